@@ -1,0 +1,169 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// DefaultDomain is the domain of gateway and DNS names.
+const DefaultDomain = "isthmus.internal"
+
+// DefaultGatewayPort is the port of a gateway whose address names none.
+const DefaultGatewayPort = 15443
+
+// maxHostName is the longest name that DNS and SNI carry (RFC 1035, 2.3.4), in
+// text, without the final dot.
+const maxHostName = 253
+
+// maxLabel is the longest label of a DNS name (RFC 1035, 2.3.4).
+const maxLabel = 63
+
+// shardRoom is kept free in every host name for a shard label and its dot.
+const shardRoom = len("65535.")
+
+// daprServiceSuffix is what Dapr appends to an app-id to name its Kubernetes
+// service, which must be a label too.
+const daprServiceSuffix = "-dapr"
+
+// CheckAppID tells whether daprd, a DNS label and SNI can all carry an app-id.
+func CheckAppID(id string) error {
+	if err := checkLabel("app-id", id); err != nil {
+		return err
+	}
+	if len(id) > maxLabel-len(daprServiceSuffix) {
+		return fmt.Errorf("app-id %q is %d characters long; at most %d fit, since Dapr appends %q",
+			id, len(id), maxLabel-len(daprServiceSuffix), daprServiceSuffix)
+	}
+	return nil
+}
+
+// CheckNamespace tells whether a namespace can be a DNS label.
+func CheckNamespace(ns string) error { return checkLabel("namespace", ns) }
+
+// CheckCluster tells whether a cluster's name can be a DNS label, and is not taken:
+// "local" stands for the caller's own cluster in a route.
+func CheckCluster(name string) error {
+	if name == LocalCluster {
+		return fmt.Errorf("cluster name %q is reserved for the caller's own cluster in a route", name)
+	}
+	return checkLabel("cluster name", name)
+}
+
+// CheckDomain tells whether a domain's labels are DNS labels and leave room for the
+// rest of a host name.
+func CheckDomain(domain string) error {
+	if domain == "" {
+		return errors.New("domain is empty; want one such as " + DefaultDomain)
+	}
+	if len(domain) > maxHostName/2 {
+		return fmt.Errorf("domain %q is %d characters long; at most %d leave room for host names", domain, len(domain), maxHostName/2)
+	}
+	for label := range strings.SplitSeq(domain, ".") {
+		if err := checkLabel("a label of domain "+strconv.Quote(domain), label); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkLabel holds a name to RFC 1123, 2.1: lower-case letters, digits and hyphens,
+// no hyphen at either end. Upper case is refused because daprd tells it apart and
+// DNS does not.
+func checkLabel(what, s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%s is empty", what)
+	case len(s) > maxLabel:
+		return fmt.Errorf("%s %q is %d characters long; a DNS label holds at most %d", what, s, len(s), maxLabel)
+	case s[0] == '-' || s[len(s)-1] == '-':
+		return fmt.Errorf("%s %q begins or ends with a hyphen, which a DNS label can't", what, s)
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("%s %q has %q at position %d; SNI and DNS carry lower-case letters, digits and hyphens only", what, s, []rune(s[i:])[0], i+1)
+		}
+	}
+	return nil
+}
+
+// Domain is a zone of host names, such as "isthmus.internal".
+type Domain string
+
+// Host is the host name of an app in a cluster, which daprd dials and sends as SNI:
+// <app>.<namespace>.<cluster>.<domain>.
+func (d Domain) Host(a App, cluster string) string {
+	return a.ID + "." + a.Namespace + "." + cluster + "." + string(d)
+}
+
+// PeerHost is the reserved host name of a cluster's resolver service behind its
+// gateway. No app can have it: an app's host name has a label more, and no label
+// with an underscore.
+func (d Domain) PeerHost(cluster string) string {
+	return "_resolver." + cluster + "." + string(d)
+}
+
+// CheckHost tells whether an app's host name in a cluster fits into DNS and SNI.
+func (d Domain) CheckHost(a App, cluster string) error {
+	if n := len(d.Host(a, cluster)) + shardRoom; n > maxHostName {
+		return fmt.Errorf("host name %q with room for a shard is %d characters long; DNS and SNI carry at most %d", d.Host(a, cluster), n, maxHostName)
+	}
+	return nil
+}
+
+// ParseHost reads a host name of this domain, in any case, with or without a final
+// dot. It allocates nothing for a name in lower case.
+func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
+	host = strings.TrimSuffix(host, ".")
+	if len(host) > maxHostName {
+		return App{}, "", false
+	}
+	host = strings.ToLower(host)
+	rest, ok := strings.CutSuffix(host, string(d))
+	if !ok {
+		return App{}, "", false
+	}
+	if rest, ok = strings.CutSuffix(rest, "."); !ok {
+		return App{}, "", false
+	}
+	id, rest, ok1 := strings.Cut(rest, ".")
+	ns, cluster, ok2 := strings.Cut(rest, ".")
+	if !ok1 || !ok2 || id == "" || ns == "" || cluster == "" || strings.Contains(cluster, ".") {
+		return App{}, "", false
+	}
+	return App{Namespace: ns, ID: id}, cluster, true
+}
+
+// CheckGateway checks a gateway's "host:port" and returns it with its port;
+// DefaultGatewayPort where it names none. The host is an IP or a DNS name.
+func CheckGateway(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		if ip, ipErr := netip.ParseAddr(strings.Trim(address, "[]")); ipErr == nil {
+			return netip.AddrPortFrom(ip, DefaultGatewayPort).String(), nil
+		}
+		if strings.Contains(address, ":") {
+			return "", fmt.Errorf("gateway address %q: want host:port, such as \"203.0.113.7:%d\"", address, DefaultGatewayPort)
+		}
+		host, port = address, strconv.Itoa(DefaultGatewayPort)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("gateway address %q: port %q is not a number from 1 to 65535", address, port)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return net.JoinHostPort(host, port), nil
+	}
+	if host == "" || len(host) > maxHostName {
+		return "", fmt.Errorf("gateway address %q: host is empty or over %d characters", address, maxHostName)
+	}
+	for label := range strings.SplitSeq(strings.ToLower(strings.TrimSuffix(host, ".")), ".") {
+		if err := checkLabel("a label of gateway host "+strconv.Quote(host), label); err != nil {
+			return "", err
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}

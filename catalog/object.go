@@ -1,0 +1,164 @@
+package catalog
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+)
+
+// Version is the apiVersion of every object.
+const Version = "isthmus.dev/v1alpha1"
+
+// Kind is the kind of an object.
+type Kind string
+
+// The kinds of objects.
+const (
+	KindAppEndpoints Kind = "AppEndpoints"
+	KindAppExport    Kind = "AppExport"
+	KindCluster      Kind = "Cluster"
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind { return []Kind{KindAppEndpoints, KindAppExport, KindCluster} }
+
+// Namespaced tells whether objects of this kind live in a namespace.
+func (k Kind) Namespaced() bool { return k != KindCluster }
+
+// Key names an object. Namespace is empty for a Cluster.
+type Key struct {
+	Kind      Kind
+	Namespace string
+	Name      string
+}
+
+// String is "Kind namespace/name", or "Kind name" without a namespace.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return string(k.Kind) + " " + k.Name
+	}
+	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// Source says where an object was written. File is empty for an object that came
+// from a key-value store; lines then count in its canonical YAML, as
+// "isthmus get -o yaml" prints it.
+type Source struct {
+	File string
+	Line int // of the object's first line, from 1
+}
+
+// Object is one of *AppEndpoints, *AppExport and *Cluster. Objects are immutable
+// once they leave the decoder that made them.
+type Object interface {
+	Key() Key
+	Origin() Source
+}
+
+// AppEndpoints is a selection: what one app may call, and by which routes.
+type AppEndpoints struct {
+	App       App
+	Endpoints []Endpoint
+	Source    Source
+}
+
+// Key names the object.
+func (s *AppEndpoints) Key() Key { return Key{KindAppEndpoints, s.App.Namespace, s.App.ID} }
+
+// Origin says where the object was written.
+func (s *AppEndpoints) Origin() Source { return s.Source }
+
+// Endpoint is one app that a selection holds.
+type Endpoint struct {
+	App       App
+	Routes    []RouteSpec // empty: local first, then every cluster that exports the app to the caller
+	WhenStale WhenStale
+	Line      int // where the endpoint starts, in the object's Source
+}
+
+// LocalCluster is the route name for the cluster where the caller runs.
+const LocalCluster = "local"
+
+// RouteSpec is one way to an app, as a selection writes it.
+type RouteSpec struct {
+	Cluster  string // LocalCluster or the name of a Cluster
+	Priority uint32 // lowest first
+	Weight   uint32 // share within one priority; 0 takes no traffic
+}
+
+// Bounds of a route and of a selection.
+const (
+	DefaultWeight = 1
+	MaxWeight     = 10_000
+	MaxPriority   = 100
+	MaxEndpoints  = 20_000
+	MaxRoutes     = 100
+)
+
+// WhenStale says what becomes of a route when its cluster's lease has run out.
+type WhenStale uint8
+
+// The values of WhenStale.
+const (
+	Withdraw WhenStale = iota // leave the route out (the default)
+	Serve                     // go on with the last known state
+)
+
+// String is the value as objects write it.
+func (w WhenStale) String() string {
+	if w == Serve {
+		return "serve"
+	}
+	return "withdraw"
+}
+
+// AppExport is what this cluster lets other clusters call.
+type AppExport struct {
+	App    App
+	Allow  []Allow // nothing is allowed by an empty list
+	Source Source
+}
+
+// Key names the object.
+func (e *AppExport) Key() Key { return Key{KindAppExport, e.App.Namespace, e.App.ID} }
+
+// Origin says where the object was written.
+func (e *AppExport) Origin() Source { return e.Source }
+
+// Allow names callers. An empty field, like "*", means any.
+type Allow struct {
+	Cluster   string
+	Namespace string
+	App       string
+}
+
+// Cluster is a cluster that this one can reach.
+type Cluster struct {
+	Name       string
+	Gateways   []string // "host:port", each checked by CheckGateway
+	Network    string
+	StaleAfter time.Duration // 0 in the object means DefaultStaleAfter here
+	Source     Source
+}
+
+// DefaultStaleAfter is how long a peer's word holds when its Cluster does not say.
+const DefaultStaleAfter = 10 * time.Second
+
+// Key names the object.
+func (c *Cluster) Key() Key { return Key{KindCluster, "", c.Name} }
+
+// Origin says where the object was written.
+func (c *Cluster) Origin() Source { return c.Source }
+
+// Instance is one running sidecar of an app.
+type Instance struct {
+	ID       string // unique within its app
+	App      App
+	Address  netip.AddrPort // of its internal gRPC server
+	Draining bool
+}
