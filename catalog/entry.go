@@ -1,0 +1,217 @@
+package catalog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// RouteState says what stands behind a route at the moment.
+type RouteState uint8
+
+// The states of a route. Only Ready and Lapsed routes have addresses.
+const (
+	Ready          RouteState = iota // instances are ready there
+	Lapsed                           // the lease has run out; served all the same, as the selection asks
+	Empty                            // no instance is ready there
+	NotExported                      // the cluster does not export the app to this caller
+	UnknownCluster                   // no Cluster object has this name
+	Unheard                          // nothing has been heard from the cluster yet
+	LeaseExpired                     // the lease has run out, and the selection withdraws the route
+	Delegated                        // the app's own cluster, left to the user's Dapr resolver
+)
+
+// Route is one way to an app with what is known of it. It is immutable.
+type Route struct {
+	Cluster   string // the cluster's own name, also for the caller's cluster
+	Priority  uint32
+	Weight    uint32
+	State     RouteState
+	Local     bool     // in the caller's own cluster
+	Gateway   bool     // Addresses is one gateway host name
+	Ready     uint32   // instances ready behind the route
+	Addresses []string // "ip:port" each, or one "<host name>:port"
+}
+
+func (r *Route) usable() bool {
+	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == Delegated)
+}
+
+// Rule says what lets a caller see an app: an endpoint of an AppEndpoints object,
+// or, with no object, the cluster's default selection.
+type Rule struct {
+	Object Key    // the zero Key for the default selection
+	Index  int    // of the endpoint in spec.endpoints, from 0
+	File   string // where the object was written, if in a file
+	Line   int    // where the endpoint starts there, or in the object's canonical YAML
+}
+
+// DefaultRule is the rule of an app that no AppEndpoints names.
+const DefaultRule = "defaultSelection: local"
+
+// String names the object and the line of it.
+func (r Rule) String() string {
+	if r.Object == (Key{}) {
+		return DefaultRule
+	}
+	file := r.File
+	if file == "" {
+		return fmt.Sprintf("%s, spec.endpoints[%d] (line %d)", r.Object, r.Index, r.Line)
+	}
+	return fmt.Sprintf("%s, spec.endpoints[%d] (%s:%d)", r.Object, r.Index, file, r.Line)
+}
+
+// Entry is one app in a view: its routes, and the choice among them made ready
+// beforehand. It is immutable.
+type Entry struct {
+	App    App
+	Rule   Rule
+	Routes []Route // by priority, then as the rule lists them
+
+	only      []string // the addresses, when one route takes everything
+	winners   []Route  // the part of Routes that shares the winning priority
+	total     uint32   // weight of the usable winners
+	delegated bool     // a Delegated route is among the usable winners
+}
+
+// NewEntry prepares the choice among routes. It keeps the slice and sorts it by
+// priority.
+func NewEntry(app App, rule Rule, routes []Route) *Entry {
+	slices.SortStableFunc(routes, func(a, b Route) int { return int(a.Priority) - int(b.Priority) })
+	e := &Entry{App: app, Rule: rule, Routes: routes}
+	first := slices.IndexFunc(routes, func(r Route) bool { return r.usable() })
+	if first < 0 {
+		return e
+	}
+	level := routes[first].Priority
+	end := first
+	usable := 0
+	for ; end < len(routes) && routes[end].Priority == level; end++ {
+		if r := &routes[end]; r.usable() {
+			usable++
+			e.total += r.Weight
+			e.delegated = e.delegated || r.State == Delegated
+		}
+	}
+	e.winners = routes[first:end]
+	if usable == 1 && !e.delegated {
+		e.only = routes[first].Addresses
+	}
+	return e
+}
+
+// Pick chooses an address: among the usable routes of the winning priority by
+// weight, among a route's addresses at random. Address is empty when nothing is
+// ready, and when the choice fell on a Delegated route.
+func (e *Entry) Pick() (address string, route *Route) {
+	if e.total == 0 {
+		return "", nil
+	}
+	route = e.choose()
+	return one(route.Addresses), route
+}
+
+// pick is Pick without the route, for the one case that is common.
+func (e *Entry) pick() string {
+	if e.only != nil {
+		return one(e.only)
+	}
+	address, _ := e.Pick()
+	return address
+}
+
+func (e *Entry) choose() *Route {
+	n := e.total
+	if n > 1 {
+		n = rand.Uint32N(n)
+	} else {
+		n = 0
+	}
+	for i := range e.winners {
+		r := &e.winners[i]
+		if !r.usable() {
+			continue
+		}
+		if n < r.Weight {
+			return r
+		}
+		n -= r.Weight
+	}
+	return &e.winners[0] // not reached: total is the sum of the weights
+}
+
+func one(addresses []string) string {
+	switch n := len(addresses); n {
+	case 0:
+		return ""
+	case 1:
+		return addresses[0]
+	default:
+		return addresses[uint64(rand.Uint32())*uint64(n)>>32]
+	}
+}
+
+// WithoutLocal is the entry as it stands when the caller's own cluster is left out,
+// which is what a caller falls back to whose own Dapr resolver found nothing.
+func (e *Entry) WithoutLocal() *Entry {
+	routes := slices.DeleteFunc(slices.Clone(e.Routes), func(r Route) bool { return r.Local })
+	return NewEntry(e.App, e.Rule, routes)
+}
+
+// Outcome is what a lookup of this entry ends with.
+func (e *Entry) Outcome() Outcome {
+	if e.total > 0 {
+		return OK
+	}
+	for i := range e.Routes {
+		if e.Routes[i].State == LeaseExpired {
+			return Stale
+		}
+	}
+	return Unavailable
+}
+
+// Refusal is the error of an entry with nothing ready: each route and why it was
+// passed over.
+func (e *Entry) Refusal() *Refusal {
+	return &Refusal{Outcome: e.Outcome(), Reason: e.whyNot()}
+}
+
+func (e *Entry) whyNot() string {
+	if len(e.Routes) == 0 {
+		return "no cluster has " + e.App.String() + ": it is not in this one, and no other exports it to the caller"
+	}
+	parts := make([]string, len(e.Routes))
+	for i := range e.Routes {
+		parts[i] = e.Routes[i].Cluster + " (" + e.Routes[i].why(e.App) + ")"
+	}
+	return "no route to " + e.App.String() + " is ready: " + strings.Join(parts, ", ")
+}
+
+// why says in a few words what the route's state means.
+func (r *Route) why(app App) string {
+	switch r.State {
+	case Ready:
+		if r.Weight == 0 {
+			return "weight is 0"
+		}
+		return fmt.Sprintf("%d ready", r.Ready)
+	case Lapsed:
+		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready)
+	case Empty:
+		return "no ready instance of " + app.String()
+	case NotExported:
+		return "does not export " + app.String() + " to the caller"
+	case UnknownCluster:
+		return "no Cluster object has this name"
+	case Unheard:
+		return "nothing heard from its resolver service yet"
+	case LeaseExpired:
+		return "lease has run out; withdrawn because whenStale is withdraw"
+	case Delegated:
+		return "left to the Dapr resolver configured as local"
+	default:
+		return fmt.Sprintf("state %d", r.State)
+	}
+}

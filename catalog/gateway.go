@@ -1,0 +1,50 @@
+package catalog
+
+import "slices"
+
+// Gateways are the gateway addresses of the clusters that a view leads to.
+type Gateways struct {
+	Domain    Domain
+	Addresses map[string][]string // cluster to "host:port", in the order of its Cluster object
+}
+
+// Equal tells whether both name the same addresses in the same order.
+func (g *Gateways) Equal(o *Gateways) bool {
+	if g == o {
+		return true
+	}
+	if g == nil || o == nil || g.Domain != o.Domain || len(g.Addresses) != len(o.Addresses) {
+		return false
+	}
+	for cluster, addresses := range g.Addresses {
+		if other, ok := o.Addresses[cluster]; !ok || !slices.Equal(addresses, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// Backend is where a gateway takes connections for one app of its own cluster.
+type Backend struct {
+	App       App
+	Instances []string // "ip:port" of the ready instances, sorted
+}
+
+// GatewayTable is what a gateway serves: the exported apps of its own cluster and
+// their ready instances. It is immutable.
+type GatewayTable struct {
+	Domain   Domain
+	Cluster  string
+	Revision uint64
+	Backends Table[*Backend] // every exported app, also one with no ready instance
+}
+
+// Lookup finds the backend of a host name, as SNI or :authority carries it. ok is
+// false unless the name is that of an exported app in this cluster.
+func (t *GatewayTable) Lookup(host string) (b *Backend, ok bool) {
+	app, cluster, ok := t.Domain.ParseHost(host)
+	if !ok || cluster != t.Cluster {
+		return nil, false
+	}
+	return t.Backends.Get(app)
+}

@@ -1,0 +1,309 @@
+package catalog
+
+import (
+	"iter"
+	"math/bits"
+	"math/rand/v2"
+)
+
+// Table is an immutable map from apps to values. [Table.With] makes a new table
+// that shares all but the touched shards with the old one, so a change costs what
+// it reaches rather than the size of the table, and two tables are compared in
+// proportion to what differs between them.
+//
+// A look-up hashes the app-id once, takes no lock and allocates nothing.
+// The zero Table is empty.
+type Table[V any] struct {
+	shards []*shard[V] // a power of two of them; nil where empty
+	count  int
+}
+
+// A shard is an open-addressed hash table with linear probing; slots is a power of
+// two long and never full.
+type shard[V any] struct {
+	slots []slot[V]
+	count int
+}
+
+type slot[V any] struct {
+	hash  uint64 // 0: the slot is free
+	app   App
+	value V
+}
+
+// shardFill is how many apps a shard holds on average before the table splits into
+// more shards: small enough to copy in well under a microsecond.
+const shardFill = 16
+
+// seed is the process's own, so that nobody outside can choose colliding names.
+var seed = rand.Uint64()
+
+// hashApp is never 0.
+func hashApp(a App) uint64 { return hashString(hashString(seed, a.Namespace), a.ID) | 1 }
+
+// hashString folds s into h eight bytes at a time. Names are short, and for those
+// this takes a third of the time of hash/maphash.
+func hashString(h uint64, s string) uint64 {
+	const k0, k1 = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93
+	h ^= uint64(len(s)) * k1
+	for ; len(s) >= 8; s = s[8:] {
+		h = fold(h^word(s), k0)
+	}
+	return fold(h^tail(s), k1)
+}
+
+// tail is the last bytes of a string, fewer than eight.
+func tail(s string) uint64 {
+	switch n := len(s); {
+	case n >= 4:
+		return uint64(half(s)) | uint64(half(s[n-4:]))<<32
+	case n > 0:
+		return uint64(s[0]) | uint64(s[n/2])<<8 | uint64(s[n-1])<<16
+	default:
+		return 0
+	}
+}
+
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// word is the first eight bytes of s, which has at least as many; half is the first
+// four. The compiler makes one load of each.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+func half(s string) uint32 {
+	_ = s[3]
+	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
+}
+
+// Get returns the value of an app.
+func (t *Table[V]) Get(a App) (value V, ok bool) {
+	if t.count == 0 {
+		return value, false
+	}
+	return t.get(hashApp(a), a)
+}
+
+func (t *Table[V]) get(h uint64, a App) (value V, ok bool) {
+	s := t.shards[h>>32&uint64(len(t.shards)-1)]
+	if s == nil {
+		return value, false
+	}
+	mask := uint64(len(s.slots) - 1)
+	for i := h >> 1 & mask; ; i = (i + 1) & mask {
+		e := &s.slots[i]
+		if e.hash == h && e.app.ID == a.ID && e.app.Namespace == a.Namespace {
+			return e.value, true
+		}
+		if e.hash == 0 {
+			return value, false
+		}
+	}
+}
+
+// Len is the number of apps.
+func (t *Table[V]) Len() int { return t.count }
+
+// All yields every app and its value, in no particular order.
+func (t *Table[V]) All() iter.Seq2[App, V] {
+	return func(yield func(App, V) bool) {
+		for _, s := range t.shards {
+			if !s.each(yield) {
+				return
+			}
+		}
+	}
+}
+
+func (s *shard[V]) each(yield func(App, V) bool) bool {
+	if s == nil {
+		return true
+	}
+	for i := range s.slots {
+		if e := &s.slots[i]; e.hash != 0 && !yield(e.app, e.value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Edit is one change of a table: a value put in place, or an app removed.
+type Edit[V any] struct {
+	App    App
+	Value  V
+	Remove bool
+}
+
+// With returns a table with the edits made, in order. The old table stands as it was.
+func (t Table[V]) With(edits ...Edit[V]) Table[V] {
+	if len(edits) == 0 {
+		return t
+	}
+	next := Table[V]{count: t.count}
+	next.shards = make([]*shard[V], max(len(t.shards), 1))
+	copy(next.shards, t.shards)
+	fresh := make(map[uint64]bool, len(edits)) // shards that are ours to change
+	for i := range edits {
+		next.edit(&edits[i], fresh)
+	}
+	if next.count > 2*shardFill*len(next.shards) || (len(next.shards) > 1 && next.count < shardFill*len(next.shards)/4) {
+		next.reshard()
+	}
+	return next
+}
+
+func (t *Table[V]) edit(e *Edit[V], fresh map[uint64]bool) {
+	h := hashApp(e.App)
+	n := h >> 32 & uint64(len(t.shards)-1)
+	s := t.shards[n]
+	before := 0
+	if s != nil {
+		before = s.count
+	}
+	switch {
+	case e.Remove:
+		s = s.without(h, e.App) // always a copy
+	case s == nil || !fresh[n] || 4*(s.count+1) > 3*len(s.slots):
+		s = s.grown()
+		s.put(h, e.App, e.Value)
+	default:
+		s.put(h, e.App, e.Value)
+	}
+	fresh[n] = true
+	t.shards[n] = s
+	if s != nil {
+		t.count += s.count
+	}
+	t.count -= before
+}
+
+// grown is a copy with room for one more app at a load of three quarters or less.
+func (s *shard[V]) grown() *shard[V] {
+	if s == nil {
+		return &shard[V]{slots: make([]slot[V], 2)}
+	}
+	size := len(s.slots)
+	for 4*(s.count+1) > 3*size {
+		size *= 2
+	}
+	next := &shard[V]{slots: make([]slot[V], size)}
+	if size == len(s.slots) {
+		copy(next.slots, s.slots)
+		next.count = s.count
+		return next
+	}
+	for i := range s.slots {
+		if e := &s.slots[i]; e.hash != 0 {
+			next.put(e.hash, e.app, e.value)
+		}
+	}
+	return next
+}
+
+// without is a copy without an app, or nil when nothing is left.
+func (s *shard[V]) without(h uint64, a App) *shard[V] {
+	if s == nil {
+		return nil
+	}
+	next := &shard[V]{slots: make([]slot[V], len(s.slots))}
+	for i := range s.slots {
+		if e := &s.slots[i]; e.hash != 0 && (e.hash != h || e.app != a) {
+			next.put(e.hash, e.app, e.value)
+		}
+	}
+	if next.count == 0 {
+		return nil
+	}
+	return next
+}
+
+func (s *shard[V]) put(h uint64, a App, v V) {
+	mask := uint64(len(s.slots) - 1)
+	i := h >> 1 & mask
+	for s.slots[i].hash != 0 && (s.slots[i].hash != h || s.slots[i].app != a) {
+		i = (i + 1) & mask
+	}
+	if s.slots[i].hash == 0 {
+		s.count++
+	}
+	s.slots[i] = slot[V]{h, a, v}
+}
+
+// reshard spreads the apps over a number of shards that fits their count.
+func (t *Table[V]) reshard() {
+	size := 1
+	for size*shardFill < t.count {
+		size *= 2
+	}
+	old := *t
+	t.shards = make([]*shard[V], size)
+	for _, s := range old.shards {
+		if s == nil {
+			continue
+		}
+		for i := range s.slots {
+			e := &s.slots[i]
+			if e.hash == 0 {
+				continue
+			}
+			n := e.hash >> 32 & uint64(size-1)
+			if d := t.shards[n]; d == nil || 4*(d.count+1) > 3*len(d.slots) {
+				t.shards[n] = d.grown()
+			}
+			t.shards[n].put(e.hash, e.app, e.value)
+		}
+	}
+}
+
+// NewTable makes a table of many apps at once.
+func NewTable[V any](all iter.Seq2[App, V]) Table[V] {
+	var edits []Edit[V]
+	for a, v := range all {
+		edits = append(edits, Edit[V]{App: a, Value: v})
+	}
+	size := 1
+	for size*shardFill < len(edits) {
+		size *= 2
+	}
+	return Table[V]{shards: make([]*shard[V], size)}.With(edits...)
+}
+
+// Diff yields what must be done to old to make it like t: an Edit for each app whose
+// value is new or, by same, not the same, and a removal for each that is gone. Shards
+// that both tables share are skipped.
+func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]] {
+	return func(yield func(Edit[V]) bool) {
+		aligned := len(t.shards) == len(old.shards)
+		for i, s := range t.shards {
+			if aligned && s == old.shards[i] {
+				continue
+			}
+			for app, value := range s.all() {
+				was, ok := old.Get(app)
+				if (!ok || !same(was, value)) && !yield(Edit[V]{App: app, Value: value}) {
+					return
+				}
+			}
+		}
+		for i, s := range old.shards {
+			if aligned && s == t.shards[i] {
+				continue
+			}
+			for app := range s.all() {
+				if _, ok := t.Get(app); !ok && !yield(Edit[V]{App: app, Remove: true}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *shard[V]) all() iter.Seq2[App, V] {
+	return func(yield func(App, V) bool) { s.each(yield) }
+}

@@ -1,0 +1,83 @@
+package catalog
+
+import "fmt"
+
+// View is everything one app may resolve: immutable, complete, with a revision.
+type View struct {
+	Revision uint64
+	// Open is set in the view of an app without a selection in a cluster whose
+	// default is "local": the view holds every app of the cluster, so an app it does
+	// not hold is not found rather than denied.
+	Open     bool
+	Entries  Table[*Entry]
+	Gateways *Gateways // of the clusters that the entries lead to; never nil in a published view
+}
+
+// Resolve is the lookup that daprd waits for: an address, or one of the refusals of
+// rules 3 and 6. It does no I/O, takes no lock and allocates nothing when it succeeds.
+func (v *View) Resolve(app App) (string, error) {
+	if e, ok := v.Entries.Get(app); ok {
+		if address := e.pick(); address != "" {
+			return address, nil
+		}
+		return "", e.Refusal()
+	}
+	return "", v.refuse(app)
+}
+
+// refuse is the error for an app that the view does not hold. It reads the same
+// whether the app exists or not.
+func (v *View) refuse(app App) *Refusal {
+	if v.Open {
+		return &Refusal{NotFound, "this cluster has no app " + app.String() + ", and the caller has no AppEndpoints that would lead it to another cluster"}
+	}
+	return &Refusal{Denied, "the caller's selection does not hold " + app.String()}
+}
+
+// Explain is [View.Resolve] with all that led to its outcome.
+func (v *View) Explain(app App) Decision {
+	e, ok := v.Entries.Get(app)
+	if !ok {
+		r := v.refuse(app)
+		return Decision{Outcome: r.Outcome, Revision: v.Revision, Reason: r.Reason}
+	}
+	d := e.Explain()
+	d.Revision = v.Revision
+	return d
+}
+
+// Explain makes a choice as [Entry.Pick] does and says why.
+func (e *Entry) Explain() Decision {
+	d := Decision{Outcome: e.Outcome(), Rule: e.Rule.String()}
+	address, taken := e.Pick()
+	d.Routes = make([]RouteDecision, len(e.Routes))
+	for i := range e.Routes {
+		r := &e.Routes[i]
+		d.Routes[i] = RouteDecision{
+			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
+			Taken: r == taken, Reason: e.routeReason(r, taken),
+		}
+	}
+	if taken == nil {
+		d.Reason = e.whyNot()
+		return d
+	}
+	d.Address, d.Cluster = address, taken.Cluster
+	if taken.Gateway {
+		d.Gateway = address
+	}
+	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.why(e.App))
+	return d
+}
+
+func (e *Entry) routeReason(r, taken *Route) string {
+	why := r.why(e.App)
+	switch {
+	case taken == nil || !r.usable() || r == taken:
+		return why
+	case r.Priority > taken.Priority:
+		return fmt.Sprintf("%s, but priority %d comes first", why, taken.Priority)
+	default:
+		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
+	}
+}
