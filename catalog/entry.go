@@ -38,28 +38,33 @@ func (r *Route) usable() bool {
 	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == Delegated)
 }
 
-// Rule says what lets a caller see an app: an endpoint of an AppEndpoints object,
-// or, with no object, the cluster's default selection.
+// Rule says what lets a caller see an app: an endpoint of its selection or, with
+// no selection, the cluster's default.
 type Rule struct {
-	Object Key    // the zero Key for the default selection
-	Index  int    // of the endpoint in spec.endpoints, from 0
-	File   string // where the object was written, if in a file
-	Line   int    // where the endpoint starts there, or in the object's canonical YAML
+	Selection *AppEndpoints // nil for DefaultRule, and where only Text is known
+	Index     int32         // of the endpoint in Selection.Endpoints
+	Text      string        // what String answers, when set
 }
 
-// DefaultRule is the rule of an app that no AppEndpoints names.
-const DefaultRule = "defaultSelection: local"
+// DefaultRule is the rule of an app that no AppEndpoints names; SelfRule is that of
+// an app that looks itself up.
+const (
+	DefaultRule = "defaultSelection: local"
+	SelfRule    = "an app may always call itself"
+)
 
 // String names the object and the line of it.
 func (r Rule) String() string {
-	if r.Object == (Key{}) {
+	switch s := r.Selection; {
+	case r.Text != "":
+		return r.Text
+	case s == nil || int(r.Index) >= len(s.Endpoints):
 		return DefaultRule
+	case s.Source.File != "":
+		return fmt.Sprintf("%s, spec.endpoints[%d] (%s:%d)", s.Key(), r.Index, s.Source.File, s.Endpoints[r.Index].Line)
+	default:
+		return fmt.Sprintf("%s, spec.endpoints[%d] (line %d)", s.Key(), r.Index, s.Endpoints[r.Index].Line)
 	}
-	file := r.File
-	if file == "" {
-		return fmt.Sprintf("%s, spec.endpoints[%d] (line %d)", r.Object, r.Index, r.Line)
-	}
-	return fmt.Sprintf("%s, spec.endpoints[%d] (%s:%d)", r.Object, r.Index, file, r.Line)
 }
 
 // Entry is one app in a view: its routes, and the choice among them made ready
@@ -69,10 +74,10 @@ type Entry struct {
 	Rule   Rule
 	Routes []Route // by priority, then as the rule lists them
 
-	only      []string // the addresses, when one route takes everything
-	winners   []Route  // the part of Routes that shares the winning priority
-	total     uint32   // weight of the usable winners
-	delegated bool     // a Delegated route is among the usable winners
+	only  []string // the addresses, when one route takes everything
+	first int16    // the routes that share the winning priority: Routes[first:end]
+	end   int16
+	total uint32 // weight of the usable ones among them
 }
 
 // NewEntry prepares the choice among routes. It keeps the slice and sorts it by
@@ -85,17 +90,15 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 		return e
 	}
 	level := routes[first].Priority
-	end := first
-	usable := 0
+	end, usable := first, 0
 	for ; end < len(routes) && routes[end].Priority == level; end++ {
 		if r := &routes[end]; r.usable() {
 			usable++
 			e.total += r.Weight
-			e.delegated = e.delegated || r.State == Delegated
 		}
 	}
-	e.winners = routes[first:end]
-	if usable == 1 && !e.delegated {
+	e.first, e.end = int16(first), int16(end)
+	if usable == 1 {
 		e.only = routes[first].Addresses
 	}
 	return e
@@ -114,7 +117,7 @@ func (e *Entry) Pick() (address string, route *Route) {
 
 // pick is Pick without the route, for the one case that is common.
 func (e *Entry) pick() string {
-	if e.only != nil {
+	if len(e.only) > 0 {
 		return one(e.only)
 	}
 	address, _ := e.Pick()
@@ -128,8 +131,9 @@ func (e *Entry) choose() *Route {
 	} else {
 		n = 0
 	}
-	for i := range e.winners {
-		r := &e.winners[i]
+	winners := e.Routes[e.first:e.end]
+	for i := range winners {
+		r := &winners[i]
 		if !r.usable() {
 			continue
 		}
@@ -138,7 +142,7 @@ func (e *Entry) choose() *Route {
 		}
 		n -= r.Weight
 	}
-	return &e.winners[0] // not reached: total is the sum of the weights
+	return &winners[0] // not reached: total is the sum of the weights
 }
 
 func one(addresses []string) string {

@@ -162,3 +162,20 @@ type Instance struct {
 	Address  netip.AddrPort // of its internal gRPC server
 	Draining bool
 }
+
+// Allows tells whether the export lets an app of a cluster call.
+func (a Allow) Allows(cluster string, app App) bool {
+	return matches(a.Cluster, cluster) && matches(a.Namespace, app.Namespace) && matches(a.App, app.ID)
+}
+
+func matches(pattern, s string) bool { return pattern == "" || pattern == "*" || pattern == s }
+
+// Allowed tells whether one of the entries lets an app of a cluster call.
+func Allowed(allow []Allow, cluster string, app App) bool {
+	for i := range allow {
+		if allow[i].Allows(cluster, app) {
+			return true
+		}
+	}
+	return false
+}
