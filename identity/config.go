@@ -1,0 +1,174 @@
+package identity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// Config says where a process has its identity from: exactly one of files, sentry
+// and insecure. Its fields carry YAML and JSON tags for strict decoders.
+type Config struct {
+	Files    *Files  `yaml:"files,omitempty" json:"files,omitempty"`
+	Sentry   *Sentry `yaml:"sentry,omitempty" json:"sentry,omitempty"`
+	Insecure bool    `yaml:"insecure,omitempty" json:"insecure,omitempty"`
+}
+
+// Files names PEM files, which are read again when they change.
+type Files struct {
+	Cert string `yaml:"cert" json:"cert"` // certificate and its intermediates, leaf first
+	Key  string `yaml:"key" json:"key"`   // its private key
+	CA   string `yaml:"ca" json:"ca"`     // roots that peers' certificates must chain to
+}
+
+// Sentry says how to get a certificate from Dapr's Sentry. What is left empty is
+// taken from where daprd takes it: the environment, then daprd's default.
+type Sentry struct {
+	Address string `yaml:"address" json:"address"` // host:port
+
+	// TrustAnchors are roots in PEM; else those in TrustAnchorsFile, which is read
+	// again when it changes; else those in the environment's DAPR_TRUST_ANCHORS.
+	TrustAnchors     string `yaml:"trustAnchors,omitempty" json:"trustAnchors,omitempty"`
+	TrustAnchorsFile string `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty"`
+
+	// TrustDomain and Namespace are the control plane's, not the app's.
+	TrustDomain string `yaml:"trustDomain,omitempty" json:"trustDomain,omitempty"`
+	Namespace   string `yaml:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Token proves to Sentry who asks; else the text of TokenFile, which is read for
+	// every request; else the file in DAPR_SENTRY_TOKEN_FILE or the token that Dapr
+	// mounts in Kubernetes; else none.
+	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
+	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty"`
+}
+
+// Secret is a text that is never printed.
+type Secret string
+
+// hidden stands for a secret wherever one would be printed.
+const hidden = "[hidden]"
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides the secret from %#v.
+func (s Secret) GoString() string { return `"` + s.String() + `"` }
+
+// LogValue hides the secret from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText hides the secret from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Check tells what is wrong with the configuration. It takes account of the
+// environment, as [New] does, and reads no file that the configuration names.
+func (c Config) Check() error { return c.withDefaults(os.Getenv).check() }
+
+func (c Config) check() error {
+	var chosen []string
+	if c.Files != nil {
+		chosen = append(chosen, "files")
+	}
+	if c.Sentry != nil {
+		chosen = append(chosen, "sentry")
+	}
+	if c.Insecure {
+		chosen = append(chosen, "insecure")
+	}
+	switch {
+	case len(chosen) == 0:
+		return errors.New("identity: nothing configured; want one of files, sentry and insecure: true (plain text)")
+	case len(chosen) > 1:
+		return fmt.Errorf("identity: %s exclude each other; keep one", strings.Join(chosen, " and "))
+	case c.Files != nil:
+		return c.Files.check()
+	case c.Sentry != nil:
+		return c.Sentry.check()
+	}
+	return nil
+}
+
+func (f *Files) check() error {
+	var missing []string
+	for _, field := range []struct{ name, value string }{{"cert", f.Cert}, {"key", f.Key}, {"ca", f.CA}} {
+		if field.value == "" {
+			missing = append(missing, field.name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("identity: files: %s missing; want cert, key and ca", strings.Join(missing, " and "))
+	}
+	return nil
+}
+
+func (s *Sentry) check() error {
+	if s.Address == "" {
+		return errors.New(`identity: sentry: address missing; want host:port, such as "127.0.0.1:50001"`)
+	}
+	if _, port, err := net.SplitHostPort(s.Address); err != nil || port == "" {
+		return fmt.Errorf(`identity: sentry: address %q: want host:port, such as "127.0.0.1:50001"`, s.Address)
+	}
+	if s.TrustAnchors != "" && s.TrustAnchorsFile != "" {
+		return errors.New("identity: sentry: trustAnchors and trustAnchorsFile exclude each other; keep one")
+	}
+	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" {
+		return errors.New("identity: sentry: trustAnchors missing; want the text of Sentry's ca.crt, " +
+			"or its path as trustAnchorsFile, or the text in the environment's DAPR_TRUST_ANCHORS")
+	}
+	if s.TrustAnchors != "" {
+		if _, err := parseCertificates([]byte(s.TrustAnchors)); err != nil {
+			return fmt.Errorf("identity: sentry: trustAnchors: %w", err)
+		}
+	}
+	if s.Token != "" && s.TokenFile != "" {
+		return errors.New("identity: sentry: token and tokenFile exclude each other; keep one")
+	}
+	if _, err := s.id(); err != nil {
+		return fmt.Errorf("identity: sentry: trustDomain %q and namespace %q: %w", s.TrustDomain, s.Namespace, err)
+	}
+	return nil
+}
+
+// kubernetesToken is where Dapr mounts the token for Sentry into a pod.
+const kubernetesToken = "/var/run/secrets/dapr.io/sentrytoken/token"
+
+// withDefaults is the configuration with what daprd would take where a field is empty.
+func (c Config) withDefaults(getenv func(string) string) Config {
+	if c.Sentry == nil {
+		return c
+	}
+	s := *c.Sentry
+	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" {
+		s.TrustAnchors = getenv("DAPR_TRUST_ANCHORS")
+	}
+	s.TrustDomain = cmp.Or(s.TrustDomain, getenv("DAPR_CONTROLPLANE_TRUST_DOMAIN"), "localhost")
+	s.Namespace = cmp.Or(s.Namespace, getenv("DAPR_CONTROLPLANE_NAMESPACE"), "default")
+	if s.Token == "" && s.TokenFile == "" {
+		s.TokenFile = getenv("DAPR_SENTRY_TOKEN_FILE")
+		if _, err := os.Stat(kubernetesToken); s.TokenFile == "" && err == nil {
+			s.TokenFile = kubernetesToken
+		}
+	}
+	c.Sentry = &s
+	return c
+}
+
+// id is the identity that Sentry must show.
+func (s *Sentry) id() (spiffeid.ID, error) {
+	td, err := spiffeid.TrustDomainFromString(cmp.Or(s.TrustDomain, "localhost"))
+	if err != nil {
+		return spiffeid.ID{}, err
+	}
+	return spiffeid.FromSegments(td, "ns", cmp.Or(s.Namespace, "default"), "dapr-sentry")
+}

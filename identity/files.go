@@ -1,0 +1,96 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+// maxFile bounds what is read of a file that was named by mistake.
+const maxFile = 1 << 20
+
+// filesOrigin reads three small files. It looks at their bytes rather than watch
+// them: that is right for renames, for the symlink swaps of Kubernetes mounts and for
+// network file systems alike, and costs microseconds per look.
+type filesOrigin struct {
+	files Files
+	log   *slog.Logger
+}
+
+func (o *filesOrigin) String() string { return "files " + o.files.Cert }
+
+func (o *filesOrigin) load(_ context.Context, old *material) (*material, error) {
+	var texts [3][]byte
+	fingerprint := sha256.New()
+	for i, path := range []string{o.files.Cert, o.files.Key, o.files.CA} {
+		text, err := readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = text
+		fingerprint.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
+		fingerprint.Write(text)
+	}
+	from := [32]byte(fingerprint.Sum(nil))
+	if old != nil && old.from == from {
+		return old, nil
+	}
+	m, err := o.parse(texts)
+	if err != nil {
+		return nil, err
+	}
+	m.from = from
+	o.warnForeign(m)
+	return m, nil
+}
+
+func (o *filesOrigin) parse(texts [3][]byte) (*material, error) {
+	cert, err := tls.X509KeyPair(texts[0], texts[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s with key %s: %w", o.files.Cert, o.files.Key, err)
+	}
+	if cert.Leaf == nil { // GODEBUG=x509keypairleaf=0
+		if cert.Leaf, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.files.Cert, err)
+		}
+	}
+	cas, err := parseCertificates(texts[2])
+	if err != nil {
+		return nil, fmt.Errorf("ca %s: %w", o.files.CA, err)
+	}
+	return newMaterial(&cert, cas)
+}
+
+// warnForeign says so when our certificate does not chain to our own roots. It is no
+// error: peers may have other roots, and do so in the middle of a change of roots.
+func (o *filesOrigin) warnForeign(m *material) {
+	chain := make([]*x509.Certificate, 0, len(m.cert.Certificate))
+	for _, der := range m.cert.Certificate {
+		if cert, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, cert)
+		}
+	}
+	if _, _, err := x509svid.Verify(chain, m.roots); err != nil {
+		o.log.Warn("certificate does not chain to the configured roots, and peers with the same roots will refuse it",
+			"err", err, "cert", o.files.Cert, "ca", o.files.CA)
+	}
+}
+
+// readFile reads a small file. Its errors name the path.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: %s of %d bytes; want a file of at most %d", path, info.Mode().Type(), info.Size(), maxFile)
+	}
+	return os.ReadFile(path)
+}

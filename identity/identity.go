@@ -1,0 +1,93 @@
+// Package identity gives a process its SPIFFE identity as Dapr knows it,
+// spiffe://<trust domain>/ns/<namespace>/<app-id>, from files or from Dapr's Sentry,
+// renews it, and makes TLS and gRPC credentials from it.
+//
+// Certificates and roots are read at each handshake, so a renewal or a rotation
+// needs no reconnect and no restart.
+package identity
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// SystemNamespace is the namespace of Isthmus' own apps, unless it is configured.
+const SystemNamespace = "isthmus-system"
+
+// cliAppID is the app-id of operators' command lines.
+const cliAppID = "isthmus-cli"
+
+// serviceAppID precedes the cluster's name in the app-id of its resolver service.
+const serviceAppID = "isthmus-"
+
+// ServiceApp is the app as which a cluster's resolver service identifies itself,
+// so that its certificate names its cluster. An empty namespace is [SystemNamespace].
+func ServiceApp(namespace, cluster string) catalog.App {
+	return systemApp(namespace, serviceAppID+cluster)
+}
+
+// CLIApp is the app as which an operator's command line identifies itself. An empty
+// namespace is [SystemNamespace].
+func CLIApp(namespace string) catalog.App { return systemApp(namespace, cliAppID) }
+
+// ServiceCluster is the cluster whose resolver service the app is, if it is one in
+// that namespace. An empty namespace is [SystemNamespace].
+func ServiceCluster(namespace string, app catalog.App) (cluster string, ok bool) {
+	cluster, ok = strings.CutPrefix(app.ID, serviceAppID)
+	if !ok || app != ServiceApp(namespace, cluster) || app == CLIApp(namespace) {
+		return "", false
+	}
+	return cluster, catalog.CheckCluster(cluster) == nil
+}
+
+func systemApp(namespace, id string) catalog.App {
+	if namespace == "" {
+		namespace = SystemNamespace
+	}
+	return catalog.App{Namespace: namespace, ID: id}
+}
+
+// ID is an app's identity within a trust domain.
+type ID struct {
+	TrustDomain string
+	App         catalog.App
+}
+
+// String is the SPIFFE ID, "spiffe://<trust domain>/ns/<namespace>/<app-id>".
+func (id ID) String() string {
+	return "spiffe://" + id.TrustDomain + "/ns/" + id.App.Namespace + "/" + id.App.ID
+}
+
+// ParseID reads a SPIFFE ID of the form that Dapr gives to apps, and nothing else.
+func ParseID(s string) (ID, error) {
+	id, err := spiffeid.FromString(s)
+	if err != nil {
+		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", s, err)
+	}
+	return fromSPIFFE(id)
+}
+
+func fromURI(uri *url.URL) (ID, error) {
+	id, err := spiffeid.FromURI(uri)
+	if err != nil {
+		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", uri, err)
+	}
+	return fromSPIFFE(id)
+}
+
+func fromSPIFFE(id spiffeid.ID) (ID, error) {
+	path, ok := strings.CutPrefix(id.Path(), "/ns/")
+	if !ok {
+		return ID{}, fmt.Errorf("SPIFFE ID %q is no Dapr app; want spiffe://<trust domain>/ns/<namespace>/<app-id>", id)
+	}
+	app, err := catalog.ParseApp(path)
+	if err != nil {
+		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", id, err)
+	}
+	return ID{TrustDomain: id.TrustDomain().Name(), App: app}, nil
+}

@@ -1,0 +1,106 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// material is what handshakes need. It is immutable.
+type material struct {
+	id    ID
+	cert  *tls.Certificate // with its Leaf
+	roots roots
+
+	from     [32]byte      // fingerprint of what the origin read to make it
+	obtained time.Time     // with a monotonic reading
+	lasts    time.Duration // until its renewal is due, by the monotonic clock
+	renewAt  time.Time     // the same by the wall clock; zero when the origin doesn't renew
+}
+
+// roots are the certificates that peers' certificates must chain to.
+type roots []*x509.Certificate
+
+// GetX509BundleForTrustDomain makes roots an [x509bundle.Source]. Dapr's apps are in
+// trust domain "public" unless told otherwise, whatever the control plane, so one
+// set of roots serves every trust domain. Roots that differ by peer begin here.
+func (r roots) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
+	return x509bundle.FromX509Authorities(td, r), nil
+}
+
+// newMaterial puts a certificate and roots together and reads the identity.
+func newMaterial(cert *tls.Certificate, roots roots) (*material, error) {
+	if n := len(cert.Leaf.URIs); n != 1 {
+		return nil, fmt.Errorf("certificate has %d URI SANs; want one, spiffe://<trust domain>/ns/<namespace>/<app-id>", n)
+	}
+	id, err := fromURI(cert.Leaf.URIs[0])
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	return &material{id: id, cert: cert, roots: roots, obtained: time.Now()}, nil
+}
+
+// check tells whether the material is of the app, unless that is zero, and valid.
+func (m *material) check(app catalog.App, now time.Time) error {
+	if app != (catalog.App{}) && m.id.App != app {
+		return fmt.Errorf("certificate names app %s; want %s", m.id.App, app)
+	}
+	return m.valid(now)
+}
+
+// valid tells whether the certificate is within its time.
+func (m *material) valid(now time.Time) error {
+	leaf := m.cert.Leaf
+	switch {
+	case now.After(leaf.NotAfter):
+		return fmt.Errorf("certificate of %s expired at %s; by this machine's clock it is %s",
+			m.id.App, leaf.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("certificate of %s is not valid before %s; by this machine's clock it is %s",
+			m.id.App, leaf.NotBefore.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// due tells whether to renew. Either clock decides: the wall clock may be set back,
+// and the monotonic clock stands still while the machine sleeps.
+func (m *material) due(now time.Time) bool {
+	return now.Sub(m.obtained) >= m.lasts || !now.Round(0).Before(m.renewAt.Round(0))
+}
+
+// renewIn makes the material due after d.
+func (m *material) renewIn(d time.Duration) {
+	m.lasts, m.renewAt = d, m.obtained.Add(d)
+}
+
+// parseCertificates reads PEM that holds certificates and nothing else.
+func parseCertificates(text []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	for len(bytes.TrimSpace(text)) > 0 {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			return nil, errors.New("not PEM, or cut short")
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("PEM block %q; want CERTIFICATE only", block.Type)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		certs, text = append(certs, cert), rest
+	}
+	if len(certs) == 0 {
+		return nil, errors.New("no certificate in it")
+	}
+	return certs, nil
+}

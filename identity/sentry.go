@@ -1,0 +1,223 @@
+package identity
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	sentryv1 "github.com/isthmus-mesh/isthmus/api/isthmus/sentry/v1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// signMethod is the RPC with which Sentry signs certificates.
+const signMethod = "/dapr.proto.sentry.v1.CA/SignCertificate"
+
+// signTimeout bounds one attempt, connection included. daprd allows five times 3 s.
+const signTimeout = 10 * time.Second
+
+// sentryOrigin asks Dapr's Sentry for certificates.
+type sentryOrigin struct {
+	cfg     Sentry
+	app     catalog.App
+	timeout time.Duration
+}
+
+func newSentryOrigin(cfg Sentry, app catalog.App) (*sentryOrigin, error) {
+	if err := app.Check(); err != nil {
+		return nil, err
+	}
+	return &sentryOrigin{cfg: cfg, app: app, timeout: signTimeout}, nil
+}
+
+func (o *sentryOrigin) String() string { return "sentry " + o.cfg.Address }
+
+// load asks for a certificate at half the life of the old one, give or take a tenth,
+// and soon after the trust anchors have changed. New anchors count at once.
+func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, error) {
+	anchors, from, err := o.anchors()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if old != nil && old.from != from && old.valid(now) == nil {
+		next := *old
+		next.roots, next.from = anchors, from
+		next.renewIn(now.Sub(old.obtained))
+		return &next, nil
+	}
+	if old != nil && old.from == from && !old.due(now) {
+		return old, nil
+	}
+	m, err := o.request(ctx, anchors)
+	if err != nil {
+		return nil, err
+	}
+	m.from = from
+	half := m.cert.Leaf.NotAfter.Sub(now) / 2
+	m.renewIn(max(half*9/10+mathrand.N(half/5+1), time.Second))
+	return m, nil
+}
+
+// anchors are the roots that Sentry and peers must chain to, and their fingerprint.
+func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
+	text, name := []byte(o.cfg.TrustAnchors), "trustAnchors"
+	if o.cfg.TrustAnchorsFile != "" {
+		var err error
+		if text, err = readFile(o.cfg.TrustAnchorsFile); err != nil {
+			return nil, [32]byte{}, fmt.Errorf("trustAnchorsFile: %w", err)
+		}
+		name = "trustAnchorsFile " + o.cfg.TrustAnchorsFile
+	}
+	certs, err := parseCertificates(text)
+	if err != nil {
+		return nil, [32]byte{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return certs, sha256.Sum256(text), nil
+}
+
+// request makes a key and has Sentry sign a certificate for it.
+func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate request: %w", err)
+	}
+	req := &sentryv1.SignCertificateRequest{
+		Id:                        o.app.ID,
+		Namespace:                 o.app.Namespace,
+		CertificateSigningRequest: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}),
+	}
+	if req.Token, req.TokenValidator, err = o.token(); err != nil {
+		return nil, err
+	}
+	text, err := o.sign(ctx, anchors, req)
+	if err != nil {
+		return nil, err
+	}
+	return o.accept(text, key, anchors)
+}
+
+// token is what proves to Sentry who asks, and who is to check it. In Kubernetes,
+// where Sentry runs with the same variable set, that is Kubernetes.
+func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
+	token := string(o.cfg.Token)
+	if o.cfg.TokenFile != "" {
+		text, err := readFile(o.cfg.TokenFile)
+		if err != nil {
+			return "", 0, fmt.Errorf("tokenFile: %w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return "", 0, fmt.Errorf("tokenFile %s is empty", o.cfg.TokenFile)
+		}
+	}
+	switch {
+	case token == "":
+		return "", sentryv1.TokenValidator_TOKEN_VALIDATOR_UNSPECIFIED, nil
+	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return token, sentryv1.TokenValidator_TOKEN_VALIDATOR_KUBERNETES, nil
+	default:
+		return token, sentryv1.TokenValidator_TOKEN_VALIDATOR_JWKS, nil
+	}
+}
+
+// sign sends a request over a connection of its own: renewals are hours apart.
+func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.SignCertificateRequest) (text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	// The passthrough scheme leaves the name to the operating system, whatever
+	// resolvers the process has registered.
+	conn, err := grpc.NewClient("passthrough:///"+o.cfg.Address,
+		grpc.WithTransportCredentials(credentials.NewTLS(o.tls(anchors))))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	var resp sentryv1.SignCertificateResponse
+	if err := conn.Invoke(ctx, signMethod, req, &resp); err != nil {
+		return nil, o.explain(err)
+	}
+	return resp.GetWorkloadCertificate(), nil
+}
+
+// tls checks that the server is Sentry. We have no certificate to show yet.
+func (o *sentryOrigin) tls(anchors roots) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, // replaced by VerifyConnection
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			want, err := o.cfg.id()
+			if err != nil {
+				return err
+			}
+			got, _, err := x509svid.Verify(cs.PeerCertificates, anchors)
+			if err != nil {
+				return fmt.Errorf("its certificate does not chain to the trust anchors: %w", err)
+			}
+			if got != want {
+				return fmt.Errorf("it is %s; want %s: set trustDomain and namespace to the control plane's", got, want)
+			}
+			return nil
+		},
+	}
+}
+
+// explain turns an RPC's error into one for people, without gRPC's wrapping.
+func (o *sentryOrigin) explain(err error) error {
+	s := status.Convert(err)
+	text := s.Message()
+	if _, inner, ok := strings.Cut(text, `desc = "transport: `); ok {
+		text = strings.TrimSuffix(strings.ReplaceAll(inner, `\"`, `"`), `"`)
+	}
+	switch s.Code() {
+	case codes.Unavailable:
+		return errors.New(text)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("no answer within %s: %s", o.timeout, text)
+	case codes.Unimplemented:
+		return fmt.Errorf("it speaks gRPC but is no Sentry: %s", text)
+	case codes.InvalidArgument, codes.PermissionDenied:
+		if o.cfg.Token == "" && o.cfg.TokenFile == "" {
+			return fmt.Errorf("refused to sign for app %s: %s; no token was sent: set tokenFile", o.app, text)
+		}
+	}
+	return fmt.Errorf("refused to sign for app %s: %s: %s", o.app, s.Code(), text)
+}
+
+// accept checks what Sentry signed.
+func (o *sentryOrigin) accept(text []byte, key *ecdsa.PrivateKey, anchors roots) (*material, error) {
+	chain, err := parseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate it signed: %w", err)
+	}
+	if !key.PublicKey.Equal(chain[0].PublicKey) {
+		return nil, errors.New("the certificate it signed is for another key")
+	}
+	if _, _, err := x509svid.Verify(chain, anchors); err != nil {
+		return nil, fmt.Errorf("the certificate it signed: %w", err)
+	}
+	cert := &tls.Certificate{PrivateKey: key, Leaf: chain[0]}
+	for _, c := range chain {
+		cert.Certificate = append(cert.Certificate, c.Raw)
+	}
+	return newMaterial(cert, anchors)
+}
