@@ -63,13 +63,16 @@ func (m *material) valid(now time.Time) error {
 	switch {
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("certificate of %s expired at %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			m.id.App, leaf.NotAfter.Format(time.RFC3339), clock(now))
 	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("certificate of %s is not valid before %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotBefore.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+			m.id.App, leaf.NotBefore.Format(time.RFC3339), clock(now))
 	}
 	return nil
 }
+
+// clock is a time to the minute, so that an error that stays reads the same.
+func clock(now time.Time) string { return now.UTC().Format("2006-01-02T15:04Z") }
 
 // due tells whether to renew. Either clock decides: the wall clock may be set back,
 // and the monotonic clock stands still while the machine sleeps.
