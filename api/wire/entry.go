@@ -1,0 +1,101 @@
+package wire
+
+import (
+	"fmt"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// maxRoutes bounds the routes of an entry that comes in: a selection's are bounded by
+// catalog.MaxRoutes, those of an endpoint without routes by the number of clusters.
+const maxRoutes = 10_000
+
+// states pairs the two enumerations. They are apart so that neither can change the
+// other by accident.
+var states = [...]struct {
+	value   catalog.RouteState
+	message pb.ViewRoute_State
+}{
+	{catalog.Ready, pb.ViewRoute_STATE_READY},
+	{catalog.Lapsed, pb.ViewRoute_STATE_LAPSED},
+	{catalog.Empty, pb.ViewRoute_STATE_EMPTY},
+	{catalog.NotExported, pb.ViewRoute_STATE_NOT_EXPORTED},
+	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER},
+	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD},
+	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED},
+}
+
+// state is the message of a route's state. Delegated has none: a service never says
+// it.
+func state(s catalog.RouteState) pb.ViewRoute_State {
+	for _, pair := range states {
+		if pair.value == s {
+			return pair.message
+		}
+	}
+	return pb.ViewRoute_STATE_UNSPECIFIED
+}
+
+func parseState(m pb.ViewRoute_State) (catalog.RouteState, bool) {
+	for _, pair := range states {
+		if pair.message == m {
+			return pair.value, true
+		}
+	}
+	return 0, false
+}
+
+// Entry is the message of an entry, with its digest. It shares the addresses.
+func Entry(e *catalog.Entry) *pb.ViewEntry {
+	m := &pb.ViewEntry{App: App(e.App), Rule: e.Rule.String(), Routes: make([]*pb.ViewRoute, len(e.Routes))}
+	routes := make([]pb.ViewRoute, len(e.Routes))
+	for i := range e.Routes {
+		r := &e.Routes[i]
+		to := &routes[i]
+		to.Cluster, to.Priority, to.Weight, to.State = r.Cluster, r.Priority, r.Weight, state(r.State)
+		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
+		m.Routes[i] = to
+	}
+	m.Digest = Digest(e)
+	return m
+}
+
+// ParseEntry reads an entry.
+func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
+	app, err := ParseApp(m.GetApp())
+	if err != nil {
+		return nil, err
+	}
+	if len(m.GetRoutes()) > maxRoutes {
+		return nil, fmt.Errorf("entry of %s has %d routes; at most %d are taken", app, len(m.GetRoutes()), maxRoutes)
+	}
+	routes := make([]catalog.Route, len(m.GetRoutes()))
+	for i, r := range m.GetRoutes() {
+		if routes[i], err = parseRoute(r); err != nil {
+			return nil, fmt.Errorf("entry of %s, route %d: %w", app, i, err)
+		}
+	}
+	return catalog.NewEntry(app, catalog.Rule{Text: m.GetRule()}, routes), nil
+}
+
+func parseRoute(m *pb.ViewRoute) (catalog.Route, error) {
+	s, ok := parseState(m.GetState())
+	switch usable := s == catalog.Ready || s == catalog.Lapsed; {
+	case !ok:
+		return catalog.Route{}, fmt.Errorf("state %d is unknown to this version", m.GetState())
+	case m.GetWeight() > catalog.MaxWeight || m.GetPriority() > catalog.MaxPriority:
+		return catalog.Route{}, fmt.Errorf("weight %d and priority %d; at most %d and %d are allowed", m.GetWeight(), m.GetPriority(), catalog.MaxWeight, catalog.MaxPriority)
+	case usable && len(m.GetAddresses()) == 0:
+		return catalog.Route{}, fmt.Errorf("state %s without an address", m.GetState())
+	}
+	for _, address := range m.GetAddresses() {
+		if address == "" {
+			return catalog.Route{}, fmt.Errorf("an empty address among %d", len(m.GetAddresses()))
+		}
+	}
+	return catalog.Route{
+		Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), State: s,
+		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: m.GetAddresses(),
+	}, nil
+}

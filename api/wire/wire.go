@@ -1,0 +1,93 @@
+// Package wire turns the values of catalog into the messages of the services, and
+// back. What comes back is checked: no message makes a value that catalog's rules
+// can't handle.
+package wire
+
+import (
+	"errors"
+	"fmt"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// App is the message of an app.
+func App(a catalog.App) *pb.App { return &pb.App{Namespace: a.Namespace, Id: a.ID} }
+
+// ParseApp reads an app and checks its names.
+func ParseApp(m *pb.App) (catalog.App, error) {
+	if m == nil {
+		return catalog.App{}, errors.New("app is missing")
+	}
+	app := catalog.App{Namespace: m.Namespace, ID: m.Id}
+	return app, app.Check()
+}
+
+// Gateways is the message of gateways, its clusters in no particular order.
+func Gateways(g *catalog.Gateways) *pb.Gateways {
+	if g == nil {
+		return &pb.Gateways{}
+	}
+	m := &pb.Gateways{Domain: string(g.Domain), Clusters: make([]*pb.ClusterGateways, 0, len(g.Addresses))}
+	for cluster, addresses := range g.Addresses {
+		m.Clusters = append(m.Clusters, &pb.ClusterGateways{Cluster: cluster, Addresses: addresses})
+	}
+	return m
+}
+
+// ParseGateways reads gateways and checks the cluster names and addresses.
+func ParseGateways(m *pb.Gateways) (*catalog.Gateways, error) {
+	g := &catalog.Gateways{Domain: catalog.Domain(m.GetDomain()), Addresses: make(map[string][]string, len(m.GetClusters()))}
+	if g.Domain != "" {
+		if err := catalog.CheckDomain(m.GetDomain()); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range m.GetClusters() {
+		if err := catalog.CheckCluster(c.GetCluster()); err != nil {
+			return nil, err
+		}
+		addresses := make([]string, len(c.GetAddresses()))
+		for i, a := range c.GetAddresses() {
+			checked, err := catalog.CheckGateway(a)
+			if err != nil {
+				return nil, fmt.Errorf("cluster %s: %w", c.GetCluster(), err)
+			}
+			addresses[i] = checked
+		}
+		g.Addresses[c.GetCluster()] = addresses
+	}
+	return g, nil
+}
+
+// Decision is the message of a decision.
+func Decision(d *catalog.Decision) *pb.Decision {
+	m := &pb.Decision{
+		Outcome: d.Outcome.String(), Address: d.Address, Cluster: d.Cluster, Gateway: d.Gateway,
+		Rule: d.Rule, Revision: d.Revision, Reason: d.Reason, Routes: make([]*pb.RouteDecision, len(d.Routes)),
+	}
+	for i, r := range d.Routes {
+		m.Routes[i] = &pb.RouteDecision{
+			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken, Reason: r.Reason,
+		}
+	}
+	return m
+}
+
+// ParseDecision reads a decision.
+func ParseDecision(m *pb.Decision) (catalog.Decision, error) {
+	outcome, err := catalog.ParseOutcome(m.GetOutcome())
+	if err != nil {
+		return catalog.Decision{}, err
+	}
+	d := catalog.Decision{
+		Outcome: outcome, Address: m.GetAddress(), Cluster: m.GetCluster(), Gateway: m.GetGateway(),
+		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(),
+	}
+	for _, r := range m.GetRoutes() {
+		d.Routes = append(d.Routes, catalog.RouteDecision{
+			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(), Ready: int(r.GetReady()), Taken: r.GetTaken(), Reason: r.GetReason(),
+		})
+	}
+	return d, nil
+}

@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+var orders = catalog.App{Namespace: "shop", ID: "orders"}
+
+func example() *catalog.Entry {
+	return catalog.NewEntry(orders, catalog.Rule{Text: "AppEndpoints shop/checkout, spec.endpoints[0] (line 7)"}, []catalog.Route{
+		{Cluster: "west", Weight: 1, Local: true, Ready: 2, Addresses: []string{"10.0.0.1:50002", "10.0.0.2:50002"}},
+		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 3, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
+		{Cluster: "north", Priority: 1, Weight: 10, State: catalog.LeaseExpired},
+	})
+}
+
+func TestAnEntryComesBackAsItWas(t *testing.T) {
+	for _, pair := range states {
+		e := example()
+		routes := e.Routes
+		routes[0].State = pair.value
+		e = catalog.NewEntry(e.App, e.Rule, routes)
+		bytes, err := proto.Marshal(Entry(e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m pb.ViewEntry
+		if err := proto.Unmarshal(bytes, &m); err != nil {
+			t.Fatal(err)
+		}
+		back, err := ParseEntry(&m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !back.Same(e) {
+			t.Errorf("came back as %+v, was %+v", back, e)
+		}
+		if m.Digest != Digest(back) {
+			t.Errorf("digest %x of what was sent, %x of what came", m.Digest, Digest(back))
+		}
+	}
+}
+
+// The digest is kept by sidecars across versions of the service: this number must
+// never change, or every sidecar is sent its whole view after an upgrade.
+func TestTheDigestIsTheSameInEveryProcess(t *testing.T) {
+	if got, want := Digest(example()), uint64(0x0dd69cfd18931618); got != want {
+		t.Errorf("digest %#x, want %#x", got, want)
+	}
+}
+
+func TestTheDigestSeesEveryField(t *testing.T) {
+	edits := map[string]func(*catalog.Entry){
+		"namespace":    func(e *catalog.Entry) { e.App.Namespace = "finance" },
+		"app-id":       func(e *catalog.Entry) { e.App.ID = "ledger" },
+		"rule":         func(e *catalog.Entry) { e.Rule.Text = "another" },
+		"cluster":      func(e *catalog.Entry) { e.Routes[1].Cluster = "south" },
+		"priority":     func(e *catalog.Entry) { e.Routes[1].Priority = 2 },
+		"weight":       func(e *catalog.Entry) { e.Routes[1].Weight = 2 },
+		"state":        func(e *catalog.Entry) { e.Routes[1].State = catalog.Lapsed },
+		"local":        func(e *catalog.Entry) { e.Routes[1].Local = true },
+		"gateway":      func(e *catalog.Entry) { e.Routes[1].Gateway = false },
+		"ready":        func(e *catalog.Entry) { e.Routes[1].Ready = 4 },
+		"address":      func(e *catalog.Entry) { e.Routes[1].Addresses = []string{"x:1"} },
+		"one more":     func(e *catalog.Entry) { e.Routes[0].Addresses = append(e.Routes[0].Addresses, "10.0.0.3:50002") },
+		"a route less": func(e *catalog.Entry) { e.Routes = e.Routes[:2] },
+	}
+	seen := map[uint64]string{Digest(example()): "nothing"}
+	for what, edit := range edits {
+		e := example()
+		edit(e)
+		d := Digest(e)
+		if other, ok := seen[d]; ok {
+			t.Errorf("the digest does not tell %q from %q", what, other)
+		}
+		seen[d] = what
+	}
+}
+
+func TestAMessageThatTheRulesCantHandleIsRefused(t *testing.T) {
+	edits := map[string]func(*pb.ViewEntry){
+		"no app":                func(m *pb.ViewEntry) { m.App = nil },
+		"a bad app-id":          func(m *pb.ViewEntry) { m.App.Id = "a.b" },
+		"no state":              func(m *pb.ViewEntry) { m.Routes[0].State = 0 },
+		"a state of tomorrow":   func(m *pb.ViewEntry) { m.Routes[0].State = 99 },
+		"weights that overflow": func(m *pb.ViewEntry) { m.Routes[0].Weight = 1 << 31 },
+		"a priority beyond any": func(m *pb.ViewEntry) { m.Routes[0].Priority = 1 << 31 },
+		"ready but nowhere":     func(m *pb.ViewEntry) { m.Routes[0].Addresses = nil },
+		"an empty address":      func(m *pb.ViewEntry) { m.Routes[0].Addresses[1] = "" },
+		"more routes than fit": func(m *pb.ViewEntry) {
+			for len(m.Routes) <= maxRoutes {
+				m.Routes = append(m.Routes, m.Routes[2])
+			}
+		},
+	}
+	for what, edit := range edits {
+		m := Entry(example())
+		edit(m)
+		if _, err := ParseEntry(m); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+}
+
+func TestGatewaysComeBackAsTheyWere(t *testing.T) {
+	g := &catalog.Gateways{Domain: "isthmus.internal", Addresses: map[string][]string{"east": {"203.0.113.7:15443", "gw.east.example:15443"}, "north": {}}}
+	back, err := ParseGateways(Gateways(g))
+	if err != nil || !back.Equal(g) {
+		t.Errorf("came back as %v, %v", back, err)
+	}
+	for _, bad := range []*pb.Gateways{
+		{Domain: "-"},
+		{Clusters: []*pb.ClusterGateways{{Cluster: "local"}}},
+		{Clusters: []*pb.ClusterGateways{{Cluster: "east", Addresses: []string{"a:b:c"}}}},
+	} {
+		if _, err := ParseGateways(bad); err == nil {
+			t.Errorf("%v: taken", bad)
+		}
+	}
+}
+
+func TestADecisionComesBackAsItWas(t *testing.T) {
+	d := example().Explain()
+	d.Revision = 41
+	back, err := ParseDecision(Decision(&d))
+	if err != nil || !reflect.DeepEqual(back, d) {
+		t.Errorf("came back as %+v, %v, was %+v", back, err, d)
+	}
+	if _, err := ParseDecision(&pb.Decision{Outcome: "perhaps"}); err == nil {
+		t.Error("an unknown outcome was taken")
+	}
+}
