@@ -179,3 +179,6 @@ func Allowed(allow []Allow, cluster string, app App) bool {
 	}
 	return false
 }
+
+// ForCluster tells whether the entry concerns callers in a cluster at all.
+func (a Allow) ForCluster(cluster string) bool { return matches(a.Cluster, cluster) }

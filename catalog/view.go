@@ -25,6 +25,13 @@ func (v *View) Resolve(app App) (string, error) {
 	return "", v.refuse(app)
 }
 
+// Renumbered is the same view with another revision.
+func (v *View) Renumbered(revision uint64) *View {
+	next := *v
+	next.Revision = revision
+	return &next
+}
+
 // refuse is the error for an app that the view does not hold. It reads the same
 // whether the app exists or not.
 func (v *View) refuse(app App) *Refusal {

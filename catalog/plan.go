@@ -1,0 +1,87 @@
+package catalog
+
+import "slices"
+
+// Whereabouts is what is known of one app at the moment, as one caller may know it.
+type Whereabouts interface {
+	// Local is the route to the app in the caller's own cluster.
+	Local() Route
+	// Remote is the route to the app in another cluster. State is Lapsed when
+	// something is ready there but the cluster's lease has run out.
+	Remote(cluster string) Route
+	// Exporters are the clusters that export the app to the caller, sorted.
+	Exporters() []string
+}
+
+// Plan makes the entry of an endpoint from what is known of its app: rules 4 to 6 of
+// a lookup. An endpoint without routes has the caller's own cluster first, then every
+// cluster that exports the app to it. own is the caller's cluster.
+func (e *Endpoint) Plan(rule Rule, own string, known Whereabouts) *Entry {
+	specs := e.Routes
+	if len(specs) == 0 {
+		specs = defaultRoutes(known.Exporters())
+	}
+	routes := make([]Route, len(specs))
+	for i, spec := range specs {
+		r := &routes[i]
+		if spec.Cluster == LocalCluster || spec.Cluster == own {
+			*r = known.Local()
+			r.Cluster, r.Local = own, true
+		} else {
+			*r = known.Remote(spec.Cluster)
+			r.Cluster = spec.Cluster
+		}
+		r.Priority, r.Weight = spec.Priority, spec.Weight
+		if r.State == Lapsed && e.WhenStale == Withdraw {
+			r.State, r.Addresses = LeaseExpired, nil
+		}
+	}
+	return NewEntry(e.App, rule, routes)
+}
+
+func defaultRoutes(exporters []string) []RouteSpec {
+	specs := make([]RouteSpec, 1, 1+len(exporters))
+	specs[0] = RouteSpec{Cluster: LocalCluster, Weight: DefaultWeight}
+	for _, cluster := range exporters {
+		specs = append(specs, RouteSpec{Cluster: cluster, Priority: 1, Weight: DefaultWeight})
+	}
+	return specs
+}
+
+// LocalRoute is the route to ready instances in the caller's own cluster. It keeps
+// the slice.
+func LocalRoute(addresses []string) Route {
+	return reachable(Route{Local: true, Ready: uint32(len(addresses)), Addresses: addresses})
+}
+
+// RemoteRoute is the route to a cluster that exports an app and has so many instances
+// of it ready: directly where addresses are given, otherwise through its gateway
+// under the app's host name, of which this is "<host>:<port>".
+func RemoteRoute(ready uint32, addresses []string, gateway string) Route {
+	if len(addresses) > 0 {
+		return reachable(Route{Ready: ready, Addresses: addresses})
+	}
+	return reachable(Route{Ready: ready, Gateway: true, Addresses: []string{gateway}})
+}
+
+func reachable(r Route) Route {
+	if r.Ready == 0 {
+		r.State, r.Addresses = Empty, nil
+	}
+	return r
+}
+
+// Same tells whether two entries lead to the same decisions by the same rule.
+func (e *Entry) Same(o *Entry) bool {
+	return e == o || e.Rule == o.Rule && e.SameRoutes(o)
+}
+
+// SameRoutes tells whether two entries lead to the same decisions.
+func (e *Entry) SameRoutes(o *Entry) bool {
+	return e.App == o.App && slices.EqualFunc(e.Routes, o.Routes, func(a, b Route) bool { return a.equal(&b) })
+}
+
+func (r *Route) equal(o *Route) bool {
+	return r.Cluster == o.Cluster && r.Priority == o.Priority && r.Weight == o.Weight && r.State == o.State &&
+		r.Local == o.Local && r.Gateway == o.Gateway && r.Ready == o.Ready && slices.Equal(r.Addresses, o.Addresses)
+}

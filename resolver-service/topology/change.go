@@ -1,0 +1,93 @@
+// Package topology turns what is known - objects, instances, and what peers say -
+// into what is served: a view per app, the gateway's table, and what each peer may
+// know.
+//
+// [Graph] is the dependency graph: pure, without I/O, clocks or goroutines. A change
+// recomputes only what it reaches. [Topology] owns one Graph in one goroutine,
+// publishes what comes out of it, and notifies afterwards.
+package topology
+
+import (
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Config is what a graph needs to know of its own cluster.
+type Config struct {
+	Cluster string         // this cluster's name
+	Network string         // its network; empty if it shares none
+	Domain  catalog.Domain // of host names
+	Open    bool           // an app without a selection resolves every app of this cluster
+}
+
+// Change is news from any of the three sources. It is applied as a whole: no view
+// shows a part of it.
+type Change struct {
+	Objects   *ObjectChange
+	Instances []InstanceChange
+	Peers     []PeerChange
+}
+
+// ObjectChange is news from the config store.
+type ObjectChange struct {
+	Full   bool // Put is the complete set: an object that it does not hold is gone, unless Keep names it
+	Put    []catalog.Object
+	Delete []catalog.Key
+	Keep   []catalog.Key // stored but unusable: the last good object stands
+}
+
+// InstanceChange is news from one source of instances. Sources do not see each
+// other's instances; an app has those of all of them.
+type InstanceChange struct {
+	Source string
+	Full   bool // Put is everything that the source has
+	Put    []catalog.Instance
+	Delete []InstanceKey
+}
+
+// InstanceKey names an instance within a source.
+type InstanceKey struct {
+	App catalog.App
+	ID  string
+}
+
+// PeerChange is news of one peer.
+type PeerChange struct {
+	Cluster string
+	Full    bool // Put is everything that the peer exports to this cluster
+	Put     []PeerExport
+	Delete  []catalog.App
+	Lease   Lease
+}
+
+// Lease says how far a peer's word can be relied on. The zero value changes nothing.
+type Lease uint8
+
+// The states of a peer's lease.
+const (
+	Unchanged Lease = iota
+	Fresh           // heard from; the peer's word holds
+	Expired         // not heard from for too long
+)
+
+// PeerExport is one app that a peer exports to this cluster, or that this cluster
+// exports to a peer. It is immutable.
+type PeerExport struct {
+	App       catalog.App
+	Allow     []catalog.Allow // what concerns the importing cluster
+	Ready     uint32          // how many instances are ready
+	Addresses []string        // of the ready instances, only between clusters on one network
+}
+
+// PeerView is what one peer may know: immutable, complete, with a revision.
+type PeerView struct {
+	Revision uint64
+	Exports  catalog.Table[*PeerExport]
+}
+
+// Effect is one decision that a change alters, or would alter.
+type Effect struct {
+	Caller catalog.App // the zero App stands for every app without a selection
+	App    catalog.App
+	Before catalog.Decision
+	After  catalog.Decision
+}

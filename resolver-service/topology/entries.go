@@ -1,0 +1,115 @@
+package topology
+
+import (
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// entry computes what a caller's view holds of an app.
+func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
+	if index == selfIndex {
+		return g.localEntry(callee, catalog.Rule{Text: catalog.SelfRule})
+	}
+	rule := catalog.Rule{Selection: caller.selection, Index: index}
+	return caller.selection.Endpoints[index].Plan(rule, g.cfg.Cluster, &whereabouts{g, caller, callee})
+}
+
+// self is what an app sees of itself.
+func (g *Graph) self(app catalog.App) *catalog.Entry {
+	n := g.apps[app]
+	if n == nil {
+		n = &node{app: app}
+	}
+	return g.localEntry(n, catalog.Rule{Text: catalog.SelfRule})
+}
+
+// onlyLocal are the routes of an entry that never leaves the cluster.
+var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}}
+
+// localEntry is an app as this cluster has it: what apps without a selection see of
+// it, and what it sees of itself.
+func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
+	e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
+	return e.Plan(rule, g.cfg.Cluster, &whereabouts{g, nil, callee})
+}
+
+// whereabouts is what one caller may know of one app.
+type whereabouts struct {
+	g      *Graph
+	caller *node
+	callee *node
+}
+
+func (w *whereabouts) Local() catalog.Route { return catalog.LocalRoute(w.callee.ready) }
+
+func (w *whereabouts) Exporters() []string {
+	if len(w.callee.remote) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(w.callee.remote))
+	for name, export := range w.callee.remote {
+		if c := w.g.clusters[name]; c.object != nil && catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (w *whereabouts) Remote(name string) catalog.Route {
+	c := w.g.clusters[name]
+	switch {
+	case c == nil || c.object == nil:
+		return catalog.Route{State: catalog.UnknownCluster}
+	case !c.heard:
+		return catalog.Route{State: catalog.Unheard}
+	}
+	export := w.callee.remote[name]
+	if export == nil || !catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
+		return catalog.Route{State: catalog.NotExported}
+	}
+	var direct []string
+	if w.g.cfg.Network != "" && c.object.Network == w.g.cfg.Network {
+		direct = export.Addresses
+	}
+	r := catalog.RemoteRoute(export.Ready, direct, w.g.cfg.Domain.Host(w.callee.app, name)+":"+c.port())
+	if r.State == catalog.Ready && c.lapsed {
+		r.State = catalog.Lapsed
+	}
+	return r
+}
+
+// port is that of the cluster's first gateway: a host name has one port, and callers
+// that ask DNS for its address dial that.
+func (c *cluster) port() string {
+	if len(c.object.Gateways) > 0 {
+		if _, port, err := net.SplitHostPort(c.object.Gateways[0]); err == nil {
+			return port
+		}
+	}
+	return strconv.Itoa(catalog.DefaultGatewayPort)
+}
+
+// toPeer is what a peer may know of an app, or nil.
+func (g *Graph) toPeer(n *node, peer string) *PeerExport {
+	if n.export == nil {
+		return nil
+	}
+	var allow []catalog.Allow
+	for _, a := range n.export.Allow {
+		if a.ForCluster(peer) {
+			allow = append(allow, catalog.Allow{Cluster: peer, Namespace: a.Namespace, App: a.App})
+		}
+	}
+	if len(allow) == 0 {
+		return nil
+	}
+	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(n.ready))}
+	if c := g.clusters[peer]; g.cfg.Network != "" && c != nil && c.object != nil && c.object.Network == g.cfg.Network {
+		export.Addresses = n.ready
+	}
+	return export
+}

@@ -1,0 +1,183 @@
+package topology
+
+import (
+	"reflect"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func (g *Graph) takeObjects(c *ObjectChange) {
+	if c.Full {
+		for _, key := range g.missing(c) {
+			g.deleteObject(key)
+		}
+		if !g.synced {
+			g.synced = true
+			g.dirty.all = true
+		}
+	}
+	for _, object := range c.Put {
+		g.putObject(object)
+	}
+	for _, key := range c.Delete {
+		g.deleteObject(key)
+	}
+}
+
+// missing are the objects that a full set does not name.
+func (g *Graph) missing(c *ObjectChange) []catalog.Key {
+	stands := make(map[catalog.Key]bool, len(c.Put)+len(c.Keep))
+	for _, object := range c.Put {
+		stands[object.Key()] = true
+	}
+	for _, key := range c.Keep {
+		stands[key] = true
+	}
+	var gone []catalog.Key
+	for key := range g.objects {
+		if !stands[key] {
+			gone = append(gone, key)
+		}
+	}
+	return gone
+}
+
+func (g *Graph) putObject(object catalog.Object) {
+	key := object.Key()
+	if old := g.objects[key]; old != nil && reflect.DeepEqual(old, object) {
+		return
+	}
+	if g.objects[key] == nil {
+		g.counts.object(key.Kind, 1)
+	}
+	g.objects[key] = object
+	switch o := object.(type) {
+	case *catalog.AppEndpoints:
+		g.setSelection(g.node(o.App), o)
+	case *catalog.AppExport:
+		g.setExport(g.node(o.App), o)
+	case *catalog.Cluster:
+		g.setCluster(g.cluster(o.Name), o)
+	}
+}
+
+func (g *Graph) deleteObject(key catalog.Key) {
+	if g.objects[key] == nil {
+		return
+	}
+	delete(g.objects, key)
+	g.counts.object(key.Kind, -1)
+	app := catalog.App{Namespace: key.Namespace, ID: key.Name}
+	switch key.Kind {
+	case catalog.KindAppEndpoints:
+		g.setSelection(g.node(app), nil)
+	case catalog.KindAppExport:
+		g.setExport(g.node(app), nil)
+	case catalog.KindCluster:
+		g.setCluster(g.cluster(key.Name), nil)
+	}
+}
+
+// setSelection replaces what an app may call. Endpoints that stay as they were, in
+// the same place, are not computed again.
+func (g *Graph) setSelection(n *node, next *catalog.AppEndpoints) {
+	old := n.selection
+	if old != nil {
+		g.disconnect(n, old)
+	}
+	g.remember(n)
+	n.selection = next
+	if next == nil {
+		n.view, n.uses = nil, nil
+		delete(n.callers, n)
+	} else {
+		g.connect(n, next)
+	}
+	g.dirty.selection(n)
+	g.dirty.present(n)
+	if old != nil {
+		g.releaseEndpoints(old)
+	}
+	g.release(n)
+}
+
+func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
+	n.connect(n, selfIndex)
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		callee := g.node(e.App)
+		n.connect(callee, int32(i))
+		for _, route := range e.Routes {
+			if g.isHere(route.Cluster) {
+				continue
+			}
+			c := g.cluster(route.Cluster)
+			if c.named[n] == nil {
+				c.named[n] = map[*node]struct{}{}
+			}
+			c.named[n][callee] = struct{}{}
+		}
+	}
+}
+
+func (g *Graph) disconnect(n *node, s *catalog.AppEndpoints) {
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if callee := g.apps[e.App]; callee != nil {
+			delete(callee.callers, n)
+		}
+		for _, route := range e.Routes {
+			if c := g.clusters[route.Cluster]; c != nil {
+				delete(c.named, n)
+			}
+		}
+	}
+}
+
+func (g *Graph) releaseEndpoints(s *catalog.AppEndpoints) {
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if callee := g.apps[e.App]; callee != nil {
+			g.release(callee)
+		}
+		for _, route := range e.Routes {
+			if c := g.clusters[route.Cluster]; c != nil {
+				g.releaseCluster(c)
+			}
+		}
+	}
+}
+
+func (g *Graph) setExport(n *node, next *catalog.AppExport) {
+	n.export = next
+	g.dirty.exported(n)
+	g.dirty.present(n)
+	g.release(n)
+}
+
+// setCluster reaches the routes that name the cluster, the apps that it exports, and
+// what is told to it as a peer.
+func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
+	old := c.object
+	c.object = next
+	clear(g.shared)
+	g.dirtyCluster(c)
+	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
+		g.dirty.peer(c.name)
+	}
+	g.releaseCluster(c)
+}
+
+// dirtyCluster marks every entry with a route through the cluster.
+func (g *Graph) dirtyCluster(c *cluster) {
+	for caller, callees := range c.named {
+		for callee := range callees {
+			g.dirty.entry(caller, callee)
+		}
+	}
+	for callee := range c.exports {
+		for caller := range callee.callers {
+			g.dirty.entry(caller, callee)
+		}
+	}
+}

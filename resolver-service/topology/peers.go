@@ -1,0 +1,67 @@
+package topology
+
+import (
+	"reflect"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func (g *Graph) takePeer(p *PeerChange) {
+	c := g.cluster(p.Cluster)
+	if p.Lease != Unchanged {
+		g.setLease(c, p.Lease == Expired)
+	}
+	if p.Full {
+		stands := make(map[catalog.App]bool, len(p.Put))
+		for i := range p.Put {
+			stands[p.Put[i].App] = true
+		}
+		for n := range c.exports {
+			if !stands[n.app] {
+				g.setRemote(c, n, nil)
+			}
+		}
+	}
+	for _, app := range p.Delete {
+		if n := g.apps[app]; n != nil {
+			g.setRemote(c, n, nil)
+		}
+	}
+	for i := range p.Put {
+		g.setRemote(c, g.node(p.Put[i].App), &p.Put[i])
+	}
+	g.releaseCluster(c)
+}
+
+func (g *Graph) setLease(c *cluster, lapsed bool) {
+	if c.heard && c.lapsed == lapsed {
+		return
+	}
+	// A lease that runs out before the first word has nothing to withdraw.
+	if !c.heard && lapsed {
+		return
+	}
+	c.heard, c.lapsed = true, lapsed
+	g.dirtyCluster(c)
+}
+
+func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
+	old := n.remote[c.name]
+	if old == export || old != nil && export != nil && reflect.DeepEqual(old, export) {
+		return
+	}
+	if export == nil {
+		delete(n.remote, c.name)
+		delete(c.exports, n)
+	} else {
+		if n.remote == nil {
+			n.remote = map[string]*PeerExport{}
+		}
+		n.remote[c.name] = export
+		c.exports[n] = struct{}{}
+	}
+	for caller := range n.callers {
+		g.dirty.entry(caller, n)
+	}
+	g.release(n)
+}

@@ -1,0 +1,203 @@
+package topology
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Topology owns a graph in one goroutine and publishes what comes out of it. Its
+// other methods may be called from any goroutine.
+type Topology struct {
+	log      *slog.Logger
+	requests chan func(*Graph)
+	done     chan struct{} // closed when Run has ended
+
+	revision atomic.Uint64
+	stats    atomic.Pointer[Stats]
+	ready    live.Value[bool]
+	open     live.Value[*catalog.View]
+	gateway  live.Value[*catalog.GatewayTable]
+
+	graph *Graph // of the owner goroutine
+
+	mu    sync.Mutex // guards the two maps, never held while publishing
+	views map[catalog.App]*published[*catalog.View]
+	peers map[string]*published[*PeerView]
+}
+
+// published is a value that somebody follows, or that stands for those to come.
+type published[T any] struct {
+	value live.Value[T]
+	users int
+}
+
+// New makes a topology without anything in it. Run makes it work.
+func New(cfg Config, log *slog.Logger) *Topology {
+	t := &Topology{
+		log:      log,
+		requests: make(chan func(*Graph)),
+		done:     make(chan struct{}),
+		graph:    NewGraph(cfg),
+		views:    map[catalog.App]*published[*catalog.View]{},
+		peers:    map[string]*published[*PeerView]{},
+	}
+	t.stats.Store(&Stats{})
+	return t
+}
+
+// Run owns the graph until ctx ends.
+func (t *Topology) Run(ctx context.Context) error {
+	defer close(t.done)
+	for {
+		select {
+		case request := <-t.requests:
+			request(t.graph)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// ask has the owner run f and waits until it did.
+func (t *Topology) ask(ctx context.Context, f func(*Graph)) error {
+	answered := make(chan struct{})
+	request := func(g *Graph) {
+		defer close(answered)
+		f(g)
+	}
+	select {
+	case t.requests <- request:
+		<-answered
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.done:
+		return context.Canceled
+	}
+}
+
+// Apply takes a change in and returns once what it alters is published. Revision is
+// that of the topology with the change in it.
+func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		t.publish(g, g.Apply(c))
+		revision = g.Revision()
+	})
+	return revision, err
+}
+
+// Try tells which decisions a change would alter, without making it.
+func (t *Topology) Try(ctx context.Context, c Change) (effects []Effect, err error) {
+	if c.Objects == nil {
+		return nil, nil
+	}
+	if askErr := t.ask(ctx, func(g *Graph) { effects, err = g.Try(*c.Objects) }); askErr != nil {
+		return nil, askErr
+	}
+	return effects, err
+}
+
+// AtLeast numbers an app's view from above a revision that one of its sidecars holds
+// from another life of the service, or from another replica, so that no sidecar sees
+// a revision go backwards.
+func (t *Topology) AtLeast(ctx context.Context, app catalog.App, revision uint64) error {
+	if revision <= t.viewRevision(app) {
+		return nil
+	}
+	return t.ask(ctx, func(g *Graph) { t.publish(g, g.Raise(app, revision)) })
+}
+
+func (t *Topology) viewRevision(app catalog.App) uint64 {
+	s := t.Subscribe(app)
+	defer s.Close()
+	if v, ok := s.View(); ok {
+		return v.Revision
+	}
+	return 0
+}
+
+// publish makes an update visible, in the owner's goroutine: the values first, then
+// the notice to each follower, then the revision that others are told of.
+func (t *Topology) publish(g *Graph, u Update) {
+	if u.Open != nil {
+		t.open.Store(u.Open)
+	}
+	if u.Gateway != nil {
+		t.gateway.Store(u.Gateway)
+	}
+	for _, v := range u.Views {
+		if p := t.viewOf(v); p != nil {
+			p.value.Store(v.View)
+		}
+	}
+	for name, view := range u.Peers {
+		if p := t.peerOf(name); p != nil {
+			p.value.Store(view)
+		} else {
+			g.ForgetPeer(name)
+		}
+	}
+	t.revision.Store(u.Revision)
+	stats := g.Stats()
+	t.stats.Store(&stats)
+	if _, ready := t.ready.Load(); g.synced && !ready {
+		t.ready.Store(true)
+	}
+}
+
+// viewOf is where an app's view is published; nil when there is nobody to tell and
+// nothing to keep.
+func (t *Topology) viewOf(v ViewUpdate) *published[*catalog.View] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.views[v.App]
+	switch {
+	case p == nil && v.View != nil:
+		p = &published[*catalog.View]{}
+		t.views[v.App] = p
+	case p != nil && v.View == nil && p.users == 0:
+		delete(t.views, v.App)
+	}
+	return p
+}
+
+// Ready holds true once the store's full set is in.
+func (t *Topology) Ready() *live.Value[bool] { return &t.ready }
+
+// Gateway is the gateway's table.
+func (t *Topology) Gateway() *live.Value[*catalog.GatewayTable] { return &t.gateway }
+
+// Revision is that of the newest published state.
+func (t *Topology) Revision() uint64 { return t.revision.Load() }
+
+// Stats counts what the topology holds.
+func (t *Topology) Stats() Stats { return *t.stats.Load() }
+
+// Resolve makes one lookup for a caller and says why it ended as it did.
+func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
+	s := t.Subscribe(caller)
+	defer s.Close()
+	v, ok := s.View()
+	if !ok {
+		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the config store's full set has not arrived yet"}
+	}
+	if _, holds := v.Entries.Get(app); !holds && caller == app {
+		return t.resolveSelf(app, v.Revision)
+	}
+	return v.Explain(app)
+}
+
+// resolveSelf is rule 1 for an app without a selection of its own.
+func (t *Topology) resolveSelf(app catalog.App, revision uint64) (d catalog.Decision) {
+	err := t.ask(context.Background(), func(g *Graph) { d = g.self(app).Explain() })
+	if err != nil {
+		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the service is stopping"}
+	}
+	d.Revision = revision
+	return d
+}

@@ -1,0 +1,117 @@
+package topology
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// ErrNotSynced says that the store's full set is not in yet, so that nothing can be
+// told of a change.
+var ErrNotSynced = errors.New("not ready: the config store's full set has not arrived yet")
+
+// Try tells which decisions a change of objects would alter, and leaves the graph as
+// it was. The change must not be Full.
+func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
+	if !g.synced {
+		return nil, ErrNotSynced
+	}
+	before := g.save()
+	undo := g.inverse(&c)
+	g.takeObjects(&c)
+	update := g.flush()
+	effects := g.effects(before, &update)
+	g.takeObjects(&undo)
+	g.flush()
+	g.restore(before)
+	return effects, nil
+}
+
+// saved is what has been served, to be served again after a Try.
+type saved struct {
+	revision uint64
+	open     *catalog.View
+	gateway  *catalog.GatewayTable
+	peers    map[string]*PeerView
+	views    map[catalog.App]*catalog.View
+}
+
+func (g *Graph) save() *saved {
+	s := &saved{revision: g.revision, open: g.open, gateway: g.gateway, peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}}
+	for name, view := range g.peers {
+		s.peers[name] = view
+	}
+	g.saved = s
+	return s
+}
+
+// remember keeps the view of an app that is about to get another one.
+func (g *Graph) remember(n *node) {
+	if g.saved == nil {
+		return
+	}
+	if _, ok := g.saved.views[n.app]; !ok {
+		g.saved.views[n.app] = n.view
+	}
+}
+
+func (g *Graph) restore(s *saved) {
+	g.revision, g.open, g.gateway, g.peers, g.saved = s.revision, s.open, s.gateway, s.peers, nil
+	for app, view := range s.views {
+		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {
+			n.view = view
+		}
+	}
+}
+
+// inverse is the change that takes c back.
+func (g *Graph) inverse(c *ObjectChange) ObjectChange {
+	var undo ObjectChange
+	add := func(key catalog.Key) {
+		if old := g.objects[key]; old != nil {
+			undo.Put = append(undo.Put, old)
+		} else {
+			undo.Delete = append(undo.Delete, key)
+		}
+	}
+	for _, object := range c.Put {
+		add(object.Key())
+	}
+	for _, key := range c.Delete {
+		add(key)
+	}
+	return undo
+}
+
+// effects compares the views that stood before with those of an update.
+func (g *Graph) effects(before *saved, u *Update) []Effect {
+	var effects []Effect
+	for _, v := range u.Views {
+		was, is := before.views[v.App], v.View
+		if was == nil {
+			was = before.open
+		}
+		if is == nil {
+			is = g.open
+		}
+		effects = appendEffects(effects, v.App, was, is)
+	}
+	if u.Open != nil {
+		effects = appendEffects(effects, catalog.App{}, before.open, u.Open)
+	}
+	slices.SortFunc(effects, func(a, b Effect) int {
+		if c := a.Caller.Compare(b.Caller); c != 0 {
+			return c
+		}
+		return a.App.Compare(b.App)
+	})
+	return effects
+}
+
+func appendEffects(effects []Effect, caller catalog.App, was, is *catalog.View) []Effect {
+	for edit := range is.Entries.Diff(&was.Entries, (*catalog.Entry).SameRoutes) {
+		effects = append(effects, Effect{Caller: caller, App: edit.App, Before: was.Explain(edit.App), After: is.Explain(edit.App)})
+	}
+	return effects
+}
