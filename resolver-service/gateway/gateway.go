@@ -1,0 +1,121 @@
+// Package gateway is the ingress of a cluster for other clusters.
+//
+// It reads the first bytes of a connection, finds the exported app that they
+// name (the SNI of a TLS ClientHello or, in development, the :authority of a
+// plain HTTP/2 request), and passes the connection, bytes untouched, to a ready
+// instance of it. It ends no TLS and holds no key: who may call whom is settled
+// by the two sidecars' own mTLS.
+//
+// One connection's way through the package: [Gateway.Serve] accepts, greeting.go
+// reads, route.go chooses, dial.go connects, and a relay passes bytes until both
+// directions have ended.
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Config is what a gateway needs. Table and Logger must be set; every zero
+// duration or number stands for the default named beside it.
+type Config struct {
+	// Table is read once for each connection. Connections that run are left
+	// alone when it changes.
+	Table  *live.Value[*catalog.GatewayTable]
+	Logger *slog.Logger
+	// Metrics is where the gateway registers its metrics; nil: nowhere.
+	Metrics prometheus.Registerer
+
+	// Plaintext lets HTTP/2 without TLS in, routed by the :authority of the first
+	// request of a connection. For development: nothing is encrypted or checked.
+	Plaintext bool
+	// Peer is the "host:port" of this cluster's resolver service, served under its
+	// reserved name (see [catalog.Domain.PeerHost]); empty: not served.
+	Peer string
+
+	HelloTimeout time.Duration // from accepting a connection to knowing its name: 10 s
+	DialTimeout  time.Duration // for one instance; all tries together get three times that: 2 s
+	DrainTimeout time.Duration // for connections that run when Serve is told to end: 15 s
+	// StallTimeout ends a connection with bytes that its receiver has not taken
+	// for so long: 5 min. A connection on which nothing is sent has no time limit.
+	StallTimeout time.Duration
+
+	MaxConnections int // open at once, in one Serve: 50,000
+	MaxHellos      int // of them yet to name an app; beyond it the oldest such goes: 4,096
+}
+
+func (c Config) withDefaults() Config {
+	c.HelloTimeout = cmp.Or(c.HelloTimeout, 10*time.Second)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 2*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
+	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 50_000)
+	c.MaxHellos = cmp.Or(c.MaxHellos, 4096)
+	return c
+}
+
+// Gateway passes connections from other clusters to this cluster's exported apps.
+type Gateway struct {
+	cfg      Config
+	metrics  *metrics
+	refused  *refusals
+	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
+	newRelay func(relayConfig) (relay, error)
+}
+
+// New makes a gateway; it starts nothing. It fails when the configuration is
+// incomplete or its metrics are registered already.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Table == nil || cfg.Logger == nil {
+		return nil, errors.New("gateway: Config.Table and Config.Logger must be set")
+	}
+	if cfg.Peer != "" {
+		if _, _, err := net.SplitHostPort(cfg.Peer); err != nil {
+			return nil, errors.New("gateway: Config.Peer " + cfg.Peer + ": want host:port of the resolver service")
+		}
+	}
+	cfg = cfg.withDefaults()
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Gateway{
+		cfg:      cfg,
+		metrics:  m,
+		refused:  newRefusals(cfg.Logger, m),
+		hello:    &tls.Config{GetConfigForClient: stopAtHello},
+		newRelay: newRelay,
+	}, nil
+}
+
+// Serve accepts connections from a TCP listener until ctx ends. Then it closes the
+// listener, lets connections finish for at most Config.DrainTimeout, closes what is
+// left and returns nil. It returns an error when the listener fails for good, which
+// closes all connections; running out of descriptors is not for good.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
+	s, err := g.newServing()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	err = s.accept(ctx, l)
+	stop()
+	l.Close()
+	if err != nil {
+		s.drain(0)
+		return err
+	}
+	s.drain(g.cfg.DrainTimeout)
+	return nil
+}

@@ -1,0 +1,316 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+func TestPassesAConnectionToTheAppItNames(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{Peer: tlsBackend(t, "resolver")}, exports(1, map[string][]string{
+			"orders": {tlsBackend(t, "orders")},
+			"ledger": {tlsBackend(t, "ledger")},
+		}), with)
+		for host, want := range map[string]string{
+			ordersHost:                          "orders",
+			ledgerHost:                          "ledger",
+			"ORDERS.shop.East.isthmus.internal": "orders",
+			peerHost:                            "resolver",
+		} {
+			got, conn, err := call(t, gw.addr, host)
+			if err != nil || got != want {
+				t.Errorf("%s: answered by %q, %v; want %q", host, got, err, want)
+				continue
+			}
+			echo(t, conn, bytes.Repeat([]byte("x"), 100_000))
+		}
+	})
+}
+
+// echo sends and wants the same back.
+func echo(t testing.TB, conn io.ReadWriter, sent []byte) {
+	t.Helper()
+	go conn.Write(sent)
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("echo of %d bytes: not the same, %v", len(sent), err)
+	}
+}
+
+func TestRefusesWhatIsNotExported(t *testing.T) {
+	const unrecognized, internal = "tls: unrecognized name", "tls: internal error"
+	table := exports(1, map[string][]string{
+		"orders": {tlsBackend(t, "orders")},
+		"idle":   nil,
+		"dead":   {deadAddress(t), deadAddress(t)},
+	})
+	gw := serve(t, Config{}, table)
+	for _, c := range []struct {
+		what, host string
+		alert      string
+		reason     reason
+	}{
+		{"an app that is not exported", "secret.shop.east.isthmus.internal", unrecognized, unknownName},
+		{"an app of another cluster", "orders.shop.west.isthmus.internal", unrecognized, unknownName},
+		{"another domain", "orders.shop.east.example.com", unrecognized, unknownName},
+		{"the domain alone", "isthmus.internal", unrecognized, unknownName},
+		{"the resolver service, which this gateway does not serve", peerHost, unrecognized, unknownName},
+		{"no name", "", unrecognized, noName},
+		{"an exported app with nothing ready", idleHost, internal, noInstance},
+		{"an exported app that can't be reached", "dead.shop.east.isthmus.internal", internal, unreachable},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			before := gw.refused(c.reason)
+			conn := tls.Client(dialTCP(t, gw.addr), &tls.Config{ServerName: c.host, InsecureSkipVerify: true})
+			err := conn.Handshake()
+			if err == nil || !strings.Contains(err.Error(), c.alert) {
+				t.Errorf("handshake: %v; want %s", err, c.alert)
+			}
+			if got := gw.refused(c.reason) - before; got != 1 {
+				t.Errorf("refusals with reason %s: %d more; want 1", c.reason, got)
+			}
+			if !strings.Contains(gw.log.String(), "reason="+string(c.reason)) {
+				t.Errorf("not logged:\n%s", gw.log)
+			}
+		})
+	}
+}
+
+func TestRefusesWhileThereIsNoTable(t *testing.T) {
+	gw := serve(t, Config{}, nil)
+	_, _, err := call(t, gw.addr, ordersHost)
+	if err == nil || !strings.Contains(err.Error(), "internal error") || gw.refused(notReady) != 1 {
+		t.Errorf("got %v, %d refusals", err, gw.refused(notReady))
+	}
+}
+
+func TestAlertIsFramedAndTheConnectionClosed(t *testing.T) {
+	gw := serve(t, Config{}, exports(1, nil))
+	c := dialTCP(t, gw.addr)
+	c.Write(hello(ordersHost))
+	got, err := io.ReadAll(c)
+	if want := []byte{21, 3, 1, 0, 2, 2, 112}; err != nil || !bytes.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v and the end", got, err, want)
+	}
+}
+
+func TestTriesAnotherInstance(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{}, exports(1, map[string][]string{
+			"orders": {deadAddress(t), deadAddress(t), deadAddress(t), tlsBackend(t, "alive")},
+		}), with)
+		for range 10 {
+			if got, _, err := call(t, gw.addr, ordersHost); got != "alive" {
+				t.Fatalf("answered by %q, %v", got, err)
+			}
+		}
+		if gw.metric("isthmus_gateway_instance_retries_total") == 0 {
+			t.Error("ten calls past three dead instances of four, and no retry counted")
+		}
+	})
+}
+
+func TestSpreadsConnectionsOverInstances(t *testing.T) {
+	gw := serve(t, Config{}, exports(1, map[string][]string{
+		"orders": {tlsBackend(t, "a"), tlsBackend(t, "b"), tlsBackend(t, "c")},
+	}))
+	answered := map[string]int{}
+	for range 60 {
+		name, conn, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		answered[name]++
+	}
+	for _, name := range []string{"a", "b", "c"} { // 60 tries miss one of three once in 10^10
+		if answered[name] == 0 {
+			t.Errorf("60 connections and none for instance %s: %v", name, answered)
+		}
+	}
+}
+
+func TestTableChangesUnderLoadFailNoConnection(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		a, b := tlsBackend(t, "a"), tlsBackend(t, "b")
+		tables := []*catalog.GatewayTable{
+			exports(1, map[string][]string{"orders": {a}}),
+			exports(2, map[string][]string{"orders": {b}, "ledger": {a}}),
+		}
+		gw := serve(t, Config{}, tables[0], with)
+		_, old, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for range 50 {
+					name, conn, err := call(t, gw.addr, ordersHost)
+					if err != nil || (name != "a" && name != "b") {
+						t.Errorf("answered by %q, %v", name, err)
+						return
+					}
+					echo(t, conn, []byte("ping"))
+					conn.Close()
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { callers.Wait(); close(done) }()
+		for i := 0; ; i++ {
+			gw.table.Store(tables[i%2])
+			select {
+			case <-done:
+				echo(t, old, []byte("still the first instance's"))
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+}
+
+func TestBoundsConnections(t *testing.T) {
+	gw := serve(t, Config{MaxConnections: 2}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
+	_, first, err1 := call(t, gw.addr, ordersHost)
+	_, _, err2 := call(t, gw.addr, ordersHost)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	if _, _, err := call(t, gw.addr, ordersHost); err == nil {
+		t.Error("a third connection was served; the limit is 2")
+	}
+	if gw.refused(tooMany) != 1 || gw.metric("isthmus_gateway_connections_open") != 2 {
+		t.Errorf("%d refused, %v open; want 1 and 2", gw.refused(tooMany), gw.metric("isthmus_gateway_connections_open"))
+	}
+	first.NetConn().Close()
+	eventually(t, "a place is free again", func() bool { return gw.metric("isthmus_gateway_connections_open") == 1 })
+	if _, _, err := call(t, gw.addr, ordersHost); err != nil {
+		t.Error("after one ended:", err)
+	}
+}
+
+func TestDrains(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{DrainTimeout: 20 * time.Second}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		_, conn, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stopped := make(chan struct{})
+		go func() { gw.stop(); close(stopped) }()
+		eventually(t, "new connections are refused", func() bool {
+			c, err := net.Dial("tcp", gw.addr)
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		})
+		echo(t, conn, []byte("still served"))
+		select {
+		case <-stopped:
+			t.Error("Serve returned while a connection ran")
+		default:
+		}
+		conn.Close()
+		<-stopped
+	})
+}
+
+func TestDrainHasAnEnd(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{DrainTimeout: 20 * time.Millisecond}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		_, conn, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent := dialTCP(t, gw.addr)
+		eventually(t, "both are in", func() bool { return gw.metric("isthmus_gateway_connections_open") == 2 })
+		gw.stop()
+		for _, c := range []net.Conn{conn, silent} {
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				t.Error("a connection outlived Serve")
+			}
+		}
+		if open := gw.metric("isthmus_gateway_connections_open"); open != 0 {
+			t.Errorf("%v connections open after Serve", open)
+		}
+	})
+}
+
+func TestServeFailsWhenItsListenerIsClosed(t *testing.T) {
+	g, err := New(Config{Table: new(live.Value[*catalog.GatewayTable]), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t)
+	l.Close()
+	if err := g.Serve(context.Background(), l); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestNewRefusesWhatCanNotWork(t *testing.T) {
+	table, logger, registry := new(live.Value[*catalog.GatewayTable]), slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	if _, err := New(Config{Table: table, Logger: logger, Metrics: registry}); err != nil {
+		t.Fatal(err)
+	}
+	for what, cfg := range map[string]Config{
+		"no table":                 {Logger: logger},
+		"no logger":                {Table: table},
+		"a peer without a port":    {Table: table, Logger: logger, Peer: "127.0.0.1"},
+		"metrics registered twice": {Table: table, Logger: logger, Metrics: registry},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+func TestLogsOfOneReasonAreRare(t *testing.T) {
+	gw := serve(t, Config{}, exports(1, nil))
+	for i := range 50 {
+		call(t, gw.addr, fmt.Sprintf("app-%d.shop.east.isthmus.internal", i))
+	}
+	if gw.refused(unknownName) != 50 || gw.log.lines() != 1 {
+		t.Errorf("%d counted, %d lines logged; want 50 and 1:\n%s", gw.refused(unknownName), gw.log.lines(), gw.log)
+	}
+}
+
+func TestCountsBytes(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		_, conn, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo(t, conn, make([]byte, 1<<20))
+		for _, direction := range []string{"to_client", "to_backend"} {
+			var n float64
+			eventually(t, "a MiB is counted "+direction, func() bool {
+				n = gw.metric("isthmus_gateway_bytes_total", "direction", direction)
+				return n >= 1<<20
+			})
+			if n > 1<<20+1<<16 {
+				t.Errorf("%s: %v bytes; want 1 MiB and TLS's own", direction, n)
+			}
+		}
+		if n := gw.metric("isthmus_gateway_connections_accepted_total"); n != 1 {
+			t.Errorf("%v accepted; want 1", n)
+		}
+	})
+}

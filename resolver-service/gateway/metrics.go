@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// traffic counts bytes. Relays add to it often, so it is plain atomics.
+type traffic struct {
+	toBackend atomic.Uint64
+	toClient  atomic.Uint64
+}
+
+// metrics are a gateway's own; docs/gateway.md says what they mean.
+type metrics struct {
+	open     atomic.Int64
+	hellos   atomic.Int64
+	traffic  traffic
+	accepted prometheus.Counter
+	retries  prometheus.Counter
+	refusals *prometheus.CounterVec
+}
+
+const (
+	metricSpace  = "isthmus"
+	metricSystem = "gateway"
+)
+
+// newMetrics registers a gateway's metrics, unless to is nil.
+func newMetrics(to prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		accepted: prometheus.NewCounter(prometheus.CounterOpts(named("connections_accepted_total", "Connections accepted, those refused later included."))),
+		retries:  prometheus.NewCounter(prometheus.CounterOpts(named("instance_retries_total", "Further instances tried because one could not be reached."))),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts(named("refusals_total", "Connections refused, and accepts that failed, by reason.")), []string{"reason"}),
+	}
+	if to == nil {
+		return m, nil
+	}
+	for _, c := range m.collectors() {
+		if err := to.Register(c); err != nil {
+			return nil, fmt.Errorf("gateway: register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	bytes := func(direction string, n *atomic.Uint64) prometheus.Collector {
+		o := named("bytes_total", "Bytes passed on after the first flight of a connection, by direction.")
+		o.ConstLabels = prometheus.Labels{"direction": direction}
+		return prometheus.NewCounterFunc(prometheus.CounterOpts(o), func() float64 { return float64(n.Load()) })
+	}
+	gauge := func(name, help string, n *atomic.Int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(named(name, help)), func() float64 { return float64(n.Load()) })
+	}
+	return []prometheus.Collector{
+		gauge("connections_open", "Connections open now, half-open ones included.", &m.open),
+		gauge("hellos_pending", "Connections open now that have yet to name an app.", &m.hellos),
+		bytes("to_backend", &m.traffic.toBackend),
+		bytes("to_client", &m.traffic.toClient),
+		m.accepted, m.retries, m.refusals,
+	}
+}
+
+func named(name, help string) prometheus.Opts {
+	return prometheus.Opts{Namespace: metricSpace, Subsystem: metricSystem, Name: name, Help: help}
+}

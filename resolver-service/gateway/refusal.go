@@ -1,0 +1,216 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// reason is why a connection was not passed on: a value of the metric's label.
+type reason string
+
+const (
+	notTCP       reason = "not_tcp"         // the listener yields something else
+	tooMany      reason = "max_connections" // reset at once
+	helloTimeout reason = "hello_timeout"
+	helloEvicted reason = "hello_evicted" // gave way to a newer one
+	helloTooLong reason = "hello_too_long"
+	helloAborted reason = "hello_aborted" // the client left before it named an app
+	badHello     reason = "bad_hello"
+	notTLS       reason = "not_tls"
+	plaintextOff reason = "plaintext"
+	noName       reason = "no_name"
+	unknownName  reason = "unknown_name"
+	notReady     reason = "not_ready"   // no table yet
+	noInstance   reason = "no_instance" // exported, nothing ready
+	unreachable  reason = "unreachable" // ready, yet none could be reached
+	broken       reason = "broken"      // the instance broke the connection off
+)
+
+// advice is what to do about a refusal, for the log and plain HTTP/2 clients.
+var advice = map[reason]string{
+	notTCP:       "give the gateway a TCP listener",
+	tooMany:      "raise the gateway's limit of connections, or add a gateway",
+	notTLS:       "only TLS and, where plaintext is on, HTTP/2 are served",
+	plaintextOff: "the caller's daprd runs without mTLS: switch mTLS on in its Configuration (spec.mtls.enabled) or, for development only, set plaintext: true for this gateway",
+	noName:       "daprd sends no name when it dials an IP: its resolver must give it the app's host name",
+	unknownName:  "export the app in this cluster with an AppExport, if others are to call it",
+	notReady:     "the resolver service has yet to publish what it exports",
+	noInstance:   "start an instance of the app, or see why none is ready",
+	unreachable:  "see why the gateway can't connect to the app's sidecars",
+	broken:       "see the log of the instance's sidecar",
+}
+
+// refusal is one connection that was not passed on, and what is known of it.
+type refusal struct {
+	reason   reason
+	host     string // as the client named it; untrusted
+	app      catalog.App
+	revision uint64
+	from     net.Addr
+	err      error
+	stream   uint32 // of the request, in HTTP/2 without TLS; 0 with TLS
+	answer   []byte // of crypto/tls, to a broken ClientHello
+}
+
+// attrs are what is known, under the keys that the logs of Isthmus share.
+func (r *refusal) attrs() []any {
+	attrs := []any{"reason", string(r.reason), "from", r.from}
+	if r.host != "" {
+		attrs = append(attrs, "host", r.host[:min(len(r.host), 255)])
+	}
+	if r.app != (catalog.App{}) {
+		attrs = append(attrs, "app", r.app.String())
+	}
+	if r.revision != 0 {
+		attrs = append(attrs, "revision", r.revision)
+	}
+	if r.err != nil {
+		attrs = append(attrs, "err", r.err)
+	}
+	if a := advice[r.reason]; a != "" {
+		attrs = append(attrs, "advice", a)
+	}
+	return attrs
+}
+
+// logEvery is how often one reason is logged. Whoever can reach the gateway can
+// cause refusals, and must not be able to fill a disk with them; the metric has all.
+const logEvery = 10 * time.Second
+
+// refusals counts all refusals and logs some.
+type refusals struct {
+	logger  *slog.Logger
+	metrics *metrics
+
+	mu     sync.Mutex
+	recent map[reason]*recent
+}
+
+// recent is when a reason was logged last, and how often it was not since.
+type recent struct {
+	at         time.Time
+	suppressed int
+}
+
+func newRefusals(logger *slog.Logger, m *metrics) *refusals {
+	return &refusals{logger: logger, metrics: m, recent: make(map[reason]*recent)}
+}
+
+// log counts a refusal, and logs it unless one like it was logged just now.
+func (r *refusals) log(x refusal) {
+	r.metrics.refusals.WithLabelValues(string(x.reason)).Inc()
+	if suppressed, ok := r.due(x.reason); ok {
+		r.logger.Warn("gateway refused a connection", append(x.attrs(), "suppressed", suppressed)...)
+	}
+}
+
+// acceptFailed logs, as seldom, that no connection can be accepted.
+func (r *refusals) acceptFailed(err error, pause time.Duration) {
+	r.metrics.refusals.WithLabelValues("accept_failed").Inc()
+	if suppressed, ok := r.due("accept_failed"); ok {
+		r.logger.Error("gateway can't accept connections; goes on trying", "err", err, "pause", pause,
+			"advice", "raise the limit of open files (ulimit -n)", "suppressed", suppressed)
+	}
+}
+
+func (r *refusals) due(x reason) (suppressed int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.recent[x]
+	if last == nil {
+		last = &recent{}
+		r.recent[x] = last
+	}
+	now := time.Now()
+	if !last.at.IsZero() && now.Sub(last.at) < logEvery {
+		last.suppressed++
+		return 0, false
+	}
+	suppressed, last.suppressed, last.at = last.suppressed, 0, now
+	return suppressed, true
+}
+
+// Alerts of TLS (RFC 8446, 6.2), each a whole record: type, version, length, level
+// fatal, description.
+var (
+	alertUnrecognizedName = []byte{21, 3, 1, 0, 2, 2, 112}
+	// alertInternalError goes out when the name is right and nothing can serve it
+	// now. grpc-go fails calls with Unavailable, which daprd retries, and connects
+	// again by its own backoff; for a wrong name it would be told so instead.
+	alertInternalError = []byte{21, 3, 1, 0, 2, 2, 80}
+)
+
+// farewell is how long a refused client has to take its answer and close.
+const farewell = 500 * time.Millisecond
+
+// turnAway tells a client that it was refused, where there is a way to, and closes
+// its connection.
+func (s *serving) turnAway(conn *net.TCPConn, r *refusal) {
+	defer conn.Close()
+	answer := r.answer
+	switch {
+	case r.stream != 0 || r.reason == plaintextOff:
+		answer = refuseHTTP2(r)
+	case r.reason == noName || r.reason == unknownName:
+		answer = alertUnrecognizedName
+	case r.reason == notReady || r.reason == noInstance || r.reason == unreachable || r.reason == broken:
+		answer = alertInternalError
+	}
+	if len(answer) == 0 {
+		return
+	}
+	conn.SetDeadline(time.Now().Add(farewell))
+	if _, err := conn.Write(answer); err != nil {
+		return
+	}
+	// A close with bytes unread would be a reset, which can overtake the answer.
+	conn.CloseWrite()
+	io.CopyN(io.Discard, conn, maxGreeting)
+}
+
+// refuseHTTP2 answers the first request with gRPC's Unavailable and the reason.
+func refuseHTTP2(r *refusal) []byte {
+	var out bytes.Buffer
+	frames := http2.NewFramer(&out, nil)
+	message := "isthmus gateway: " + string(r.reason)
+	if r.host != "" {
+		message += " " + r.host[:min(len(r.host), 255)]
+	}
+	if a := advice[r.reason]; a != "" {
+		message += ": " + a
+	}
+	if r.reason == plaintextOff { // its request was not waited for
+		frames.WriteSettings()
+		frames.WriteGoAway(0, http2.ErrCodeInadequateSecurity, []byte(message))
+		return out.Bytes()
+	}
+	var headers bytes.Buffer
+	encoder := hpack.NewEncoder(&headers)
+	for _, f := range []hpack.HeaderField{
+		{Name: ":status", Value: "200"},
+		{Name: "content-type", Value: "application/grpc"},
+		{Name: "grpc-status", Value: "14"}, // UNAVAILABLE
+		{Name: "grpc-message", Value: message},
+	} {
+		encoder.WriteField(f)
+	}
+	frames.WriteHeaders(http2.HeadersFrameParam{StreamID: r.stream, BlockFragment: headers.Bytes(), EndHeaders: true, EndStream: true})
+	frames.WriteGoAway(r.stream, http2.ErrCodeNo, nil)
+	return out.Bytes()
+}
+
+// isReset tells whether the other side broke a connection off.
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// copyRelay is the relay that works everywhere: two goroutines and two buffers for
+// each pair.
+type copyRelay struct {
+	cfg relayConfig
+
+	mu     sync.Mutex
+	pairs  map[*copiedPair]struct{}
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// copiedPair is one client and its backend.
+type copiedPair struct {
+	client, backend *net.TCPConn
+	broken          sync.Once
+}
+
+func newCopyRelay(cfg relayConfig) (relay, error) {
+	return &copyRelay{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
+}
+
+func (r *copyRelay) pass(client, backend *net.TCPConn) {
+	p := &copiedPair{client: client, backend: backend}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wg.Add(1)
+	if r.closed {
+		p.breakOff()
+	} else {
+		r.pairs[p] = struct{}{}
+	}
+	go r.run(p)
+}
+
+func (r *copyRelay) run(p *copiedPair) {
+	defer r.wg.Done()
+	var answers sync.WaitGroup
+	answers.Go(func() { p.passOn(p.client, p.backend, r.cfg.stall, &r.cfg.traffic.toClient) })
+	p.passOn(p.backend, p.client, r.cfg.stall, &r.cfg.traffic.toBackend)
+	answers.Wait()
+	p.client.Close()
+	p.backend.Close()
+	r.mu.Lock()
+	delete(r.pairs, p)
+	r.mu.Unlock()
+	r.cfg.ended()
+}
+
+func (r *copyRelay) close() {
+	r.mu.Lock()
+	r.closed = true
+	for p := range r.pairs {
+		p.breakOff()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+const copyBuffer = 32 << 10
+
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
+
+// passOn copies one direction. Each write has a deadline of its own, so a receiver
+// that takes its time is let be and one that takes nothing is not.
+func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *atomic.Uint64) {
+	buf := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := src.Read(*buf)
+		if n > 0 {
+			dst.SetWriteDeadline(time.Now().Add(stall))
+			if _, err := dst.Write((*buf)[:n]); err != nil {
+				p.breakOff()
+				return
+			}
+			count.Add(uint64(n))
+		}
+		if err == io.EOF {
+			dst.CloseWrite()
+			return
+		}
+		if err != nil {
+			p.breakOff()
+			return
+		}
+	}
+}
+
+// breakOff resets both sides, which ends both directions.
+func (p *copiedPair) breakOff() {
+	p.broken.Do(func() {
+		reset(p.client)
+		reset(p.backend)
+	})
+}

@@ -1,0 +1,3 @@
+package gateway
+
+func newRelay(cfg relayConfig) (relay, error) { return newCopyRelay(cfg) }

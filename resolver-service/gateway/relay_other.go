@@ -1,0 +1,5 @@
+//go:build !linux
+
+package gateway
+
+func newRelay(cfg relayConfig) (relay, error) { return newCopyRelay(cfg) }
