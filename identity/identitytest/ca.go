@@ -64,9 +64,23 @@ func (ca *CA) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 }
 
-// Issue makes a certificate for an app. Each edit may change the template before it
-// is signed.
+// Issue makes a certificate for an app, and a key. Each edit may change the template
+// before it is signed.
 func (ca *CA) Issue(app catalog.App, edits ...func(*x509.Certificate)) Pair {
+	ca.t.Helper()
+	key := newKey(ca.t)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		ca.t.Fatalf("encode a key: %v", err)
+	}
+	return Pair{
+		Cert: ca.Sign(app, &key.PublicKey, edits...),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+	}
+}
+
+// Sign makes a certificate for an app's public key, in PEM, as [CA.Issue] does.
+func (ca *CA) Sign(app catalog.App, key any, edits ...func(*x509.Certificate)) []byte {
 	ca.t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: serial(ca.t),
@@ -79,19 +93,11 @@ func (ca *CA) Issue(app catalog.App, edits ...func(*x509.Certificate)) Pair {
 	for _, edit := range edits {
 		edit(template)
 	}
-	key := newKey(ca.t)
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &key.PublicKey, ca.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key, ca.key)
 	if err != nil {
 		ca.t.Fatalf("sign a certificate for %s: %v", app, err)
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		ca.t.Fatalf("encode a key: %v", err)
-	}
-	return Pair{
-		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
-	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // Config issues a certificate for an app and writes it, its key and the root into a
