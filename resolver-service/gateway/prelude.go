@@ -29,6 +29,7 @@ func greetHTTP2(in *replay, out io.Writer) (greeting, *refusal) {
 	}
 	frames.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	frames.MaxHeaderListSize = maxGreeting
+	frames.SetMaxReadFrameSize(maxFrame)
 	p := prelude{in: in, frames: frames}
 	for !p.acknowledged || p.request == nil {
 		if err := p.next(); err != nil {
@@ -38,6 +39,10 @@ func greetHTTP2(in *replay, out io.Writer) (greeting, *refusal) {
 	host := withoutPort(p.request.PseudoValue("authority"))
 	return greeting{host: host, stream: p.request.StreamID, bytes: p.bytes()}, nil
 }
+
+// maxFrame is the largest frame that a client may send to a server whose SETTINGS
+// say nothing else (RFC 9113, 6.5.2).
+const maxFrame = 16384
 
 // prelude is what an HTTP/2 client sends up to its first request.
 type prelude struct {
