@@ -1,0 +1,158 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// ToProto is the message of an object, with defaults left out.
+func ToProto(obj catalog.Object) proto.Message {
+	switch o := obj.(type) {
+	case *catalog.AppEndpoints:
+		return endpointsToProto(o)
+	case *catalog.AppExport:
+		spec := &v1alpha1.AppExportSpec{}
+		for _, a := range o.Allow {
+			spec.Allow = append(spec.Allow, &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App})
+		}
+		return &v1alpha1.AppExport{ApiVersion: catalog.Version, Kind: string(catalog.KindAppExport), Metadata: appMetadata(o.App), Spec: spec}
+	case *catalog.Cluster:
+		spec := &v1alpha1.ClusterSpec{Network: o.Network}
+		for _, address := range o.Gateways {
+			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: address})
+		}
+		if o.StaleAfter != 0 && o.StaleAfter != catalog.DefaultStaleAfter {
+			spec.StaleAfter = o.StaleAfter.String()
+		}
+		return &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: o.Name}, Spec: spec}
+	}
+	return nil
+}
+
+// FromProto checks a message and makes the object of it. Its Source is as that of
+// [DecodeJSON].
+func FromProto(m proto.Message) (catalog.Object, error) {
+	r := &report{}
+	v := validator{report: r}
+	obj := v.object(m)
+	if obj == nil {
+		return nil, fmt.Errorf("message %s is not an object; want one of %s", m.ProtoReflect().Descriptor().FullName(), kindList())
+	}
+	if key := obj.Key(); CheckKey(key) == nil {
+		r.key = key
+	}
+	head := m.(interface {
+		GetApiVersion() string
+		GetKind() string
+	})
+	if head.GetApiVersion() != catalog.Version {
+		v.refuse("apiVersion", fmt.Sprintf("%q is not known here", shorten(head.GetApiVersion())), "write "+catalog.Version)
+	}
+	if kind := string(obj.Key().Kind); head.GetKind() != kind {
+		v.refuse("kind", fmt.Sprintf("is %q in a message of kind %s", shorten(head.GetKind()), kind), "write "+kind)
+	}
+	return obj, r.close().Err()
+}
+
+func appMetadata(a catalog.App) *v1alpha1.Metadata {
+	return &v1alpha1.Metadata{Namespace: a.Namespace, Name: a.ID}
+}
+
+func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
+	spec := &v1alpha1.AppEndpointsSpec{}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		m := &v1alpha1.Endpoint{App: e.App.ID}
+		if e.App.Namespace != s.App.Namespace {
+			m.Namespace = e.App.Namespace
+		}
+		for _, r := range e.Routes {
+			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority}
+			if r.Weight != catalog.DefaultWeight {
+				route.Weight = proto.Uint32(r.Weight)
+			}
+			m.Routes = append(m.Routes, route)
+		}
+		if e.WhenStale != catalog.Withdraw {
+			m.WhenStale = e.WhenStale.String()
+		}
+		spec.Endpoints = append(spec.Endpoints, m)
+	}
+	return &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: appMetadata(s.App), Spec: spec}
+}
+
+// EncodeJSON is an object as a key-value store holds it: compact, fields in the
+// order of their definition, defaults left out, the same bytes for the same object.
+func EncodeJSON(obj catalog.Object) []byte {
+	return appendJSON(nil, ToProto(obj).ProtoReflect())
+}
+
+func appendJSON(b []byte, m protoreflect.Message) []byte {
+	b = append(b, '{')
+	for i, field := range shown(m) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, field.JSONName()...)
+		b = append(b, `":`...)
+		b = appendJSONValue(b, m.Get(field), field)
+	}
+	return append(b, '}')
+}
+
+func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.FieldDescriptor) []byte {
+	switch {
+	case field.IsList():
+		b = append(b, '[')
+		for i := range value.List().Len() {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSON(b, value.List().Get(i).Message())
+		}
+		return append(b, ']')
+	case field.Kind() == protoreflect.MessageKind:
+		return appendJSON(b, value.Message())
+	case field.Kind() == protoreflect.Uint32Kind:
+		return strconv.AppendUint(b, value.Uint(), 10)
+	default:
+		return appendQuoted(b, value.String())
+	}
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if e.Encode(s) != nil {
+		return append(b, `""`...) // not reached: strings can be encoded
+	}
+	return append(b, bytes.TrimRight(buf.Bytes(), "\n")...)
+}
+
+// shown are the fields that are written: those that are set, and a spec's own list,
+// which says more empty than absent.
+func shown(m protoreflect.Message) []protoreflect.FieldDescriptor {
+	var all []protoreflect.FieldDescriptor
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		if field := fields.Get(i); m.Has(field) || alwaysShown(field) {
+			all = append(all, field)
+		}
+	}
+	return all
+}
+
+func alwaysShown(field protoreflect.FieldDescriptor) bool {
+	return slices.Contains([]protoreflect.Name{"endpoints", "allow"}, field.Name())
+}

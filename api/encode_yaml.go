@@ -1,0 +1,135 @@
+package api
+
+import (
+	"strconv"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// EncodeYAML is an object as "isthmus get -o yaml" prints it: fields in the order of
+// their definition, defaults left out, the same bytes for the same object. Messages
+// with nothing but scalars are written in one line.
+func EncodeYAML(obj catalog.Object) []byte {
+	return appendYAML(nil, ToProto(obj).ProtoReflect(), "")
+}
+
+// appendYAML writes the fields of a message, each on lines of its own.
+func appendYAML(b []byte, m protoreflect.Message, indent string) []byte {
+	for i, field := range shown(m) {
+		if i > 0 || indent == "" || b[len(b)-1] == '\n' {
+			b = append(b, indent...)
+		}
+		b = append(b, field.JSONName()...)
+		b = append(b, ':')
+		value := m.Get(field)
+		switch {
+		case field.IsList():
+			b = appendYAMLList(b, value.List(), indent)
+		case field.Kind() == protoreflect.MessageKind && !flat(field.Message()):
+			b = append(b, '\n')
+			b = appendYAML(b, value.Message(), indent+"  ")
+		case field.Kind() == protoreflect.MessageKind:
+			b = append(b, ' ')
+			b = append(appendFlow(b, value.Message()), '\n')
+		default:
+			b = append(b, ' ')
+			b = append(appendYAMLScalar(b, value, field), '\n')
+		}
+	}
+	return b
+}
+
+func appendYAMLList(b []byte, list protoreflect.List, indent string) []byte {
+	if list.Len() == 0 {
+		return append(b, " []\n"...)
+	}
+	b = append(b, '\n')
+	for i := range list.Len() {
+		item := list.Get(i).Message()
+		b = append(b, indent...)
+		b = append(b, "- "...)
+		if flat(item.Descriptor()) {
+			b = append(appendFlow(b, item), '\n')
+		} else {
+			b = appendYAML(b, item, indent+"  ")
+		}
+	}
+	return b
+}
+
+func appendFlow(b []byte, m protoreflect.Message) []byte {
+	b = append(b, '{')
+	for i, field := range shown(m) {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(b, field.JSONName()...)
+		b = append(b, ": "...)
+		b = appendYAMLScalar(b, m.Get(field), field)
+	}
+	return append(b, '}')
+}
+
+func appendYAMLScalar(b []byte, value protoreflect.Value, field protoreflect.FieldDescriptor) []byte {
+	if field.Kind() == protoreflect.Uint32Kind {
+		return strconv.AppendUint(b, value.Uint(), 10)
+	}
+	if s := value.String(); !plain(s) {
+		return appendQuoted(b, s)
+	}
+	return append(b, value.String()...)
+}
+
+// plain tells whether every YAML reader takes s for a string without quotes.
+func plain(s string) bool {
+	if s == "" || (s[0]|0x20) < 'a' || (s[0]|0x20) > 'z' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9'
+		if !letter && c != '-' && c != '.' && c != '/' {
+			return false
+		}
+	}
+	switch fold(s) {
+	case "null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf":
+		return false
+	}
+	return true
+}
+
+// flat tells whether a message has nothing but scalars.
+func flat(d protoreflect.MessageDescriptor) bool {
+	for i := range d.Fields().Len() {
+		if field := d.Fields().Get(i); field.IsList() || field.Kind() == protoreflect.MessageKind {
+			return false
+		}
+	}
+	return true
+}
+
+// headLines is how many lines stand before the first endpoint in the canonical YAML:
+// apiVersion, kind, metadata, spec, endpoints.
+const headLines = 5
+
+// canonicalLines sets the endpoints' lines to those of [EncodeYAML], by counting.
+func canonicalLines(s *catalog.AppEndpoints) {
+	line := headLines + 1
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		e.Line = line
+		line++ // app
+		if e.App.Namespace != s.App.Namespace {
+			line++
+		}
+		if len(e.Routes) > 0 {
+			line += 1 + len(e.Routes)
+		}
+		if e.WhenStale != catalog.Withdraw {
+			line++
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"fmt"
+	"unique"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
+	s := &catalog.AppEndpoints{App: v.app(m.Metadata), Source: v.source()}
+	v.spec(m.Spec != nil, "write what the app may call: \"spec: {endpoints: []}\" for nothing")
+	endpoints := m.GetSpec().GetEndpoints()
+	if !v.atMost("spec.endpoints", len(endpoints), catalog.MaxEndpoints, "select fewer apps") || len(endpoints) == 0 {
+		return s
+	}
+	s.Endpoints = make([]catalog.Endpoint, len(endpoints))
+	first := make(map[catalog.App]int, len(endpoints))
+	for i, e := range endpoints {
+		s.Endpoints[i] = v.endpoint(i, e, s.App)
+		app := s.Endpoints[i].App
+		switch j, there := first[app]; {
+		case app.ID == "": // reported
+		case there:
+			v.refuse(fmt.Sprintf("spec.endpoints[%d]", i), fmt.Sprintf("%s is there twice, first as spec.endpoints[%d]", app, j), "put all its routes into one of them")
+		default:
+			first[app] = i
+		}
+	}
+	v.lines(s)
+	return s
+}
+
+// lines says where each endpoint begins.
+func (v *validator) lines(s *catalog.AppEndpoints) {
+	if !v.written {
+		canonicalLines(s)
+		return
+	}
+	items := v.root.field("spec").field("endpoints")
+	for i := range s.Endpoints {
+		if n := items.item(i); n != nil {
+			s.Endpoints[i].Line = n.at.line
+		}
+	}
+}
+
+func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) catalog.Endpoint {
+	path := func(name string) string { return fmt.Sprintf("spec.endpoints[%d].%s", i, name) }
+	ep := catalog.Endpoint{App: catalog.App{Namespace: caller.Namespace, ID: intern(e.App)}}
+	if e.App == "" {
+		v.required("", path("app"), "write the app-id of the app to call")
+	} else if err := catalog.CheckAppID(e.App); err != nil {
+		v.refuse(path("app"), err.Error(), "write the app-id as daprd has it")
+	}
+	if e.Namespace != "" {
+		ep.App.Namespace = intern(e.Namespace)
+		if err := catalog.CheckNamespace(e.Namespace); err != nil {
+			v.refuse(path("namespace"), err.Error(), "write the namespace as daprd has it")
+		}
+	}
+	if ep.App == caller && caller.ID != "" {
+		v.refuse(path("app"), fmt.Sprintf("is %s itself, which always resolves to its own instance", caller), "leave this endpoint out")
+	}
+	ep.WhenStale = v.whenStale(e.WhenStale, path)
+	ep.Routes = v.routes(e.Routes, path)
+	return ep
+}
+
+func (v *validator) whenStale(s string, path func(string) string) catalog.WhenStale {
+	switch s {
+	case "", catalog.Withdraw.String():
+		return catalog.Withdraw
+	case catalog.Serve.String():
+		return catalog.Serve
+	}
+	fix := "write withdraw or serve"
+	if name := nearest(s, []string{catalog.Withdraw.String(), catalog.Serve.String()}); name != "" {
+		fix = fmt.Sprintf("did you mean %q?", name)
+	}
+	v.refuse(path("whenStale"), fmt.Sprintf("%q is not known", shorten(s)), fix)
+	return catalog.Withdraw
+}
+
+func (v *validator) routes(routes []*v1alpha1.Route, path func(string) string) []catalog.RouteSpec {
+	if len(routes) == 0 {
+		return nil
+	}
+	if len(routes) > catalog.MaxRoutes {
+		v.atMost(path("routes"), len(routes), catalog.MaxRoutes, "leave some out")
+		return nil
+	}
+	all := make([]catalog.RouteSpec, len(routes))
+	idle := true
+	for i, r := range routes {
+		all[i] = v.route(r, func(name string) string { return path(fmt.Sprintf("routes[%d].%s", i, name)) })
+		idle = idle && all[i].Weight == 0
+		for j := range i {
+			if all[j].Cluster == all[i].Cluster && all[i].Cluster != "" {
+				v.refuse(path(fmt.Sprintf("routes[%d].cluster", i)), fmt.Sprintf("%q is there twice, first as routes[%d]", all[i].Cluster, j), "keep one of them")
+			}
+		}
+	}
+	if idle {
+		v.refuse(path("routes"), "every route has weight 0, so none could ever be taken", "give one a weight, or leave the endpoint out")
+	}
+	return all
+}
+
+func (v *validator) route(r *v1alpha1.Route, path func(string) string) catalog.RouteSpec {
+	spec := catalog.RouteSpec{Cluster: intern(r.Cluster), Priority: r.Priority, Weight: catalog.DefaultWeight}
+	if r.Cluster == "" {
+		v.required("", path("cluster"), "write \"local\" or the name of a Cluster")
+	} else if r.Cluster != catalog.LocalCluster {
+		if err := catalog.CheckCluster(r.Cluster); err != nil {
+			v.refuse(path("cluster"), err.Error(), "write \"local\" or the name of a Cluster")
+		}
+	}
+	if r.Priority > catalog.MaxPriority {
+		v.refuse(path("priority"), fmt.Sprintf("%d is out of bounds", r.Priority), fmt.Sprintf("write a number from 0 to %d", catalog.MaxPriority))
+	}
+	if r.Weight != nil {
+		spec.Weight = *r.Weight
+	}
+	if spec.Weight > catalog.MaxWeight {
+		v.refuse(path("weight"), fmt.Sprintf("%d is out of bounds", spec.Weight), fmt.Sprintf("write a number from 0 to %d", catalog.MaxWeight))
+	}
+	return spec
+}
+
+// intern makes equal names share their memory, and keeps a name from holding on to
+// the whole text that it was read from.
+func intern(s string) string { return unique.Make(s).Value() }
+
+// Validate tells what only the cluster can know of an object: whether the host names
+// that it leads to fit into DNS and SNI under the cluster's domain. cluster is this
+// cluster's own name, or "" where it is not known.
+func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors {
+	r := &report{file: obj.Origin().File, key: obj.Key()}
+	check := func(app catalog.App, cluster string, line int, path string) {
+		if cluster == "" || cluster == catalog.LocalCluster || cluster == "*" {
+			return
+		}
+		if err := domain.CheckHost(app, cluster); err != nil {
+			r.add(position{line: line}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
+		}
+	}
+	switch o := obj.(type) {
+	case *catalog.AppEndpoints:
+		for i := range o.Endpoints {
+			e := &o.Endpoints[i]
+			check(e.App, cluster, e.Line, fmt.Sprintf("spec.endpoints[%d]", i))
+			for j := range e.Routes {
+				check(e.App, e.Routes[j].Cluster, e.Line, fmt.Sprintf("spec.endpoints[%d].routes[%d]", i, j))
+			}
+		}
+	case *catalog.AppExport:
+		check(o.App, cluster, o.Source.Line, "metadata")
+	}
+	return r.close()
+}

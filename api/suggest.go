@@ -1,0 +1,51 @@
+package api
+
+import "strings"
+
+// nearest returns the candidate that s was probably meant to be, or "". Upper and
+// lower case, hyphens and underscores do not count.
+func nearest(s string, candidates []string) string {
+	best, bestDistance := "", len(s)/3+1
+	for _, c := range candidates {
+		if d := distance(fold(s), fold(c)); d <= bestDistance && d < len(c) {
+			if d == bestDistance && best != "" {
+				continue
+			}
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+func fold(s string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
+}
+
+// distance is the number of characters to insert, remove or replace, or of
+// neighbours to swap, to make a into b.
+func distance(a, b string) int {
+	if len(a) > 64 {
+		return len(a) // a long one is a misspelling of nothing
+	}
+	before := make([]int, len(b)+1)
+	last := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

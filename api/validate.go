@@ -1,0 +1,232 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Bounds of an object, beside those in package catalog.
+const (
+	MaxAllow      = 10_000
+	MaxGateways   = 100
+	MaxNetwork    = 63 // characters of a network's name
+	MinStaleAfter = 100 * time.Millisecond
+	MaxStaleAfter = 24 * time.Hour
+)
+
+// validator turns a message into a value of package catalog, and reports what the
+// descriptors can't know.
+type validator struct {
+	report  *report
+	root    *node // nil for a message that was not read from text
+	written bool  // lines are those of root, not those of the canonical YAML
+}
+
+func (v *validator) object(m proto.Message) catalog.Object {
+	switch m := m.(type) {
+	case *v1alpha1.AppEndpoints:
+		return v.appEndpoints(m)
+	case *v1alpha1.AppExport:
+		return v.appExport(m)
+	case *v1alpha1.Cluster:
+		return v.cluster(m)
+	}
+	return nil
+}
+
+func (v *validator) refuse(path, what, fix string) {
+	v.report.add(v.position(path), path, what, fix)
+}
+
+func (v *validator) position(path string) position {
+	if v.root == nil {
+		return position{}
+	}
+	return v.root.find(path).at
+}
+
+// written by a user, though perhaps not as it should be: then that was reported.
+func (v *validator) there(path string) bool {
+	parent, name := "", path
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		parent, name = path[:i], path[i+1:]
+	}
+	if v.root == nil {
+		return false
+	}
+	n := v.root
+	if parent != "" {
+		n = n.find(parent)
+	}
+	return n.kind != mapNode || n.field(name) != nil
+}
+
+// required reports a field with no value, and tells whether there is one.
+func (v *validator) required(value, path, fix string) bool {
+	if value == "" && !v.there(path) {
+		v.refuse(path, "is missing", fix)
+	}
+	return value != ""
+}
+
+// check reports a name that can't be carried. Where there is none, that was reported.
+func (v *validator) check(err error, path, fix string) bool {
+	if err != nil {
+		v.refuse(path, err.Error(), fix)
+	}
+	return err == nil
+}
+
+// app is the app that the metadata of a namespaced object names.
+func (v *validator) app(m *v1alpha1.Metadata) catalog.App {
+	a := catalog.App{Namespace: intern(m.GetNamespace()), ID: intern(m.GetName())}
+	if m == nil {
+		v.required("", "metadata", "write \"metadata: {namespace: …, name: …}\"")
+		return a
+	}
+	if v.required(a.Namespace, "metadata.namespace", "write the app's namespace") {
+		v.check(catalog.CheckNamespace(a.Namespace), "metadata.namespace", "give the namespace another name")
+	}
+	if v.required(a.ID, "metadata.name", "write the app-id") {
+		v.check(catalog.CheckAppID(a.ID), "metadata.name", "give the app another app-id")
+	}
+	return a
+}
+
+func (v *validator) spec(there bool, fix string) {
+	if !there && !v.there("spec") {
+		v.refuse("spec", "is missing", fix)
+	}
+}
+
+func (v *validator) atMost(path string, n, most int, fix string) bool {
+	if n > most {
+		v.refuse(path, fmt.Sprintf("has %d items; at most %d are taken", n, most), fix)
+	}
+	return n <= most
+}
+
+// source is where the object begins.
+func (v *validator) source() catalog.Source {
+	if v.written {
+		return catalog.Source{File: v.report.file, Line: v.root.at.line}
+	}
+	return catalog.Source{Line: 1}
+}
+
+func (v *validator) appExport(m *v1alpha1.AppExport) catalog.Object {
+	e := &catalog.AppExport{App: v.app(m.Metadata), Source: v.source()}
+	v.spec(m.Spec != nil, "write who may call: \"spec: {allow: []}\" for nobody")
+	allow := m.GetSpec().GetAllow()
+	if !v.atMost("spec.allow", len(allow), MaxAllow, "use \"*\"") || len(allow) == 0 {
+		return e
+	}
+	e.Allow = make([]catalog.Allow, len(allow))
+	for i, a := range allow {
+		e.Allow[i] = v.allow(i, a)
+	}
+	return e
+}
+
+func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
+	check := func(name, value string, check func(string) error) string {
+		if value == "" || value == "*" {
+			return value
+		}
+		if err := check(value); err != nil {
+			v.refuse(fmt.Sprintf("spec.allow[%d].%s", i, name), err.Error(), "write a name, or \"*\" for any")
+		}
+		return intern(value)
+	}
+	return catalog.Allow{
+		Cluster:   check("cluster", a.Cluster, catalog.CheckCluster),
+		Namespace: check("namespace", a.Namespace, catalog.CheckNamespace),
+		App:       check("app", a.App, catalog.CheckAppID),
+	}
+}
+
+func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
+	c := &catalog.Cluster{Source: v.source(), StaleAfter: catalog.DefaultStaleAfter}
+	v.clusterName(m.Metadata, c)
+	v.spec(m.Spec != nil, "write how the cluster is reached: \"spec: {gateways: [{address: \"host:port\"}]}\"")
+	spec := m.GetSpec()
+	v.gateways(spec.GetGateways(), c)
+	if c.Network = intern(spec.GetNetwork()); c.Network != "" {
+		v.check(checkNetwork(c.Network), "spec.network", "give the network another name")
+	}
+	if s := spec.GetStaleAfter(); s != "" {
+		c.StaleAfter = v.staleAfter(s)
+	}
+	if m.Spec != nil && len(spec.Gateways) == 0 && c.Network == "" && !v.there("spec.gateways") && !v.there("spec.network") {
+		v.refuse("spec", "has neither gateways nor a network, so nothing leads to the cluster", "write at least one")
+	}
+	return c
+}
+
+func (v *validator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {
+	if m == nil {
+		v.required("", "metadata", "write \"metadata: {name: …}\"")
+		return
+	}
+	if m.Namespace != "" {
+		v.refuse("metadata.namespace", "a Cluster has no namespace", "leave it out")
+	}
+	if v.required(m.Name, "metadata.name", "write the cluster's name") {
+		v.check(catalog.CheckCluster(m.Name), "metadata.name", "give the cluster another name")
+	}
+	c.Name = intern(m.Name)
+}
+
+func (v *validator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
+	if !v.atMost("spec.gateways", len(gateways), MaxGateways, "use a DNS name with several addresses") {
+		return
+	}
+	first := map[string]int{}
+	for i, g := range gateways {
+		path := fmt.Sprintf("spec.gateways[%d].address", i)
+		if !v.required(g.Address, path, "write \"host:port\"") {
+			continue
+		}
+		address, err := catalog.CheckGateway(g.Address)
+		if !v.check(err, path, "write an IP or a DNS name, with or without a port") {
+			continue
+		}
+		if j, there := first[address]; there {
+			v.refuse(path, fmt.Sprintf("%s is there twice, first as spec.gateways[%d]", address, j), "keep one of them")
+			continue
+		}
+		first[address] = i
+		c.Gateways = append(c.Gateways, address)
+	}
+}
+
+func (v *validator) staleAfter(s string) time.Duration {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		v.refuse("spec.staleAfter", fmt.Sprintf("%q is not a length of time", shorten(s)), "write one such as \"10s\" or \"1m30s\"")
+	case d < MinStaleAfter || d > MaxStaleAfter:
+		v.refuse("spec.staleAfter", fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", MinStaleAfter, MaxStaleAfter))
+	}
+	return d
+}
+
+// checkNetwork holds a network's name to what every store and log can show.
+func checkNetwork(s string) error {
+	if len(s) > MaxNetwork {
+		return fmt.Errorf("network %q is %d characters long; at most %d are taken", shorten(s), len(s), MaxNetwork)
+	}
+	for i, c := range s {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("-._/", c)) {
+			return fmt.Errorf("network %q has %q at position %d; letters, digits, and after the first also . _ - / are taken", shorten(s), c, i+1)
+		}
+	}
+	return nil
+}

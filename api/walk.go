@@ -1,0 +1,175 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// walker fills a message from a node, by the message's descriptor. It goes on after
+// a mistake, so that all of them are reported.
+type walker struct {
+	report *report
+	path   []step
+}
+
+// step is one part of a path: a field, or an item of a list.
+type step struct {
+	field string
+	index int // when field is empty
+}
+
+// pathString is the path of the value that is being read, with more appended to it.
+func (w *walker) pathString(more ...string) string {
+	var b strings.Builder
+	for _, s := range w.path {
+		if s.field == "" {
+			b.WriteString("[" + strconv.Itoa(s.index) + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(s.field)
+	}
+	for _, name := range more {
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+func (w *walker) refuse(n *node, what, fix string) {
+	w.report.add(n.at, w.pathString(), what, fix)
+}
+
+// message fills m from a mapping.
+func (w *walker) message(m protoreflect.Message, n *node) {
+	if n.kind != mapNode {
+		w.refuse(n, "is "+n.kind.String()+" where a mapping is wanted", "write its fields: "+strings.Join(fieldNames(m.Descriptor()), ", "))
+		return
+	}
+	fields := m.Descriptor().Fields()
+	var seen uint64
+	for i := 0; i+1 < len(n.children); i += 2 {
+		key, value := &n.children[i], &n.children[i+1]
+		field := fields.ByJSONName(key.text)
+		if field == nil || key.kind != stringNode {
+			w.unknown(m.Descriptor(), key)
+			continue
+		}
+		w.path = append(w.path, step{field: key.text})
+		if bit := uint64(1) << field.Index(); seen&bit != 0 {
+			first := n.field(key.text)
+			w.report.add(key.at, w.pathString(), fmt.Sprintf("is there twice, first in line %d", first.at.line), "keep one of them")
+		} else {
+			seen |= bit
+			w.value(m, field, value)
+		}
+		w.path = w.path[:len(w.path)-1]
+	}
+}
+
+func (w *walker) unknown(d protoreflect.MessageDescriptor, key *node) {
+	names := fieldNames(d)
+	if key.text == "<<" {
+		w.report.add(key.at, w.pathString(), "merge keys (<<) are not taken", "write the fields out")
+		return
+	}
+	fix := "the fields here are " + strings.Join(names, ", ")
+	if name := nearest(key.text, names); name != "" {
+		fix = fmt.Sprintf("did you mean %q?", name)
+	}
+	w.report.add(key.at, w.pathString(shorten(key.text)), "unknown field", fix)
+}
+
+func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescriptor, n *node) {
+	switch {
+	case n.kind == nullNode:
+		w.refuse(n, "has no value", noValueFix(field))
+	case field.IsList():
+		w.list(m.Mutable(field).List(), n)
+	case field.Kind() == protoreflect.MessageKind:
+		w.message(m.Mutable(field).Message(), n)
+	case field.Kind() == protoreflect.Uint32Kind:
+		if v, ok := w.number(n); ok {
+			m.Set(field, protoreflect.ValueOfUint32(v))
+		}
+	default:
+		if v, ok := w.text(n); ok {
+			m.Set(field, protoreflect.ValueOfString(v))
+		}
+	}
+}
+
+func noValueFix(field protoreflect.FieldDescriptor) string {
+	if field.IsList() {
+		return "write [] for an empty list, or leave the field out"
+	}
+	return "give it one, or leave the field out"
+}
+
+// list fills a list of messages, which is the only sort of list there is.
+func (w *walker) list(l protoreflect.List, n *node) {
+	if n.kind != listNode {
+		w.refuse(n, "is "+n.kind.String()+" where a list is wanted", "begin each item with \"- \"")
+		return
+	}
+	for i := range n.children {
+		w.path = append(w.path, step{index: i})
+		w.message(l.AppendMutable().Message(), &n.children[i])
+		w.path = w.path[:len(w.path)-1]
+	}
+}
+
+func (w *walker) number(n *node) (uint32, bool) {
+	if n.kind != intNode {
+		w.refuse(n, "is "+n.kind.String()+" where a whole number is wanted", "write a number such as 1, without quotes")
+		return 0, false
+	}
+	v, err := strconv.ParseUint(n.text, 10, 32)
+	if err != nil {
+		w.refuse(n, shorten(n.text)+" is not a number from 0 to 4294967295 in plain digits", "write a number such as 1")
+		return 0, false
+	}
+	return uint32(v), true
+}
+
+// text reads a string. An empty one is refused: in "allow" it would mean anybody,
+// which nobody should get by way of a template that was given nothing.
+func (w *walker) text(n *node) (string, bool) {
+	switch n.kind {
+	case stringNode:
+		if n.text == "" {
+			w.refuse(n, "is empty", "give it a value, or leave the field out")
+			return "", false
+		}
+		return n.text, true
+	case intNode, floatNode, boolNode, otherNode:
+		w.refuse(n, fmt.Sprintf("%s is %s where a string is wanted", shorten(n.text), n.kind), fmt.Sprintf("put it in quotes: %q", shorten(n.text)))
+	default:
+		w.refuse(n, "is "+n.kind.String()+" where a string is wanted", "write one value")
+	}
+	return "", false
+}
+
+func fieldNames(d protoreflect.MessageDescriptor) []string {
+	names := make([]string, d.Fields().Len())
+	for i := range names {
+		names[i] = d.Fields().Get(i).JSONName()
+	}
+	return names
+}
+
+// shorten keeps what a user wrote from flooding an error.
+func shorten(s string) string {
+	const most = 80
+	if runes := []rune(s); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return s
+}
