@@ -1,0 +1,253 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// follower keeps one gRPC connection told of its cluster's gateways. It is what
+// gRPC calls a resolver; gRPC closes it, and Close waits for its goroutine.
+type follower struct {
+	names    *Names
+	gateways *live.Value[*catalog.Gateways]
+	name     string // "host:port", as dialled
+	cluster  string
+	cc       resolver.ClientConn
+
+	again chan struct{} // gRPC asks for a fresh lookup
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+
+	// Owned by the goroutine in run.
+	told  []string            // what gRPC was last told
+	known map[string][]string // gateway "host:port" to "ip:port", as last looked up
+}
+
+func start(n *Names, gateways *live.Value[*catalog.Gateways], name, cluster string, cc resolver.ClientConn) *follower {
+	ctx, stop := context.WithCancel(context.Background())
+	f := &follower{
+		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc,
+		again: make(chan struct{}, 1), stop: stop, known: map[string][]string{},
+	}
+	f.done.Go(func() { f.run(ctx) })
+	return f
+}
+
+// ResolveNow is gRPC's hint that a connection failed. It never blocks.
+func (f *follower) ResolveNow(resolver.ResolveNowOptions) {
+	select {
+	case f.again <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends the follower and returns when its goroutine has.
+func (f *follower) Close() {
+	f.stop()
+	f.done.Wait()
+}
+
+// run tells gRPC the addresses, then waits for what may change them: other
+// gateways, or time for another lookup of those given by host name.
+func (f *follower) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		now, _, changed := f.gateways.Follow()
+		addresses := addressesOf(now, f.cluster)
+		began := time.Now()
+		if err := f.tell(ctx, addresses, changed); err == nil {
+			failures = 0
+		} else if !superseded(ctx, changed) {
+			f.complain(err, failures)
+			failures++
+		}
+		if !slices.ContainsFunc(addresses, isHostName) {
+			wait(ctx, changed, nil, nil)
+			continue
+		}
+		if wait(ctx, changed, time.After(f.names.times.next(failures)), f.again) {
+			wait(ctx, changed, time.After(f.names.times.Soonest-time.Since(began)), nil)
+		}
+	}
+}
+
+// next is when to look up again: sooner after a failure, later after each more.
+func (t Times) next(failures int) time.Duration {
+	if failures == 0 {
+		return t.Every
+	}
+	return min(t.Soonest<<min(failures-1, 16), t.Every)
+}
+
+// wait returns at the first of these; asked is true when gRPC asked again.
+func wait(ctx context.Context, changed <-chan struct{}, due <-chan time.Time, again <-chan struct{}) (asked bool) {
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-due:
+	case <-again:
+		return true
+	}
+	return false
+}
+
+// superseded tells whether what was just done was broken off for something newer.
+func superseded(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+// tell gives gRPC the addresses of these gateways: at once those that need no
+// lookup or were looked up before, then all. It breaks off when changed is closed.
+func (f *follower) tell(ctx context.Context, addresses []string, changed <-chan struct{}) error {
+	if len(addresses) == 0 {
+		f.withdraw()
+		return nil
+	}
+	f.forget(addresses)
+	f.update(f.flat(addresses))
+	hosts := slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return !isHostName(a) })
+	if len(hosts) == 0 {
+		return nil
+	}
+	err := f.lookUp(ctx, hosts, changed)
+	f.update(f.flat(addresses))
+	return err
+}
+
+// complain reports a failed lookup: to gRPC when there is no address at all, and in
+// the log the first time in a row. A failing lookup takes no address away.
+func (f *follower) complain(err error, failures int) {
+	if len(f.told) == 0 {
+		f.cc.ReportError(fmt.Errorf("dial %s: cluster %s: %w", f.name, f.cluster, err))
+	}
+	if failures == 0 {
+		f.names.log.Warn("a gateway's host name can't be looked up; going on with the addresses known so far",
+			"cluster", f.cluster, "known", len(f.told), "err", err)
+	}
+}
+
+// withdraw says that the cluster has no gateway any more. gRPC lets calls in flight
+// end and fails new ones.
+func (f *follower) withdraw() {
+	f.told, f.known = nil, map[string][]string{}
+	_ = f.cc.UpdateState(resolver.State{}) // it reports the empty list, which is meant
+	f.cc.ReportError(noGateway(f.name, f.cluster))
+}
+
+// update tells gRPC the addresses if they are others than before. Every address is
+// an endpoint of its own: daprd's round_robin connects to all of them, so that when
+// one is lost the others are ready.
+func (f *follower) update(addresses []string) {
+	if len(addresses) == 0 || slices.Equal(addresses, f.told) {
+		return
+	}
+	f.told = addresses
+	state := resolver.State{Addresses: make([]resolver.Address, len(addresses))}
+	for i, a := range addresses {
+		state.Addresses[i].Addr = a
+	}
+	_ = f.cc.UpdateState(state) // gRPC's answer is advice to look up again, which happens anyway
+}
+
+// flat lists what is known of these gateways, each address once, in their order.
+func (f *follower) flat(addresses []string) []string {
+	var flat []string
+	for _, a := range addresses {
+		resolved := f.known[a]
+		if !isHostName(a) {
+			resolved = []string{a}
+		}
+		for _, r := range resolved {
+			if !slices.Contains(flat, r) {
+				flat = append(flat, r)
+			}
+		}
+	}
+	return flat
+}
+
+// forget drops lookups of gateways that are no more.
+func (f *follower) forget(addresses []string) {
+	for a := range f.known {
+		if !slices.Contains(addresses, a) {
+			delete(f.known, a)
+		}
+	}
+}
+
+// lookUp looks up all hosts at once. A host whose lookup fails keeps its last
+// addresses.
+func (f *follower) lookUp(ctx context.Context, hosts []string, changed <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, f.names.times.Lookup)
+	defer cancel()
+	var (
+		results = make([][]string, len(hosts))
+		errs    = make([]error, len(hosts))
+		wg      sync.WaitGroup
+		ended   = make(chan struct{})
+	)
+	for i, host := range hosts {
+		wg.Go(func() { results[i], errs[i] = f.lookUpOne(ctx, host) })
+	}
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-changed: // what is being looked up may not count any more
+		cancel()
+		<-ended
+	}
+	for i, host := range hosts {
+		if errs[i] == nil && !sameSet(f.known[host], results[i]) {
+			f.known[host] = results[i]
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *follower) lookUpOne(ctx context.Context, address string) ([]string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("gateway address %q: want host:port: %w", address, err)
+	}
+	ips, err := f.names.lookup(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("look up gateway %s: %w", address, err)
+	}
+	if len(ips) == 0 {
+		return nil, fmt.Errorf("look up gateway %s: no address", address)
+	}
+	resolved := make([]string, len(ips))
+	for i, ip := range ips {
+		resolved[i] = net.JoinHostPort(ip, port)
+	}
+	return resolved, nil
+}
+
+// sameSet tells whether a and b hold the same addresses. DNS servers shuffle their
+// answers; that is no change.
+func sameSet(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(slices.Compact(a), slices.Compact(b))
+}
+
+// isHostName tells whether a gateway's address needs a lookup.
+func isHostName(address string) bool {
+	_, err := netip.ParseAddrPort(address)
+	return err != nil
+}

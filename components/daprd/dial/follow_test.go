@@ -1,0 +1,250 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestTheFirstOfTwoGatewaysIsDead(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east(deadAddress(t), gw.Address)
+	conn := mustDial(t, names, ordersInEast)
+	for range 20 {
+		if got := mustCall(t, conn); got != gw.Address {
+			t.Fatalf("reached %s, want %s", got, gw.Address)
+		}
+	}
+}
+
+func TestOneOfTwoGatewaysIsLost(t *testing.T) {
+	first, second := startGateway(t), startGateway(t)
+	names, _ := east(first.Address, second.Address)
+	conn := mustDial(t, names, ordersInEast)
+	until(t, conn, first.Address)
+	until(t, conn, second.Address)
+
+	first.stop()
+	for range 200 {
+		if got := callAsDaprd(t, conn); got != second.Address {
+			t.Fatalf("reached %s, want %s", got, second.Address)
+		}
+	}
+}
+
+// No call may fail, not even once to be tried again, while the list changes and the
+// gateways themselves stay up.
+func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
+	a, b := startGateway(t), startGateway(t)
+	names, gateways := east(a.Address)
+	conn := mustDial(t, names, ordersInEast)
+	mustCall(t, conn)
+
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := call(t, conn); err != nil {
+					t.Errorf("call while gateways change: %v", err)
+					return
+				}
+			}
+		})
+	}
+	lists := [][]string{{b.Address}, {a.Address, b.Address}, {a.Address}, {b.Address, a.Address}}
+	for i := range 40 {
+		gateways.Store(eastAt(lists[i%len(lists)]...))
+		time.Sleep(5 * time.Millisecond)
+	}
+	close(stop)
+	callers.Wait()
+
+	for _, gw := range []*gateway{b, a} {
+		gateways.Store(eastAt(gw.Address))
+		until(t, conn, gw.Address)
+		if got := mustCall(t, conn); got != gw.Address {
+			t.Errorf("after the only gateway became %s a call reached %s", gw.Address, got)
+		}
+	}
+}
+
+func TestAWithdrawnClusterFailsAndComesBack(t *testing.T) {
+	gw := startGateway(t)
+	names, gateways := east(gw.Address)
+	conn := mustDial(t, names, ordersInEast)
+	mustCall(t, conn)
+
+	gateways.Store(eastAt())
+	deadline := time.Now().Add(10 * time.Second)
+	_, err := call(t, conn)
+	for err == nil && time.Now().Before(deadline) {
+		_, err = call(t, conn)
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Fatalf("call to a cluster whose gateways are gone: %v, want Unavailable", err)
+	}
+
+	gateways.Store(eastAt(gw.Address))
+	recovers(t, conn, gw.Address)
+}
+
+// zone is a DNS zone in memory that stands for the operating system's resolver.
+type zone struct {
+	mu    sync.Mutex
+	hosts map[string][]string
+	asked int
+}
+
+func (z *zone) set(host string, ips ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.hosts = map[string][]string{host: ips}
+}
+
+func (z *zone) lookup(_ context.Context, host string) ([]string, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.asked++
+	if ips := z.hosts[host]; len(ips) > 0 {
+		return ips, nil
+	}
+	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+}
+
+func (z *zone) lookups() int {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.asked
+}
+
+// onPort is the port of a gateway, for an address that names it by host. It must be
+// on every IP that the host has.
+func onPort(t *testing.T, gw *gateway) (port string) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(gw.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func TestAGatewayGivenByHostName(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east("localhost:" + onPort(t, gw))
+	if got := mustCall(t, mustDial(t, names, ordersInEast)); got != gw.Address {
+		t.Errorf("reached %s, want %s", got, gw.Address)
+	}
+}
+
+func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east("gw.east.example:" + onPort(t, gw))
+	var z zone
+	names.lookup = z.lookup
+	z.set("gw.east.example", "127.0.0.9") // nothing listens there
+	conn := mustDial(t, names, ordersInEast)
+	if _, err := call(t, conn); status.Code(err) != codes.Unavailable {
+		t.Fatalf("call to a dead gateway: %v, want Unavailable", err)
+	}
+	z.set("gw.east.example", "127.0.0.1")
+	recovers(t, conn, gw.Address)
+}
+
+func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east("gw.east.example:" + onPort(t, gw))
+	names.times.Every = 5 * time.Millisecond
+	var z zone
+	names.lookup = z.lookup
+	z.set("gw.east.example", "127.0.0.1")
+	conn := mustDial(t, names, ordersInEast)
+	mustCall(t, conn)
+	for before := z.lookups(); z.lookups() < before+3; {
+		time.Sleep(time.Millisecond)
+	}
+	mustCall(t, conn)
+	if sni, _ := gw.seen(); len(sni) != 1 {
+		t.Errorf("%d connections were made, want the first to last", len(sni))
+	}
+}
+
+func TestAFailingLookupTakesNothingAway(t *testing.T) {
+	gw := startGateway(t)
+	names, gateways := east("gw.east.example:" + onPort(t, gw))
+	names.times.Every = 5 * time.Millisecond
+	var z zone
+	names.lookup = z.lookup
+	z.set("gw.east.example", "127.0.0.1")
+	conn := mustDial(t, names, ordersInEast)
+	mustCall(t, conn)
+
+	z.set("other.example", "127.0.0.1")
+	for before := z.lookups(); z.lookups() < before+3; {
+		time.Sleep(time.Millisecond)
+	}
+	mustCall(t, conn)
+
+	// Nor does a new gateway whose name can't be looked up.
+	gateways.Store(eastAt("lost.example:1"))
+	for before := z.lookups(); z.lookups() < before+3; {
+		time.Sleep(time.Millisecond)
+	}
+	mustCall(t, conn)
+}
+
+func TestTheFirstLookupFails(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east("gw.east.example:" + onPort(t, gw))
+	var z zone
+	names.lookup = z.lookup
+	conn := mustDial(t, names, ordersInEast)
+	_, err := call(t, conn)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "gw.east.example") {
+		t.Errorf("call: %v, want Unavailable and the gateway's host name", err)
+	}
+	z.set("gw.east.example", "127.0.0.1")
+	recovers(t, conn, gw.Address)
+}
+
+func TestACloseEndsALookupUnderWay(t *testing.T) {
+	names, _ := east("gw.east.example:1")
+	names.times.Lookup = time.Hour
+	asked, ended := make(chan struct{}), make(chan error, 1)
+	names.lookup = func(ctx context.Context, _ string) ([]string, error) {
+		close(asked)
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}
+	conn := mustDial(t, names, ordersInEast)
+	<-asked
+	conn.Close()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the lookup ended with %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestWaitBetweenLookups(t *testing.T) {
+	times := DefaultTimes()
+	for failures, want := range []time.Duration{30 * time.Second, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second} {
+		if got := times.next(failures); got != want {
+			t.Errorf("after %d failures: %v, want %v", failures, got, want)
+		}
+	}
+	if got := times.next(1 << 20); got != times.Every {
+		t.Errorf("after very many failures: %v, want %v", got, times.Every)
+	}
+}

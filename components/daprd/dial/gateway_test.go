@@ -1,0 +1,226 @@
+package dial
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ordersInEast is a gateway name as ResolveID returns it.
+const ordersInEast = "orders.default.east.isthmus.internal:15443"
+
+// gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind
+// it, and keeps what it was asked for.
+type gateway struct {
+	Address string
+	server  *grpc.Server
+	served  chan struct{}
+
+	mu        sync.Mutex
+	sni       []string
+	authority []string
+}
+
+func startGateway(t *testing.T) *gateway {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
+	g.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(g.tls(t))), grpc.UnaryInterceptor(g.note))
+	healthpb.RegisterHealthServer(g.server, health.NewServer())
+	go func() { defer close(g.served); _ = g.server.Serve(lis) }()
+	t.Cleanup(g.stop)
+	return g
+}
+
+func (g *gateway) stop() { g.server.Stop(); <-g.served }
+
+func (g *gateway) tls(t *testing.T) *tls.Config {
+	cert := certificate(t)
+	return &tls.Config{
+		Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.sni = append(g.sni, hello.ServerName)
+			return nil, nil
+		},
+	}
+}
+
+func (g *gateway) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	g.mu.Lock()
+	g.authority = append(g.authority, md.Get(":authority")...)
+	g.mu.Unlock()
+	return next(ctx, req)
+}
+
+func (g *gateway) seen() (sni, authority []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sni, g.authority
+}
+
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// deadAddress is an address where nothing listens.
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	return lis.Addr().String()
+}
+
+// east makes Names that know these gateways of cluster east.
+func east(addresses ...string) (*Names, *live.Value[*catalog.Gateways]) {
+	gateways := new(live.Value[*catalog.Gateways])
+	gateways.Store(eastAt(addresses...))
+	names := New(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	names.times = Times{Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Second}
+	names.Use(gateways)
+	return names, gateways
+}
+
+func eastAt(addresses ...string) *catalog.Gateways {
+	return &catalog.Gateways{Domain: catalog.DefaultDomain, Addresses: map[string][]string{"east": addresses}}
+}
+
+// daprdDial dials as daprd's connection manager does.
+func daprdDial(t *testing.T, names *Names, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	t.Helper()
+	var builders []resolver.Builder
+	for _, scheme := range Schemes() {
+		builders = append(builders, names.Wrap(resolver.Get(scheme)))
+	}
+	options := append(more, // gRPC takes the first resolver for a scheme
+		grpc.WithDefaultServiceConfig(`{"loadBalancingPolicy":"round_robin"}`),
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})),
+		grpc.WithResolvers(builders...),
+	)
+	//lint:ignore SA1019 daprd dials with DialContext, whose default scheme is passthrough
+	conn, err := grpc.DialContext(t.Context(), target, options...)
+	if err == nil {
+		t.Cleanup(func() { conn.Close() })
+	}
+	return conn, err
+}
+
+func mustDial(t *testing.T, names *Names, target string, more ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := daprdDial(t, names, target, more...)
+	if err != nil {
+		t.Fatalf("dial %s: %v", target, err)
+	}
+	return conn
+}
+
+// call makes one call that does not wait for a connection to become ready, and says
+// who answered.
+func call(t *testing.T, conn *grpc.ClientConn) (address string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var p peer.Peer
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
+	if err != nil {
+		return "", err
+	}
+	return p.Addr.String(), nil
+}
+
+func mustCall(t *testing.T, conn *grpc.ClientConn) (address string) {
+	t.Helper()
+	address, err := call(t, conn)
+	if err != nil {
+		t.Fatalf("call: %v", err)
+	}
+	return address
+}
+
+// callAsDaprd calls with daprd's built-in retries: three more, on Unavailable only.
+func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
+	t.Helper()
+	var err error
+	for range 4 {
+		if address, err = call(t, conn); err == nil {
+			return address
+		}
+		if status.Code(err) != codes.Unavailable {
+			break
+		}
+	}
+	t.Fatalf("call: %v", err)
+	return ""
+}
+
+// recovers calls, whatever fails meanwhile, until want answers.
+func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	var got string
+	var err error
+	for time.Now().Before(deadline) {
+		if got, err = call(t, conn); err == nil && got == want {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("no call reached %s in 10 s; the last reached %q, err %v", want, got, err)
+}
+
+// until calls, and none may fail, until want answers.
+func until(t *testing.T, conn *grpc.ClientConn, want string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for time.Now().Before(deadline) {
+		if callAsDaprd(t, conn) == want {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("no call reached %s in 10 s", want)
+}

@@ -1,0 +1,133 @@
+// Package dial answers gateway names inside the process when gRPC dials them, so
+// that a daprd with Isthmus loaded needs no DNS for them, follows a gateway's new
+// address on a live connection, and survives the loss of one of several gateways.
+//
+// daprd dials other sidecars as "name:port", which gRPC gives to its resolver
+// "passthrough", and as "dns:///name:port" in Kubernetes mode. Both resolvers are
+// wrapped rather than replaced by a new default scheme: whatever is not a gateway
+// name then goes exactly where it went before, also for clients inside daprd that
+// have nothing to do with service invocation (Sentry, placement, OTLP).
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Schemes are gRPC's resolvers that a standalone daprd and one in Kubernetes dial by.
+func Schemes() []string { return []string{"passthrough", "dns"} }
+
+// Times say when host names among gateway addresses are looked up again.
+type Times struct {
+	Every   time.Duration // while all is well
+	Soonest time.Duration // at the earliest, when a connection failed or a lookup did
+	Lookup  time.Duration // how long one lookup may take
+}
+
+// DefaultTimes are the times of [New].
+func DefaultTimes() Times {
+	return Times{Every: 30 * time.Second, Soonest: time.Second, Lookup: 5 * time.Second}
+}
+
+// Names knows the gateways behind gateway names. It is safe for use by many
+// goroutines.
+type Names struct {
+	log      *slog.Logger
+	times    Times
+	lookup   func(ctx context.Context, host string) ([]string, error)
+	gateways atomic.Pointer[live.Value[*catalog.Gateways]]
+}
+
+// New returns Names that know no gateway until Use.
+func New(log *slog.Logger) *Names {
+	return &Names{log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
+}
+
+// Use makes names follow these gateways from the next dial on. daprd loads its
+// components anew when its configuration changes, so this may be called again.
+func (n *Names) Use(gateways *live.Value[*catalog.Gateways]) { n.gateways.Store(gateways) }
+
+// Register wraps gRPC's resolvers for Schemes. Call it once and before anything
+// dials: gRPC's registry is not safe for concurrent use.
+func (n *Names) Register() error {
+	for _, scheme := range Schemes() {
+		stock := resolver.Get(scheme)
+		if stock == nil {
+			return fmt.Errorf("answer gateway names at dial time: gRPC has no resolver %q to wrap", scheme)
+		}
+		resolver.Register(n.Wrap(stock))
+	}
+	return nil
+}
+
+// Wrap returns a builder that answers gateway names and leaves all others to stock.
+func (n *Names) Wrap(stock resolver.Builder) resolver.Builder {
+	return &builder{Builder: stock, names: n}
+}
+
+// cluster says which cluster a "host:port" leads to; ok is false for what is not a
+// gateway name.
+func (n *Names) cluster(target string) (gateways *live.Value[*catalog.Gateways], cluster string, ok bool) {
+	gateways = n.gateways.Load()
+	if gateways == nil {
+		return nil, "", false
+	}
+	now, ok := gateways.Load()
+	if !ok || now == nil {
+		return nil, "", false
+	}
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, "", false
+	}
+	_, cluster, ok = now.Domain.ParseHost(host)
+	return gateways, cluster, ok
+}
+
+// builder is gRPC's resolver for one scheme with gateway names answered first. It
+// leaves authority, and so SNI, to gRPC's rule: the name as dialled.
+type builder struct {
+	resolver.Builder
+	names *Names
+}
+
+// Build starts a resolver for one connection. A name of a cluster without gateways
+// is an error here, so that the call fails with a reason and the next call dials
+// anew.
+func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	name := target.Endpoint()
+	gateways, cluster, ok := b.names.cluster(name)
+	// A dialer of the caller's own expects the name, not what it stands for.
+	if !ok || opts.Dialer != nil {
+		return b.Builder.Build(target, cc, opts)
+	}
+	if now, _ := gateways.Load(); len(addressesOf(now, cluster)) == 0 {
+		return nil, noGateway(name, cluster)
+	}
+	return start(b.names, gateways, name, cluster, cc), nil
+}
+
+// addressesOf lists a cluster's gateways; there are none when nothing is known.
+func addressesOf(g *catalog.Gateways, cluster string) []string {
+	if g == nil {
+		return nil
+	}
+	return g.Addresses[cluster]
+}
+
+// errNoGateway is why a gateway name has no address.
+var errNoGateway = errors.New("this app's view names no gateway for it")
+
+func noGateway(name, cluster string) error {
+	return fmt.Errorf("dial %s: cluster %s: %w; check the gateways of the object Cluster %s", name, cluster, errNoGateway, cluster)
+}
