@@ -1,0 +1,141 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+var orders = App{"shop", "orders"}
+
+func viewWith(routes ...Route) *View {
+	e := NewEntry(orders, Rule{}, routes)
+	return &View{Revision: 7, Entries: Table[*Entry]{}.With(Edit[*Entry]{App: orders, Value: e})}
+}
+
+func to(cluster string, priority, weight uint32, state RouteState, addresses ...string) Route {
+	return Route{Cluster: cluster, Priority: priority, Weight: weight, State: state, Ready: uint32(len(addresses)), Addresses: addresses}
+}
+
+func TestWeightsShareOutOnePriority(t *testing.T) {
+	v := viewWith(
+		to("north", 1, 10, Ready, "n:1"),
+		to("east", 1, 90, Ready, "e:1", "e:2", "e:3"),
+		to("south", 1, 50, Empty),
+		to("far", 2, 1000, Ready, "f:1"),
+	)
+	const lookups = 100_000
+	count := map[string]int{}
+	for range lookups {
+		address, err := v.Resolve(orders)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count[address]++
+	}
+	for address, share := range map[string]float64{"n:1": .1, "e:1": .3, "e:2": .3, "e:3": .3, "f:1": 0} {
+		// Five standard deviations of so many draws.
+		if got := float64(count[address]) / lookups; math.Abs(got-share) > 5*math.Sqrt(share*(1-share)/lookups) {
+			t.Errorf("%s has a share of %.4f, want %.2f", address, got, share)
+		}
+	}
+}
+
+func TestTheFiveRefusals(t *testing.T) {
+	open := viewWith()
+	open.Open = true
+	tests := []struct {
+		view *View
+		app  App
+		want error
+		says string
+	}{
+		{viewWith(), App{"shop", "ledger"}, ErrDenied, "denied: the caller's selection does not hold shop/ledger"},
+		{open, App{"shop", "ledger"}, ErrNotFound, "not found: this cluster has no app shop/ledger"},
+		{viewWith(), orders, ErrUnavailable, "unavailable: no cluster has shop/orders"},
+		{viewWith(to("west", 0, 1, Empty), to("east", 1, 1, NotExported)), orders, ErrUnavailable,
+			"west (no ready instance of shop/orders), east (does not export shop/orders to the caller)"},
+		{viewWith(to("west", 0, 1, Empty), to("east", 1, 1, LeaseExpired)), orders, ErrStale, "stale: no route to shop/orders is ready"},
+		{viewWith(to("moon", 0, 1, UnknownCluster), to("east", 1, 1, Unheard)), orders, ErrUnavailable, "moon (no Cluster object has this name)"},
+	}
+	for _, test := range tests {
+		_, err := test.view.Resolve(test.app)
+		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("got %v, want %q", err, test.says)
+		}
+		d := test.view.Explain(test.app)
+		if got := d.Err(); !errors.Is(got, test.want) || got.Error() != err.Error() {
+			t.Errorf("explained as %q, refused as %q", got, err)
+		}
+		for _, sentinel := range []error{ErrDenied, ErrNotFound, ErrUnavailable, ErrStale, ErrNotReady} {
+			if sentinel != test.want && errors.Is(err, sentinel) {
+				t.Errorf("%v is also %v", err, sentinel)
+			}
+		}
+	}
+}
+
+func TestAnExplanationNamesEveryRoute(t *testing.T) {
+	host := "orders.shop.east.isthmus.internal:15443"
+	v := viewWith(
+		to("far", 2, 1, Ready, "f:1"),
+		to("west", 0, 1, Empty),
+		Route{Cluster: "east", Priority: 1, Weight: 3, Gateway: true, Ready: 4, Addresses: []string{host}},
+	)
+	d := v.Explain(orders)
+	if d.Outcome != OK || d.Address != host || d.Gateway != host || d.Cluster != "east" || d.Revision != 7 || d.Rule != DefaultRule {
+		t.Errorf("decision %+v", d)
+	}
+	want := []string{
+		"west false no ready instance of shop/orders",
+		"east true 4 ready",
+		"far false 1 ready, but priority 1 comes first",
+	}
+	for i, r := range d.Routes {
+		if got := fmt.Sprintln(r.Cluster, r.Taken, r.Reason); got != want[i]+"\n" {
+			t.Errorf("route %d: %q, want %q", i, got, want[i])
+		}
+	}
+}
+
+func TestARuleNamesItsLine(t *testing.T) {
+	s := &AppEndpoints{App: App{"shop", "checkout"}, Endpoints: []Endpoint{{App: orders, Line: 8}, {App: orders, Line: 12}}}
+	if got := (Rule{Selection: s, Index: 1}).String(); got != "AppEndpoints shop/checkout, spec.endpoints[1] (line 12)" {
+		t.Error(got)
+	}
+	s.Source.File = "config/checkout.yaml"
+	if got := (Rule{Selection: s}).String(); got != "AppEndpoints shop/checkout, spec.endpoints[0] (config/checkout.yaml:8)" {
+		t.Error(got)
+	}
+}
+
+func TestWithoutItsOwnClusterACallerGoesOn(t *testing.T) {
+	e := NewEntry(orders, Rule{}, []Route{
+		{Cluster: "west", Weight: 1, State: Delegated, Local: true},
+		to("east", 1, 1, Ready, "e:1"),
+	})
+	if address, route := e.Pick(); address != "" || route == nil || route.State != Delegated {
+		t.Errorf("picked %q, %+v, want the delegated route", address, route)
+	}
+	if address, _ := e.WithoutLocal().Pick(); address != "e:1" {
+		t.Errorf("without its own cluster it has %q", address)
+	}
+}
+
+func TestALookupAllocatesNothing(t *testing.T) {
+	for _, v := range []*View{
+		viewWith(to("west", 0, 1, Ready, "w:1")),
+		viewWith(to("west", 0, 1, Ready, "w:1", "w:2")),
+		viewWith(to("west", 0, 1, Ready, "w:1"), to("east", 0, 2, Ready, "e:1")),
+	} {
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := v.Resolve(orders); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package topology
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// world is all that a graph was told, so that another can be told it at once.
+type world struct {
+	objects   map[catalog.Key]catalog.Object
+	instances map[InstanceKey]catalog.Instance
+	peers     map[string]map[catalog.App]PeerExport
+	leases    map[string]Lease
+}
+
+func newWorld() *world {
+	return &world{map[catalog.Key]catalog.Object{}, map[InstanceKey]catalog.Instance{}, map[string]map[catalog.App]PeerExport{}, map[string]Lease{}}
+}
+
+func (w *world) takes(c Change) {
+	if c.Objects != nil {
+		for _, o := range c.Objects.Put {
+			w.objects[o.Key()] = o
+		}
+		for _, k := range c.Objects.Delete {
+			delete(w.objects, k)
+		}
+	}
+	for _, ic := range c.Instances {
+		for _, i := range ic.Put {
+			w.instances[InstanceKey{i.App, i.ID}] = i
+		}
+		for _, k := range ic.Delete {
+			delete(w.instances, k)
+		}
+	}
+	for _, p := range c.Peers {
+		if w.peers[p.Cluster] == nil {
+			w.peers[p.Cluster] = map[catalog.App]PeerExport{}
+		}
+		for _, e := range p.Put {
+			w.peers[p.Cluster][e.App] = e
+		}
+		for _, a := range p.Delete {
+			delete(w.peers[p.Cluster], a)
+		}
+		if p.Lease == Fresh || p.Lease == Expired && w.leases[p.Cluster] != Unchanged {
+			w.leases[p.Cluster] = p.Lease
+		}
+	}
+}
+
+// afresh is a graph that was told everything at once.
+func (w *world) afresh(cfg Config) *Graph {
+	g := NewGraph(cfg)
+	g.Peer("east")
+	g.Apply(Change{
+		Objects:   &ObjectChange{Full: true, Put: slices.Collect(maps.Values(w.objects))},
+		Instances: []InstanceChange{{Source: "test", Put: slices.Collect(maps.Values(w.instances))}},
+	})
+	for name, es := range w.peers {
+		g.Apply(Change{Peers: []PeerChange{{Cluster: name, Full: true, Put: slices.Collect(maps.Values(es))}}})
+		if w.leases[name] != Unchanged {
+			g.Apply(lease(name, Fresh))
+			g.Apply(lease(name, w.leases[name]))
+		}
+	}
+	return g
+}
+
+func randomChange(r *rand.Rand) Change {
+	ids := []string{"a", "b", "c", "d", "e"}
+	names := []string{"east", "north", "south"}
+	id := func() string { return ids[r.IntN(len(ids))] }
+	name := func() string { return names[r.IntN(len(names))] }
+	switch r.IntN(11) {
+	case 0, 1:
+		var endpoints []catalog.Endpoint
+		for _, callee := range r.Perm(len(ids))[:r.IntN(len(ids))] {
+			e := calls(ids[callee])
+			for _, cluster := range []string{"local", name()}[:r.IntN(3)] {
+				e.Routes = append(e.Routes, via(cluster, uint32(r.IntN(2)), uint32(r.IntN(3))))
+			}
+			e.WhenStale = catalog.WhenStale(r.IntN(2))
+			endpoints = append(endpoints, e)
+		}
+		return objects(selects(id(), endpoints...))
+	case 2:
+		return deletes(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: id()})
+	case 3:
+		return objects(exports(id(), []catalog.Allow{{Cluster: name()}, {App: id()}}[:r.IntN(3)]...))
+	case 4:
+		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
+	case 5:
+		return objects(&catalog.Cluster{Name: name(), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)]})
+	case 6:
+		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
+	case 7:
+		return stops(id(), fmt.Sprint(r.IntN(3)))
+	case 8:
+		e := has(id(), uint32(r.IntN(3)))
+		if r.IntN(3) == 0 {
+			e.Allow = []catalog.Allow{{App: id()}}
+		}
+		return says(name(), e)
+	case 9:
+		if r.IntN(2) == 0 {
+			return Change{Peers: []PeerChange{{Cluster: name(), Delete: []catalog.App{app(id())}}}}
+		}
+		return lease(name(), Lease(1+r.IntN(2)))
+	default:
+		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:50002", r.IntN(5)))
+		i.Draining = r.IntN(4) == 0
+		return Change{Instances: []InstanceChange{{Source: "test", Put: []catalog.Instance{i}}}}
+	}
+}
+
+// TestStepByStepIsAllAtOnce holds the incremental graph to one that is built afresh
+// from the same state, after every one of many random changes, and a look ahead to
+// what then happens.
+func TestStepByStepIsAllAtOnce(t *testing.T) {
+	config := west
+	config.Network = "net-1"
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w, g := newWorld(), NewGraph(config)
+		g.Peer("east")
+		g.Apply(full())
+		for step := range 120 {
+			change := randomChange(r)
+			what := fmt.Sprintf("seed %d, step %d, %+v", seed, step, change)
+			expected := lookAhead(t, g, change, what)
+			before := g.Revision()
+			was := serve(g)
+			u := g.Apply(change)
+			w.takes(change)
+			if u.Revision < before || g.Revision() != u.Revision {
+				t.Fatalf("%s: revision %d after %d", what, u.Revision, before)
+			}
+			is := serve(g)
+			if want := serve(w.afresh(config)); !reflect.DeepEqual(is, want) {
+				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
+			}
+			if change.Objects != nil {
+				compareEffects(t, what, expected, was, is)
+			}
+		}
+	}
+}
+
+// lookAhead tries a change and checks that the graph is as it was.
+func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
+	t.Helper()
+	if change.Objects == nil {
+		return nil
+	}
+	revision, open, gateway, was := g.Revision(), g.open, g.gateway, serve(g)
+	views := map[catalog.App]*catalog.View{}
+	for a, n := range g.apps {
+		views[a] = n.view
+	}
+	effects, err := g.Try(*change.Objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Revision() != revision || g.open != open || g.gateway != gateway || !reflect.DeepEqual(serve(g), was) {
+		t.Fatalf("%s: trying it changed the graph", what)
+	}
+	for a, view := range views {
+		if n := g.apps[a]; (n == nil && view != nil) || (n != nil && n.view != view) {
+			t.Fatalf("%s: trying it changed the view of %s", what, a)
+		}
+	}
+	return effects
+}
+
+// served is what callers get: by "caller callee", everything of a decision that does
+// not depend on chance.
+type served map[string]string
+
+func serve(g *Graph) served {
+	s := served{}
+	for _, from := range []string{"a", "b", "c", "d", "e", "stranger"} {
+		v := g.viewOf(app(from))
+		for a, e := range v.Entries.All() {
+			s[from+" "+a.ID] = fmt.Sprintf("%v %+v %v", e.Outcome(), e.Routes, e.Rule.Text)
+		}
+		s[from+" gateways"] = fmt.Sprint(v.Gateways.Addresses)
+	}
+	for a, b := range g.gateway.Backends.All() {
+		s["gateway "+a.ID] = fmt.Sprint(b.Instances)
+	}
+	for a, e := range g.peers["east"].Exports.All() {
+		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
+	}
+	stats := g.Stats()
+	s["stats"] = fmt.Sprintf("%+v", stats)
+	return s
+}
+
+// compareEffects holds what Try foretold to what changed.
+func compareEffects(t *testing.T, what string, foretold []Effect, was, is served) {
+	t.Helper()
+	said := map[string]bool{}
+	for _, e := range foretold {
+		if e.Caller != (catalog.App{}) {
+			said[e.Caller.ID+" "+e.App.ID] = true
+		}
+	}
+	for _, from := range []string{"a", "b", "c", "d", "e"} {
+		for _, to := range []string{"a", "b", "c", "d", "e"} {
+			key := from + " " + to
+			if routes(was[key]) != routes(is[key]) && !said[key] && !defaulted(foretold, to) {
+				t.Fatalf("%s: %s changed unforetold\nfrom %s\nto   %s", what, key, was[key], is[key])
+			}
+			if routes(was[key]) == routes(is[key]) && said[key] {
+				t.Fatalf("%s: %s was foretold to change, and did not", what, key)
+			}
+		}
+	}
+}
+
+func defaulted(foretold []Effect, to string) bool {
+	return slices.ContainsFunc(foretold, func(e Effect) bool { return e.Caller == (catalog.App{}) && e.App.ID == to })
+}
+
+func routes(s string) string {
+	if i := len(s) - len(catalog.SelfRule); i > 0 && s[i:] == catalog.SelfRule {
+		return s[:i]
+	}
+	return s
+}
