@@ -1,0 +1,41 @@
+package stream
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// authorizeOwn lets a sidecar have its own app's view only.
+func authorizeOwn(ctx context.Context, app catalog.App) error {
+	id, known := identity.FromContext(ctx)
+	if known && id.App != app {
+		return status.Errorf(codes.PermissionDenied, "the certificate is that of %s; it can't stream or register as %s", id.App, app)
+	}
+	return nil
+}
+
+// Resolve makes one lookup for an app: that of the caller, or any for an operator.
+func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decision, error) {
+	caller, err := wire.ParseApp(req.GetCaller())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "caller: %v", err)
+	}
+	id, known := identity.FromContext(ctx)
+	if known && id.App != caller && !slices.Contains(s.cfg.Operators, id.App) {
+		return nil, status.Errorf(codes.PermissionDenied, "the certificate is that of %s; only operators may ask for %s", id.App, caller)
+	}
+	app, err := wire.ParseApp(req.GetApp())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "app: %v", err)
+	}
+	d := s.topology.Resolve(caller, app)
+	return wire.Decision(&d), nil
+}

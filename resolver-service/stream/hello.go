@@ -1,0 +1,91 @@
+package stream
+
+import (
+	"fmt"
+	"net/netip"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// maxRevision is the highest revision that a client may hold from elsewhere: it
+// leaves room to count on for ever.
+const maxRevision = 1 << 62
+
+// maxInstanceID is how long an instance's ID may be.
+const maxInstanceID = 256
+
+// hello is a client's first message, checked.
+type hello struct {
+	app      catalog.App
+	instance *catalog.Instance // nil to watch without being one
+	revision uint64
+	known    map[catalog.App]uint64 // digests
+}
+
+// parseHello checks a first message. Its errors are those of gRPC.
+func parseHello(req *pb.WatchRequest, maxKnown int) (*hello, error) {
+	m := req.GetHello()
+	if m == nil {
+		if req.GetDrain() != nil {
+			return nil, status.Error(codes.FailedPrecondition, "drain before hello: the first message must be a hello")
+		}
+		return nil, status.Error(codes.InvalidArgument, "the first message is neither hello nor drain; is the client newer than the service?")
+	}
+	app, err := wire.ParseApp(m.App)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
+	}
+	if len(m.Known) > maxKnown {
+		return nil, status.Errorf(codes.ResourceExhausted, "hello names %d known entries; at most %d are taken; come back with none", len(m.Known), maxKnown)
+	}
+	h := &hello{app: app, revision: m.Revision, known: make(map[catalog.App]uint64, len(m.Known))}
+	for i, k := range m.Known {
+		if k.GetApp() == nil {
+			return nil, status.Errorf(codes.InvalidArgument, "hello: known[%d] names no app", i)
+		}
+		// Not checked: a name that no view holds is answered with its removal.
+		h.known[catalog.App{Namespace: k.App.Namespace, ID: k.App.Id}] = k.Digest
+	}
+	if m.Instance != nil {
+		if h.instance, err = parseInstance(app, m.Instance); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
+		}
+	}
+	return h, nil
+}
+
+func parseInstance(app catalog.App, m *pb.Instance) (*catalog.Instance, error) {
+	address, err := netip.ParseAddrPort(m.Address)
+	if err != nil {
+		return nil, fmt.Errorf("instance address %q: want ip:port, such as \"10.0.0.1:50002\"", m.Address)
+	}
+	address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
+	i := &catalog.Instance{ID: m.Id, App: app, Address: address}
+	return i, checkInstance(i)
+}
+
+// checkInstance tells whether others could reach an instance.
+func checkInstance(i *catalog.Instance) error {
+	if err := i.App.Check(); err != nil {
+		return err
+	}
+	if i.ID == "" || len(i.ID) > maxInstanceID {
+		return fmt.Errorf("instance id of %d bytes; want 1 to %d", len(i.ID), maxInstanceID)
+	}
+	switch ip := i.Address.Addr(); {
+	case !ip.IsValid() || ip.IsUnspecified():
+		return fmt.Errorf("instance address %q names no host; want the IP that others reach, see advertise", i.Address)
+	case ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("instance address %q is no address of one host", i.Address)
+	case ip.Zone() != "":
+		return fmt.Errorf("instance address %q has a zone, which other hosts can't use", i.Address)
+	case i.Address.Port() == 0:
+		return fmt.Errorf("instance address %q has no port", i.Address)
+	}
+	return nil
+}

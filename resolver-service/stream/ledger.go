@@ -1,0 +1,149 @@
+package stream
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// ledger knows which instances stand, who holds each, and what the topology has not
+// been told yet. It belongs to one goroutine.
+type ledger struct {
+	records   map[topology.InstanceKey]*record
+	addresses map[netip.AddrPort]topology.InstanceKey // each has one holder
+	// touched has what was told of each instance that may differ by now; nil for one
+	// that was not told of.
+	touched map[topology.InstanceKey]*catalog.Instance
+}
+
+// record is one instance. It is replaced, never changed.
+type record struct {
+	instance catalog.Instance
+	held     *registration // nil: from a former life, and nobody came back yet
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		records:   map[topology.InstanceKey]*record{},
+		addresses: map[netip.AddrPort]topology.InstanceKey{},
+		touched:   map[topology.InstanceKey]*catalog.Instance{},
+	}
+}
+
+// restore enters an instance of a former life.
+func (l *ledger) restore(i catalog.Instance) {
+	if _, taken := l.addresses[i.Address]; !taken {
+		l.set(&record{instance: i})
+	}
+}
+
+// register enters an instance and returns the records that had to give way: that of
+// the same instance, and that of whoever had its address.
+func (l *ledger) register(held *registration) (replaced []*record) {
+	key := held.key()
+	if old := l.records[key]; old != nil {
+		replaced = append(replaced, old)
+	}
+	if other, ok := l.addresses[held.instance.Address]; ok && other != key {
+		replaced = append(replaced, l.records[other])
+		l.remove(other)
+	}
+	l.set(&record{held.instance, held})
+	return replaced
+}
+
+// drain marks an instance as draining, if the registration still holds it.
+func (l *ledger) drain(held *registration) {
+	if r := l.records[held.key()]; r != nil && r.held == held {
+		next := *r
+		next.instance.Draining = true
+		l.set(&next)
+	}
+}
+
+// withdraw removes an instance, if the registration still holds it.
+func (l *ledger) withdraw(held *registration) {
+	if r := l.records[held.key()]; r != nil && r.held == held {
+		l.remove(held.key())
+	}
+}
+
+// expire removes the instances of a former life that nobody came back for.
+func (l *ledger) expire() (gone []catalog.Instance) {
+	for key, r := range l.records {
+		if r.held == nil {
+			gone = append(gone, r.instance)
+			l.remove(key)
+		}
+	}
+	return gone
+}
+
+func (l *ledger) set(r *record) {
+	key := topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+	l.touch(key)
+	if old := l.records[key]; old != nil {
+		delete(l.addresses, old.instance.Address)
+	}
+	l.records[key] = r
+	l.addresses[r.instance.Address] = key
+}
+
+func (l *ledger) remove(key topology.InstanceKey) {
+	l.touch(key)
+	delete(l.addresses, l.records[key].instance.Address)
+	delete(l.records, key)
+}
+
+// touch notes what was told of an instance, before its first change since.
+func (l *ledger) touch(key topology.InstanceKey) {
+	if _, noted := l.touched[key]; noted {
+		return
+	}
+	var told *catalog.Instance
+	if r := l.records[key]; r != nil {
+		told = &r.instance
+	}
+	l.touched[key] = told
+}
+
+// flush returns what the topology must be told, in this order.
+func (l *ledger) flush() []topology.InstanceChange {
+	change := topology.InstanceChange{Source: Source}
+	freed := map[netip.AddrPort]topology.InstanceKey{}
+	for key, told := range l.touched {
+		now := l.records[key]
+		if told != nil && (now == nil || now.instance.Address != told.Address) {
+			freed[told.Address] = key
+		}
+		switch {
+		case now == nil && told != nil:
+			change.Delete = append(change.Delete, key)
+		case now != nil && (told == nil || now.instance != *told):
+			change.Put = append(change.Put, now.instance)
+		}
+	}
+	clear(l.touched)
+	return order(change, freed)
+}
+
+// order makes one change, or two if an address goes from one app to another: what
+// had it must be gone before.
+func order(change topology.InstanceChange, freed map[netip.AddrPort]topology.InstanceKey) []topology.InstanceChange {
+	if len(change.Put)+len(change.Delete) == 0 {
+		return nil
+	}
+	first := topology.InstanceChange{Source: change.Source}
+	for _, i := range change.Put {
+		if key, ok := freed[i.Address]; ok && key.App != i.App {
+			first.Delete = append(first.Delete, key)
+		}
+	}
+	if len(first.Delete) == 0 {
+		return []topology.InstanceChange{change}
+	}
+	change.Delete = slices.DeleteFunc(change.Delete, func(k topology.InstanceKey) bool { return slices.Contains(first.Delete, k) })
+	return []topology.InstanceChange{first, change}
+}

@@ -1,0 +1,201 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Source is the name of this source of instances in the topology.
+const Source = "stream"
+
+// applier takes changes of instances in. Apply returns once they are published.
+type applier interface {
+	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
+}
+
+// registry owns the instances that streams register, in the goroutine of run. What
+// many streams ask for at one time becomes one change of the topology.
+type registry struct {
+	to       applier
+	settle   time.Duration
+	log      *slog.Logger
+	requests chan *request
+	stopped  chan struct{} // closed when run has ended
+
+	// standing is what the topology was told, by app, for the snapshot.
+	standing live.Value[roster]
+	count    atomic.Int64
+
+	ledger *ledger // of run's goroutine
+}
+
+// registration is an instance's hold on its place: whoever registers the same
+// instance later takes it over.
+type registration struct {
+	instance catalog.Instance
+	lost     func() // called once another took over; must not block
+}
+
+func (r *registration) key() topology.InstanceKey {
+	return topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+}
+
+// request asks run to take a registration in, to mark it as draining, or to
+// withdraw it.
+type request struct {
+	verb   verb
+	held   *registration
+	answer chan answer // has room for one
+}
+
+type verb uint8
+
+const (
+	register verb = iota
+	drain
+	withdraw
+)
+
+type answer struct {
+	revision uint64
+	err      error
+}
+
+// errStopped is the answer of a registry that does not run any more.
+var errStopped = errors.New("the registry of instances has stopped")
+
+func newRegistry(to applier, settle time.Duration, log *slog.Logger) *registry {
+	return &registry{
+		to: to, settle: settle, log: log,
+		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
+	}
+}
+
+// do has run do what verb says with a registration, and returns once it is published,
+// with the revision from which on it is. A withdrawal passes even when ctx has ended.
+func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, error) {
+	req := &request{verb: v, held: held, answer: make(chan answer, 1)}
+	select {
+	case r.requests <- req:
+	case <-r.stopped:
+		return 0, errStopped
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	a := <-req.answer
+	return a.revision, a.err
+}
+
+// run owns the ledger until ctx ends. It starts with the instances of a former life,
+// which are withdrawn unless they come back in time.
+func (r *registry) run(ctx context.Context, former []catalog.Instance) error {
+	defer close(r.stopped)
+	for _, i := range former {
+		r.ledger.restore(i)
+	}
+	if _, err := r.publish(ctx); err != nil {
+		return err
+	}
+	settled := time.NewTimer(r.settle) // monotonic: a clock that jumps moves nothing
+	defer settled.Stop()
+	for {
+		var batch []*request
+		select {
+		case req := <-r.requests:
+			batch = r.collect(req)
+			r.take(batch)
+		case <-settled.C:
+			r.expire()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		revision, err := r.publish(ctx)
+		for _, req := range batch {
+			req.answer <- answer{revision, err}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// maxBatch bounds what becomes one change, so that the first who asked does not wait
+// for the last.
+const maxBatch = 1024
+
+// collect takes what others are waiting to ask as well.
+func (r *registry) collect(first *request) []*request {
+	batch := []*request{first}
+	for len(batch) < maxBatch {
+		select {
+		case req := <-r.requests:
+			batch = append(batch, req)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (r *registry) take(batch []*request) {
+	for _, req := range batch {
+		switch req.verb {
+		case register:
+			r.register(req.held)
+		case drain:
+			r.ledger.drain(req.held)
+		case withdraw:
+			r.ledger.withdraw(req.held)
+		}
+	}
+}
+
+func (r *registry) register(held *registration) {
+	for _, old := range r.ledger.register(held) {
+		i := old.instance
+		if i.App != held.instance.App {
+			r.log.Warn("an address was registered by another app; the newest holder has it",
+				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
+				"formerApp", i.App.String(), "formerInstance", i.ID)
+		}
+		if old.held != nil && old.held.lost != nil {
+			old.held.lost()
+		}
+	}
+}
+
+func (r *registry) expire() {
+	for _, i := range r.ledger.expire() {
+		r.log.Info("an instance of before the restart has not come back; it is withdrawn",
+			"app", i.App.String(), "instance", i.ID, "address", i.Address.String())
+	}
+}
+
+// publish tells the topology what has changed. An address that goes from one app to
+// another leaves the first app's views before it enters the other's.
+func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
+	changes := r.ledger.flush()
+	for _, change := range changes {
+		revision, err = r.to.Apply(ctx, topology.Change{Instances: []topology.InstanceChange{change}})
+		if err != nil {
+			return 0, err
+		}
+	}
+	if len(changes) > 0 {
+		before, _ := r.standing.Load()
+		r.standing.Store(amend(before, changes))
+		r.count.Store(int64(len(r.ledger.records)))
+	}
+	if len(changes) == 0 {
+		// Nothing to tell, but whoever asked wants a revision that has it.
+		revision, err = r.to.Apply(ctx, topology.Change{})
+	}
+	return revision, err
+}

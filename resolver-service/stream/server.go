@@ -1,0 +1,172 @@
+// Package stream is the gRPC service Resolver: it streams each sidecar its app's view,
+// first whole and then as differences, and registers it as an instance for as long as
+// its stream lives.
+//
+// Each stream has one goroutine that follows the app's view and one that reads. For
+// each stream only the view that was sent last is kept, and compared with the newest
+// one when the client has room: a slow client skips revisions, and nothing queues up
+// for it.
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Config is what a Server can be told. The zero Config works.
+type Config struct {
+	// Operators are the apps that may ask for the decisions of others.
+	Operators []catalog.App
+	// Snapshot is the file that keeps the registered instances over a restart of the
+	// service. Without one, a restart withdraws every instance until its sidecar is
+	// back.
+	Snapshot string
+	// Settle is how long after a start an instance of the former life stands without
+	// its sidecar having come back. 0 means DefaultSettle.
+	Settle time.Duration
+	// HelloTimeout is how long a client may take for its first message. 0 means
+	// DefaultHelloTimeout.
+	HelloTimeout time.Duration
+	// MaxKnown is how many entries a hello may name. 0 means DefaultMaxKnown.
+	MaxKnown int
+}
+
+// The defaults of a Config.
+const (
+	DefaultSettle       = 15 * time.Second
+	DefaultHelloTimeout = 10 * time.Second
+	DefaultMaxKnown     = 100_000
+)
+
+func (c Config) withDefaults() Config {
+	if c.Settle <= 0 {
+		c.Settle = DefaultSettle
+	}
+	if c.HelloTimeout <= 0 {
+		c.HelloTimeout = DefaultHelloTimeout
+	}
+	if c.MaxKnown <= 0 {
+		c.MaxKnown = DefaultMaxKnown
+	}
+	return c
+}
+
+// MaxRequestBytes is the longest message that the server takes; a hello with
+// DefaultMaxKnown entries of the longest names fits.
+const MaxRequestBytes = 16 << 20
+
+// ServerOptions are what a gRPC server that has this service should be made with:
+// clients that die silently are noticed within 10 s, and a stream costs little
+// memory.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 4 * time.Second}),
+		// Clients ping every 10 s; see nameresolution.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 4 * time.Second, PermitWithoutStream: true}),
+		grpc.MaxRecvMsgSize(MaxRequestBytes),
+		grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(8 << 10),
+		grpc.ReadBufferSize(2 << 10),
+		// Windows that don't grow: measuring how far they might would cost a ping for
+		// every message.
+		grpc.StaticStreamWindowSize(256 << 10),
+		grpc.StaticConnWindowSize(1 << 20),
+	}
+}
+
+// Server is the service Resolver. Register it with a gRPC server that was made with
+// [ServerOptions], and have [Server.Run] run beside it.
+type Server struct {
+	pb.UnsafeResolverServer
+
+	cfg      Config
+	topology *topology.Topology
+	registry *registry
+	metrics  *metrics
+	log      *slog.Logger
+
+	life  context.Context // ends, with a cause, when streams must
+	end   context.CancelCauseFunc
+	gate  sync.Mutex // guards ended, and users against Wait
+	ended bool
+	users sync.WaitGroup // streams and their readers
+
+	latest atomic.Pointer[prepared] // the message that was made last
+}
+
+// errStopping ends the streams of a service that stops. Clients keep what they have
+// and come back.
+var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+
+// New makes a server of the views of t, and starts nothing.
+func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Settle, log), log: log}
+	var err error
+	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
+		return nil, err
+	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+// Run registers instances until ctx ends. Then it saves them, ends all streams and
+// waits for them: a service that stops withdraws nobody, since the sidecars will come
+// back to the next one. It needs the topology to run, and takes over what its former
+// life has left.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.close()
+	snapshot := &snapshotFile{path: s.cfg.Snapshot, log: s.log}
+	former, revision := snapshot.load()
+	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	group, inner := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.registry.run(inner, former) })
+	group.Go(func() error { return snapshot.follow(inner, &s.registry.standing, s.topology.Revision) })
+	return ignoreEnd(ctx, group.Wait())
+}
+
+// ignoreEnd is err, unless it only says that ctx has ended.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
+		return nil
+	}
+	return err
+}
+
+// close ends all streams and waits for them.
+func (s *Server) close() {
+	s.gate.Lock()
+	s.ended = true
+	s.gate.Unlock()
+	s.end(errStopping)
+	s.users.Wait()
+}
+
+// enter counts a stream with its reader in, unless the service stops. Each of both
+// calls users.Done.
+func (s *Server) enter() bool {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if s.ended {
+		return false
+	}
+	s.users.Add(2)
+	return true
+}

@@ -1,0 +1,162 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// snapshotVersion is the format of the file. Another one is not read.
+const snapshotVersion = 1
+
+// debounce is how long changes are gathered before they are written.
+const debounce = 100 * time.Millisecond
+
+// restraint is how many times as long as a write took the file is left alone, so that
+// a large one does not keep a core busy.
+const restraint = 10
+
+// snapshotFile keeps the registered instances over a restart. An empty path keeps
+// nothing.
+type snapshotFile struct {
+	path string
+	log  *slog.Logger
+}
+
+// snapshot is the content of the file.
+type snapshot struct {
+	Version   int             `json:"version"`
+	Revision  uint64          `json:"revision"`
+	Instances []savedInstance `json:"instances"`
+}
+
+type savedInstance struct {
+	Namespace string         `json:"namespace"`
+	App       string         `json:"app"`
+	ID        string         `json:"id"`
+	Address   netip.AddrPort `json:"address"`
+	Draining  bool           `json:"draining,omitempty"`
+}
+
+// load reads what a former life has left. A file that can't be read is left out with
+// a warning: its instances register again by themselves.
+func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
+	if f.path == "" {
+		return nil, 0
+	}
+	former, revision, err := f.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0
+	}
+	if err != nil {
+		f.log.Warn("the snapshot of instances can't be used; they stand again as their sidecars come back", "err", err)
+		return nil, 0
+	}
+	f.log.Info("took over the instances of before the restart", "instances", len(former), "revision", revision)
+	return former, revision
+}
+
+func (f *snapshotFile) read() ([]catalog.Instance, uint64, error) {
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	former, revision, err := parseSnapshot(text)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", f.path, err)
+	}
+	return former, revision, nil
+}
+
+func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
+	var s snapshot
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, 0, err
+	}
+	if s.Version != snapshotVersion {
+		return nil, 0, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
+	}
+	if s.Revision > maxRevision {
+		return nil, 0, fmt.Errorf("revision %d is beyond any that is given out", s.Revision)
+	}
+	instances := make([]catalog.Instance, len(s.Instances))
+	for n, i := range s.Instances {
+		instances[n] = catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining}
+		if err := checkInstance(&instances[n]); err != nil {
+			return nil, 0, fmt.Errorf("instance %d: %w", n, err)
+		}
+	}
+	return instances, s.Revision, nil
+}
+
+// follow writes the file soon after each change until ctx ends, and then once more.
+// A failure is logged and tried again with the next change.
+func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster], revision func() uint64) error {
+	if f.path == "" {
+		return nil
+	}
+	wait := debounce
+	for written := false; ; written = true {
+		now, ok, changed := standing.Follow()
+		if ok && (written || now.Len() > 0) {
+			start := time.Now()
+			if err := f.write(now, revision()); err != nil {
+				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
+			}
+			wait = max(debounce, restraint*time.Since(start))
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done(): // what changed is written at once, in one more round
+		}
+	}
+}
+
+// write replaces the file as a whole: whoever reads it sees the old one or the new.
+func (f *snapshotFile) write(r roster, revision uint64) error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(encode(temporary, r, revision), temporary.Sync(), temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), f.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return nil
+}
+
+func encode(to *os.File, r roster, revision uint64) error {
+	s := snapshot{Version: snapshotVersion, Revision: revision, Instances: make([]savedInstance, 0, r.Len())}
+	for _, list := range r.All() {
+		for _, i := range list {
+			s.Instances = append(s.Instances, savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining})
+		}
+	}
+	w := bufio.NewWriter(to)
+	if err := json.NewEncoder(w).Encode(&s); err != nil {
+		return err
+	}
+	return w.Flush()
+}

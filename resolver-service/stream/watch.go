@@ -1,0 +1,237 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// errSuperseded ends a stream whose instance has another one by now.
+var errSuperseded = status.Error(codes.Aborted, "another stream has taken this instance or its address over")
+
+// watch is one stream.
+type watch struct {
+	s      *Server
+	stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
+	end    context.CancelCauseFunc // ends the stream
+
+	first   chan *pb.WatchRequest // the client's first message
+	started chan struct{}         // closed once hello and held are set
+	hello   *hello
+	held    *registration // nil for one that only watches
+	sub     *topology.Subscription
+
+	sending sync.Mutex // guards what is below; held while a message leaves
+	sent    *catalog.View
+	number  uint64 // the highest revision sent
+	drained uint64 // a revision to be told as drained; 0 for none
+}
+
+// Watch streams an app's view and registers the caller.
+func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
+	if !s.enter() {
+		return errStopping
+	}
+	defer s.users.Done()
+	ctx, end := context.WithCancelCause(stream.Context())
+	defer end(nil)
+	defer context.AfterFunc(s.life, func() { end(context.Cause(s.life)) })()
+	w := &watch{s: s, stream: stream, end: end, first: make(chan *pb.WatchRequest, 1), started: make(chan struct{})}
+	// The reader ends when the stream does, that is soon after this returns; close
+	// waits for it.
+	go w.read(ctx)
+	err := w.serve(ctx)
+	if ctx.Err() != nil {
+		err = ending(ctx)
+	}
+	s.note(w, err)
+	return err
+}
+
+// note counts and logs how a stream ended.
+func (s *Server) note(w *watch, err error) {
+	code := status.Code(err)
+	if code == codes.OK || code == codes.Canceled {
+		return
+	}
+	s.metrics.refused.WithLabelValues(code.String()).Inc()
+	if w.hello != nil {
+		s.log.Debug("ended a stream", "app", w.hello.app.String(), "err", err)
+		return
+	}
+	s.log.Debug("refused a stream", "err", err)
+}
+
+// ending is why a stream's context has ended, as a gRPC status.
+func ending(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, io.EOF): // the client has closed its side: it is done
+		return nil
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
+		return status.FromContextError(cause).Err()
+	default:
+		return cause
+	}
+}
+
+// serve greets the client, registers its instance and follows its app's view.
+func (w *watch) serve(ctx context.Context) error {
+	if err := w.greet(ctx); err != nil {
+		return err
+	}
+	w.s.metrics.open.Inc()
+	defer w.s.metrics.open.Dec()
+	if w.hello.instance != nil {
+		w.held = &registration{instance: *w.hello.instance, lost: func() { w.end(errSuperseded) }}
+		if _, err := w.s.registry.do(ctx, register, w.held); err != nil {
+			return unavailable(err)
+		}
+		// However the stream ends, its instance goes with it, and at once.
+		defer func() { _, _ = w.s.registry.do(context.WithoutCancel(ctx), withdraw, w.held) }()
+	}
+	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {
+		return unavailable(err)
+	}
+	w.number = w.hello.revision
+	w.sub = w.s.topology.Subscribe(w.hello.app)
+	defer w.sub.Close()
+	close(w.started)
+	return w.follow(ctx)
+}
+
+func unavailable(err error) error {
+	return status.Errorf(codes.Unavailable, "the instance can't be registered: %v", err)
+}
+
+// greet waits for the client's hello, and checks it.
+func (w *watch) greet(ctx context.Context) error {
+	limit := time.NewTimer(w.s.cfg.HelloTimeout)
+	defer limit.Stop()
+	var req *pb.WatchRequest
+	select {
+	case req = <-w.first:
+	case <-limit.C:
+		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", w.s.cfg.HelloTimeout)
+	case <-ctx.Done():
+		return ending(ctx)
+	}
+	h, err := parseHello(req, w.s.cfg.MaxKnown)
+	if err != nil {
+		return err
+	}
+	if err := authorizeOwn(ctx, h.app); err != nil {
+		return err
+	}
+	if h.revision > maxRevision && h.revision > w.s.topology.Revision() {
+		return status.Errorf(codes.InvalidArgument, "hello: revision %d is beyond any that is given out", h.revision)
+	}
+	w.hello = h
+	if len(h.known) > 0 {
+		w.s.metrics.resumed.Inc()
+	}
+	return nil
+}
+
+// read takes the client's messages until the stream ends.
+func (w *watch) read(ctx context.Context) {
+	defer w.s.users.Done()
+	for n := 0; ; n++ {
+		req, err := w.stream.Recv()
+		if err != nil {
+			w.end(err)
+			return
+		}
+		if n == 0 {
+			w.first <- req
+			continue
+		}
+		if err := w.later(ctx, req); err != nil {
+			w.end(err)
+			return
+		}
+	}
+}
+
+// later handles a message after the first.
+func (w *watch) later(ctx context.Context, req *pb.WatchRequest) error {
+	if req.GetDrain() == nil {
+		return status.Error(codes.FailedPrecondition, "only drain may follow the hello")
+	}
+	select {
+	case <-w.started:
+	case <-ctx.Done():
+		return ending(ctx)
+	}
+	if w.held == nil {
+		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
+	}
+	revision, err := w.s.registry.do(ctx, drain, w.held)
+	if err != nil {
+		return unavailable(err)
+	}
+	return w.send(revision)
+}
+
+// follow sends the view and each change of it until the stream ends.
+func (w *watch) follow(ctx context.Context) error {
+	var seen *catalog.View
+	for {
+		next, err := w.sub.Next(ctx, seen)
+		if err != nil {
+			return ending(ctx)
+		}
+		if next.Revision < w.floor() {
+			// The app has lost its selection, and follows the default by now.
+			if err := w.s.topology.AtLeast(ctx, w.hello.app, w.floor()); err != nil {
+				return unavailable(err)
+			}
+		}
+		seen = next
+		if err := w.send(0); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *watch) floor() uint64 {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	return w.number
+}
+
+// send brings the client up to date: it sends what differs between the view that was
+// sent last and the newest, if anything does. A drained other than 0 is the revision
+// from which on views are without the instance, and is told in any case.
+func (w *watch) send(drained uint64) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	w.drained = max(w.drained, drained)
+	view, ok := w.sub.View()
+	if !ok || view == w.sent && w.drained == 0 {
+		return nil // before the first view, follow will send what is to be told
+	}
+	msg, err := w.message(view)
+	if err != nil {
+		return err
+	}
+	if err := w.stream.SendMsg(msg.encoded); err != nil {
+		return err
+	}
+	w.sent, w.drained, w.number = view, 0, max(w.number, msg.revision)
+	w.hello.known = nil
+	w.s.metrics.updates.Inc()
+	w.s.metrics.bytes.Add(float64(msg.size))
+	w.s.metrics.entries.Add(float64(msg.entries))
+	return nil
+}
