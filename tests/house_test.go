@@ -1,0 +1,214 @@
+// Package tests holds the rules of the house: who may import whom, and what every
+// package must have. Whole-system tests against real servers are in its folders.
+package tests
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/isthmus-mesh/isthmus"
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+	Standard   bool
+}
+
+// packages are this module's, by path below the module.
+func packages(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Deps,Standard", "./...")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string]pkg{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); decoder.More(); {
+		var p pkg
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")] = p
+	}
+	return all
+}
+
+// ours are the packages of this module among some import paths.
+func ours(paths []string) []string {
+	var found []string
+	for _, path := range paths {
+		if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+			found = append(found, rest)
+		}
+	}
+	return found
+}
+
+func outside(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		first, _, _ := strings.Cut(path, "/")
+		return !strings.Contains(first, ".") || strings.HasPrefix(path, module)
+	})
+}
+
+// below tells whether a package is one of the folders or inside of one.
+func below(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
+}
+
+// TestImportsPointDown holds DESIGN: cmd, edges, topology, then configstore, catalog
+// and live; the edges never import each other.
+func TestImportsPointDown(t *testing.T) {
+	allowed := map[string][]string{
+		"catalog":                   {},
+		"live":                      {},
+		"api":                       {"api", "catalog"},
+		"configstore":               {"api", "catalog", "live", "configstore"},
+		"identity":                  {"api", "catalog", "live", "identity"},
+		"tracing":                   {"catalog", "tracing"},
+		"resolver-service/topology": {"catalog", "live", "configstore"},
+		"nameresolution":            {"api", "catalog", "live", "configstore", "identity", "tracing", "nameresolution"},
+	}
+	edges := []string{"stream", "gateway", "peering", "admin", "objects"}
+	for path, p := range packages(t) {
+		for folder, may := range allowed {
+			if !below(path, folder) {
+				continue
+			}
+			for _, imported := range ours(p.Imports) {
+				if !below(imported, may...) {
+					t.Errorf("%s imports %s; %s may import %v", path, imported, folder, may)
+				}
+			}
+		}
+		for _, edge := range edges {
+			if !below(path, "resolver-service/"+edge) {
+				continue
+			}
+			for _, other := range edges {
+				if other != edge && slices.ContainsFunc(ours(p.Imports), func(i string) bool { return below(i, "resolver-service/"+other) }) {
+					t.Errorf("the edge %s imports the edge %s", edge, other)
+				}
+			}
+		}
+		for _, imported := range ours(p.Imports) {
+			if below(imported, "cmd", "tests") && !below(path, "cmd", "tests") {
+				t.Errorf("%s imports %s", path, imported)
+			}
+		}
+	}
+}
+
+func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {
+	all := packages(t)
+	for _, light := range []string{"catalog", "live"} {
+		if heavy := outside(all[light].Deps); len(heavy) > 0 {
+			t.Errorf("%s depends on %v; it may use the standard library only", light, heavy)
+		}
+	}
+	for path, p := range all {
+		for _, dep := range p.Deps {
+			if strings.HasPrefix(dep, "github.com/dapr/") {
+				t.Errorf("%s depends on %s; daprd's code stays in components/daprd", path, dep)
+			}
+			if below(path, "nameresolution") && (strings.HasPrefix(dep, "k8s.io/") || strings.HasPrefix(dep, "go.etcd.io/etcd") ||
+				strings.HasPrefix(dep, "github.com/envoyproxy/go-control-plane") || below(strings.TrimPrefix(dep, module+"/"), "resolver-service")) {
+				t.Errorf("%s depends on %s; whoever links the component must not get it", path, dep)
+			}
+		}
+	}
+}
+
+// goFiles are the module's own Go files that were not generated, parsed.
+func goFiles(t *testing.T, visit func(path string, file *ast.File, set *token.FileSet)) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		if err == nil && !ast.IsGenerated(file) {
+			visit(path, file, set)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	said := map[string]bool{}
+	goFiles(t, func(path string, file *ast.File, _ *token.FileSet) {
+		if strings.HasSuffix(path, "_test.go") && strings.HasSuffix(file.Name.Name, "_test") {
+			return
+		}
+		dir := filepath.Dir(path)
+		said[dir] = said[dir] || file.Doc != nil && len(file.Doc.Text()) > 20
+	})
+	for dir, ok := range said {
+		if !ok {
+			t.Errorf("%s has no package comment", dir)
+		}
+	}
+}
+
+func TestHouseRules(t *testing.T) {
+	banned := []string{"util", "utils", "common", "helper", "helpers", "manager", "impl", "misc"}
+	goFiles(t, func(path string, file *ast.File, set *token.FileSet) {
+		if slices.Contains(banned, file.Name.Name) {
+			t.Errorf("%s: package name %s says nothing", path, file.Name.Name)
+		}
+		if lines := set.Position(file.End()).Line; lines > 500 {
+			t.Errorf("%s has %d lines; 500 are enough", path, lines)
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: init() runs behind everybody's back", set.Position(f.Pos()))
+			}
+			if f.Name.IsExported() && f.Doc == nil && !strings.HasSuffix(path, "_test.go") && exported(f) {
+				t.Errorf("%s: %s has no comment", set.Position(f.Pos()), f.Name.Name)
+			}
+		}
+	})
+}
+
+// exported tells whether a method's receiver can be named outside of its package.
+func exported(f *ast.FuncDecl) bool {
+	if f.Recv == nil {
+		return true
+	}
+	kind := f.Recv.List[0].Type
+	if star, ok := kind.(*ast.StarExpr); ok {
+		kind = star.X
+	}
+	if index, ok := kind.(*ast.IndexExpr); ok {
+		kind = index.X
+	}
+	name, ok := kind.(*ast.Ident)
+	return ok && name.IsExported()
+}
