@@ -1,0 +1,42 @@
+package tracing
+
+import (
+	"strings"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+)
+
+// ServerOption has a gRPC server take W3C trace context from its callers and make a
+// span for each call that says it is from cluster.
+func ServerOption(provider trace.TracerProvider, cluster string) grpc.ServerOption {
+	return grpc.StatsHandler(otelgrpc.NewServerHandler(options(provider, cluster)...))
+}
+
+// DialOption has a gRPC client hand W3C trace context on and make a span for each
+// call that says it is from cluster.
+func DialOption(provider trace.TracerProvider, cluster string) grpc.DialOption {
+	return grpc.WithStatsHandler(otelgrpc.NewClientHandler(options(provider, cluster)...))
+}
+
+// options leave nothing to OpenTelemetry's globals, which inside daprd are daprd's.
+func options(provider trace.TracerProvider, cluster string) []otelgrpc.Option {
+	return []otelgrpc.Option{
+		otelgrpc.WithTracerProvider(provider),
+		otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
+		otelgrpc.WithPropagators(Propagator()),
+		otelgrpc.WithSpanAttributes(OriginCluster.String(cluster)),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
+			return !strings.HasPrefix(info.FullMethodName, "/grpc.health.")
+		}),
+	}
+}
+
+// Propagator reads and writes W3C trace context and baggage.
+func Propagator() propagation.TextMapPropagator {
+	return propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+}

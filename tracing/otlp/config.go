@@ -1,0 +1,106 @@
+package otlp
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Config says where spans go and how many traces are begun. The zero Config leaves
+// both to OpenTelemetry's environment variables.
+type Config struct {
+	OTLP *Exporter `yaml:"otlp,omitempty" json:"otlp,omitempty"`
+
+	// SampleRatio is the part of the traces begun here that is sampled, 0 to 1. Traces
+	// begun elsewhere keep what was decided there. Absent: OTEL_TRACES_SAMPLER, or all.
+	SampleRatio *float64 `yaml:"sampleRatio,omitempty" json:"sampleRatio,omitempty"`
+}
+
+// Exporter is a receiver of spans by OTLP over gRPC.
+type Exporter struct {
+	// Endpoint is http://host:port for plain text, https://host:port for TLS, or
+	// host:port alone, in plain text, for a receiver on this machine.
+	Endpoint string `yaml:"endpoint" json:"endpoint"`
+
+	// HeadersFile has a name=value per line, such as an API key. It is read at start.
+	HeadersFile string `yaml:"headersFile,omitempty" json:"headersFile,omitempty"`
+}
+
+// Check tells what is wrong with the configuration, reading no file.
+func (c Config) Check() error {
+	if r := c.SampleRatio; r != nil && !(*r >= 0 && *r <= 1) {
+		return fmt.Errorf("tracing: sampleRatio %v: want 0 to 1", *r)
+	}
+	if c.OTLP == nil {
+		return nil
+	}
+	if _, err := c.OTLP.url(); err != nil {
+		return fmt.Errorf("tracing: otlp: %w", err)
+	}
+	return nil
+}
+
+// url is the endpoint with its scheme.
+func (e *Exporter) url() (string, error) {
+	if e.Endpoint == "" {
+		return "", errors.New("endpoint missing; want one such as 127.0.0.1:4317 or https://otlp.example:4317")
+	}
+	text := e.Endpoint
+	if !strings.Contains(text, "://") {
+		if !onThisMachine(text) {
+			return "", fmt.Errorf("endpoint %q is not on this machine: say http://%[1]s for plain text or https://%[1]s for TLS", text)
+		}
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", fmt.Errorf("endpoint %q: %w", e.Endpoint, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("endpoint %q: want host:port, http://host:port or https://host:port", e.Endpoint)
+	}
+	return text, nil
+}
+
+func onThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true // the error is another: see url
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// headers reads the headers file. Its errors don't quote it: it holds secrets.
+func (e *Exporter) headers() (map[string]string, error) {
+	if e.HeadersFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(e.HeadersFile)
+	if err != nil {
+		return nil, fmt.Errorf("headersFile: %w", err)
+	}
+	headers := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if name = strings.ToLower(strings.TrimSpace(name)); !ok || name == "" || strings.ContainsAny(name, " \t:") {
+			return nil, fmt.Errorf("headersFile %s: line %d: want name=value", e.HeadersFile, n)
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("headersFile %s: %w", e.HeadersFile, err)
+	}
+	return headers, nil
+}
