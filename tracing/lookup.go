@@ -14,38 +14,41 @@ import (
 // lookupSpan is the name of a lookup's span.
 const lookupSpan = "isthmus.lookup"
 
-// Lookups makes the spans of lookups. The nil Lookups makes none.
+// Lookups makes the spans of one caller's lookups. The nil Lookups makes none.
 type Lookups struct {
-	cluster attribute.KeyValue
-	parent  func(context.Context) trace.Span
+	parent          func(context.Context) trace.Span
+	cluster, caller attribute.KeyValue
 }
 
-// NewLookups makes spans that say they are from cluster. spanFromContext finds the
-// span that a lookup is part of and may return nil: [trace.SpanFromContext], or
-// daprd's own function, since daprd keeps its span under a key of its own.
-func NewLookups(cluster string, spanFromContext func(context.Context) trace.Span) *Lookups {
-	return &Lookups{cluster: OriginCluster.String(cluster), parent: spanFromContext}
+// NewLookups makes spans that say they are from cluster and of lookups by caller.
+// spanFromContext finds the span that a lookup is part of and may return nil:
+// [trace.SpanFromContext], or daprd's own function, since daprd keeps its span under
+// a key of its own.
+func NewLookups(cluster string, caller catalog.App, spanFromContext func(context.Context) trace.Span) *Lookups {
+	return &Lookups{parent: spanFromContext, cluster: OriginCluster.String(cluster), caller: Caller.String(caller.String())}
 }
 
-// Start begins the span of a lookup of app by caller. Unless the lookup is part of a
-// sampled trace that is being recorded there is none, and Start costs what it takes
-// to see that: it allocates nothing.
-func (l *Lookups) Start(ctx context.Context, caller, app catalog.App) Lookup {
+// Start begins the span of a lookup of app. Unless the lookup is part of a sampled
+// trace that is being recorded there is none, and Start costs what it takes to see
+// that: it allocates nothing.
+func (l *Lookups) Start(ctx context.Context, app catalog.App) Lookup {
 	if l == nil {
 		return Lookup{}
 	}
-	parent := l.parent(ctx)
-	if parent == nil || !parent.IsRecording() || !parent.SpanContext().IsSampled() {
-		return Lookup{}
+	if parent := l.parent(ctx); parent != nil && parent.IsRecording() {
+		return l.start(ctx, parent, app)
 	}
-	return l.start(ctx, parent, caller, app)
+	return Lookup{}
 }
 
 // start asks the parent for the tracer, so that a span leaves with its parent's, by
 // whatever provider that came from.
-func (l *Lookups) start(ctx context.Context, parent trace.Span, caller, app catalog.App) Lookup {
+func (l *Lookups) start(ctx context.Context, parent trace.Span, app catalog.App) Lookup {
+	if !parent.SpanContext().IsSampled() {
+		return Lookup{}
+	}
 	_, span := parent.TracerProvider().Tracer(scope).Start(trace.ContextWithSpan(ctx, parent), lookupSpan,
-		trace.WithAttributes(l.cluster, Caller.String(caller.String()), App.String(app.String())))
+		trace.WithAttributes(l.cluster, l.caller, App.String(app.String())))
 	return Lookup{span}
 }
 

@@ -87,7 +87,7 @@ func TestLookupSpan(t *testing.T) {
 			_, parent := provider.Tracer("daprd").Start(t.Context(), "CallLocal")
 			ctx := context.WithValue(t.Context(), daprdKey{}, parent)
 
-			lookup := tracing.NewLookups("west", daprdSpan).Start(ctx, checkout, orders)
+			lookup := tracing.NewLookups("west", checkout, daprdSpan).Start(ctx, orders)
 			if !lookup.Recording() {
 				t.Fatal("no span in a sampled trace")
 			}
@@ -138,20 +138,20 @@ func unsampled(t testing.TB) map[string]context.Context {
 }
 
 func TestUnsampledLookupCostsNothing(t *testing.T) {
-	lookups := tracing.NewLookups("west", daprdSpan)
+	lookups := tracing.NewLookups("west", checkout, daprdSpan)
 	decision := catalog.Decision{Outcome: catalog.OK}
 	for name, ctx := range unsampled(t) {
 		t.Run(name, func(t *testing.T) {
-			if lookups.Start(ctx, checkout, orders).Recording() {
+			if lookups.Start(ctx, orders).Recording() {
 				t.Error("there is a span")
 			}
-			if n := testing.AllocsPerRun(1000, func() { lookups.Start(ctx, checkout, orders).End(&decision) }); n != 0 {
+			if n := testing.AllocsPerRun(1000, func() { lookups.Start(ctx, orders).End(&decision) }); n != 0 {
 				t.Errorf("%v allocations; want none", n)
 			}
 		})
 	}
 	var none *tracing.Lookups
-	if none.Start(t.Context(), checkout, orders).Recording() {
+	if none.Start(t.Context(), orders).Recording() {
 		t.Error("the nil Lookups makes spans")
 	}
 }
@@ -159,16 +159,24 @@ func TestUnsampledLookupCostsNothing(t *testing.T) {
 func BenchmarkUnsampledLookup(b *testing.B) {
 	none := func(context.Context) trace.Span { return nil }
 	dropped := daprdSpan(unsampled(b)["a trace that is not sampled"])
+	b.Run("the search for a span alone", func(b *testing.B) {
+		find := none
+		for b.Loop() {
+			if find(context.Background()) != nil {
+				b.Fatal("there is a span")
+			}
+		}
+	})
 	for name, find := range map[string]func(context.Context) trace.Span{
 		"no trace":    none,
 		"not sampled": func(context.Context) trace.Span { return dropped },
 	} {
 		b.Run(name, func(b *testing.B) {
-			lookups := tracing.NewLookups("west", find)
+			lookups := tracing.NewLookups("west", checkout, find)
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
-				if lookups.Start(ctx, checkout, orders).Recording() {
+				if lookups.Start(ctx, orders).Recording() {
 					b.Fatal("there is a span")
 				}
 			}

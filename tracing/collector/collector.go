@@ -16,7 +16,7 @@ import (
 )
 
 // maxSpans bounds what is kept; the oldest go first.
-const maxSpans = 100_000
+const maxSpans = 20_000
 
 // Span is a span that was received.
 type Span struct {

@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	c, client := running(t)
-	const batch, most = 10_000, 100_000
+	const batch, most = 5_000, 20_000
 	for trace := range byte(most/batch + 2) {
 		if _, err := client.Export(t.Context(), spans(trace, batch)); err != nil {
 			t.Fatal(err)
