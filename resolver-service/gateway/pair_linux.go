@@ -1,0 +1,190 @@
+package gateway
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// pair is a client and its backend.
+type pair struct {
+	client, backend end
+	slot            int32
+	tag             int32
+	queued          bool // waits for its turn
+	ended           bool
+}
+
+// end is one side of a pair, and what is on its way to it.
+type end struct {
+	fd       int
+	rest     []byte // read from the other side, not yet taken by this one
+	pipe     *pipe  // the same, in bulk; nil when there is none
+	readable bool   // there may be something to read
+	last     bool   // what can be read ends with the end of the stream, or an error
+	eof      bool   // all was read
+	told     bool   // it was told that no more comes
+	bulk     bool   // what came for it last came in bulk
+	gone     bool   // it was reset after its end was read, so no read will tell
+}
+
+func (p *pair) side(backend int32) *end {
+	if backend == 1 {
+		return &p.backend
+	}
+	return &p.client
+}
+
+// note remembers what an event says. That a side can be written to needs no
+// remembering: it is tried whenever there is something to write.
+func (e *end) note(events uint32) {
+	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		e.readable = true
+	}
+	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		e.last = true
+	}
+	if events&unix.EPOLLERR != 0 && e.eof {
+		e.gone = true
+	}
+}
+
+// advance passes on what can be, both ways, and ends the pair when all has been.
+func (l *loop) advance(p *pair) {
+	if p.ended {
+		return
+	}
+	p.queued = false
+	more1, err1 := l.move(&p.backend, &p.client, &l.cfg.traffic.toBackend)
+	more2, err2 := l.move(&p.client, &p.backend, &l.cfg.traffic.toClient)
+	switch {
+	case err1 != nil || err2 != nil || p.client.gone || p.backend.gone:
+		l.release(p, closeWithReset)
+	case p.client.told && p.backend.told:
+		l.release(p, func(fd int) { unix.Close(fd) })
+	case more1 || more2:
+		p.queued = true
+		l.busy = append(l.busy, p)
+	}
+}
+
+// move passes on one direction until the source has nothing, the destination takes
+// nothing, or its turn is over; more tells of the last. What the destination did not
+// take is kept, and nothing is read before it is gone.
+func (l *loop) move(dst, src *end, count *atomic.Uint64) (more bool, err error) {
+	passed := 0
+	for !dst.told {
+		if done, err := l.flush(dst); err != nil || !done {
+			return false, err
+		}
+		if src.eof {
+			dst.told = true
+			return false, ignoreGone(unix.Shutdown(dst.fd, unix.SHUT_WR))
+		}
+		if !src.readable {
+			return false, nil
+		}
+		if passed >= turn {
+			return true, nil
+		}
+		n, err := l.read(dst, src)
+		if err != nil {
+			return false, err
+		}
+		passed += n
+		count.Add(uint64(n))
+	}
+	return false, nil
+}
+
+// read takes what the source has, once, and passes it on or keeps it for flush.
+func (l *loop) read(dst, src *end) (int, error) {
+	if dst.bulk {
+		if p := l.pipes.get(); p != nil {
+			return l.splice(dst, src, p)
+		}
+	}
+	n, err := again(unix.Read(src.fd, l.buf))
+	if err != nil {
+		return 0, err
+	}
+	src.took(n, n < len(l.buf))
+	if n <= 0 {
+		return 0, nil
+	}
+	dst.bulk = n == len(l.buf)
+	written, err := again(unix.Write(dst.fd, l.buf[:n]))
+	if err != nil {
+		return 0, err
+	}
+	if written = max(written, 0); written < n {
+		dst.rest = slices.Clone(l.buf[written:n])
+	}
+	return n, nil
+}
+
+// splice is read by way of a pipe, without a copy of the bytes. A pipe is lent for as
+// long as it holds something.
+func (l *loop) splice(dst, src *end, p *pipe) (int, error) {
+	n, err := again(splice(src.fd, p.in, p.size))
+	if err == nil {
+		src.took(n, false)
+	}
+	if err != nil || n <= 0 {
+		dst.bulk = false
+		l.pipes.put(p)
+		return 0, err
+	}
+	p.held, dst.pipe = n, p
+	return n, nil
+}
+
+// took notes how a read ended: n is 0 at the end of the stream, -1 when there was
+// nothing. After a short read there is nothing either, unless the last is at hand.
+func (e *end) took(n int, short bool) {
+	e.eof = n == 0
+	if n < 0 || (short && !e.last) {
+		e.readable = false
+	}
+}
+
+// flush writes what is on its way, and tells whether that is all.
+func (l *loop) flush(e *end) (done bool, err error) {
+	for e.pipe != nil {
+		n, err := again(splice(e.pipe.out, e.fd, e.pipe.held))
+		if err != nil || n < 0 {
+			return false, err
+		}
+		if e.pipe.held -= n; e.pipe.held == 0 {
+			l.pipes.put(e.pipe)
+			e.pipe = nil
+		}
+	}
+	for len(e.rest) > 0 {
+		n, err := again(unix.Write(e.fd, e.rest))
+		if err != nil || n < 0 {
+			return false, err
+		}
+		e.rest = e.rest[n:]
+	}
+	e.rest = nil
+	return true, nil
+}
+
+// again makes -1 with no error of a call that has to wait. (Calls that never wait are
+// not interrupted either.)
+func again(n int, err error) (int, error) {
+	if err == unix.EAGAIN {
+		return -1, nil
+	}
+	return n, err
+}
+
+// ignoreGone is nil where a shutdown finds the connection reset: reading will tell.
+func ignoreGone(err error) error {
+	if err == unix.ENOTCONN {
+		return nil
+	}
+	return err
+}
