@@ -21,3 +21,24 @@ sentry: ## bin/sentry: Dapr's certificate authority
 generate:
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
+
+# Staticcheck and the code generators are Go tools, pinned in tools/go.mod.
+TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
+MODULES := . $(DAPRD_MODULE)
+
+.PHONY: test lint fuzz bench demo
+test: deps build ## everything, with real daprd and Sentry
+	go test -race ./...
+	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...
+
+lint: ## formatting, vet, staticcheck, and that generated code is current
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
+	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
+	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api
+
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME
+	.ci/fuzz $(FUZZTIME)
+
+demo: deps build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
+	$(BIN)/isthmus demo $(if $(ONCE),--once)

@@ -38,21 +38,42 @@ const shardFill = 16
 // seed is the process's own, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
 
-// hashApp is never 0.
-func hashApp(a App) uint64 { return hashString(hashString(seed, a.Namespace), a.ID) | 1 }
-
-// hashString folds s into h eight bytes at a time. Names are short, and for those
-// this takes a third of the time of hash/maphash.
-func hashString(h uint64, s string) uint64 {
-	const k0, k1 = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93
-	h ^= uint64(len(s)) * k1
-	for ; len(s) >= 8; s = s[8:] {
-		h = fold(h^word(s), k0)
-	}
-	return fold(h^tail(s), k1)
+// hashApp is never 0. Both halves are hashed side by side, and mixed so that they can't
+// be exchanged.
+func hashApp(a App) uint64 {
+	return fold(hashString(a.Namespace)^k0, hashString(a.ID)^seed) | 1
 }
 
-// tail is the last bytes of a string, fewer than eight.
+// Odd constants with as many bits set as not, as wyhash uses them.
+const k0, k1, k2 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3
+
+// hashString costs one multiplication for up to sixteen bytes, which is what names
+// have. For those it takes a third of the time of hash/maphash.
+func hashString(s string) uint64 {
+	n := len(s)
+	var first, last uint64
+	h := seed ^ uint64(n)
+	switch {
+	case n >= 8:
+		for ; len(s) > 16; s = s[16:] {
+			h = fold(word(s)^k0, word(s[8:])^h)
+		}
+		if len(s) < 8 {
+			return fold(tail(s)^k1, h^k2)
+		}
+		first, last = word(s), word(s[len(s)-8:])
+	default:
+		first = tail(s)
+	}
+	return fold(first^k1, last^h)
+}
+
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// tail is all of a string with fewer than eight bytes.
 func tail(s string) uint64 {
 	switch n := len(s); {
 	case n >= 4:
@@ -62,11 +83,6 @@ func tail(s string) uint64 {
 	default:
 		return 0
 	}
-}
-
-func fold(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	return hi ^ lo
 }
 
 // word is the first eight bytes of s, which has at least as many; half is the first
