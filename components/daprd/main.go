@@ -1,6 +1,33 @@
-// Command daprd is Dapr's sidecar with the name-resolution component "isthmus".
+// Command daprd is Dapr's sidecar with the name-resolution component "isthmus". It
+// takes daprd's flags and does all that daprd does; a Configuration that names
+// another resolver, or none, gets that one.
+//
+// Build it with the tag stablecomponents or allcomponents, as daprd itself.
 package main
 
-import "github.com/dapr/dapr/cmd/daprd/app"
+import (
+	"os"
 
-func main() { app.Run() }
+	"github.com/dapr/dapr/cmd/daprd/app"
+	"github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/kit/logger"
+
+	"github.com/isthmus-mesh/isthmus/components/daprd/component"
+	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+)
+
+func main() {
+	dapr := logger.NewLogger("isthmus")
+	log := component.Logger(dapr)
+	names := dial.New(log)
+	if err := names.Register(); err != nil {
+		dapr.Fatal(err)
+	}
+	isthmus := component.New(log, names)
+	isthmus.Register(nameresolution.DefaultRegistry)
+	stop := isthmus.DrainOnSignals()
+	defer stop()
+
+	os.Args = component.Arguments(os.Args)
+	app.Run()
+}

@@ -1,0 +1,98 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+	"github.com/dapr/dapr/pkg/diagnostics/utils"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+)
+
+var errNotStarted = errors.New("name resolution with isthmus has not started; see daprd's log for the reason")
+
+// resolver is one nr.Resolver in daprd. It has no ResolveIDMulti on purpose: daprd
+// would keep that one's answers for 20 seconds, while ResolveID is asked each time.
+type resolver struct {
+	component *Component
+	log       *slog.Logger
+
+	// Set once by Init, which daprd calls before anything else.
+	isthmus   *nameresolution.Resolver
+	stopDrain func() bool
+	drained   chan struct{} // closed after the drain at the runtime's end
+}
+
+// Init starts the resolver. daprd goes on without name resolution when it fails.
+//
+// ctx ends when daprd's runtime begins to stop, which is the moment to leave views
+// when nobody said so before: at a shutdown by API, which blocks for nothing.
+func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
+	r.isthmus = nameresolution.New(nameresolution.Options{
+		Logger:          r.log,
+		SpanFromContext: utils.SpanFromContext,
+		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
+			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		},
+	})
+	err := r.isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
+		App:     catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID},
+		Address: md.Instance.Address,
+		Port:    md.Instance.DaprInternalPort,
+	})
+	if err != nil {
+		return err
+	}
+	r.drained = make(chan struct{})
+	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
+	r.component.names.Use(r.isthmus.Gateways())
+	r.component.add(r)
+	return nil
+}
+
+// ResolveID answers one lookup. It allocates nothing of its own.
+func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
+	if r.isthmus == nil {
+		return "", errNotStarted
+	}
+	return r.isthmus.ResolveID(ctx, catalog.App{Namespace: req.Namespace, ID: req.ID})
+}
+
+// Close ends the resolver. daprd calls it last, after a successful Init only.
+func (r *resolver) Close() error {
+	if r.stopDrain == nil {
+		return nil
+	}
+	r.component.remove(r)
+	if !r.stopDrain() {
+		<-r.drained
+	}
+	return r.isthmus.Close()
+}
+
+func (r *resolver) drain(ctx context.Context) error { return r.isthmus.Drain(ctx) }
+
+func (r *resolver) drainAtEnd() {
+	defer close(r.drained)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if err := r.drain(ctx); err != nil {
+		r.log.Warn("leaving the views of other apps took too long or failed; some may call this one once more", "err", err)
+	}
+}
+
+// local is one of Dapr's own resolvers, as the component asks it.
+type local struct{ dapr nr.Resolver }
+
+func (l *local) ResolveID(ctx context.Context, app catalog.App, port int) (string, error) {
+	return l.dapr.ResolveID(ctx, nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: port})
+}
+
+func (l *local) Close() error { return l.dapr.Close() }
