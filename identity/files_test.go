@@ -267,6 +267,9 @@ func TestExpiryIsAnnounced(t *testing.T) {
 		if err := s.Ready(); err != nil {
 			t.Errorf("with 5 minutes left: %v", err)
 		}
+		if at, ok := s.Expires(); !ok || time.Until(at).Round(time.Minute) != 5*time.Minute {
+			t.Errorf("expires %s, %v; want 5 minutes from now", at, ok)
+		}
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		wantError(t, "Ready", s.Ready(), "certificate of isthmus-system/isthmus-west expired at")

@@ -1,7 +1,6 @@
 package identity_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -61,7 +60,7 @@ func FuzzParseID(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if id.String() != uri && !strings.EqualFold(id.String(), uri) {
+		if id.String() != uri {
 			t.Errorf("%q was read as %q", uri, id)
 		}
 		if err := id.App.Check(); err != nil {

@@ -187,6 +187,9 @@ func (o *sentryOrigin) explain(err error) error {
 	text := s.Message()
 	if _, inner, ok := strings.Cut(text, `desc = "transport: `); ok {
 		text = strings.TrimSuffix(strings.ReplaceAll(inner, `\"`, `"`), `"`)
+		for _, said := range []string{"Error while dialing: ", "dial tcp " + o.cfg.Address + ": ", "dial tcp: ", "connect: "} {
+			text = strings.TrimPrefix(text, said)
+		}
 	}
 	switch s.Code() {
 	case codes.Unavailable:

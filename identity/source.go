@@ -77,6 +77,16 @@ func (s *Source) ID() (ID, bool) {
 	return m.id, true
 }
 
+// Expires is when the certificate that stands runs out, unless it is renewed before;
+// false when there is none.
+func (s *Source) Expires() (time.Time, bool) {
+	m, ok := s.current.Load()
+	if !ok {
+		return time.Time{}, false
+	}
+	return m.cert.Leaf.NotAfter, true
+}
+
 // Ready is nil when handshakes can succeed, and otherwise says why they can't and
 // when the next attempt is due. It is nil when insecure.
 func (s *Source) Ready() error {
@@ -103,9 +113,17 @@ func (s *Source) Wait(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.current.Wait(ctx); err != nil {
-		return errors.Join(s.Ready(), err)
+		return within(s.Ready(), err)
 	}
 	return nil
+}
+
+// within puts two errors into one line; either may be nil.
+func within(err, more error) error {
+	if err == nil || more == nil {
+		return errors.Join(err, more)
+	}
+	return fmt.Errorf("%w (%w)", err, more)
 }
 
 // Run loads the identity and keeps it fresh until ctx ends, when it returns nil.
@@ -181,7 +199,7 @@ func (s *Source) usable() (*material, error) {
 		return nil, fmt.Errorf("identity: %s: first attempt not finished", s.origin)
 	}
 	if err := m.valid(time.Now()); err != nil {
-		return nil, errors.Join(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
+		return nil, within(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
 	}
 	return m, nil
 }

@@ -42,8 +42,7 @@ func (s *Source) ServerTLS(authorize func(ID) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection does the verifying
-		// A resumed session would skip no check of ours, but would keep a client's old
-		// certificate alive beyond a change of roots.
+		// Connections are few and long. Each proves anew that the client has its key.
 		SessionTicketsDisabled: true,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
