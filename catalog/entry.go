@@ -46,10 +46,11 @@ type Rule struct {
 	Text      string        // what String answers, when set
 }
 
-// DefaultRule is the rule of an app that no AppEndpoints names; SelfRule is that of
-// an app that looks itself up.
+// The rules that are no object's: the two default selections, and that of an app that
+// looks itself up.
 const (
 	DefaultRule = "defaultSelection: local"
+	ClosedRule  = "defaultSelection: none"
 	SelfRule    = "an app may always call itself"
 )
 

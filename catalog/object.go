@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"net/netip"
+	"strconv"
 	"time"
 )
 
@@ -72,6 +73,14 @@ func (s *AppEndpoints) Key() Key { return Key{KindAppEndpoints, s.App.Namespace,
 
 // Origin says where the object was written.
 func (s *AppEndpoints) Origin() Source { return s.Source }
+
+// Rule names the selection as the reason of a refusal: the object, and where it stands.
+func (s *AppEndpoints) Rule() string {
+	if s.Source.File == "" {
+		return s.Key().String()
+	}
+	return s.Key().String() + " (" + s.Source.File + ":" + strconv.Itoa(s.Source.Line) + ")"
+}
 
 // Endpoint is one app that a selection holds.
 type Endpoint struct {

@@ -11,6 +11,7 @@ type View struct {
 	Open     bool
 	Entries  Table[*Entry]
 	Gateways *Gateways // of the clusters that the entries lead to; never nil in a published view
+	Rule     string    // what decides which apps the view holds: an object, or the default selection
 }
 
 // Resolve is the lookup that daprd waits for: an address, or one of the refusals of
@@ -46,7 +47,7 @@ func (v *View) Explain(app App) Decision {
 	e, ok := v.Entries.Get(app)
 	if !ok {
 		r := v.refuse(app)
-		return Decision{Outcome: r.Outcome, Revision: v.Revision, Reason: r.Reason}
+		return Decision{Outcome: r.Outcome, Rule: v.Rule, Revision: v.Revision, Reason: r.Reason}
 	}
 	d := e.Explain()
 	d.Revision = v.Revision

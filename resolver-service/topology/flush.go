@@ -153,7 +153,7 @@ func (g *Graph) rebuild(n *node, revision uint64) ViewUpdate {
 	for i := range n.selection.Endpoints {
 		keep(g.apps[n.selection.Endpoints[i].App], int32(i))
 	}
-	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(maps.All(entries)), Gateways: g.gatewaysFor(n)}
+	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(maps.All(entries)), Gateways: g.gatewaysFor(n), Rule: n.selection.Rule()}
 	return ViewUpdate{n.app, n.view}
 }
 
@@ -181,7 +181,7 @@ func (g *Graph) refresh(n *node, callees map[*node]struct{}, u *Update) {
 		return
 	}
 	g.remember(n)
-	n.view = &catalog.View{Revision: u.Revision, Entries: n.view.Entries.With(edits...), Gateways: gateways}
+	n.view = &catalog.View{Revision: u.Revision, Entries: n.view.Entries.With(edits...), Gateways: gateways, Rule: n.view.Rule}
 	u.Views = append(u.Views, ViewUpdate{n.app, n.view})
 }
 
@@ -209,14 +209,14 @@ func (g *Graph) gatewaysFor(n *node) *catalog.Gateways {
 func (g *Graph) flushOpen(d *dirty, u *Update) {
 	if !g.cfg.Open {
 		if d.all {
-			g.open = &catalog.View{Revision: u.Revision, Gateways: g.gateways(nil)}
+			g.open = g.open.Renumbered(u.Revision)
 			u.Open = g.open
 		}
 		return
 	}
 	edits := g.openEdits(d.presents)
 	if len(edits) > 0 || d.all {
-		g.open = &catalog.View{Revision: u.Revision, Open: true, Entries: g.open.Entries.With(edits...), Gateways: g.gateways(nil)}
+		g.open = &catalog.View{Revision: u.Revision, Open: true, Entries: g.open.Entries.With(edits...), Gateways: g.open.Gateways, Rule: g.open.Rule}
 		u.Open = g.open
 	}
 }

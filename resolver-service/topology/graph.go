@@ -69,7 +69,10 @@ func NewGraph(cfg Config) *Graph {
 		peers:    map[string]*PeerView{},
 		shared:   map[string]*catalog.Gateways{},
 	}
-	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil)}
+	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil), Rule: catalog.ClosedRule}
+	if cfg.Open {
+		g.open.Rule = catalog.DefaultRule
+	}
 	g.gateway = &catalog.GatewayTable{Domain: cfg.Domain, Cluster: cfg.Cluster}
 	g.dirty.reset()
 	return g

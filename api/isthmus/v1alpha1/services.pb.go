@@ -449,7 +449,9 @@ type WatchResponse struct {
 	Gateways *Gateways `protobuf:"bytes,5,opt,name=gateways,proto3" json:"gateways,omitempty"`
 	// The answer to Drain: this revision and all later ones of every view are without
 	// the instance.
-	Drained       bool `protobuf:"varint,6,opt,name=drained,proto3" json:"drained,omitempty"`
+	Drained bool `protobuf:"varint,6,opt,name=drained,proto3" json:"drained,omitempty"`
+	// What decides which apps the view holds, for the reason of a refusal. Always set.
+	Rule          string `protobuf:"bytes,7,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +526,13 @@ func (x *WatchResponse) GetDrained() bool {
 		return x.Drained
 	}
 	return false
+}
+
+func (x *WatchResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
 }
 
 // Gateways are the gateway addresses of the clusters a view leads to.
@@ -2236,14 +2245,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
-	"\x05Drain\"\xf1\x01\n" +
+	"\x05Drain\"\x85\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
 	"\x03put\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewEntryR\x03put\x12/\n" +
 	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\x126\n" +
 	"\bgateways\x18\x05 \x01(\v2\x1a.isthmus.v1alpha1.GatewaysR\bgateways\x12\x18\n" +
-	"\adrained\x18\x06 \x01(\bR\adrained\"a\n" +
+	"\adrained\x18\x06 \x01(\bR\adrained\x12\x12\n" +
+	"\x04rule\x18\a \x01(\tR\x04rule\"a\n" +
 	"\bGateways\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12=\n" +
 	"\bclusters\x18\x02 \x03(\v2!.isthmus.v1alpha1.ClusterGatewaysR\bclusters\"I\n" +
