@@ -1,6 +1,10 @@
 package catalog
 
-import "slices"
+import (
+	"net"
+	"slices"
+	"strconv"
+)
 
 // Gateways are the gateway addresses of the clusters that a view leads to.
 type Gateways struct {
@@ -22,6 +26,18 @@ func (g *Gateways) Equal(o *Gateways) bool {
 		}
 	}
 	return true
+}
+
+// GatewayPort is the port under which apps in the cluster are called by host name: that
+// of its first gateway, since a host name has one port and callers that ask DNS for
+// its address dial that.
+func (c *Cluster) GatewayPort() string {
+	if len(c.Gateways) > 0 {
+		if _, port, err := net.SplitHostPort(c.Gateways[0]); err == nil {
+			return port
+		}
+	}
+	return strconv.Itoa(DefaultGatewayPort)
 }
 
 // Backend is where a gateway takes connections for one app of its own cluster.

@@ -24,10 +24,10 @@ var states = [...]struct {
 	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER},
 	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD},
 	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED},
+	{catalog.Delegated, pb.ViewRoute_STATE_DELEGATED},
 }
 
-// state is the message of a route's state. Delegated has none: a service never says
-// it.
+// state is the message of a route's state.
 func state(s catalog.RouteState) pb.ViewRoute_State {
 	for _, pair := range states {
 		if pair.value == s {

@@ -1,9 +1,7 @@
 package topology
 
 import (
-	"net"
 	"slices"
-	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -75,22 +73,11 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	if w.g.cfg.Network != "" && c.object.Network == w.g.cfg.Network {
 		direct = export.Addresses
 	}
-	r := catalog.RemoteRoute(export.Ready, direct, w.g.cfg.Domain.Host(w.callee.app, name)+":"+c.port())
+	r := catalog.RemoteRoute(export.Ready, direct, w.g.cfg.Domain.Host(w.callee.app, name)+":"+c.object.GatewayPort())
 	if r.State == catalog.Ready && c.lapsed {
 		r.State = catalog.Lapsed
 	}
 	return r
-}
-
-// port is that of the cluster's first gateway: a host name has one port, and callers
-// that ask DNS for its address dial that.
-func (c *cluster) port() string {
-	if len(c.object.Gateways) > 0 {
-		if _, port, err := net.SplitHostPort(c.object.Gateways[0]); err == nil {
-			return port
-		}
-	}
-	return strconv.Itoa(catalog.DefaultGatewayPort)
 }
 
 // toPeer is what a peer may know of an app, or nil.

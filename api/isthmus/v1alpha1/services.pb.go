@@ -34,6 +34,7 @@ const (
 	ViewRoute_STATE_UNKNOWN_CLUSTER ViewRoute_State = 5 // no Cluster object
 	ViewRoute_STATE_UNHEARD         ViewRoute_State = 6 // nothing heard from the cluster yet
 	ViewRoute_STATE_LEASE_EXPIRED   ViewRoute_State = 7 // withdrawn
+	ViewRoute_STATE_DELEGATED       ViewRoute_State = 8 // local, left to a resolver of Dapr's; never sent, only kept by sidecars
 )
 
 // Enum value maps for ViewRoute_State.
@@ -47,6 +48,7 @@ var (
 		5: "STATE_UNKNOWN_CLUSTER",
 		6: "STATE_UNHEARD",
 		7: "STATE_LEASE_EXPIRED",
+		8: "STATE_DELEGATED",
 	}
 	ViewRoute_State_value = map[string]int32{
 		"STATE_UNSPECIFIED":     0,
@@ -57,6 +59,7 @@ var (
 		"STATE_UNKNOWN_CLUSTER": 5,
 		"STATE_UNHEARD":         6,
 		"STATE_LEASE_EXPIRED":   7,
+		"STATE_DELEGATED":       8,
 	}
 )
 
@@ -2264,7 +2267,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xaa\x03\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xbf\x03\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -2273,7 +2276,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05local\x18\x05 \x01(\bR\x05local\x12\x18\n" +
 	"\agateway\x18\x06 \x01(\bR\agateway\x12\x14\n" +
 	"\x05ready\x18\a \x01(\rR\x05ready\x12\x1c\n" +
-	"\taddresses\x18\b \x03(\tR\taddresses\"\xb1\x01\n" +
+	"\taddresses\x18\b \x03(\tR\taddresses\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -2282,7 +2285,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x12STATE_NOT_EXPORTED\x10\x04\x12\x19\n" +
 	"\x15STATE_UNKNOWN_CLUSTER\x10\x05\x12\x11\n" +
 	"\rSTATE_UNHEARD\x10\x06\x12\x17\n" +
-	"\x13STATE_LEASE_EXPIRED\x10\a\"h\n" +
+	"\x13STATE_LEASE_EXPIRED\x10\a\x12\x13\n" +
+	"\x0fSTATE_DELEGATED\x10\b\"h\n" +
 	"\x0eResolveRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"\xf3\x01\n" +
