@@ -44,13 +44,28 @@ func CheckAppID(id string) error {
 // CheckNamespace tells whether a namespace can be a DNS label.
 func CheckNamespace(ns string) error { return checkLabel("namespace", ns) }
 
-// CheckCluster tells whether a cluster's name can be a DNS label, and is not taken:
-// "local" stands for the caller's own cluster in a route.
+// serviceName begins the app-id that a cluster's resolver service has in its
+// certificate; the cluster's name follows. cliName follows it in that of the command
+// line.
+const (
+	serviceName = "isthmus-"
+	cliName     = "cli"
+)
+
+// CheckCluster tells whether a cluster's name can be a DNS label and a part of its
+// resolver service's app-id, and is not taken: "local" stands for the caller's own
+// cluster in a route, "cli" for the command line in a certificate.
 func CheckCluster(name string) error {
-	if name == LocalCluster {
-		return fmt.Errorf("cluster name %q is reserved for the caller's own cluster in a route", name)
+	if name == LocalCluster || name == cliName {
+		return fmt.Errorf("cluster name %q is reserved; choose another", name)
 	}
-	return checkLabel("cluster name", name)
+	if err := checkLabel("cluster name", name); err != nil {
+		return err
+	}
+	if most := maxLabel - len(daprServiceSuffix) - len(serviceName); len(name) > most {
+		return fmt.Errorf("cluster name %q is %d characters long; at most %d fit, since the cluster's resolver service is the app %s<cluster>", name, len(name), most, serviceName)
+	}
+	return nil
 }
 
 // CheckDomain tells whether a domain's labels are DNS labels and leave room for the

@@ -29,6 +29,9 @@ func TestNamesThatCanBeCarried(t *testing.T) {
 		{CheckNamespace, long + "a", false},   //
 		{CheckCluster, "east", true},          //
 		{CheckCluster, "local", false},        // stands for the caller's own
+		{CheckCluster, "cli", false},          // isthmus-cli is the command line
+		{CheckCluster, long[:50], true},       // isthmus-<cluster> is an app-id
+		{CheckCluster, long[:51], false},      //
 		{CheckCluster, "east.example", false}, //
 		{CheckDomain, "isthmus.internal", true},
 		{CheckDomain, "mesh", true},
@@ -42,7 +45,7 @@ func TestNamesThatCanBeCarried(t *testing.T) {
 			t.Errorf("%q: %v, want carried: %v", test.name, err, test.ok)
 		}
 	}
-	if err := Domain(DefaultDomain).CheckHost(App{long, long[:58]}, long); err != nil {
+	if err := Domain(DefaultDomain).CheckHost(App{long, long[:58]}, long[:50]); err != nil {
 		t.Errorf("the longest names do not fit the default domain: %v", err)
 	}
 	if err := Domain(strings.Repeat("a.", 60)+"a").CheckHost(App{long, long[:58]}, long); err == nil {
