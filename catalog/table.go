@@ -164,9 +164,8 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	next := Table[V]{count: t.count}
 	next.shards = make([]*shard[V], max(len(t.shards), 1))
 	copy(next.shards, t.shards)
-	fresh := make(map[uint64]bool, len(edits)) // shards that are ours to change
 	for i := range edits {
-		next.edit(&edits[i], fresh)
+		next.edit(&edits[i], &t)
 	}
 	if next.count > 2*shardFill*len(next.shards) || (len(next.shards) > 1 && next.count < shardFill*len(next.shards)/4) {
 		next.reshard()
@@ -174,30 +173,36 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	return next
 }
 
-func (t *Table[V]) edit(e *Edit[V], fresh map[uint64]bool) {
+// edit makes one edit in a table that began as a copy of old: a shard that is old's
+// too is copied first.
+func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 	h := hashApp(e.App)
 	n := h >> 32 & uint64(len(t.shards)-1)
 	s := t.shards[n]
-	before := 0
-	if s != nil {
-		before = s.count
-	}
+	shared := n < uint64(len(old.shards)) && s == old.shards[n]
+	t.count -= s.len()
 	switch {
 	case e.Remove:
 		s = s.without(h, e.App) // always a copy
-	case s == nil || !fresh[n] || 4*(s.count+1) > 3*len(s.slots):
+	case shared || s.full():
 		s = s.grown()
 		s.put(h, e.App, e.Value)
 	default:
 		s.put(h, e.App, e.Value)
 	}
-	fresh[n] = true
+	t.count += s.len()
 	t.shards[n] = s
-	if s != nil {
-		t.count += s.count
-	}
-	t.count -= before
 }
+
+func (s *shard[V]) len() int {
+	if s == nil {
+		return 0
+	}
+	return s.count
+}
+
+// full tells whether one app more would load the shard beyond three quarters.
+func (s *shard[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
 
 // grown is a copy with room for one more app at a load of three quarters or less.
 func (s *shard[V]) grown() *shard[V] {
@@ -253,41 +258,50 @@ func (s *shard[V]) put(h uint64, a App, v V) {
 
 // reshard spreads the apps over a number of shards that fits their count.
 func (t *Table[V]) reshard() {
-	size := 1
-	for size*shardFill < t.count {
-		size *= 2
-	}
-	old := *t
-	t.shards = make([]*shard[V], size)
-	for _, s := range old.shards {
+	next := sized[V](t.count)
+	for _, s := range t.shards {
 		if s == nil {
 			continue
 		}
 		for i := range s.slots {
-			e := &s.slots[i]
-			if e.hash == 0 {
-				continue
+			if e := &s.slots[i]; e.hash != 0 {
+				next.insert(e.hash, e.app, e.value)
 			}
-			n := e.hash >> 32 & uint64(size-1)
-			if d := t.shards[n]; d == nil || 4*(d.count+1) > 3*len(d.slots) {
-				t.shards[n] = d.grown()
-			}
-			t.shards[n].put(e.hash, e.app, e.value)
 		}
 	}
+	*t = next
 }
 
-// NewTable makes a table of many apps at once.
-func NewTable[V any](all iter.Seq2[App, V]) Table[V] {
-	var edits []Edit[V]
-	for a, v := range all {
-		edits = append(edits, Edit[V]{App: a, Value: v})
-	}
+// sized is an empty table with shards for so many apps.
+func sized[V any](apps int) Table[V] {
 	size := 1
-	for size*shardFill < len(edits) {
+	for size*shardFill < apps {
 		size *= 2
 	}
-	return Table[V]{shards: make([]*shard[V], size)}.With(edits...)
+	return Table[V]{shards: make([]*shard[V], size)}
+}
+
+// insert puts an app into a table that nobody else has seen yet.
+func (t *Table[V]) insert(h uint64, a App, v V) {
+	s := &t.shards[h>>32&uint64(len(t.shards)-1)]
+	if (*s).full() {
+		*s = (*s).grown()
+	}
+	t.count -= (*s).count
+	(*s).put(h, a, v)
+	t.count += (*s).count
+}
+
+// NewTable makes a table of many apps at once; of two edits of one app the later
+// counts.
+func NewTable[V any](edits []Edit[V]) Table[V] {
+	t := sized[V](len(edits))
+	for i := range edits {
+		if e := &edits[i]; !e.Remove {
+			t.insert(hashApp(e.App), e.App, e.Value)
+		}
+	}
+	return t
 }
 
 // Diff yields what must be done to old to make it like t: an Edit for each app whose

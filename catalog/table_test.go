@@ -80,13 +80,11 @@ func TestALargeTableIsMadeAtOnce(t *testing.T) {
 	for i := range 10_000 {
 		all[App{"shop", fmt.Sprintf("app-%05d", i)}] = i
 	}
-	table := NewTable(func(yield func(App, int) bool) {
-		for a, i := range all {
-			if !yield(a, i) {
-				return
-			}
-		}
-	})
+	var edits []Edit[int]
+	for a, i := range all {
+		edits = append(edits, Edit[int]{App: a, Value: i})
+	}
+	table := NewTable(edits)
 	same(t, &table, all)
 	longest := 0
 	for _, s := range table.shards {

@@ -138,7 +138,7 @@ func (g *Graph) rebuild(n *node, revision uint64) ViewUpdate {
 	}
 	g.remember(n)
 	n.uses = nil
-	entries := make(map[catalog.App]*catalog.Entry, len(n.selection.Endpoints)+1)
+	entries := make([]catalog.Edit[*catalog.Entry], 0, len(n.selection.Endpoints)+1)
 	keep := func(callee *node, index int32) {
 		e := g.entry(n, callee, index)
 		if n.view != nil {
@@ -147,13 +147,13 @@ func (g *Graph) rebuild(n *node, revision uint64) ViewUpdate {
 			}
 		}
 		n.count(e, 1)
-		entries[e.App] = e
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: e.App, Value: e})
 	}
 	keep(n, selfIndex)
 	for i := range n.selection.Endpoints {
 		keep(g.apps[n.selection.Endpoints[i].App], int32(i))
 	}
-	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(maps.All(entries)), Gateways: g.gatewaysFor(n), Rule: n.selection.Rule()}
+	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(entries), Gateways: g.gatewaysFor(n), Rule: n.selection.Rule()}
 	return ViewUpdate{n.app, n.view}
 }
 
