@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// roomFor raises the limit of open files to what n connections take, others of which
+// are open at the other end as well, or returns how many fit.
+func roomFor(t *testing.T, n, others int) int {
+	others += 500
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	need := uint64(n + others)
+	if uint64(limit.Cur) < need {
+		old := limit
+		limit.Cur, limit.Max = need, max(limit.Max, need)
+		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+			t.Cleanup(func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old) })
+			return n
+		}
+		fit := int(old.Cur) - others
+		t.Logf("only %d files may be open and the limit can't be raised: testing with %d connections, not %d (ulimit -n %d for all)", old.Cur, fit, n, need)
+		return fit
+	}
+	return n
+}
+
+func TestHalfOpenConnectionsDoNotKeepGoodOnesOut(t *testing.T) {
+	gw := serve(t, Config{HelloTimeout: time.Minute}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
+	n := roomFor(t, 10_000, gw.cfg.MaxHellos)
+	half := hello(ordersHost)[:900]
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for i := range n {
+		c, err := net.Dial("tcp", gw.addr)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		conns = append(conns, c)
+		c.Write(half)
+		if i%1000 == 0 {
+			if name, _, err := call(t, gw.addr, ordersHost); name != "orders" {
+				t.Fatalf("with %d half-open: %v", i, err)
+			}
+		}
+	}
+	limit := gw.cfg.MaxHellos
+	eventually(t, "the older ones have given way", func() bool {
+		return gw.metric("isthmus_gateway_hellos_pending") == float64(min(n, limit)) && gw.refused(helloEvicted) == n-min(n, limit)
+	})
+	for range 20 {
+		if name, conn, err := call(t, gw.addr, ordersHost); name != "orders" {
+			t.Errorf("beside %d half-open: %v", limit, err)
+		} else {
+			conn.Close()
+		}
+	}
+	if gw.log.lines() > 5 {
+		t.Errorf("logged %d lines", gw.log.lines())
+	}
+}
+
+func TestSlowHelloEndsInTime(t *testing.T) {
+	gw := serve(t, Config{HelloTimeout: 300 * time.Millisecond}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
+	var drips sync.WaitGroup
+	for range 50 {
+		drips.Go(func() {
+			c := dialTCP(t, gw.addr)
+			started := time.Now()
+			for _, b := range hello(ordersHost) { // a byte at a time, for more than a minute
+				if _, err := c.Write([]byte{b}); err != nil {
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if took := time.Since(started); took > 5*time.Second {
+				t.Errorf("a hello of one byte every 50 ms was waited for %v", took)
+			}
+		})
+	}
+	drips.Wait()
+	if gw.refused(helloTimeout) != 50 {
+		t.Errorf("%d ended for being late; want 50", gw.refused(helloTimeout))
+	}
+}
+
+func TestNothingIsLeftOfConnections(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		before := runtime.NumGoroutine()
+		for range 100 {
+			if _, conn, err := call(t, gw.addr, ordersHost); err != nil {
+				t.Fatal(err)
+			} else {
+				conn.NetConn().Close()
+			}
+			c := dialTCP(t, gw.addr)
+			io.WriteString(c, "garbage")
+			c.Close()
+		}
+		eventually(t, "all are gone", func() bool {
+			return gw.metric("isthmus_gateway_connections_open") == 0 && gw.metric("isthmus_gateway_hellos_pending") == 0 &&
+				runtime.NumGoroutine() <= before+2
+		})
+		if strings.Contains(gw.log.String(), "panic") {
+			t.Error(gw.log)
+		}
+	})
+}
