@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// connection has the flags of every command that asks a service.
+type connection struct {
+	client.Options
+	timeout time.Duration
+}
+
+// flags adds the flags to a command.
+func (c *connection) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.Server, "server", cmp.Or(os.Getenv("ISTHMUS_SERVER"), "127.0.0.1:7400"),
+		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER)")
+	f.StringVar(&c.Identity, "identity", "",
+		"directory with your cert.pem, key.pem and ca.pem (env ISTHMUS_IDENTITY)")
+	f.StringVar(&c.Expect, "server-identity", identity.SystemNamespace+"/isthmus-*",
+		"app that the service must be; * at the end stands for any")
+	f.BoolVar(&c.Insecure, "insecure", false, "plain text: nothing is encrypted and nobody is checked")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
+}
+
+// ask connects, makes a call and explains its error.
+func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.Conn) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+	defer cancel()
+	options := c.Options
+	if options.Identity == "" && !options.Insecure {
+		options.Identity = os.Getenv("ISTHMUS_IDENTITY")
+	}
+	conn, err := client.Dial(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := call(ctx, conn); err != nil {
+		return conn.Explain(err)
+	}
+	return nil
+}
+
+// format is the flag -o.
+type format struct{ show.Format }
+
+// String is the format's name.
+func (f *format) String() string { return string(f.Format) }
+
+// Type is what usage shows.
+func (f *format) Type() string { return strings.Join(show.Formats(), "|") }
+
+// Set takes one of the formats.
+func (f *format) Set(s string) error {
+	if !slices.Contains(show.Formats(), s) {
+		return fmt.Errorf("want %s", strings.Join(show.Formats(), ", "))
+	}
+	f.Format = show.Format(s)
+	return nil
+}
+
+// outputFlag adds -o to a command.
+func outputFlag(cmd *cobra.Command) *format {
+	f := &format{show.Table}
+	cmd.Flags().VarP(f, "output", "o", "table for people, json or yaml for programs")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	return f
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newGet(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get KIND [NAMESPACE/NAME]",
+		Short: "Print objects",
+		Long: `Print the objects of a kind, or one of them by name.
+
+KIND is appendpoints (ae), appexports (ax), clusters (cl) or all, in upper or lower case. A
+Cluster has no namespace. What -o yaml prints can be applied again.`,
+		Example: `  isthmus get ae
+  isthmus get appendpoints shop/checkout -o yaml
+  isthmus get all -n shop`,
+		Args:              arguments(cobra.RangeArgs(1, 2)),
+		ValidArgsFunction: completeKind,
+	}
+	c.flags(cmd)
+	output := outputFlag(cmd)
+	namespace := cmd.Flags().StringP("namespace", "n", "", "only objects of this namespace")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key, err := keyToGet(args, *namespace)
+		if err != nil {
+			return misused(err)
+		}
+		var objects []show.Object
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
+			if err != nil {
+				return err
+			}
+			objects, err = show.ObjectsOf(answer)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if len(objects) == 0 && output.Format == show.Table {
+			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")
+		}
+		return show.Objects(cmd.OutOrStdout(), output.Format, objects, key.Name != "")
+	}
+	return cmd
+}
+
+// keyToGet is the key that the arguments name; without a name it lists.
+func keyToGet(args []string, namespace string) (catalog.Key, error) {
+	kind, err := kinds.Parse(args[0])
+	if err != nil || len(args) == 1 {
+		return catalog.Key{Kind: kind, Namespace: namespace}, err
+	}
+	if kind == kinds.All {
+		return catalog.Key{}, errors.New("a name needs a kind; \"all\" is none")
+	}
+	if namespace != "" {
+		return catalog.Key{}, errors.New("-n and a name exclude each other; write namespace/name")
+	}
+	return kinds.ParseKey(kind, args[1])
+}
+
+func completeKind(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return kinds.Completions(), cobra.ShellCompDirectiveNoFileComp
+}

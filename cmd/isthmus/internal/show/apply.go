@@ -1,0 +1,106 @@
+package show
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// Applied is what an apply or a delete did, as programs read it.
+type Applied struct {
+	DryRun   bool     `json:"dryRun" yaml:"dryRun"`
+	Revision uint64   `json:"revision" yaml:"revision"`
+	Results  []Result `json:"results" yaml:"results"`
+	Effects  []Effect `json:"effects" yaml:"effects"`
+}
+
+// Result is what became of one object.
+type Result struct {
+	Kind      string `json:"kind" yaml:"kind"`
+	Namespace string `json:"namespace" yaml:"namespace"`
+	Name      string `json:"name" yaml:"name"`
+	Result    string `json:"result" yaml:"result"`
+	Revision  string `json:"revision" yaml:"revision"`
+}
+
+// Effect is one decision that changes. Caller is empty for every app without a
+// selection.
+type Effect struct {
+	Caller string   `json:"caller" yaml:"caller"`
+	App    string   `json:"app" yaml:"app"`
+	Before Decision `json:"before" yaml:"before"`
+	After  Decision `json:"after" yaml:"after"`
+}
+
+// AppliedOf reads an answer.
+func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
+	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}}
+	for _, r := range m.GetResults() {
+		a.Results = append(a.Results, Result{
+			Kind: r.GetKey().GetKind(), Namespace: r.GetKey().GetNamespace(), Name: r.GetKey().GetName(),
+			Result: r.GetResult(), Revision: r.GetRevision(),
+		})
+	}
+	for _, e := range m.GetEffects() {
+		a.Effects = append(a.Effects, Effect{
+			Caller: appName(e.GetCaller()), App: appName(e.GetApp()),
+			Before: DecisionOf(e.GetBefore()), After: DecisionOf(e.GetAfter()),
+		})
+	}
+	return a
+}
+
+func appName(a *v1alpha1.App) string {
+	if a.GetId() == "" {
+		return ""
+	}
+	return a.GetNamespace() + "/" + a.GetId()
+}
+
+// Apply writes what was done, and for a dry run the decisions that would change.
+func Apply(w io.Writer, a Applied) error {
+	suffix := ""
+	if a.DryRun {
+		suffix = " (dry run)"
+	}
+	for _, r := range a.Results {
+		fmt.Fprintf(w, "%s %s%s\n", keyName(r), r.Result, suffix)
+	}
+	if !a.DryRun {
+		return nil
+	}
+	if len(a.Effects) == 0 {
+		fmt.Fprintln(w, "\nno lookup would end in another way")
+		return nil
+	}
+	fmt.Fprintln(w)
+	var table [][]string
+	for _, e := range a.Effects {
+		caller := e.Caller
+		if caller == "" {
+			caller = "(any without a selection)"
+		}
+		before, after := brief(e.Before), brief(e.After)
+		if before == after {
+			before, after = before+": "+e.Before.Reason, after+": "+e.After.Reason
+		}
+		table = append(table, []string{caller, e.App, before, after})
+	}
+	return rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
+}
+
+func keyName(r Result) string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// brief is a decision in a few words.
+func brief(d Decision) string {
+	if d.Cluster == "" {
+		return d.Outcome
+	}
+	return d.Outcome + ", " + d.Cluster
+}

@@ -1,0 +1,96 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// Message makes of a message the plain value that JSON and YAML are printed from,
+// with every field there.
+func Message(m proto.Message) ([]byte, error) {
+	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
+}
+
+// Status writes how a service is, for people.
+func Status(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
+	err := pairs(w, "", [][2]string{
+		{"cluster", s.GetCluster()},
+		{"version", s.GetVersion()},
+		{"running", "for " + age(s.GetStartedUnixMs(), now)},
+		{"domain", s.GetDomain()},
+		{"identity", identityLine(s)},
+		{"store", storeLine(s.GetStore(), now)},
+		{"revision", fmt.Sprint(s.GetRevision())},
+		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
+		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
+		{"objects", fmt.Sprintf("%d, %d refused", s.GetObjects(), len(s.GetRefused()))},
+	})
+	if err != nil {
+		return err
+	}
+	for _, o := range s.GetRefused() {
+		fmt.Fprintf(w, "\nrefused: %s\n", o.GetError())
+	}
+	return peers(w, s.GetPeers(), now)
+}
+
+func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	var table [][]string
+	for _, p := range all {
+		word := "never"
+		if p.GetLastWordUnixMs() != 0 {
+			word = age(p.GetLastWordUnixMs(), now) + " ago"
+		}
+		table = append(table, []string{p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), word, number(p.GetExports()), p.GetError()})
+	}
+	return rows(w, []string{"PEER", "STATE", "FOR", "LAST WORD", "EXPORTS", "ERROR"}, table)
+}
+
+func identityLine(s *v1alpha1.StatusResponse) string {
+	switch {
+	case s.GetIdentity() == "":
+		return "none: " + s.GetIdentityError()
+	case s.GetIdentityError() != "":
+		return s.GetIdentity() + " (" + s.GetIdentityError() + ")"
+	default:
+		return s.GetIdentity()
+	}
+}
+
+func storeLine(s *v1alpha1.StoreStatus, now time.Time) string {
+	switch {
+	case s.GetError() != "" && s.GetReady():
+		return fmt.Sprintf("%s, failing for %s: %s", s.GetName(), age(s.GetFailingUnixMs(), now), s.GetError())
+	case s.GetError() != "":
+		return s.GetName() + ", not read yet: " + s.GetError()
+	case !s.GetReady():
+		return s.GetName() + ", not read yet"
+	case s.GetVersion() != "":
+		return s.GetName() + ", version " + s.GetVersion()
+	default:
+		return s.GetName()
+	}
+}
+
+// age is the time since a moment, in the two largest units or so.
+func age(unixMs int64, now time.Time) string {
+	d := max(0, now.Sub(time.UnixMilli(unixMs)))
+	switch {
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 48*time.Hour:
+		return d.Round(time.Second).String()
+	default:
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+}

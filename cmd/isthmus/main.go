@@ -1,0 +1,106 @@
+// Command isthmus is the resolver service and the command line for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+)
+
+// Exit codes.
+const (
+	done   = 0
+	failed = 1 // refused, not found or failed
+	misuse = 2 // wrong use
+)
+
+func main() { os.Exit(run()) }
+
+// run ends at the first signal in an orderly way, and at the second at once.
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from then on a signal does what it does by default
+	root := newRoot()
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return done
+	case errors.Is(err, errReported):
+		return failed
+	case errors.Is(err, client.ErrUse):
+		fmt.Fprintf(root.ErrOrStderr(), "isthmus: %v\n", err)
+		return misuse
+	}
+	fmt.Fprintf(root.ErrOrStderr(), "isthmus: %v\n", err)
+	return failed
+}
+
+// errReported is the error of a command that has already said why it failed.
+var errReported = errors.New("reported")
+
+// misused makes an error one of wrong use.
+func misused(err error) error {
+	if err == nil || errors.Is(err, client.ErrUse) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", client.ErrUse, err)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "isthmus",
+		Short: "Call Dapr apps in any cluster by their app-id",
+		Long: `isthmus runs the resolver service and is the command line for it.
+
+Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
+		Example: `  isthmus serve -c isthmus.yaml
+  isthmus apply -f objects.yaml --insecure
+  isthmus explain --from shop/checkout orders --insecure`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          unknownCommand,
+		Args:          cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
+	c := &connection{}
+	root.AddCommand(newServe(), newApply(c), newGet(c), newDelete(c), newValidate(),
+		newResolve(c), newExplain(c), newStatus(c), newVersion())
+	return root
+}
+
+// unknownCommand is what runs when no command was named.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		cmd.SetOut(cmd.ErrOrStderr())
+		return errors.Join(cmd.Help(), misused(errors.New("no command given")))
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	if near := api.Nearest(args[0], names); near != "" {
+		return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], near))
+	}
+	return misused(fmt.Errorf("unknown command %q; see isthmus --help", args[0]))
+}
+
+// arguments makes errors of a check of arguments errors of wrong use.
+func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return misused(fmt.Errorf("%w; usage: %s", err, cmd.UseLine()))
+		}
+		return nil
+	}
+}

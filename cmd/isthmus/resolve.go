@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newResolve(c *connection) *cobra.Command {
+	return newLookup(c, &cobra.Command{
+		Use:   "resolve --from NAMESPACE/APP APP[.NAMESPACE]",
+		Short: "Look an app up as another app would",
+		Long: `Look an app up as another app would, and print its address.
+
+Without a namespace the app is looked for in the caller's, as daprd does. A refusal is
+printed with its reason, and the exit code is 1.`,
+		Example: `  isthmus resolve --from shop/checkout orders
+  isthmus resolve --from shop/checkout ledger.finance -o json`,
+	}, func(cmd *cobra.Command, _, _ catalog.App, d show.Decision) error {
+		if d.Outcome != catalog.OK.String() {
+			return fmt.Errorf("%s: %s", d.Outcome, d.Reason)
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), d.Address)
+		return nil
+	})
+}
+
+func newExplain(c *connection) *cobra.Command {
+	return newLookup(c, &cobra.Command{
+		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE]",
+		Short: "Say why a lookup ends as it does",
+		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
+for each route why it was or was not taken. The exit code is that of resolve.`,
+		Example: `  isthmus explain --from shop/checkout orders
+  isthmus explain --from shop/checkout ledger.finance -o yaml`,
+	}, func(cmd *cobra.Command, caller, app catalog.App, d show.Decision) error {
+		return show.Explain(cmd.OutOrStdout(), caller.String(), app.String(), d)
+	})
+}
+
+// newLookup completes a command that makes one lookup and prints it for people.
+func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command, caller, app catalog.App, d show.Decision) error) *cobra.Command {
+	c.flags(cmd)
+	output := outputFlag(cmd)
+	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id (required)")
+	cmd.Args = arguments(cobra.ExactArgs(1))
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		caller, app, err := lookupApps(*from, args[0])
+		if err != nil {
+			return misused(err)
+		}
+		var d show.Decision
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+				Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
+				App:    &v1alpha1.App{Namespace: app.Namespace, Id: app.ID},
+			})
+			d = show.DecisionOf(answer)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if output.Format == show.Table {
+			err = print(cmd, caller, app, d)
+		} else {
+			err = show.Print(cmd.OutOrStdout(), output.Format, d)
+		}
+		if err == nil && d.Outcome != catalog.OK.String() {
+			err = errReported
+		}
+		return err
+	}
+	return cmd
+}
+
+// lookupApps reads the two apps of a lookup. The second has the form that daprd takes.
+func lookupApps(from, name string) (caller, app catalog.App, err error) {
+	if from == "" {
+		return caller, app, fmt.Errorf("--from is missing; name the calling app as namespace/app-id")
+	}
+	if caller, err = catalog.ParseApp(from); err != nil {
+		return caller, app, fmt.Errorf("--from: %w", err)
+	}
+	id, namespace, ok := strings.Cut(name, ".")
+	if !ok {
+		namespace = caller.Namespace
+	}
+	app = catalog.App{Namespace: namespace, ID: id}
+	if strings.Contains(name, "/") {
+		return caller, app, fmt.Errorf("app %q: want APP or APP.NAMESPACE, as daprd takes it", name)
+	}
+	return caller, app, app.Check()
+}

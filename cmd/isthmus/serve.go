@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+)
+
+func newServe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve -c FILE",
+		Short: "Run the resolver service",
+		Long: `Run the resolver service, with the parts that the configuration names: the resolver for
+sidecars, the gateway for other clusters, and the admin pages.
+
+It ends at the first SIGINT or SIGTERM once connections had time to finish, and at the
+second at once.`,
+		Example: `  isthmus serve -c isthmus.yaml`,
+		Args:    arguments(cobra.NoArgs),
+	}
+	file := cmd.Flags().StringP("config", "c", "isthmus.yaml", "configuration file")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := resolverservice.Load(*file)
+		if err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return errReported
+		}
+		cfg.Version = programVersion()
+		return resolverservice.Run(cmd.Context(), cfg, newLog(cmd.ErrOrStderr(), cfg))
+	}
+	return cmd
+}
+
+// newLog logs as the configuration says. Every line has the cluster's name.
+func newLog(w io.Writer, cfg *resolverservice.Config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // was checked
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if cfg.Log.Format == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	return slog.New(handler).With("cluster", cfg.Cluster)
+}

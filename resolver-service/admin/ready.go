@@ -1,0 +1,86 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// readiness says whether lookups can be answered. Reasons are why not; notes are what
+// is wrong without standing in the way.
+type readiness struct {
+	Ready   bool     `json:"ready"`
+	Reasons []string `json:"reasons"`
+	Notes   []string `json:"notes"`
+}
+
+// assess holds a service for ready once its store's full set is in and it has an
+// identity. A store that fails later leaves what was read in place, so that is a note.
+func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
+	r := readiness{Reasons: []string{}, Notes: []string{}}
+	if stopping {
+		r.Reasons = append(r.Reasons, "shutting down")
+	}
+	store := s.GetStore()
+	switch {
+	case !store.GetReady() && store.GetError() != "":
+		r.Reasons = append(r.Reasons, fmt.Sprintf("store %s: %s", store.GetName(), store.GetError()))
+	case !store.GetReady():
+		r.Reasons = append(r.Reasons, fmt.Sprintf("store %s: its full set has not arrived yet", store.GetName()))
+	case store.GetError() != "":
+		age := time.Since(time.UnixMilli(store.GetFailingUnixMs())).Round(time.Second)
+		r.Notes = append(r.Notes, fmt.Sprintf("store %s failing for %s: %s; serving revision %d", store.GetName(), age, store.GetError(), s.GetRevision()))
+	}
+	switch {
+	case s.GetIdentity() == "":
+		r.Reasons = append(r.Reasons, "no identity: "+s.GetIdentityError())
+	case s.GetIdentityError() != "":
+		r.Notes = append(r.Notes, "identity not renewed: "+s.GetIdentityError())
+	}
+	for _, o := range s.GetRefused() {
+		r.Notes = append(r.Notes, "object refused: "+o.GetError())
+	}
+	r.Ready = len(r.Reasons) == 0
+	return r
+}
+
+func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
+	stopping, _ := s.cfg.Stopping.Load()
+	r := assess(s.cfg.Status(), stopping)
+	code := http.StatusOK
+	if !r.Ready {
+		code = http.StatusServiceUnavailable
+	}
+	if wantsJSON(req) {
+		writeJSON(w, code, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	if r.Ready {
+		fmt.Fprintln(w, "ok")
+	}
+	for _, reason := range r.Reasons {
+		fmt.Fprintln(w, "not ready:", reason)
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+}
+
+func wantsJSON(req *http.Request) bool {
+	return req.URL.Query().Get("format") == "json" || strings.Contains(req.Header.Get("Accept"), "application/json")
+}
+
+func writeJSON(w http.ResponseWriter, code int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	_ = e.Encode(value) // the reader has gone if this fails
+}

@@ -1,0 +1,76 @@
+package resolverservice
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/tracing"
+)
+
+// calls counts what the gRPC server is doing.
+type calls struct {
+	streams atomic.Int64 // of sidecars
+}
+
+// newGRPC makes the server of every gRPC service.
+func (s *Service) newGRPC() *grpc.Server {
+	options := append(stream.ServerOptions(),
+		grpc.Creds(s.identity.ServerCredentials(identity.Anyone)),
+		tracing.ServerOption(s.spans, s.cfg.Cluster),
+		grpc.ChainUnaryInterceptor(s.admit, s.count),
+		grpc.ChainStreamInterceptor(s.countStreams),
+	)
+	server := grpc.NewServer(options...)
+	v1alpha1.RegisterResolverServer(server, s.stream)
+	v1alpha1.RegisterPeeringServer(server, s.peers)
+	writer, _ := s.store.(configstore.Writer)
+	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.name(),
+	}, writer, s.feed, s.topology, s.log))
+	v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
+	return server
+}
+
+// forOperators are the services that nobody else may call.
+var forOperators = []string{v1alpha1.Objects_ServiceDesc.ServiceName, v1alpha1.Status_ServiceDesc.ServiceName}
+
+// admit lets operators alone call what is for operators.
+func (s *Service) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	service, _, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
+	id, known := identity.FromContext(ctx)
+	if known && slices.Contains(forOperators, service) && !slices.Contains(s.cfg.operators(), id.App) {
+		s.log.Warn("refused a caller that is no operator", "app", id.App.String(), "method", info.FullMethod)
+		return nil, status.Errorf(codes.PermissionDenied, "%s is for operators, and app %s is none; operators are named in isthmus.yaml of the service", service, id.App)
+	}
+	return handle(ctx, req)
+}
+
+// count counts lookups by outcome.
+func (s *Service) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	answer, err := handle(ctx, req)
+	if d, ok := answer.(*v1alpha1.Decision); ok && err == nil {
+		s.metrics.Lookup(d.GetOutcome())
+	}
+	return answer, err
+}
+
+// countStreams counts sidecars' streams.
+func (s *Service) countStreams(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if info.FullMethod == v1alpha1.Resolver_Watch_FullMethodName {
+		s.calls.streams.Add(1)
+		defer s.calls.streams.Add(-1)
+	}
+	return handle(server, ss)
+}

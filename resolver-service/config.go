@@ -1,0 +1,151 @@
+// Package resolverservice is the whole service in one process: it reads isthmus.yaml
+// and wires the config store, the topology and the edges together.
+package resolverservice
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/tracing/otlp"
+)
+
+// Config is isthmus.yaml. docs/service.md says what each key does; a test holds the
+// two together.
+type Config struct {
+	Cluster          string `yaml:"cluster"`
+	Domain           string `yaml:"domain"`
+	Network          string `yaml:"network"`
+	DefaultSelection string `yaml:"defaultSelection"`
+	DataDir          string `yaml:"dataDir"`
+
+	Store     Store       `yaml:"store"`
+	Listen    Listen      `yaml:"listen"`
+	Identity  Identity    `yaml:"identity"`
+	Operators []string    `yaml:"operators"`
+	Gateway   Gateway     `yaml:"gateway"`
+	Tracing   otlp.Config `yaml:"tracing"`
+	Log       Log         `yaml:"log"`
+
+	Version string `yaml:"-"` // of the program, for status and metrics
+}
+
+// Store says where the objects are: one of the backends.
+type Store struct {
+	Embedded *Path `yaml:"embedded"`
+	File     *Path `yaml:"file"`
+}
+
+// Path is the place of a backend that lives in files.
+type Path struct {
+	Path string `yaml:"path"`
+}
+
+// Listen says which parts run and where. A part without an address does not run.
+type Listen struct {
+	Resolver string `yaml:"resolver"` // host:port, or unix:///path
+	Gateway  string `yaml:"gateway"`
+	Admin    string `yaml:"admin"`
+}
+
+// Identity says who this process is.
+type Identity struct {
+	identity.Config `yaml:",inline"`
+
+	Namespace string `yaml:"namespace"` // of Isthmus' own apps
+}
+
+// Gateway bounds what the gateway takes. Zero values are the gateway's defaults.
+type Gateway struct {
+	Plaintext      bool          `yaml:"plaintext"`
+	MaxConnections int           `yaml:"maxConnections"`
+	MaxHellos      int           `yaml:"maxHellos"`
+	HelloTimeout   time.Duration `yaml:"helloTimeout"`
+	DialTimeout    time.Duration `yaml:"dialTimeout"`
+	DrainTimeout   time.Duration `yaml:"drainTimeout"`
+	StallTimeout   time.Duration `yaml:"stallTimeout"`
+}
+
+// Log says what is logged to standard error, and how.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// The listeners where isthmus.yaml has no "listen".
+const (
+	DefaultResolver = "127.0.0.1:7400"
+	DefaultGateway  = "127.0.0.1:15443"
+	DefaultAdmin    = "127.0.0.1:7480"
+)
+
+// Values of defaultSelection.
+const (
+	selectLocal = "local"
+	selectNone  = "none"
+)
+
+// Load reads and checks a file. The error has a line for each mistake:
+// file:line:column: path: what is wrong; what to do.
+func Load(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w; name the file with -c", err)
+	}
+	return Parse(path, text)
+}
+
+// Parse is [Load] for a text that was read already.
+func Parse(file string, text []byte) (*Config, error) {
+	cfg := &Config{}
+	doc := strictyaml.Decode(file, text, cfg)
+	if !doc.Has("listen") {
+		cfg.Listen = Listen{Resolver: DefaultResolver, Gateway: DefaultGateway, Admin: DefaultAdmin}
+	}
+	cfg.setDefaults()
+	cfg.check(doc)
+	if err := doc.Err(); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		value *string
+		or    string
+	}{
+		{&c.Domain, catalog.DefaultDomain},
+		{&c.DefaultSelection, selectLocal},
+		{&c.DataDir, "data"},
+		{&c.Identity.Namespace, identity.SystemNamespace},
+		{&c.Log.Level, "info"},
+		{&c.Log.Format, "text"},
+	} {
+		if *d.value == "" {
+			*d.value = d.or
+		}
+	}
+	if c.Store == (Store{}) {
+		c.Store.Embedded = &Path{}
+	}
+	if e := c.Store.Embedded; e != nil && e.Path == "" {
+		e.Path = filepath.Join(c.DataDir, "isthmus.db")
+	}
+	if len(c.Operators) == 0 {
+		c.Operators = []string{identity.CLIApp(c.Identity.Namespace).String()}
+	}
+}
+
+// operators are the apps that may change objects and ask in others' names.
+func (c *Config) operators() []catalog.App {
+	apps := make([]catalog.App, len(c.Operators))
+	for i, s := range c.Operators {
+		apps[i], _ = catalog.ParseApp(s) // was checked
+	}
+	return apps
+}

@@ -1,0 +1,132 @@
+package resolverservice
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+)
+
+// check adds to the document what its syntax can't tell.
+func (c *Config) check(doc *strictyaml.Document) {
+	c.checkNames(doc)
+	c.checkStore(doc)
+	c.checkListen(doc)
+	c.checkIdentity(doc)
+	c.checkBounds(doc)
+	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
+	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(doc, "log.format", c.Log.Format, "text", "json")
+	refuseErr(doc, "tracing", c.Tracing.Check())
+}
+
+func (c *Config) checkNames(doc *strictyaml.Document) {
+	if c.Cluster == "" {
+		if !doc.Has("cluster") {
+			doc.Refuse("cluster", "is missing", "name this cluster as other clusters' Cluster objects name it: \"cluster: west\"")
+		}
+	} else if err := catalog.CheckCluster(c.Cluster); err != nil {
+		doc.Refuse("cluster", err.Error(), "give the cluster another name")
+	} else if err := identity.ServiceApp(c.Identity.Namespace, c.Cluster).Check(); err != nil {
+		doc.Refuse("cluster", "the resolver service's own app-id would not do: "+err.Error(), "give the cluster a shorter name")
+	}
+	if err := catalog.CheckDomain(c.Domain); err != nil {
+		doc.Refuse("domain", err.Error(), "write a domain such as "+catalog.DefaultDomain)
+	}
+	for i, s := range c.Operators {
+		if _, err := catalog.ParseApp(s); err != nil && s != "" {
+			doc.Refuse(fmt.Sprintf("operators[%d]", i), err.Error(), "write namespace/app-id, such as "+identity.CLIApp("").String())
+		}
+	}
+}
+
+func (c *Config) checkStore(doc *strictyaml.Document) {
+	if c.Store.Embedded != nil && c.Store.File != nil {
+		doc.Refuse("store", "embedded and file exclude each other", "keep one of them")
+	}
+	if f := c.Store.File; f != nil && f.Path == "" && !doc.Has("store.file.path") {
+		doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
+	}
+}
+
+func (c *Config) checkListen(doc *strictyaml.Document) {
+	if c.Listen == (Listen{}) {
+		doc.Refuse("listen", "nothing would run", "name resolver, gateway or admin with an address, or leave listen out for all of them")
+	}
+	for _, l := range c.listens() {
+		if path, ok := unixPath(l.address); ok && l.name == "resolver" {
+			if !filepath.IsAbs(path) {
+				doc.Refuse("listen.resolver", fmt.Sprintf("%q has no absolute path", l.address), "write unix:///path/to/socket")
+			}
+			continue
+		}
+		if l.address != "" {
+			checkAddress(doc, "listen."+l.name, l.address)
+		}
+	}
+}
+
+func (c *Config) checkIdentity(doc *strictyaml.Document) {
+	if err := catalog.CheckNamespace(c.Identity.Namespace); err != nil {
+		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
+	}
+	refuseErr(doc, "identity", c.Identity.Check())
+}
+
+func (c *Config) checkBounds(doc *strictyaml.Document) {
+	for _, n := range []struct {
+		path  string
+		value int
+	}{
+		{"gateway.maxConnections", c.Gateway.MaxConnections},
+		{"gateway.maxHellos", c.Gateway.MaxHellos},
+	} {
+		if n.value < 0 || n.value == 0 && doc.Has(n.path) {
+			doc.Refuse(n.path, fmt.Sprintf("%d is out of bounds", n.value), "write a number from 1 up, or leave it out")
+		}
+	}
+}
+
+// refuseErr adds what a part's own check found. Such an error begins with the part's
+// name, and says after a semicolon what to do.
+func refuseErr(doc *strictyaml.Document, path string, err error) {
+	if err == nil {
+		return
+	}
+	what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), path+": "), "; ")
+	doc.Refuse(path, what, fix)
+}
+
+func oneOf(doc *strictyaml.Document, path, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		doc.Refuse(path, fmt.Sprintf("%q is not known here", value), "write "+strings.Join(allowed, " or "))
+	}
+}
+
+func checkAddress(doc *strictyaml.Document, path, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as 127.0.0.1:7400")
+	}
+}
+
+// unixPath is the path in "unix:///path".
+func unixPath(address string) (path string, ok bool) {
+	return strings.CutPrefix(address, "unix://")
+}
+
+type listen struct{ name, address string }
+
+// listens are the listeners, in the order in which they are opened.
+func (c *Config) listens() []listen {
+	return []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"admin", c.Listen.Admin}}
+}

@@ -1,0 +1,101 @@
+package resolverservice
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Listen opens every listener that the configuration names, or none and returns an
+// error. [Service.Run] does it when it was not done before.
+func (s *Service) Listen() error {
+	if s.listeners != nil {
+		return nil
+	}
+	open := map[string]net.Listener{}
+	for _, l := range s.cfg.listens() {
+		if l.address == "" {
+			continue
+		}
+		listener, err := listenOn(l.address)
+		if err != nil {
+			closeAll(open)
+			return fmt.Errorf("listen.%s: %s: %w; %s", l.name, l.address, plainError(err), advice(err))
+		}
+		open[l.name] = listener
+	}
+	s.listeners = open
+	return nil
+}
+
+// Addr is where a listener - resolver, gateway or admin - listens; nil when it does
+// not.
+func (s *Service) Addr(name string) net.Addr {
+	if l := s.listeners[name]; l != nil {
+		return l.Addr()
+	}
+	return nil
+}
+
+func closeAll(open map[string]net.Listener) {
+	for _, l := range open {
+		l.Close()
+	}
+}
+
+func listenOn(address string) (net.Listener, error) {
+	path, ok := unixPath(address)
+	if !ok {
+		return net.Listen("tcp", address)
+	}
+	if err := removeDead(path); err != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// removeDead removes a socket that a process has left behind which is gone.
+func removeDead(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSocket == 0 {
+		return nil // net.Listen says what is wrong, if anything is
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return syscall.EADDRINUSE
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return os.Remove(path)
+	}
+	return err
+}
+
+// plainError leaves out what the message says already.
+func plainError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Err != nil {
+		var sys *os.SyscallError
+		if errors.As(op.Err, &sys) {
+			return sys.Err
+		}
+		return op.Err
+	}
+	return err
+}
+
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop what listens there, or write another address in isthmus.yaml"
+	case errors.Is(err, syscall.EACCES):
+		return "this user may not listen there; write a port above 1023, or a directory that it can write"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address; write one that it has, or 0.0.0.0 for all of them"
+	default:
+		return "write another address in isthmus.yaml"
+	}
+}

@@ -1,0 +1,119 @@
+package objects
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Feed brings what the config store holds into the topology, and knows how far that
+// has come.
+type Feed struct {
+	topology *topology.Topology
+	follower *configstore.Follower
+	clusters live.Value[[]*catalog.Cluster]
+	moved    live.Value[uint64] // the topology's revision after each change
+
+	mu  sync.RWMutex // guards set
+	set configstore.Set
+}
+
+// NewFeed makes a feed, and starts nothing.
+func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
+	f := &Feed{topology: t}
+	f.follower = configstore.NewFollower(store, f.take, log)
+	return f
+}
+
+// Run follows the store until ctx ends, when it returns nil, or the store is closed.
+func (f *Feed) Run(ctx context.Context) error {
+	err := f.follower.Run(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// Status is how the feed stands to its store.
+func (f *Feed) Status() configstore.Status {
+	s, _ := f.follower.Status().Load()
+	return s
+}
+
+// Clusters are the Cluster objects; they can be followed.
+func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }
+
+// Selections are the apps that have a selection, in order.
+func (f *Feed) Selections() []catalog.App {
+	var apps []catalog.App
+	for _, stored := range f.all() {
+		if s, ok := stored.Object.(*catalog.AppEndpoints); ok {
+			apps = append(apps, s.App)
+		}
+	}
+	return apps
+}
+
+// take brings one change into the topology. It is noted in the feed only afterwards,
+// so whoever waits for the feed finds lookups that follow.
+func (f *Feed) take(c configstore.Change) error {
+	change := &topology.ObjectChange{Full: c.Full, Delete: c.Deleted, Put: make([]catalog.Object, len(c.Objects))}
+	for i := range c.Objects {
+		change.Put[i] = c.Objects[i].Object
+	}
+	for _, r := range c.Refused {
+		change.Keep = append(change.Keep, r.Key)
+	}
+	// The topology answers until it ends, and that ends the feed too.
+	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.set.Apply(c)
+	f.mu.Unlock()
+	if touchesCluster(c) {
+		f.publishClusters()
+	}
+	f.moved.Store(revision)
+	return nil
+}
+
+func touchesCluster(c configstore.Change) bool {
+	return c.Full ||
+		slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key().Kind == catalog.KindCluster }) ||
+		slices.ContainsFunc(c.Deleted, func(k catalog.Key) bool { return k.Kind == catalog.KindCluster })
+}
+
+func (f *Feed) publishClusters() {
+	var clusters []*catalog.Cluster
+	for _, stored := range f.all() {
+		if c, ok := stored.Object.(*catalog.Cluster); ok {
+			clusters = append(clusters, c)
+		}
+	}
+	f.clusters.Store(clusters)
+}
+
+func (f *Feed) all() []configstore.Stored {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.set.All()
+}
+
+// revision is the revision of an object that lookups follow; configstore.Absent for
+// none.
+func (f *Feed) revision(key catalog.Key) string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if stored, ok := f.set.Get(key); ok {
+		return stored.Revision
+	}
+	return configstore.Absent
+}

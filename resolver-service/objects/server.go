@@ -1,0 +1,169 @@
+// Package objects reads and writes the objects of the config store for operators, and
+// feeds them to the topology.
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Config is what the server needs to know of its own cluster.
+type Config struct {
+	Cluster string
+	Domain  catalog.Domain
+	Store   string // what errors call the store
+}
+
+// Server is the service Objects. Who may call it is for the gRPC server to check.
+type Server struct {
+	v1alpha1.UnimplementedObjectsServer
+	cfg      Config
+	store    configstore.Writer // nil: read only
+	feed     *Feed
+	topology *topology.Topology
+	log      *slog.Logger
+}
+
+// NewServer makes a server. A nil store is one that can't be written: then objects
+// are read from the feed.
+func NewServer(cfg Config, store configstore.Writer, feed *Feed, t *topology.Topology, log *slog.Logger) *Server {
+	return &Server{cfg: cfg, store: store, feed: feed, topology: t, log: log}
+}
+
+// Apply writes objects, all of them or none, and answers once lookups follow.
+func (s *Server) Apply(ctx context.Context, req *v1alpha1.ApplyRequest) (*v1alpha1.ApplyResponse, error) {
+	writes, err := s.decode(req.GetObjects())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return s.change(ctx, writes, req.GetDryRun())
+}
+
+// Delete deletes objects, all of them or none, and answers once lookups follow.
+func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1alpha1.ApplyResponse, error) {
+	var writes []configstore.Write
+	for _, k := range req.GetKeys() {
+		key := keyFromWire(k)
+		if err := api.CheckKey(key); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
+		}
+		writes = append(writes, configstore.Write{Delete: key})
+	}
+	return s.change(ctx, writes, req.GetDryRun())
+}
+
+// Get returns the objects that a key names.
+func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
+	key := keyFromWire(req.GetKey())
+	var stored []configstore.Stored
+	var err error
+	if key.Name != "" {
+		if err := api.CheckKey(key); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
+		}
+		stored, err = s.one(ctx, key)
+	} else {
+		stored, err = s.list(ctx, key)
+	}
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	answer := &v1alpha1.GetResponse{}
+	for _, o := range stored {
+		answer.Objects = append(answer.Objects, storedToWire(o))
+	}
+	return answer, nil
+}
+
+func (s *Server) one(ctx context.Context, key catalog.Key) ([]configstore.Stored, error) {
+	if s.store != nil {
+		stored, err := s.store.Get(ctx, key)
+		return []configstore.Stored{stored}, err
+	}
+	for _, stored := range s.feed.all() {
+		if stored.Object.Key() == key {
+			return []configstore.Stored{stored}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", key, configstore.ErrNotFound)
+}
+
+// list returns what a key without a name stands for.
+func (s *Server) list(ctx context.Context, want catalog.Key) ([]configstore.Stored, error) {
+	all := s.feed.all()
+	if s.store != nil {
+		var err error
+		if all, _, err = s.store.List(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var some []configstore.Stored
+	for _, stored := range all {
+		key := stored.Object.Key()
+		if (want.Kind == "" || key.Kind == want.Kind) && (want.Namespace == "" || key.Namespace == want.Namespace) {
+			some = append(some, stored)
+		}
+	}
+	return some, nil
+}
+
+// decode reads what should be written. The error has a line for each mistake.
+func (s *Server) decode(objects []*v1alpha1.ApplyObject) ([]configstore.Write, error) {
+	clusters, _ := s.feed.Clusters().Load()
+	var mistakes []error
+	writes := make([]configstore.Write, 0, len(objects))
+	for i, o := range objects {
+		key, err := keyOf(o.GetJson())
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("object %d of %d: %w", i+1, len(objects), err))
+			continue
+		}
+		object, err := api.DecodeJSON(api.KeyPath(key), o.GetJson())
+		if err == nil {
+			err = CheckHosts(s.cfg.Domain, s.cfg.Cluster, clusters, object)
+		}
+		if err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		writes = append(writes, configstore.Write{Object: object, If: o.GetIfRevision()})
+	}
+	return writes, errors.Join(mistakes...)
+}
+
+// explain makes of a store's error the status that a caller can decide on.
+func (s *Server) explain(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code := codes.Internal
+	for _, known := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{configstore.ErrNotFound, codes.NotFound},
+		{configstore.ErrConflict, codes.Aborted},
+		{configstore.ErrTooLarge, codes.InvalidArgument},
+		{configstore.ErrInvalid, codes.InvalidArgument},
+		{configstore.ErrReadOnly, codes.FailedPrecondition},
+		{context.DeadlineExceeded, codes.DeadlineExceeded},
+		{context.Canceled, codes.Canceled},
+	} {
+		if errors.Is(err, known.err) {
+			code = known.code
+			break
+		}
+	}
+	return status.Errorf(code, "store %s: %v", s.cfg.Store, err)
+}

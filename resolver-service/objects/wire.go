@@ -1,0 +1,50 @@
+package objects
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+func keyFromWire(k *v1alpha1.ObjectKey) catalog.Key {
+	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
+}
+
+func keyToWire(k catalog.Key) *v1alpha1.ObjectKey {
+	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
+}
+
+// keyOf reads the key of an object that has not been checked.
+func keyOf(text []byte) (catalog.Key, error) {
+	var head struct {
+		Kind     catalog.Kind
+		Metadata struct{ Namespace, Name string }
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return catalog.Key{}, fmt.Errorf("not an object as JSON: %w", err)
+	}
+	key := catalog.Key{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
+	return key, api.CheckKey(key)
+}
+
+func storedToWire(s configstore.Stored) *v1alpha1.StoredObject {
+	w := &v1alpha1.StoredObject{Key: keyToWire(s.Object.Key()), Json: api.EncodeJSON(s.Object), Revision: s.Revision}
+	if source := s.Object.Origin(); source.File != "" {
+		w.Source = fmt.Sprintf("%s:%d", source.File, source.Line)
+	}
+	return w
+}
+
+func effectToWire(e *topology.Effect) *v1alpha1.Effect {
+	w := &v1alpha1.Effect{App: wire.App(e.App), Before: wire.Decision(&e.Before), After: wire.Decision(&e.After)}
+	if e.Caller != (catalog.App{}) {
+		w.Caller = wire.App(e.Caller)
+	}
+	return w
+}

@@ -1,0 +1,51 @@
+package resolverservice
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// startCore starts what ends last: the topology, and all that feeds it.
+func (s *Service) startCore(core *stage) {
+	core.start("topology", s.topology.Run)
+	core.start("identity", s.identity.Run)
+	core.start("config store", s.feed.Run)
+	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
+	if l := s.listeners["admin"]; l != nil {
+		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
+	}
+}
+
+// startEdges starts what others connect to.
+func (s *Service) startEdges(edges, ingress *stage) {
+	if l := s.listeners["resolver"]; l != nil {
+		edges.start("streams", s.stream.Run)
+		edges.start("listen.resolver", func(ctx context.Context) error { return s.serveGRPC(ctx, l) })
+	}
+	if l := s.listeners["gateway"]; l != nil {
+		ingress.start("listen.gateway", func(ctx context.Context) error { return s.gateway.Serve(ctx, l) })
+	}
+}
+
+// callsTimeout is how long calls that run may go on after the end.
+const callsTimeout = 2 * time.Second
+
+// serveGRPC serves until ctx ends, and lets calls that run finish.
+func (s *Service) serveGRPC(ctx context.Context, l net.Listener) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late := time.AfterFunc(callsTimeout, s.grpc.Stop)
+		defer late.Stop()
+		s.grpc.GracefulStop()
+	})
+	err := s.grpc.Serve(l)
+	if stop() {
+		s.grpc.Stop()
+		return err
+	}
+	<-stopped
+	return nil
+}

@@ -1,0 +1,131 @@
+package peering
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Links keeps one link to each cluster that has a Cluster object with gateways.
+type Links struct {
+	cfg      Config
+	topology *topology.Topology
+	identity *identity.Source
+	log      *slog.Logger
+
+	mu    sync.Mutex // guards the map for Status; Run alone changes it
+	links map[string]*running
+}
+
+type running struct {
+	*link
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// NewLinks makes links, and starts nothing.
+func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, links: map[string]*running{}}
+}
+
+// Run follows the Cluster objects and keeps a link to each until ctx ends.
+func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
+	defer l.stopAll()
+	if err := l.identity.Wait(ctx); err != nil {
+		return nil // ctx has ended
+	}
+	for {
+		all, _, changed := clusters.Follow()
+		l.follow(ctx, all)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Status tells of every link, by cluster.
+func (l *Links) Status() []*v1alpha1.PeerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*v1alpha1.PeerStatus, 0, len(l.links))
+	for cluster, r := range l.links {
+		all = append(all, r.status.wire(cluster))
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}
+
+// follow makes the links those of the Cluster objects.
+func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster) {
+	wanted := make(map[string]bool, len(clusters))
+	for _, c := range clusters {
+		if c.Name == l.cfg.Cluster || len(c.Gateways) == 0 {
+			continue
+		}
+		wanted[c.Name] = true
+		if r := l.links[c.Name]; r != nil {
+			r.object.Store(c)
+			continue
+		}
+		l.start(ctx, c)
+	}
+	for name := range l.links {
+		if !wanted[name] {
+			l.drop(ctx, name)
+		}
+	}
+}
+
+func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &running{
+		link: &link{
+			cfg: l.cfg, cluster: c.Name, topology: l.topology, identity: l.identity, log: l.log,
+			knowledge: newKnowledge(), words: make(chan word),
+		},
+		cancel: cancel, done: make(chan struct{}),
+	}
+	r.object.Store(c)
+	r.status.enter(connecting)
+	l.mu.Lock()
+	l.links[c.Name] = r
+	l.mu.Unlock()
+	go func() {
+		defer close(r.done)
+		r.run(ctx)
+	}()
+}
+
+// drop ends a link and takes back what its cluster said.
+func (l *Links) drop(ctx context.Context, name string) {
+	l.end(name)
+	gone := topology.PeerChange{Cluster: name, Full: true, Lease: topology.Expired}
+	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{gone}}); err != nil && ctx.Err() == nil {
+		l.log.Error("exports of a removed cluster not withdrawn", "peer", name, "err", err)
+	}
+}
+
+func (l *Links) end(name string) {
+	r := l.links[name]
+	r.cancel()
+	<-r.done
+	l.mu.Lock()
+	delete(l.links, name)
+	l.mu.Unlock()
+}
+
+func (l *Links) stopAll() {
+	for name := range l.links {
+		l.end(name)
+	}
+}

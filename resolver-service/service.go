@@ -1,0 +1,192 @@
+package resolverservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/tracing/otlp"
+)
+
+// Service is one resolver service. The parts are made by [Service.Run].
+type Service struct {
+	cfg       *Config
+	log       *slog.Logger
+	listeners map[string]net.Listener
+	started   time.Time
+	stopping  live.Value[bool]
+
+	store    configstore.Store
+	identity *identity.Source
+	topology *topology.Topology
+	feed     *objects.Feed
+	links    *peering.Links
+	registry *prometheus.Registry
+	metrics  *admin.Metrics
+	age      revisionAge
+
+	stream  *stream.Server
+	peers   *peering.Server
+	grpc    *grpc.Server
+	gateway *gateway.Gateway
+	admin   *admin.Server
+	spans   *otlp.Provider
+	calls   calls
+}
+
+// New makes a service, and starts nothing.
+func New(cfg *Config, log *slog.Logger) *Service {
+	return &Service{cfg: cfg, log: log}
+}
+
+// Run makes a service and runs it until ctx ends.
+func Run(ctx context.Context, cfg *Config, log *slog.Logger) error { return New(cfg, log).Run(ctx) }
+
+// Run runs every part that the configuration asks for until ctx ends or a part fails.
+// Then it ends them in order: it reports not ready, lets the gateway's connections
+// finish, ends the streams, and stops the rest. A service runs once.
+func (s *Service) Run(ctx context.Context) (err error) {
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	defer closeAll(s.listeners) // most are closed by then
+	s.started = time.Now()
+	if err := s.build(ctx); err != nil {
+		return errors.Join(err, s.closeStore())
+	}
+	failed := make(chan error, 1)
+	core, edges, ingress := newStage(failed), newStage(failed), newStage(failed)
+	s.startCore(core)
+	s.startEdges(edges, ingress)
+	s.log.Info("resolver service is running", "version", s.cfg.Version,
+		"resolver", addrText(s.Addr("resolver")), "gateway", addrText(s.Addr("gateway")), "admin", addrText(s.Addr("admin")))
+	select {
+	case <-ctx.Done():
+		s.log.Info("shutting down; a second signal ends at once")
+	case err = <-failed:
+		s.log.Error("a part has failed; shutting down", "err", err)
+	}
+	s.stopping.Store(true)
+	ingress.cancel()
+	s.peers.Stop() // their connections come through the gateway, and would not end otherwise
+	ingress.end()
+	edges.end()
+	core.end()
+	return errors.Join(err, s.closeStore(), s.closeSpans())
+}
+
+func addrText(a net.Addr) string {
+	if a == nil {
+		return "off"
+	}
+	return a.String()
+}
+
+// build makes every part, from the bottom up.
+func (s *Service) build(ctx context.Context) (err error) {
+	if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
+	}
+	if s.spans, err = otlp.New(ctx, s.cfg.Tracing, s.cfg.Cluster, s.log); err != nil {
+		return err
+	}
+	self := identity.ServiceApp(s.cfg.Identity.Namespace, s.cfg.Cluster)
+	if s.identity, err = identity.New(s.cfg.Identity.Config, self, s.log); err != nil {
+		return err
+	}
+	if s.store, err = openStore(s.cfg.Store, s.log); err != nil {
+		return err
+	}
+	domain := catalog.Domain(s.cfg.Domain)
+	s.topology = topology.New(topology.Config{
+		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
+	}, s.log)
+	s.feed = objects.NewFeed(s.store, s.topology, s.log)
+	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain}
+	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
+	s.peers = peering.NewServer(peers, s.topology, s.log)
+	return s.buildEdges()
+}
+
+func (s *Service) buildEdges() (err error) {
+	s.registry = prometheus.NewRegistry()
+	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
+		return err
+	}
+	s.admin = admin.New(admin.Config{
+		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+	}, s.log)
+	s.stream, err = stream.New(stream.Config{
+		Operators: s.cfg.operators(), Snapshot: filepath.Join(s.cfg.DataDir, "instances"),
+	}, s.topology, s.registry, s.log)
+	if err != nil {
+		return err
+	}
+	s.grpc = s.newGRPC()
+	g := s.cfg.Gateway
+	s.gateway, err = gateway.New(gateway.Config{
+		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peer: s.peerTarget(),
+		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
+		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
+	})
+	return err
+}
+
+// peerTarget is where the gateway finds the resolver service of its own cluster.
+func (s *Service) peerTarget() string {
+	tcp, ok := s.Addr("resolver").(*net.TCPAddr)
+	if !ok {
+		if s.Addr("gateway") != nil {
+			s.log.Warn("peers can't reach this cluster's resolver service through its gateway: listen.resolver is not host:port")
+		}
+		return ""
+	}
+	target := *tcp
+	if target.IP.IsUnspecified() {
+		target.IP = net.IPv4(127, 0, 0, 1)
+	}
+	return target.String()
+}
+
+func (s *Service) view(app catalog.App) (*catalog.View, bool) {
+	sub := s.topology.Subscribe(app)
+	defer sub.Close()
+	return sub.View()
+}
+
+func (s *Service) closeStore() error {
+	if s.store == nil {
+		return nil
+	}
+	return s.store.Close()
+}
+
+// spansTimeout is how long the last spans may take to be sent.
+const spansTimeout = 3 * time.Second
+
+func (s *Service) closeSpans() error {
+	ctx, cancel := context.WithTimeout(context.Background(), spansTimeout)
+	defer cancel()
+	if err := s.spans.Shutdown(ctx); err != nil {
+		s.log.Warn("the last spans are lost", "err", err) // not a reason to fail
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package resolverservice
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// statusServer is the service Status.
+type statusServer struct {
+	v1alpha1.UnimplementedStatusServer
+	status func() *v1alpha1.StatusResponse
+}
+
+// Status tells how the service is.
+func (s statusServer) Status(context.Context, *v1alpha1.StatusRequest) (*v1alpha1.StatusResponse, error) {
+	return s.status(), nil
+}
+
+// status is how the service is: for operators, for metrics and for health.
+func (s *Service) status() *v1alpha1.StatusResponse {
+	stats := s.topology.Stats()
+	answer := &v1alpha1.StatusResponse{
+		Cluster: s.cfg.Cluster, Version: s.cfg.Version, Domain: s.cfg.Domain,
+		Revision: s.topology.Revision(), Peers: s.links.Status(),
+		Apps: uint32(stats.Apps), Instances: uint32(stats.Instances), Draining: uint32(stats.Draining),
+		Streams: uint32(s.calls.streams.Load()), Exports: uint32(stats.Exports), Objects: uint32(stats.Objects),
+		StartedUnixMs: s.started.UnixMilli(),
+	}
+	s.addStore(answer)
+	s.addIdentity(answer)
+	return answer
+}
+
+func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
+	feed := s.feed.Status()
+	_, ready := s.topology.Ready().Load()
+	answer.Store = &v1alpha1.StoreStatus{Name: s.cfg.Store.name(), Ready: ready, Version: string(feed.Version)}
+	if feed.Err != nil {
+		answer.Store.Error, answer.Store.FailingUnixMs = feed.Err.Error(), feed.Since.UnixMilli()
+	}
+	for _, r := range feed.Refused {
+		answer.Refused = append(answer.Refused, &v1alpha1.RefusedObject{Source: r.Where, Error: r.Err.Error()})
+	}
+}
+
+func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
+	if err := s.identity.Err(); err != nil {
+		answer.IdentityError = err.Error()
+	}
+	if err := s.identity.Ready(); err != nil {
+		answer.IdentityError = err.Error()
+		return
+	}
+	answer.Identity = "insecure"
+	if id, ok := s.identity.ID(); ok {
+		answer.Identity = id.String()
+	}
+}
+
+// revisionAge knows when the revision last changed, to the second.
+type revisionAge struct {
+	mu      sync.Mutex
+	changed time.Time
+}
+
+// since is the time since the last change.
+func (a *revisionAge) since() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changed.IsZero() {
+		return 0
+	}
+	return time.Since(a.changed)
+}
+
+// run looks at the revision every second until ctx ends.
+func (a *revisionAge) run(ctx context.Context, revision func() uint64) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for last := uint64(0); ; {
+		if now := revision(); now != last {
+			last = now
+			a.mu.Lock()
+			a.changed = time.Now()
+			a.mu.Unlock()
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
