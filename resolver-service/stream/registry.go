@@ -93,16 +93,19 @@ func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, 
 	return a.revision, a.err
 }
 
-// run owns the ledger until ctx ends. It starts with the instances of a former life,
-// which are withdrawn unless they come back in time.
-func (r *registry) run(ctx context.Context, former []catalog.Instance) error {
-	defer close(r.stopped)
+// restore publishes the instances of a former life. It comes before run.
+func (r *registry) restore(ctx context.Context, former []catalog.Instance) error {
 	for _, i := range former {
 		r.ledger.restore(i)
 	}
-	if _, err := r.publish(ctx); err != nil {
-		return err
-	}
+	_, err := r.publish(ctx)
+	return err
+}
+
+// run owns the ledger until ctx ends. Instances of a former life are withdrawn unless
+// they come back in time.
+func (r *registry) run(ctx context.Context) error {
+	defer close(r.stopped)
 	settled := time.NewTimer(r.settle) // monotonic: a clock that jumps moves nothing
 	defer settled.Stop()
 	for {

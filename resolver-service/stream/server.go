@@ -11,6 +11,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,7 @@ type Server struct {
 	cfg      Config
 	topology *topology.Topology
 	registry *registry
+	snapshot *snapshotFile
 	metrics  *metrics
 	log      *slog.Logger
 
@@ -105,6 +107,9 @@ type Server struct {
 	gate  sync.Mutex // guards ended, and users against Wait
 	ended bool
 	users sync.WaitGroup // streams and their readers
+
+	restoring sync.Mutex
+	restored  chan struct{} // closed once the former life's instances are published
 
 	latest atomic.Pointer[prepared] // the message that was made last
 }
@@ -116,7 +121,8 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 // New makes a server of the views of t, and starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Settle, log), log: log}
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Settle, log), log: log, restored: make(chan struct{})}
+	s.snapshot = &snapshotFile{path: cfg.Snapshot, log: log}
 	var err error
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
 		return nil, err
@@ -125,20 +131,39 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	return s, nil
 }
 
+// Restore publishes the instances that the service's former life has left. Call it once
+// the topology runs, and before it has its objects or anything listens: then nobody is
+// served a view without them. If nobody did, Run does.
+func (s *Server) Restore(ctx context.Context) error {
+	s.restoring.Lock()
+	defer s.restoring.Unlock()
+	select {
+	case <-s.restored:
+		return nil
+	default:
+	}
+	former, revision := s.snapshot.load()
+	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
+		return fmt.Errorf("restore instances: %w", err)
+	}
+	if err := s.registry.restore(ctx, former); err != nil {
+		return fmt.Errorf("restore instances: %w", err)
+	}
+	close(s.restored)
+	return nil
+}
+
 // Run registers instances until ctx ends. Then it saves them, ends all streams and
 // waits for them: a service that stops withdraws nobody, since the sidecars will come
-// back to the next one. It needs the topology to run, and takes over what its former
-// life has left.
+// back to the next one. The topology must run until Run has returned.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
-	snapshot := &snapshotFile{path: s.cfg.Snapshot, log: s.log}
-	former, revision := snapshot.load()
-	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
+	if err := s.Restore(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
 	group, inner := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.registry.run(inner, former) })
-	group.Go(func() error { return snapshot.follow(inner, &s.registry.standing, s.topology.Revision) })
+	group.Go(func() error { return s.registry.run(inner) })
+	group.Go(func() error { return s.snapshot.follow(inner, &s.registry.standing, s.topology.Revision) })
 	return ignoreEnd(ctx, group.Wait())
 }
 

@@ -69,6 +69,9 @@ func startWith(t testing.TB, cfg stream.Config, address string, log *slog.Logger
 	s.grpc = grpc.NewServer(append(stream.ServerOptions(), opts...)...)
 	pb.RegisterResolverServer(s.grpc, s.server)
 	s.run(listener)
+	if err := s.server.Restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	s.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}})
 	t.Cleanup(s.stop)
 	return s

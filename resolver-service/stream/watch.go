@@ -90,6 +90,11 @@ func (w *watch) serve(ctx context.Context) error {
 	if err := w.greet(ctx); err != nil {
 		return err
 	}
+	select {
+	case <-w.s.restored:
+	case <-ctx.Done():
+		return ending(ctx)
+	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
 	if w.hello.instance != nil {

@@ -1,0 +1,91 @@
+package nameresolution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// ResolveID is one lookup, by the rules in the order of the design: this app itself,
+// then the view. It waits only while there is no view yet. Otherwise it does no I/O -
+// unless a local resolver is asked - takes no lock, and allocates nothing when it
+// succeeds. Its errors are [catalog.Refusal]s.
+func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
+	span := r.lookups.Start(ctx, app)
+	if span.Recording() {
+		d := r.decide(ctx, app)
+		span.End(&d)
+		return d.Address, d.Err()
+	}
+	if app == r.self.App {
+		return r.own, nil
+	}
+	if s, ok := r.served.Load(); ok && s.remote == nil {
+		return s.view.Resolve(app)
+	}
+	return r.resolveSlow(ctx, app)
+}
+
+// resolveSlow is a lookup before the first view, or without a service.
+func (r *Resolver) resolveSlow(ctx context.Context, app catalog.App) (string, error) {
+	s, err := r.await(ctx)
+	if err != nil {
+		return "", err
+	}
+	if s.remote == nil {
+		return s.view.Resolve(app)
+	}
+	return r.resolveStandalone(ctx, s, app)
+}
+
+// await returns what is served, and waits for it if there is nothing yet.
+func (r *Resolver) await(ctx context.Context) (*served, error) {
+	if s, ok := r.served.Load(); ok {
+		return s, nil
+	}
+	limit, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	s, err := r.served.Wait(limit)
+	if err != nil {
+		reason := r.contact.why()
+		if ctx.Err() != nil {
+			reason = errors.Join(ctx.Err(), errors.New(reason)).Error()
+		}
+		return nil, &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("this sidecar has no view yet; waited at most %s: %s", r.timeout, reason)}
+	}
+	return s, nil
+}
+
+// Explain makes one lookup and says why it ended as it did, and how old what it was
+// made from is.
+func (r *Resolver) Explain(ctx context.Context, app catalog.App) catalog.Decision {
+	d := r.decide(ctx, app)
+	if why := r.contact.why(); why != "" && d.Outcome != catalog.NotReady {
+		d.Reason += "; from a view that is not being updated: " + why
+	}
+	return d
+}
+
+func (r *Resolver) decide(ctx context.Context, app catalog.App) catalog.Decision {
+	if app == r.self.App {
+		return catalog.Decision{Address: r.own, Cluster: r.cluster, Rule: catalog.SelfRule, Reason: "it is this sidecar's own app"}
+	}
+	s, err := r.await(ctx)
+	if err != nil {
+		return refused(err)
+	}
+	if s.remote == nil {
+		return s.view.Explain(app)
+	}
+	return r.decideStandalone(ctx, s, app)
+}
+
+func refused(err error) catalog.Decision {
+	var refusal *catalog.Refusal
+	if errors.As(err, &refusal) {
+		return catalog.Decision{Outcome: refusal.Outcome, Reason: refusal.Reason}
+	}
+	return catalog.Decision{Outcome: catalog.Unavailable, Reason: err.Error()}
+}

@@ -1,0 +1,93 @@
+package nameresolution
+
+import (
+	"errors"
+	"fmt"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// mirror is a view as the service sent it, with the digests by which it is resumed.
+// It is immutable.
+type mirror struct {
+	view    *catalog.View
+	digests catalog.Table[uint64]
+}
+
+// known is what a hello says of the mirror.
+func (m *mirror) known() []*pb.Known {
+	if m == nil {
+		return nil
+	}
+	known := make([]*pb.Known, 0, m.digests.Len())
+	for app, digest := range m.digests.All() {
+		known = append(known, &pb.Known{App: wire.App(app), Digest: digest})
+	}
+	return known
+}
+
+func (m *mirror) revision() uint64 {
+	if m == nil {
+		return 0
+	}
+	return m.view.Revision
+}
+
+// with is the mirror after a change. Where an entry can't be read, what stood for its
+// app stays; the error names it. Its digest goes, so that it is sent anew on the next
+// stream.
+func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
+	if m == nil {
+		m = &mirror{view: &catalog.View{}}
+	}
+	var errs []error
+	entries := make([]catalog.Edit[*catalog.Entry], 0, len(change.Put)+len(change.Removed))
+	digests := make([]catalog.Edit[uint64], 0, len(change.Put)+len(change.Removed))
+	for _, p := range change.Put {
+		entry, err := wire.ParseEntry(p)
+		if err != nil {
+			errs = append(errs, err)
+			digests = append(digests, catalog.Edit[uint64]{App: nameOf(p.GetApp()), Remove: true})
+			continue
+		}
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
+		digests = append(digests, catalog.Edit[uint64]{App: entry.App, Value: p.GetDigest()})
+	}
+	for _, app := range change.Removed {
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: nameOf(app), Remove: true})
+		digests = append(digests, catalog.Edit[uint64]{App: nameOf(app), Remove: true})
+	}
+	view := &catalog.View{
+		Revision: max(m.view.Revision, change.Revision), Open: change.Open, Rule: change.Rule,
+		Entries: m.view.Entries.With(entries...), Gateways: m.view.Gateways,
+	}
+	if change.Gateways != nil {
+		if gateways, err := wire.ParseGateways(change.Gateways); err == nil {
+			view.Gateways = gateways
+		} else {
+			errs = append(errs, fmt.Errorf("gateways: %w", err))
+		}
+	}
+	if view.Gateways == nil {
+		view.Gateways = &catalog.Gateways{}
+	}
+	return &mirror{view, m.digests.With(digests...)}, errors.Join(errs...)
+}
+
+func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()} }
+
+// message is the whole mirror as one change from nothing.
+func (m *mirror) message() *pb.WatchResponse {
+	all := &pb.WatchResponse{
+		Revision: m.view.Revision, Open: m.view.Open, Rule: m.view.Rule, Gateways: wire.Gateways(m.view.Gateways),
+		Put: make([]*pb.ViewEntry, 0, m.view.Entries.Len()),
+	}
+	for app, entry := range m.view.Entries.All() {
+		p := wire.Entry(entry)
+		p.Digest, _ = m.digests.Get(app)
+		all.Put = append(all.Put, p)
+	}
+	return all
+}

@@ -1,0 +1,136 @@
+package nameresolution
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// plan makes this app's view from the objects of a store, without a service. It
+// belongs to one goroutine.
+//
+// The routes are planned by the rules that the service has too. What differs is what
+// is known: this cluster's instances are left to a resolver of Dapr's, and whether
+// another cluster exports an app or has it ready can't be known, so a cluster that has
+// a Cluster object counts as having both.
+type plan struct {
+	app      catalog.App
+	cluster  string
+	domain   catalog.Domain
+	revision uint64 // of the view that was made last
+
+	changed   bool // since then
+	selection *catalog.AppEndpoints
+	clusters  map[string]*catalog.Cluster
+}
+
+// take takes a change of the store in.
+func (p *plan) take(c configstore.Change) {
+	if c.Full {
+		p.selection, p.clusters, p.changed = nil, map[string]*catalog.Cluster{}, true
+	}
+	for _, key := range c.Deleted {
+		switch {
+		case key == p.selectionKey():
+			p.selection, p.changed = nil, true
+		case key.Kind == catalog.KindCluster:
+			delete(p.clusters, key.Name)
+			p.changed = true
+		}
+	}
+	for _, stored := range c.Objects {
+		switch o := stored.Object.(type) {
+		case *catalog.AppEndpoints:
+			if o.App == p.app {
+				p.selection, p.changed = o, true
+			}
+		case *catalog.Cluster:
+			p.clusters[o.Name], p.changed = o, true
+		}
+	}
+}
+
+// blocked is why no view can be made: the app has a selection, which can't be used.
+// To go by the default instead would let the app call more than it may.
+func (p *plan) blocked(refused []configstore.Refusal) error {
+	if p.selection != nil {
+		return nil
+	}
+	for _, r := range refused {
+		if r.Key == p.selectionKey() {
+			return fmt.Errorf("%s, in %s, can't be used: %w", r.Key, r.Where, r.Err)
+		}
+	}
+	return nil
+}
+
+func (p *plan) selectionKey() catalog.Key {
+	return catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: p.app.Namespace, Name: p.app.ID}
+}
+
+// view makes the view as it stands. An app without a selection resolves what the
+// local resolver finds.
+func (p *plan) view() *catalog.View {
+	p.revision++
+	p.changed = false
+	v := &catalog.View{
+		Revision: p.revision, Open: p.selection == nil,
+		Gateways: &catalog.Gateways{Domain: p.domain, Addresses: map[string][]string{}},
+	}
+	if p.selection == nil {
+		return v
+	}
+	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
+	for i := range p.selection.Endpoints {
+		endpoint := &p.selection.Endpoints[i]
+		entry := endpoint.Plan(catalog.Rule{Selection: p.selection, Index: int32(i)}, p.cluster, whereabouts{p, endpoint.App})
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
+		for _, route := range entry.Routes {
+			if route.Gateway {
+				v.Gateways.Addresses[route.Cluster] = p.clusters[route.Cluster].Gateways
+			}
+		}
+	}
+	v.Entries = catalog.NewTable(entries)
+	return v
+}
+
+// whereabouts is what can be known of one app without a service.
+type whereabouts struct {
+	p   *plan
+	app catalog.App
+}
+
+// Local leaves the app to the local resolver.
+func (w whereabouts) Local() catalog.Route { return catalog.Route{State: catalog.Delegated} }
+
+// Remote counts as ready wherever there is a Cluster object.
+func (w whereabouts) Remote(name string) catalog.Route {
+	c := w.p.clusters[name]
+	if c == nil {
+		return catalog.Route{State: catalog.UnknownCluster}
+	}
+	return catalog.RemoteRoute(1, nil, w.p.domain.Host(w.app, name)+":"+c.GatewayPort())
+}
+
+// Exporters are all clusters but this one.
+func (w whereabouts) Exporters() []string {
+	names := slices.Sorted(maps.Keys(w.p.clusters))
+	return slices.DeleteFunc(names, func(name string) bool { return name == w.p.cluster })
+}
+
+// withoutLocal has each entry with a local route as it is when the local resolver
+// finds nothing.
+func withoutLocal(v *catalog.View) *catalog.Table[*catalog.Entry] {
+	var edits []catalog.Edit[*catalog.Entry]
+	for app, entry := range v.Entries.All() {
+		if slices.ContainsFunc(entry.Routes, func(r catalog.Route) bool { return r.Local }) {
+			edits = append(edits, catalog.Edit[*catalog.Entry]{App: app, Value: entry.WithoutLocal()})
+		}
+	}
+	t := catalog.Table[*catalog.Entry]{}.With(edits...)
+	return &t
+}

@@ -1,0 +1,168 @@
+// Package nameresolution is Isthmus as a Dapr name-resolution component: it answers
+// where an app is from a view that it holds in memory.
+//
+// The view comes from the resolver service, as a stream which also registers this
+// sidecar; or, without a service, from the config store, with this cluster's own apps
+// left to a resolver of Dapr's. What the package knows of Dapr is the shape of its
+// calls; components/daprd adapts it to Dapr's interface.
+package nameresolution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/tracing"
+)
+
+// Instance is the sidecar that a Resolver runs in.
+type Instance struct {
+	App     catalog.App
+	Address string // the IP that daprd found for itself
+	Port    int    // of its internal gRPC server
+}
+
+// Options are what a Resolver takes from its surroundings.
+type Options struct {
+	Logger *slog.Logger
+	// SpanFromContext finds the span that a lookup is part of. Nil is
+	// [trace.SpanFromContext].
+	SpanFromContext func(context.Context) trace.Span
+	// Local makes the Dapr resolver named by the configuration's local. It is called
+	// by Init, and only for a configuration with a store.
+	Local func(component, version string, configuration any) (LocalResolver, error)
+}
+
+// LocalResolver is a resolver of Dapr's, asked for apps of this cluster. ResolveID is
+// called from many goroutines at once; port is this sidecar's.
+type LocalResolver interface {
+	ResolveID(ctx context.Context, app catalog.App, port int) (string, error)
+	Close() error
+}
+
+// Resolver answers lookups. Init comes first; then all methods may be called from any
+// goroutine.
+type Resolver struct {
+	opts Options
+	log  *slog.Logger
+
+	// Set by Init.
+	self     Instance
+	cluster  string
+	own      string // this sidecar's own address
+	timeout  time.Duration
+	lookups  *tracing.Lookups
+	contact  *contact
+	client   *client // nil without a service
+	local    LocalResolver
+	end      context.CancelFunc
+	closing  sync.Once
+	closeErr error
+	parts    sync.WaitGroup
+
+	served   live.Value[*served]
+	mirrors  live.Value[*mirror] // what the service sent
+	gateways live.Value[*catalog.Gateways]
+}
+
+// served is what lookups read. It is immutable.
+type served struct {
+	view *catalog.View
+	// remote has, without a service, the entries of view with local routes as they
+	// are when the local resolver finds nothing. It is nil with a service.
+	remote *catalog.Table[*catalog.Entry]
+}
+
+// New makes a resolver, and starts nothing.
+func New(opts Options) *Resolver {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.SpanFromContext == nil {
+		opts.SpanFromContext = trace.SpanFromContext
+	}
+	return &Resolver{opts: opts, log: opts.Logger}
+}
+
+// Init reads the configuration that daprd hands over and starts to get the view. It
+// waits for nothing and fails only for a mistake in the configuration. ctx bounds
+// Init itself: what it starts ends with [Resolver.Close].
+func (r *Resolver) Init(_ context.Context, configuration any, self Instance) error {
+	cfg, err := parseConfig(configuration)
+	if err != nil {
+		return err
+	}
+	if err := self.App.Check(); err != nil {
+		return fmt.Errorf("isthmus: this sidecar's app: %w", err)
+	}
+	r.self, r.cluster, r.timeout = self, cfg.Cluster, cfg.ResolveTimeout
+	r.own = net.JoinHostPort(self.Address, strconv.Itoa(self.Port))
+	r.lookups = tracing.NewLookups(cfg.Cluster, self.App, r.opts.SpanFromContext)
+	r.contact = newContact(r.log)
+	ctx, end := context.WithCancel(context.Background())
+	r.end = end
+	if cfg.Resolver != "" {
+		err = r.startService(ctx, cfg)
+	} else {
+		err = r.startStandalone(ctx, cfg)
+	}
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	return nil
+}
+
+// serve publishes what lookups read from now on.
+func (r *Resolver) serve(s *served) {
+	r.served.Store(s)
+	if old, ok := r.gateways.Load(); !ok || !old.Equal(s.view.Gateways) {
+		r.gateways.Store(s.view.Gateways)
+	}
+}
+
+// Gateways are the gateways of the clusters that the view leads to, for whoever turns
+// gateway names into addresses. It holds nothing before the first view.
+func (r *Resolver) Gateways() *live.Value[*catalog.Gateways] { return &r.gateways }
+
+// Drain takes this sidecar out of the views of others, and returns once all of them
+// are without it, or ctx ends. Lookups go on as before. Without a service, or when it
+// was never reached, there is nothing to do.
+func (r *Resolver) Drain(ctx context.Context) error {
+	if r.client == nil {
+		return nil
+	}
+	r.client.leave()
+	if _, ever := r.mirrors.Load(); !ever {
+		return nil
+	}
+	select {
+	case <-r.client.drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("drain: the resolver service has not confirmed it: %w; %s", ctx.Err(), r.contact.why())
+	}
+}
+
+// Close ends the stream, and with it this sidecar's registration, and waits for all
+// that Init has started.
+func (r *Resolver) Close() error {
+	r.closing.Do(func() {
+		if r.end != nil {
+			r.end()
+		}
+		r.parts.Wait()
+		if r.local != nil {
+			r.closeErr = r.local.Close()
+		}
+	})
+	return r.closeErr
+}

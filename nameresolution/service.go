@@ -1,0 +1,64 @@
+package nameresolution
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// startService starts to follow the view that the resolver service streams.
+func (r *Resolver) startService(ctx context.Context, cfg *config) error {
+	address, err := cfg.advertised(r.self)
+	if err != nil {
+		return fmt.Errorf("isthmus configuration: %w", err)
+	}
+	id, err := identity.New(*cfg.Identity, r.self.App, r.log)
+	if err != nil {
+		return fmt.Errorf("isthmus configuration: %w", err)
+	}
+	r.contact.blind = id.Ready
+	drain, leave := context.WithCancel(context.Background())
+	r.client = &client{
+		target:      target(cfg.Resolver),
+		credentials: id.ClientCredentials(identity.OneOf(identity.ServiceApp(cfg.ResolverNamespace, cfg.Cluster))),
+		app:         r.self.App,
+		// An address has one holder at a time, so it names the instance, and a sidecar
+		// that starts again takes its former place over.
+		instance: &pb.Instance{Id: address, Address: address},
+		log:      r.log, contact: r.contact,
+		publish: func(m *mirror) {
+			r.serve(&served{view: m.view})
+			r.mirrors.Store(m)
+		},
+		drain: drain, leave: leave, drained: make(chan struct{}),
+	}
+	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
+	if m, _ := file.load(); m != nil {
+		r.client.mirror = m
+		r.serve(&served{view: m.view})
+	}
+	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	r.parts.Go(func() {
+		defer leave()
+		// Dialling before there is an identity would only fail, and then wait.
+		if id.Wait(ctx) == nil {
+			r.client.run(ctx)
+		}
+	})
+	if cfg.LastGood != "" {
+		r.parts.Go(func() { file.follow(ctx, &r.mirrors) })
+	}
+	return nil
+}
+
+// target is the service's address as gRPC wants it. Host names go to the operating
+// system's resolver by way of gRPC's own.
+func target(address string) string {
+	if strings.HasPrefix(address, "unix://") {
+		return address
+	}
+	return "dns:///" + address
+}
