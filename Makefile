@@ -6,7 +6,7 @@ DAPRD_TAGS ?= stablecomponents
 
 .PHONY: build
 build: ## bin/isthmus
-	go build -o $(BIN)/isthmus ./cmd/isthmus
+	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
 # Go knows itself what is up to date, so these always run and mostly do nothing.
 .PHONY: deps daprd sentry
