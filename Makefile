@@ -27,6 +27,7 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 MODULES := . $(DAPRD_MODULE)
 
 .PHONY: test lint fuzz bench demo
+test: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, with real daprd and Sentry
 	go test -race ./...
 	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...

@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// client calls loopback only, so no proxy may come between.
+var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 64}}
+
+// App is a small HTTP app in this process, to stand behind a sidecar.
+type App struct {
+	Address string // host:port
+	calls   atomic.Int64
+}
+
+// Reply is what an App answers, in JSON: who it is, and what reached it.
+type Reply struct {
+	App       string            `json:"app"`
+	Namespace string            `json:"namespace"`
+	Cluster   string            `json:"cluster"`
+	Instance  string            `json:"instance"`
+	Method    string            `json:"method"`
+	Path      string            `json:"path"`
+	Call      int64             `json:"call"` // how many calls this instance has had, this one included
+	Header    map[string]string `json:"header"`
+}
+
+// AppOptions say who an App says it is.
+type AppOptions struct {
+	Cluster  string
+	App      catalog.App
+	Instance string // tells two instances of an app apart; its address by default
+}
+
+// App starts an app on a free port.
+func (s *Sandbox) App(o AppOptions) (*App, error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start app %s: %w", o.App, err)
+	}
+	a := &App{Address: lis.Addr().String()}
+	if o.Instance == "" {
+		o.Instance = a.Address
+	}
+	server := &http.Server{Handler: a.handler(o)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("app stopped serving", "app", o.App, "cluster", o.Cluster, "err", err)
+		}
+	}()
+	s.onClose(func() {
+		_ = server.Close() // it reports listeners that were closed already
+		<-served
+	})
+	return a, nil
+}
+
+// Calls is how many calls the app has had.
+func (a *App) Calls() int64 { return a.calls.Load() }
+
+func (a *App) handler(o AppOptions) http.Handler {
+	mux := http.NewServeMux()
+	// daprd asks these of every app; they are no calls.
+	for _, path := range []string{"/dapr/", "/healthz"} {
+		mux.HandleFunc(path, http.NotFound)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		reply := Reply{
+			App: o.App.ID, Namespace: o.App.Namespace, Cluster: o.Cluster, Instance: o.Instance,
+			Method: r.Method, Path: r.URL.Path, Call: a.calls.Add(1), Header: map[string]string{},
+		}
+		for name := range r.Header {
+			reply.Header[name] = r.Header.Get(name)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(reply) // the caller has gone when this fails
+	})
+	return mux
+}
+
+func splitAddress(address string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", fmt.Errorf("app address %q: want host:port: %w", address, err)
+	}
+	return host, port, nil
+}

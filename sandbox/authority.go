@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// authorityLife is how long the certificates of a sandbox's authority last.
+const authorityLife = 7 * 24 * time.Hour
+
+// Authority is a root certificate in memory. Sentries with issuers from the same
+// Authority trust each other's sidecars.
+type Authority struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// NewAuthority makes a root.
+func NewAuthority() (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a root key: %w", err)
+	}
+	template, err := caTemplate("Isthmus sandbox root")
+	if err != nil {
+		return nil, err
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make a root certificate: %w", err)
+	}
+	return &Authority{cert: cert, key: key}, nil
+}
+
+// Anchors is the root certificate in PEM.
+func (a *Authority) Anchors() []byte { return certPEM(a.cert) }
+
+// Issuer makes what a Sentry signs with: a certificate below the root and its key,
+// both in PEM.
+func (a *Authority) Issuer(name string) (cert, key []byte, err error) {
+	issuer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make an issuer key for %s: %w", name, err)
+	}
+	template, err := caTemplate("Isthmus sandbox issuer " + name)
+	if err != nil {
+		return nil, nil, err
+	}
+	template.MaxPathLenZero = true
+	issued, err := sign(template, a.cert, issuer.Public(), a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make an issuer certificate for %s: %w", name, err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(issuer)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the issuer key for %s: %w", name, err)
+	}
+	return certPEM(issued), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func caTemplate(name string) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, fmt.Errorf("make a serial number for %s: %w", name, err)
+	}
+	return &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: name, Organization: []string{"isthmus"}},
+		NotBefore:             time.Now().Add(-time.Minute),
+		NotAfter:              time.Now().Add(authorityLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}, nil
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+func certPEM(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}

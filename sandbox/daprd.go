@@ -1,0 +1,168 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Daprd is a running sidecar.
+type Daprd struct {
+	*Process
+	App      catalog.App
+	HTTP     string // addresses, host:port, of its HTTP API,
+	GRPC     string // its gRPC API,
+	Internal string // its server for other sidecars,
+	Metrics  string // and its metrics
+	Config   string // path of its Configuration, empty without one
+}
+
+// DaprdOptions say how to run a sidecar.
+type DaprdOptions struct {
+	Name          string // in messages and of the log; "daprd-<cluster>-<app-id>" by default
+	Cluster       string
+	App           catalog.App
+	AppAddress    string            // host:port of the app behind it; empty: none
+	AppProtocol   string            // "http" by default
+	Configuration string            // YAML of a Dapr Configuration; environment variables in it are expanded
+	Sentry        *Sentry           // mTLS with it; nil: plain text
+	Env           map[string]string // more of its environment
+	Args          []string          // more of its arguments
+}
+
+// Daprd starts a sidecar and waits until it is healthy, which takes its app.
+func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
+	binary, err := Binary("daprd")
+	if err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = "daprd-" + o.Cluster + "-" + o.App.ID
+	}
+	d := &Daprd{App: o.App}
+	if o.Configuration != "" {
+		if d.Config, err = s.file(o.Name+".yaml", []byte(o.Configuration)); err != nil {
+			return nil, err
+		}
+	}
+	args, err := d.listen()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", o.Name, err)
+	}
+	more, err := o.args()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", o.Name, err)
+	}
+	if d.Config != "" {
+		args = append(args, "--config", d.Config)
+	}
+	d.Process, err = s.run(ctx, Command{
+		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
+		Args: append(args, more...), Env: o.env(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// listen chooses ports and returns the arguments that say so.
+func (d *Daprd) listen() ([]string, error) {
+	var api, grpc, internal, metrics int
+	if err := freePorts(&api, &grpc, &internal, &metrics); err != nil {
+		return nil, err
+	}
+	d.HTTP, d.GRPC, d.Internal, d.Metrics = loopback(api), loopback(grpc), loopback(internal), loopback(metrics)
+	return []string{
+		"--dapr-listen-addresses", "127.0.0.1",
+		"--dapr-http-port", strconv.Itoa(api), "--dapr-grpc-port", strconv.Itoa(grpc),
+		"--dapr-internal-grpc-listen-address", "127.0.0.1", "--dapr-internal-grpc-port", strconv.Itoa(internal),
+		"--metrics-listen-address", "127.0.0.1", "--metrics-port", strconv.Itoa(metrics),
+	}, nil
+}
+
+func (o *DaprdOptions) args() ([]string, error) {
+	args := []string{"--app-id", o.App.ID}
+	if o.AppAddress != "" {
+		host, port, err := splitAddress(o.AppAddress)
+		if err != nil {
+			return nil, err
+		}
+		protocol := o.AppProtocol
+		if protocol == "" {
+			protocol = "http"
+		}
+		args = append(args, "--app-channel-address", host, "--app-port", port, "--app-protocol", protocol)
+	}
+	if o.Sentry != nil {
+		args = append(args, "--enable-mtls", "--sentry-address", o.Sentry.Address,
+			"--control-plane-trust-domain", o.Sentry.TrustDomain)
+	}
+	return append(args, o.Args...), nil
+}
+
+func (o *DaprdOptions) env() []string {
+	env := []string{"NAMESPACE=" + o.App.Namespace, "DAPR_HOST_IP=127.0.0.1"}
+	if o.Sentry != nil {
+		env = append(env, "DAPR_TRUST_ANCHORS="+string(o.Sentry.Anchors))
+	}
+	if o.Cluster != "" {
+		env = append(env, "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name="+o.Cluster)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Env)) {
+		env = append(env, name+"="+o.Env[name])
+	}
+	return env
+}
+
+// InvokeURL is the address of a method of another app, by this sidecar's HTTP API. id
+// is an app-id, or "app-id.namespace".
+func (d *Daprd) InvokeURL(id, method string) string {
+	return "http://" + d.HTTP + "/v1.0/invoke/" + id + "/method/" + method
+}
+
+// Invoke calls a method of another [App] through this sidecar. header may be nil.
+func (d *Daprd) Invoke(ctx context.Context, id, method string, header http.Header) (*Reply, error) {
+	url := d.InvokeURL(id, method)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", url, err)
+	}
+	maps.Copy(req.Header, header)
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", url, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", url, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, &InvokeError{URL: url, Status: res.StatusCode, Body: string(body)}
+	}
+	reply := new(Reply)
+	if err := json.Unmarshal(body, reply); err != nil {
+		return nil, fmt.Errorf("call %s: answer %q: %w", url, body, err)
+	}
+	return reply, nil
+}
+
+// InvokeError is an answer of a sidecar that says a call failed.
+type InvokeError struct {
+	URL    string
+	Status int
+	Body   string // daprd's error, in JSON
+}
+
+// Error names the call and what came back.
+func (e *InvokeError) Error() string {
+	return fmt.Sprintf("call %s: status %d: %s", e.URL, e.Status, e.Body)
+}

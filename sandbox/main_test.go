@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(int) { client.CloseIdleConnections() }))
+}
+
+// open returns a sandbox that is closed at the end of the test.
+func open(t *testing.T) *Sandbox {
+	t.Helper()
+	s, err := New(t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// within is the time that a test gives to what it starts.
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// needs skips a test when the binaries that it runs are not built. "make test" builds
+// them first and sets ISTHMUS_REQUIRE_BINARIES, which makes their lack a failure.
+func needs(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := Binary(name); errors.Is(err, ErrNoBinary) {
+			if os.Getenv("ISTHMUS_REQUIRE_BINARIES") != "" {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+}

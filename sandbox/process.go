@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Command says how to run a process.
+type Command struct {
+	Name     string // in messages, and of the log file
+	Path     string
+	Args     []string
+	Env      []string // all of it: nothing is inherited but PATH, HOME and TMPDIR
+	LogDir   string
+	ReadyURL string // answers 2xx when the process is ready; empty: it is at once
+}
+
+// Process is a running or ended process. Its output goes to a log file that is
+// appended to when it is started again. On Linux it ends when this process ends,
+// however that comes about.
+type Process struct {
+	command Command
+
+	mu  sync.Mutex
+	run *run
+}
+
+// run is one life of a process.
+type run struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how it ended; read after done
+}
+
+// Start starts a process.
+func Start(c Command) (*Process, error) {
+	p := &Process{command: c}
+	return p, p.Start()
+}
+
+// Start starts the process again after it has ended, with the same command.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run != nil && !ended(p.run.done) {
+		return fmt.Errorf("start %s: it is running already", p.command.Name)
+	}
+	out, err := os.OpenFile(p.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.command.Name, err)
+	}
+	cmd := exec.Command(p.command.Path, p.command.Args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(inherited(), p.command.Env...)
+	cmd.SysProcAttr = ownGroup() // Ctrl-C in a terminal must reach us alone; we decide who stops when
+	r := &run{cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go r.live(out, started)
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.command.Name, err)
+	}
+	p.run = r
+	return nil
+}
+
+// live starts the process and stays on one thread until it has ended: Linux sends
+// the signal for a parent's death when the thread that started the child ends.
+func (r *run) live(out *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer out.Close()
+	defer close(r.done)
+	err := r.cmd.Start()
+	started <- err
+	if err == nil {
+		r.err = r.cmd.Wait()
+	}
+}
+
+func inherited() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// current is the latest life of the process.
+func (p *Process) current() *run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.run
+}
+
+// Name is the process's name in messages.
+func (p *Process) Name() string { return p.command.Name }
+
+// PID is the id of the process.
+func (p *Process) PID() int { return p.current().cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.current().done }
+
+// LogFile is where the process's output goes.
+func (p *Process) LogFile() string { return filepath.Join(p.command.LogDir, p.command.Name+".log") }
+
+// String is the command line, as a person would repeat it.
+func (p *Process) String() string {
+	return p.command.Path + " " + strings.Join(p.command.Args, " ")
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.current().cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s with %s: %w", p.command.Name, s, err)
+	}
+	return nil
+}
+
+// Stop asks the process to end and waits until it has. When ctx ends first, the
+// process is killed and Stop returns an error with the end of its log.
+func (p *Process) Stop(ctx context.Context) error {
+	r := p.current()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
+		<-r.done
+		return nil
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		_ = p.Kill()
+		return fmt.Errorf("stop %s: it did not end by itself (%w) and was killed; its log ends:\n%s", p.command.Name, ctx.Err(), p.Tail(20))
+	}
+}
+
+// Kill ends the process with SIGKILL and waits until it is gone.
+func (p *Process) Kill() error {
+	r := p.current()
+	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.command.Name, err)
+	}
+	<-r.done
+	return nil
+}
+
+// Restart starts the process again, after a Kill or Stop, and waits until it is
+// ready.
+func (p *Process) Restart(ctx context.Context) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.WaitReady(ctx)
+}
+
+// WaitReady waits until the process is ready. It fails when ctx or the process ends.
+func (p *Process) WaitReady(ctx context.Context) error {
+	r := p.current()
+	for p.command.ReadyURL != "" && !answers(ctx, p.command.ReadyURL) {
+		select {
+		case <-r.done:
+			return fmt.Errorf("%s ended before it was ready (%v); its log ends:\n%s", p.command.Name, r.err, p.Tail(20))
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready (%w); its log ends:\n%s", p.command.Name, ctx.Err(), p.Tail(20))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// answers tells whether url answers 2xx.
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	res.Body.Close()
+	return res.StatusCode/100 == 2
+}
+
+// Tail is the last lines of the process's log.
+func (p *Process) Tail(lines int) string {
+	text, err := os.ReadFile(p.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func ended(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

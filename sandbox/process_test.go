@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// helper is this test binary run as a process of a sandbox's.
+func helper(t *testing.T, env ...string) Command {
+	t.Helper()
+	return Command{
+		Name: "helper", Path: os.Args[0], Args: []string{"-test.run=^TestHelper$", "-test.v"}, LogDir: t.TempDir(),
+		Env: append([]string{"SANDBOX_HELPER=1"}, env...),
+	}
+}
+
+// TestHelper is no test: it is what the processes of other tests run.
+func TestHelper(t *testing.T) {
+	if os.Getenv("SANDBOX_HELPER") == "" {
+		t.Skip("not run as a process of a sandbox's")
+	}
+	println("helper is up, SECRET=" + os.Getenv("SECRET"))
+	if code := os.Getenv("HELPER_EXIT"); code != "" {
+		println("helper gives up")
+		n, _ := strconv.Atoi(code)
+		os.Exit(n)
+	}
+	if child := os.Getenv("HELPER_CHILD_PID"); child != "" {
+		p, err := Start(Command{Name: "child", Path: "/bin/sleep", Args: []string{"600"}, LogDir: filepath.Dir(child)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(child, []byte(strconv.Itoa(p.PID())), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if address := os.Getenv("HELPER_LISTEN"); address != "" {
+		if err := http.ListenAndServe(address, http.NotFoundHandler()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(10 * time.Minute)
+}
+
+func start(t *testing.T, c Command) *Process {
+	t.Helper()
+	p, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	return p
+}
+
+func TestAProcessStopsAndStartsAgain(t *testing.T) {
+	p := start(t, helper(t))
+	first := p.PID()
+	if err := p.Start(); err == nil {
+		t.Error("a running process was started again")
+	}
+	if err := p.Stop(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(within(t, 10*time.Second)); err != nil {
+		t.Errorf("stop what has ended: %v", err)
+	}
+	if err := p.Restart(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if p.PID() == first {
+		t.Error("the process has the same id after a restart")
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(p.PID(), 0); err != syscall.ESRCH {
+		t.Errorf("after Kill the process is still there: %v", err)
+	}
+}
+
+func TestAProcessInheritsLittle(t *testing.T) {
+	t.Setenv("SECRET", "of the parent")
+	p := start(t, helper(t, "HELPER_EXIT=0"))
+	<-p.Done()
+	if log := p.Tail(10); !strings.Contains(log, "SECRET=\n") {
+		t.Errorf("the process saw a variable of its parent's:\n%s", log)
+	}
+}
+
+func TestAProcessThatEndsBeforeItIsReadySaysWhy(t *testing.T) {
+	port, err := FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := helper(t, "HELPER_EXIT=3")
+	c.ReadyURL = "http://" + loopback(port)
+	err = start(t, c).WaitReady(within(t, 10*time.Second))
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "helper gives up") {
+		t.Errorf("WaitReady: %v, want the exit status and the end of the log", err)
+	}
+}
+
+func TestAProcessThatIsNeverReady(t *testing.T) {
+	port, err := FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := helper(t, "HELPER_LISTEN="+loopback(port)) // answers 404
+	c.ReadyURL = "http://" + loopback(port)
+	err = start(t, c).WaitReady(within(t, 300*time.Millisecond))
+	if err == nil || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("WaitReady: %v, want that it is not ready", err)
+	}
+}
+
+func TestAProcessEndsWithItsParent(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a process with its parent")
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	parent := start(t, helper(t, "HELPER_CHILD_PID="+file))
+	child := childOf(t, file)
+	if err := parent.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t, 10*time.Second)
+	for running(child) {
+		if ctx.Err() != nil {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+			t.Fatal("the child outlived its parent by 10 s")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func childOf(t *testing.T, file string) int {
+	t.Helper()
+	for ctx := within(t, 10*time.Second); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(file)
+		if pid, err := strconv.Atoi(string(text)); err == nil {
+			return pid
+		}
+	}
+	t.Fatal("the parent started no child in 10 s")
+	return 0
+}
+
+// running tells whether a process is there and no zombie: in a container without an
+// init nobody may reap it.
+func running(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func TestBinary(t *testing.T) {
+	t.Run("named by the environment", func(t *testing.T) {
+		sh, err := exec.LookPath("sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("ISTHMUS_DAPRD", sh)
+		if got, err := Binary("daprd"); err != nil || got != sh {
+			t.Errorf("Binary: %q, %v, want %q", got, err, sh)
+		}
+	})
+	t.Run("named by the environment and missing", func(t *testing.T) {
+		t.Setenv("ISTHMUS_DAPRD", "/nowhere")
+		if _, err := Binary("daprd"); err == nil || !strings.Contains(err.Error(), "ISTHMUS_DAPRD=/nowhere") {
+			t.Errorf("Binary: %v, want an error with the variable", err)
+		}
+	})
+	t.Run("not built", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		if _, err := Binary("sentry"); err == nil || !strings.Contains(err.Error(), "make deps") {
+			t.Errorf("Binary: %v, want an error that says make deps", err)
+		}
+	})
+	t.Run("in a repository", func(t *testing.T) {
+		root := t.TempDir()
+		for path, mode := range map[string]os.FileMode{"go.mod": 0o644, "bin/isthmus": 0o755, "a/b/c": 0o644} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, path), nil, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Chdir(filepath.Join(root, "a/b"))
+		if got, err := Binary("isthmus"); err != nil || !strings.HasSuffix(got, "/bin/isthmus") {
+			t.Errorf("Binary: %q, %v, want the repository's bin/isthmus", got, err)
+		}
+	})
+}
+
+func TestFreePortsAreFreeAndDistinct(t *testing.T) {
+	seen := map[int]bool{}
+	for range 100 {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[port] || !free(port) {
+			t.Fatalf("port %d was given out twice or is taken", port)
+		}
+		seen[port] = true
+	}
+}
+
+func TestAwaitGivesUpWithTheContext(t *testing.T) {
+	traces, err := open(t).Traces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := traces.Await(ctx, "0af7", func(s []Span) bool { return len(s) > 0 }); err == nil {
+		t.Error("Await returned without a span and without an error")
+	}
+}

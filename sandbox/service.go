@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Service is a running "isthmus serve" of one cluster.
+type Service struct {
+	*Process
+	Cluster  string
+	Config   string // path of its configuration
+	Resolver string // addresses, host:port, of its gRPC services,
+	DNS      string // its DNS server,
+	Gateway  string // its gateway
+	Admin    string // and its admin server
+}
+
+// ServiceOptions say how to run a service. What is left out is what a user gets who
+// leaves it out, but for the addresses, which are free ports of loopback.
+type ServiceOptions struct {
+	Name     string // in messages and of the log; "isthmus-<cluster>" by default
+	Cluster  string
+	Store    map[string]any // an embedded store in the sandbox's directory by default
+	Sentry   *Sentry        // identity from it; nil: insecure
+	Traces   *Traces        // where spans go; nil: nowhere
+	Settings map[string]any // more keys of the configuration; they win over all above
+	Env      []string
+}
+
+// Service starts an Isthmus service and waits until it is ready.
+func (s *Sandbox) Service(ctx context.Context, o ServiceOptions) (*Service, error) {
+	binary, err := Binary("isthmus")
+	if err != nil {
+		return nil, err
+	}
+	if o.Name == "" {
+		o.Name = "isthmus-" + o.Cluster
+	}
+	service, err := s.NewService(o)
+	if err != nil {
+		return nil, err
+	}
+	service.Process, err = s.run(ctx, Command{
+		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + service.Admin + "/readyz",
+		Args: []string{"serve", "-c", service.Config}, Env: o.Env,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return service, nil
+}
+
+// NewService chooses a service's addresses and writes its configuration without
+// starting it, for those who need to know them beforehand or run it themselves.
+func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
+	if o.Name == "" {
+		o.Name = "isthmus-" + o.Cluster
+	}
+	var resolver, dns, gateway, admin int
+	if err := freePorts(&resolver, &dns, &gateway, &admin); err != nil {
+		return nil, fmt.Errorf("configure %s: %w", o.Name, err)
+	}
+	service := &Service{
+		Cluster: o.Cluster, Resolver: loopback(resolver), DNS: loopback(dns), Gateway: loopback(gateway), Admin: loopback(admin),
+	}
+	text, err := yaml.Marshal(o.configuration(service, s.dir))
+	if err != nil {
+		return nil, fmt.Errorf("configure %s: %w", o.Name, err)
+	}
+	service.Config, err = s.file(o.Name+".yaml", text)
+	return service, err
+}
+
+func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
+	c := map[string]any{
+		"cluster": o.Cluster,
+		"store":   map[string]any{"embedded": map[string]any{"path": filepath.Join(dir, o.Name, "isthmus.db")}},
+		"listen": map[string]any{
+			"resolver": s.Resolver, "dns": s.DNS, "gateway": s.Gateway, "admin": s.Admin,
+		},
+		"identity": map[string]any{"insecure": true},
+	}
+	if o.Store != nil {
+		c["store"] = o.Store
+	}
+	if o.Sentry != nil {
+		c["identity"] = map[string]any{"sentry": map[string]any{
+			"address": o.Sentry.Address, "trustAnchorsFile": o.Sentry.AnchorsFile, "trustDomain": o.Sentry.TrustDomain,
+		}}
+	}
+	if o.Traces != nil {
+		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces.Address}, "sampleRatio": 1}
+	}
+	maps.Copy(c, o.Settings)
+	return c
+}
