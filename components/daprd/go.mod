@@ -7,6 +7,7 @@ require (
 	github.com/dapr/dapr v1.18.0
 	github.com/dapr/kit v0.18.2
 	github.com/isthmus-mesh/isthmus v0.0.0
+	github.com/prometheus/client_golang v1.22.0
 	github.com/spf13/pflag v1.0.9
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.80.0
@@ -313,7 +314,6 @@ require (
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
-	github.com/prometheus/client_golang v1.22.0 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.64.0 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect

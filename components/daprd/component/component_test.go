@@ -1,0 +1,146 @@
+package component
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func TestSidecarsFindEachOtherThroughDaprsInterface(t *testing.T) {
+	service := startService(t)
+	c, o := sidecarOf(t, service, checkout, 50001), sidecarOf(t, service, orders, 50002)
+	c.finds(t, orders, 50002)
+	o.finds(t, checkout, 50001)
+	o.finds(t, orders, 50002)
+}
+
+func TestALookupAllocatesNothing(t *testing.T) {
+	service := startService(t)
+	c := sidecarOf(t, service, checkout, 50001)
+	sidecarOf(t, service, orders, 50002)
+	c.finds(t, orders, 50002)
+	ctx := t.Context()
+	for what, app := range map[string]catalog.App{"another app": orders, "its own app": checkout} {
+		req := nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001}
+		allocations := testing.AllocsPerRun(1000, func() {
+			if _, err := c.ResolveID(ctx, req); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if allocations != 0 {
+			t.Errorf("a lookup of %s allocates %v times, want none", what, allocations)
+		}
+	}
+}
+
+// daprd would keep for 20 seconds what a resolver with ResolveIDMulti answers.
+func TestDaprdMustAskForEachCall(t *testing.T) {
+	if _, ok := newSidecar(t).Resolver.(nr.ResolverMulti); ok {
+		t.Error("the component has ResolveIDMulti")
+	}
+}
+
+func TestASidecarLeavesViews(t *testing.T) {
+	for when, leave := range map[string]func(t *testing.T, s *sidecar){
+		"when the component drains": func(t *testing.T, s *sidecar) {
+			if err := s.component.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"when daprd's runtime begins to stop": func(_ *testing.T, s *sidecar) { s.stop() },
+		"when the process gets a signal": func(t *testing.T, _ *sidecar) {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(when, func(t *testing.T) {
+			service := startService(t)
+			c := sidecarOf(t, service, checkout, 50001)
+			o := newSidecar(t)
+			defer o.component.DrainOnSignals()()
+			if err := o.start(t, orders, 50002, withService(service)); err != nil {
+				t.Fatal(err)
+			}
+			c.finds(t, orders, 50002)
+			o.finds(t, checkout, 50001)
+
+			leave(t, o)
+			c.finds(t, orders, 0)
+			o.finds(t, checkout, 50001) // it goes on calling others
+		})
+	}
+}
+
+// Until a resolver is in use a signal must do what it did before. This runs in a
+// process of its own, which a signal ends.
+func TestASignalBeforeAnyResolverIsInUseIsNotSwallowed(t *testing.T) {
+	if os.Getenv("COMPONENT_HELPER") != "" {
+		defer newSidecar(t).component.DrainOnSignals()()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		time.Sleep(10 * time.Second)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "COMPONENT_HELPER=1")
+	err := cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
+		t.Errorf("the process ended with %v, want SIGTERM", err)
+	}
+}
+
+func TestAComponentThatCouldNotStart(t *testing.T) {
+	t.Run("never", func(t *testing.T) {
+		s := newSidecar(t)
+		if _, err := s.find(orders); err == nil {
+			t.Error("a lookup before Init succeeds")
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	t.Run("for a mistake in its configuration", func(t *testing.T) {
+		s := newSidecar(t)
+		err := s.start(t, orders, 50002, map[any]any{"resolvr": "127.0.0.1:7400", "cluster": "west"})
+		if err == nil || !strings.Contains(err.Error(), `"resolver"`) {
+			t.Fatalf("Init: %v, want an error that names the right key", err)
+		}
+		if len(s.component.used) != 0 {
+			t.Error("a resolver that did not start counts as in use")
+		}
+	})
+}
+
+func TestLocalResolvers(t *testing.T) {
+	c := newSidecar(t).component
+	self := nr.Instance{AppID: "checkout", Namespace: "shop", Address: "127.0.0.1", DaprInternalPort: 50001}
+	format := map[string]any{"format": "{appid}.shop.example:50002"}
+
+	l, err := c.local(t.Context(), "nameformat", "", format, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.ResolveID(t.Context(), orders, 50001); err != nil || got != "orders.shop.example:50002" {
+		t.Errorf("nameformat says %q, %v", got, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+
+	for name, want := range map[string]string{
+		"Isthmus":    "one of Dapr's own",
+		"namefromat": "local resolver namefromat/v1",
+		"nameformat": "start local resolver nameformat/v1",
+	} {
+		if _, err := c.local(t.Context(), name, "v1", nil, self); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("local resolver %s: %v, want an error with %q", name, err, want)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package component
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+	"github.com/dapr/components-contrib/nameresolution/nameformat"
+	registry "github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/kit/logger"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+var (
+	quiet    = slog.New(slog.NewTextHandler(io.Discard, nil))
+	orders   = catalog.App{Namespace: "shop", ID: "orders"}
+	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
+)
+
+// startService runs a real resolver service of cluster west, without a store, and
+// returns its address.
+func startService(t *testing.T) string {
+	t.Helper()
+	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)
+	server, err := stream.New(stream.Config{}, top, prometheus.NewRegistry(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer(stream.ServerOptions()...)
+	pb.RegisterResolverServer(g, server)
+
+	below, endBelow := context.WithCancel(context.Background())
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan error, 3)
+	go func() { done <- top.Run(below) }()
+	go func() { done <- g.Serve(lis) }()
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		<-done // the stream server; the others run on
+		g.Stop()
+		endBelow()
+		<-done
+		<-done
+	})
+	if err := server.Restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := top.Apply(t.Context(), topology.Change{Objects: &topology.ObjectChange{Full: true}}); err != nil {
+		t.Fatal(err)
+	}
+	return lis.Addr().String()
+}
+
+// sidecar is what daprd has of the component: what the registry made.
+type sidecar struct {
+	nr.Resolver
+	component *Component
+	stop      context.CancelFunc // the beginning of the runtime's end
+}
+
+// newSidecar makes the resolver as daprd does, without Init.
+func newSidecar(t *testing.T) *sidecar {
+	t.Helper()
+	reg := registry.NewRegistry()
+	reg.Logger = logger.NewLogger(t.Name())
+	reg.Logger.SetOutput(t.Output())
+	reg.RegisterComponent(nameformat.NewResolver, "nameformat")
+	c := New(quiet, dial.New(quiet))
+	c.Register(reg)
+	r, err := reg.Create(Name, "v1", Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sidecar{Resolver: r, component: c}
+}
+
+// start calls Init as daprd does for a sidecar of app with this internal port.
+func (s *sidecar) start(t *testing.T, app catalog.App, port int, configuration any) error {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	t.Cleanup(stop)
+	md := nr.Metadata{Configuration: configuration, Instance: nr.Instance{
+		AppID: app.ID, Namespace: app.Namespace, Address: "127.0.0.1", DaprInternalPort: port,
+	}}
+	md.Name = Name
+	err := s.Init(ctx, md)
+	if err == nil {
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	return err
+}
+
+// sidecarOf is a sidecar that follows the service.
+func sidecarOf(t *testing.T, service string, app catalog.App, port int) *sidecar {
+	t.Helper()
+	s := newSidecar(t)
+	if err := s.start(t, app, port, withService(service)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func withService(service string) map[any]any { // daprd's YAML decoder makes such maps
+	return map[any]any{"resolver": service, "cluster": "west", "identity": map[any]any{"insecure": true}, "resolveTimeout": "5s"}
+}
+
+func (s *sidecar) find(app catalog.App) (string, error) {
+	return s.ResolveID(context.Background(), nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001})
+}
+
+// finds waits until the app is at the port, 0 being nowhere.
+func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
+	t.Helper()
+	want := ""
+	if port != 0 {
+		want = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	}
+	var got string
+	var err error
+	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if got, err = s.find(app); got == want {
+			return
+		}
+	}
+	t.Fatalf("%s is at %q (%v), want %q", app, got, err, want)
+}
