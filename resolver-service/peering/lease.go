@@ -4,7 +4,8 @@ import "time"
 
 // A lease says how long a peer's word holds: from each word on for a fixed time. It
 // belongs to one goroutine. Times are monotonic, so a clock that jumps does not end a
-// lease.
+// lease. One shorter than minLease lasts that long, or it would run out between two
+// renewals.
 type lease struct {
 	after  time.Duration
 	last   time.Time // of the latest word; zero before the first
@@ -13,7 +14,7 @@ type lease struct {
 }
 
 func newLease(after time.Duration) *lease {
-	l := &lease{after: after, timer: time.NewTimer(time.Hour)}
+	l := &lease{after: max(after, minLease), timer: time.NewTimer(time.Hour)}
 	l.timer.Stop()
 	return l
 }
@@ -29,6 +30,7 @@ func (l *lease) heard() (renewed bool) {
 
 // extend changes how long a word holds, also the latest one.
 func (l *lease) extend(after time.Duration) {
+	after = max(after, minLease)
 	if after == l.after {
 		return
 	}

@@ -2,10 +2,12 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -150,8 +152,8 @@ func backoff(failures int) time.Duration {
 func (l *link) converse(ctx context.Context, gateways []string) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(maxSilence, func() {
-		cancel(fmt.Errorf("no word for %s", maxSilence))
+	silence := time.AfterFunc(firstWordWithin, func() {
+		cancel(errors.New("connected, but nothing more was heard"))
 	})
 	defer silence.Stop()
 	conn, err := l.dial(gateways)
@@ -166,7 +168,7 @@ func (l *link) converse(ctx context.Context, gateways []string) (heard bool, err
 		if m, err = stream.Recv(); err != nil {
 			break
 		}
-		silence.Reset(maxSilence)
+		silence.Reset(nextWordWithin)
 		if err = l.hand(ctx, m); err == nil && !heard {
 			heard = true
 			l.log.Info("peer connected", "peer", l.cluster, "exports", len(m.GetPut()))
@@ -175,7 +177,22 @@ func (l *link) converse(ctx context.Context, gateways []string) (heard bool, err
 	if cause := context.Cause(ctx); cause != nil && status.Code(err) == codes.Canceled {
 		err = cause
 	}
-	return heard, err
+	return heard, plain(err)
+}
+
+// plain is an error without what gRPC wraps it in.
+func plain(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	message := s.Message()
+	for _, wrapping := range []string{`connection error: desc = "`, "transport: Error while dialing: ", "transport: "} {
+		if i := strings.LastIndex(message, wrapping); i >= 0 {
+			message = message[i+len(wrapping):]
+		}
+	}
+	return errors.New(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`))
 }
 
 // hand gives a message to the run goroutine and waits until it has been taken in. A

@@ -20,11 +20,17 @@ import (
 )
 
 // renewEvery is how often a server renews a lease when there is nothing to tell.
-const renewEvery = 2 * time.Second
+const renewEvery = time.Second
 
-// maxSilence is how long a link waits for a word before it takes the connection for
-// dead and makes a new one.
-const maxSilence = 3 * renewEvery
+// minLease is the shortest lease that renewals keep up.
+const minLease = 2 * renewEvery
+
+// How long a link waits for a word before it takes the connection for dead and makes
+// a new one. The first word may be large, and the peer's store slow to open.
+const (
+	firstWordWithin = 30 * time.Second
+	nextWordWithin  = 10 * time.Second
+)
 
 // Bounds of what one peer may say.
 const (
