@@ -10,7 +10,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net/url"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // authorityLife is how long the certificates of a sandbox's authority last.
@@ -64,6 +68,38 @@ func (a *Authority) Issuer(name string) (cert, key []byte, err error) {
 		return nil, nil, fmt.Errorf("encode the issuer key for %s: %w", name, err)
 	}
 	return certPEM(issued), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// Leaf makes a certificate of an app and its key, both in PEM, as Dapr's Sentry would.
+func (a *Authority) Leaf(trustDomain string, app catalog.App) (cert, key []byte, err error) {
+	fail := func(err error) ([]byte, []byte, error) {
+		return nil, nil, fmt.Errorf("make a certificate for %s: %w", app, err)
+	}
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	template, err := caTemplate(app.String())
+	if err != nil {
+		return fail(err)
+	}
+	template.IsCA, template.KeyUsage = false, x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	id := identity.ID{TrustDomain: trustDomain, App: app}
+	uri, err := url.Parse(id.String())
+	if err != nil {
+		return fail(err)
+	}
+	template.URIs = []*url.URL{uri}
+	leaf, err := sign(template, a.cert, own.Public(), a.key)
+	if err != nil {
+		return fail(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		return fail(err)
+	}
+	return certPEM(leaf), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
 func caTemplate(name string) (*x509.Certificate, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tracing/collector"
 )
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -39,7 +40,7 @@ kind: Configuration
 metadata: {name: sandbox}
 spec:
   nameResolution: {component: mdns, version: v1}
-  tracing: {samplingRate: "1", otel: {endpointAddress: "` + traces.Address + `", isSecure: false, protocol: grpc}}
+  tracing: {samplingRate: "1", otel: {endpointAddress: "` + traces.Endpoint() + `", isSecure: false, protocol: grpc}}
 `
 	if _, err := s.Daprd(ctx, DaprdOptions{Cluster: "west", App: orders, AppAddress: app.Address, Configuration: config, Sentry: sentry}); err != nil {
 		t.Fatal(err)
@@ -61,10 +62,10 @@ spec:
 	if id := strings.Split(traceparent, "-")[1]; !strings.Contains(reply.Header["Traceparent"], id) {
 		t.Errorf("traceparent %q reached the app, want trace %s", reply.Header["Traceparent"], id)
 	}
-	_, err = traces.Await(ctx, strings.Split(traceparent, "-")[1], func(spans []Span) bool {
+	_, err = traces.Wait(ctx, strings.Split(traceparent, "-")[1], func(spans []collector.Span) bool {
 		services := map[string]bool{}
 		for _, span := range spans {
-			services[span.Service+" in "+span.Cluster] = true
+			services[span.Resource["service.name"]+" in "+span.Resource["k8s.cluster.name"]] = true
 		}
 		return services["checkout in west"] && services["orders in west"]
 	})

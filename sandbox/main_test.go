@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -38,16 +37,16 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// needs skips a test when the binaries that it runs are not built. "make test" builds
-// them first and sets ISTHMUS_REQUIRE_BINARIES, which makes their lack a failure.
+// needs fails a test when the binaries that it runs are not built, or leaves it out in
+// a short run.
 func needs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := Binary(name); errors.Is(err, ErrNoBinary) {
-			if os.Getenv("ISTHMUS_REQUIRE_BINARIES") != "" {
-				t.Fatal(err)
+			if testing.Short() {
+				t.Skip(err)
 			}
-			t.Skip(err)
+			t.Fatal(err)
 		}
 	}
 }

@@ -15,7 +15,6 @@ type Service struct {
 	Cluster  string
 	Config   string // path of its configuration
 	Resolver string // addresses, host:port, of its gRPC services,
-	DNS      string // its DNS server,
 	Gateway  string // its gateway
 	Admin    string // and its admin server
 }
@@ -27,7 +26,7 @@ type ServiceOptions struct {
 	Cluster  string
 	Store    map[string]any // an embedded store in the sandbox's directory by default
 	Sentry   *Sentry        // identity from it; nil: insecure
-	Traces   *Traces        // where spans go; nil: nowhere
+	Traces   string         // OTLP endpoint that spans go to; empty: nowhere
 	Settings map[string]any // more keys of the configuration; they win over all above
 	Env      []string
 }
@@ -61,12 +60,12 @@ func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
 	if o.Name == "" {
 		o.Name = "isthmus-" + o.Cluster
 	}
-	var resolver, dns, gateway, admin int
-	if err := freePorts(&resolver, &dns, &gateway, &admin); err != nil {
+	var resolver, gateway, admin int
+	if err := freePorts(&resolver, &gateway, &admin); err != nil {
 		return nil, fmt.Errorf("configure %s: %w", o.Name, err)
 	}
 	service := &Service{
-		Cluster: o.Cluster, Resolver: loopback(resolver), DNS: loopback(dns), Gateway: loopback(gateway), Admin: loopback(admin),
+		Cluster: o.Cluster, Resolver: loopback(resolver), Gateway: loopback(gateway), Admin: loopback(admin),
 	}
 	text, err := yaml.Marshal(o.configuration(service, s.dir))
 	if err != nil {
@@ -81,7 +80,7 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 		"cluster": o.Cluster,
 		"store":   map[string]any{"embedded": map[string]any{"path": filepath.Join(dir, o.Name, "isthmus.db")}},
 		"listen": map[string]any{
-			"resolver": s.Resolver, "dns": s.DNS, "gateway": s.Gateway, "admin": s.Admin,
+			"resolver": s.Resolver, "gateway": s.Gateway, "admin": s.Admin,
 		},
 		"identity": map[string]any{"insecure": true},
 	}
@@ -93,8 +92,8 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 			"address": o.Sentry.Address, "trustAnchorsFile": o.Sentry.AnchorsFile, "trustDomain": o.Sentry.TrustDomain,
 		}}
 	}
-	if o.Traces != nil {
-		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces.Address}, "sampleRatio": 1}
+	if o.Traces != "" {
+		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces}, "sampleRatio": 1}
 	}
 	maps.Copy(c, o.Settings)
 	return c

@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// Cluster is one cluster on loopback: a Sentry, a resolver service with its gateway,
+// and the sidecars that are started in it.
+type Cluster struct {
+	*Service
+	Name   string
+	Sentry *Sentry // nil in plain text
+
+	s         *Sandbox
+	authority *Authority
+	traces    string
+	cli       string // directory of the operator's certificate
+}
+
+// ClusterOptions say how to run a cluster.
+type ClusterOptions struct {
+	Name      string
+	Authority *Authority     // clusters that call each other share one; nil: plain text
+	Traces    string         // OTLP endpoint that spans go to; empty: nowhere
+	Store     map[string]any // see ServiceOptions
+	Settings  map[string]any // more keys of isthmus.yaml
+}
+
+// Cluster starts a cluster without sidecars.
+func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {
+	c := &Cluster{Name: o.Name, s: s, authority: o.Authority, traces: o.Traces}
+	var err error
+	if o.Authority != nil {
+		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority}); err != nil {
+			return nil, err
+		}
+		if err := c.operator(); err != nil {
+			return nil, err
+		}
+	}
+	c.Service, err = s.Service(ctx, ServiceOptions{
+		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Settings: o.Settings,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// operator writes a certificate for the command line.
+func (c *Cluster) operator() error {
+	cert, key, err := c.authority.Leaf(DefaultTrustDomain, identity.CLIApp(""))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join("cli-" + c.Name)
+	for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key, "ca.pem": c.authority.Anchors()} {
+		path, err := c.s.file(filepath.Join(dir, name), text)
+		if err != nil {
+			return err
+		}
+		c.cli = filepath.Dir(path)
+	}
+	return nil
+}
+
+// CommandLine is the environment in which "isthmus" speaks to this cluster's service
+// as an operator, NAME=value each.
+func (c *Cluster) CommandLine() []string {
+	if c.cli == "" {
+		return []string{"ISTHMUS_SERVER=" + c.Resolver}
+	}
+	return []string{"ISTHMUS_SERVER=" + c.Resolver, "ISTHMUS_IDENTITY=" + c.cli}
+}
+
+// Sidecar is a sidecar with the app behind it.
+type Sidecar struct {
+	*Daprd
+	Behind *App
+}
+
+// SidecarOptions say how to run a sidecar in a cluster. What is left out is what the
+// files in components/ have.
+type SidecarOptions struct {
+	App       catalog.App
+	Instance  string         // tells two instances of an app apart; empty for the first
+	Component map[string]any // more keys of the component's configuration
+	Env       map[string]string
+	Args      []string // more arguments of daprd
+}
+
+// Sidecar starts an app and the sidecar before it, with Isthmus for its resolver, and
+// waits until it is healthy.
+func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, error) {
+	name := c.Name
+	if o.Instance != "" {
+		name += " " + o.Instance
+	}
+	app, err := c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name})
+	if err != nil {
+		return nil, err
+	}
+	configuration, err := c.configuration(o)
+	if err != nil {
+		return nil, err
+	}
+	process := "daprd-" + c.Name + "-" + o.App.ID
+	if o.Instance != "" {
+		process += "-" + o.Instance
+	}
+	d, err := c.s.Daprd(ctx, DaprdOptions{
+		Name: process, Cluster: c.Name, App: o.App, AppAddress: app.Address,
+		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Sidecar{d, app}, nil
+}
+
+// configuration is the Dapr Configuration of a sidecar.
+func (c *Cluster) configuration(o SidecarOptions) (string, error) {
+	component := map[string]any{"resolver": c.Resolver, "cluster": c.Name}
+	if c.Sentry == nil {
+		component["identity"] = map[string]any{"insecure": true}
+	} else {
+		component["identity"] = map[string]any{"sentry": map[string]any{
+			"address": c.Sentry.Address, "trustAnchorsFile": c.Sentry.AnchorsFile, "trustDomain": c.Sentry.TrustDomain,
+		}}
+	}
+	for key, value := range o.Component {
+		if value == nil {
+			delete(component, key)
+		} else {
+			component[key] = value
+		}
+	}
+	spec := map[string]any{"nameResolution": map[string]any{"component": "isthmus", "version": "v1", "configuration": component}}
+	if c.traces != "" {
+		spec["tracing"] = map[string]any{"samplingRate": "1", "otel": map[string]any{
+			"endpointAddress": c.traces, "isSecure": false, "protocol": "grpc",
+		}}
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "dapr.io/v1alpha1", "kind": "Configuration",
+		"metadata": map[string]any{"name": "isthmus"}, "spec": spec,
+	})
+	if err != nil {
+		return "", fmt.Errorf("configure the sidecar of %s: %w", o.App, err)
+	}
+	return string(text), nil
+}
+
+// Workspace makes a directory for a sandbox below the system's temporary directory,
+// and a function that removes it.
+func Workspace() (dir string, remove func() error, err error) {
+	dir, err = os.MkdirTemp("", "isthmus-")
+	if err != nil {
+		return "", nil, fmt.Errorf("make a directory for the sandbox: %w", err)
+	}
+	return dir, func() error { return os.RemoveAll(dir) }, nil
+}
