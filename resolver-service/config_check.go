@@ -33,8 +33,6 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 		}
 	} else if err := catalog.CheckCluster(c.Cluster); err != nil {
 		doc.Refuse("cluster", err.Error(), "give the cluster another name")
-	} else if err := identity.ServiceApp(c.Identity.Namespace, c.Cluster).Check(); err != nil {
-		doc.Refuse("cluster", "the resolver service's own app-id would not do: "+err.Error(), "give the cluster a shorter name")
 	}
 	if err := catalog.CheckDomain(c.Domain); err != nil {
 		doc.Refuse("domain", err.Error(), "write a domain such as "+catalog.DefaultDomain)

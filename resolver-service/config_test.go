@@ -1,0 +1,109 @@
+package resolverservice
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
+	cfg, err := Parse("isthmus.yaml", []byte("cluster: west\nidentity: {insecure: true}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
+		cfg.Listen != (Listen{DefaultResolver, DefaultGateway, DefaultAdmin}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
+		cfg.Log != (Log{"info", "text"}) || cfg.Gateway != (Gateway{}) {
+		t.Errorf("got %+v", cfg)
+	}
+}
+
+func TestEveryKeyIsTaken(t *testing.T) {
+	cfg, err := Parse("isthmus.yaml", []byte(`
+cluster: west
+domain: mesh.example
+network: net-1
+defaultSelection: none
+dataDir: /var/lib/isthmus
+store: {embedded: {path: /srv/objects.db}}
+listen:
+  resolver: unix:///run/isthmus.sock
+  gateway: 0.0.0.0:15443
+identity:
+  namespace: mesh
+  sentry: {address: "127.0.0.1:50001", trustAnchorsFile: /etc/ca.crt}
+operators: [ops/alice, ops/bob]
+gateway:
+  plaintext: true
+  maxConnections: 100
+  maxHellos: 10
+  helloTimeout: 1s
+  dialTimeout: 2s
+  drainTimeout: 3s
+  stallTimeout: 4s
+tracing: {otlp: {endpoint: "127.0.0.1:4317"}, sampleRatio: 0.5}
+log: {level: debug, format: json}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Listen != (Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
+		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
+	}
+	if cfg.Gateway != (Gateway{true, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
+		t.Errorf("gateway %+v", cfg.Gateway)
+	}
+	if cfg.Store.Embedded.Path != "/srv/objects.db" || *cfg.Tracing.SampleRatio != 0.5 || cfg.Identity.Sentry.Address != "127.0.0.1:50001" {
+		t.Errorf("got %+v", cfg)
+	}
+	if len(cfg.operators()) != 2 || cfg.operators()[1].String() != "ops/bob" {
+		t.Errorf("operators %v", cfg.operators())
+	}
+}
+
+func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
+	const good = "cluster: west\nidentity: {insecure: true}\n"
+	for text, want := range map[string]string{
+		"identity: {insecure: true}":                                           `isthmus.yaml:1:1: cluster: is missing; name this cluster`,
+		"cluster: West\nidentity: {insecure: true}":                            `isthmus.yaml:1:10: cluster: cluster name "West" has 'W'`,
+		"cluster: local\nidentity: {insecure: true}":                           `isthmus.yaml:1:10: cluster: cluster name "local" is reserved`,
+		"cluster: " + strings.Repeat("a", 60) + "\nidentity: {insecure: true}": `at most 50 fit`,
+		"cluster: west": `identity: nothing configured; want one of files, sentry and insecure: true`,
+		"cluster: west\nidentity: {insecure: true, files: {cert: a, key: b, ca: c}}": `isthmus.yaml:2:11: identity: files and insecure exclude each other; keep one`,
+		"cluster: west\nidentity: {files: {cert: a}}":                                `isthmus.yaml:2:11: identity: files: key and ca missing`,
+		"cluster: west\nidentity: {files: {crt: a}}":                                 `isthmus.yaml:2:20: identity.files.crt: unknown field; did you mean "cert"?`,
+		"cluster: west\nidentity: {insecure: true, namespace: A}":                    `isthmus.yaml:2:39: identity.namespace: namespace "A"`,
+		good + "domain: a..b":                                  `isthmus.yaml:3:9: domain: a label of domain "a..b" is empty`,
+		good + "defaultSelection: all":                         `isthmus.yaml:3:19: defaultSelection: "all" is not known here; write local or none`,
+		good + "listen: {gatewy: 1:1}":                         `isthmus.yaml:3:10: listen.gatewy: unknown field; did you mean "gateway"?`,
+		good + "listen: {dns: 127.0.0.1:53}":                   `isthmus.yaml:3:10: listen.dns: unknown field; the fields here are resolver, gateway, admin`,
+		good + "listen: {}":                                    `isthmus.yaml:3:9: listen: nothing would run`,
+		good + "listen: {resolver: 7400}":                      `isthmus.yaml:3:20: listen.resolver: "7400" is no address; write host:port`,
+		good + "listen: {resolver: 'unix://run/x'}":            `isthmus.yaml:3:20: listen.resolver: "unix://run/x" has no absolute path; write unix:///path/to/socket`,
+		good + "listen: {gateway: 'unix:///run/x'}":            `isthmus.yaml:3:19: listen.gateway: "unix:///run/x" is no address`,
+		good + "listen: {admin: 'localhost:http'}":             `isthmus.yaml:3:17: listen.admin: "localhost:http" is no address`,
+		good + "store: {embedded: {path: a}, file: {path: b}}": `isthmus.yaml:3:8: store: embedded and file exclude each other`,
+		good + "store: {file: {}}":                             `isthmus.yaml:3:15: store.file.path: is missing; name the directory`,
+		good + "operators: [alice]":                            `isthmus.yaml:3:13: operators[0]: app "alice": want namespace/app-id`,
+		good + "gateway: {maxConnections: 0}":                  `isthmus.yaml:3:27: gateway.maxConnections: 0 is out of bounds`,
+		good + "gateway: {maxHellos: -1}":                      `isthmus.yaml:3:22: gateway.maxHellos: -1 is out of bounds`,
+		good + "gateway: {helloTimeout: fast}":                 `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
+		good + "tracing: {sampleRatio: 2}":                     `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
+		good + "log: {level: loud}":                            `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
+	} {
+		_, err := Parse("isthmus.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestAFileThatIsNotThereIsNamed(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "isthmus.yaml"))
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "name the file with -c") {
+		t.Errorf("got %v", err)
+	}
+}

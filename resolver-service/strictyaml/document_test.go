@@ -1,0 +1,134 @@
+package strictyaml
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+type settings struct {
+	Name         string        `yaml:"name"`
+	Count        int           `yaml:"count"`
+	Ratio        *float64      `yaml:"ratio"`
+	Wait         time.Duration `yaml:"wait"`
+	Strict       bool          `yaml:"strict"`
+	Tags         []string      `yaml:"tags"`
+	Part         *part         `yaml:"part"`
+	embeddedPart `yaml:",inline"`
+	Hidden       string `yaml:"-"`
+	Unnamed      string
+}
+
+type embeddedPart struct {
+	Extra string `yaml:"extra"`
+}
+
+type part struct {
+	Path string `yaml:"path"`
+}
+
+func TestAStructIsFilled(t *testing.T) {
+	var got settings
+	doc := Decode("x.yaml", []byte(`# a comment
+name: 12
+count: 3
+ratio: 1
+wait: 1m30s
+strict: true
+tags: [a, b]
+part: {path: /tmp}
+extra: more
+`), &got)
+	if err := doc.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got.Name != "12" || got.Count != 3 || *got.Ratio != 1 || got.Wait != 90*time.Second || !got.Strict ||
+		!slices.Equal(got.Tags, []string{"a", "b"}) || got.Part.Path != "/tmp" || got.Extra != "more" {
+		t.Errorf("got %+v", got)
+	}
+	if !doc.Has("part.path") || doc.Has("part.other") {
+		t.Error("Has does not tell what was written")
+	}
+}
+
+func TestAnEmptyFileLeavesEverythingOut(t *testing.T) {
+	for _, text := range []string{"", "\n# only this\n", "---\n", "null\n"} {
+		var got settings
+		if err := Decode("x.yaml", []byte(text), &got).Err(); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
+	for text, want := range map[string]string{
+		"nam: x":                      `x.yaml:1:1: nam: unknown field; did you mean "name"?`,
+		"name: x\nzzzzzzz: y":         `x.yaml:2:1: zzzzzzz: unknown field; the fields here are name, count,`,
+		"Unnamed: x":                  `x.yaml:1:1: Unnamed: unknown field`,
+		"part: {pth: x}":              `x.yaml:1:8: part.pth: unknown field; did you mean "path"?`,
+		"name: x\nname: y":            `x.yaml:2:1: name: is there twice, first in line 1; keep one of them`,
+		"name:":                       `x.yaml:1:6: name: has no value; give it one, or leave the field out`,
+		`name: ""`:                    `x.yaml:1:7: name: "" does not fit; write a text that is not empty`,
+		"name: [x]":                   `x.yaml:1:7: name: is a list where one value is wanted; write a text`,
+		"count: many":                 `x.yaml:1:8: count: "many" does not fit; write a whole number such as 100`,
+		"count: 1.5":                  `x.yaml:1:8: count: "1.5" does not fit`,
+		"count: 99999999999999999999": `does not fit`,
+		"wait: 10":                    `x.yaml:1:7: wait: "10" does not fit; write a length of time such as "10s"`,
+		"wait: -1s":                   `x.yaml:1:7: wait: "-1s" does not fit`,
+		"strict: yes please":          `x.yaml:1:9: strict: "yes please" does not fit; write true or false`,
+		"ratio: half":                 `x.yaml:1:8: ratio: "half" does not fit; write a number such as 0.5`,
+		"tags: a":                     `x.yaml:1:7: tags: is "a" where a list is wanted; begin each item with "- "`,
+		"tags:\n- a\n-":               `x.yaml:3:2: tags[1]: has no value`,
+		"part: x":                     `x.yaml:1:7: part: is "x" where a mapping is wanted; write its fields: path`,
+		"- x":                         `x.yaml:1:1: is a list where a mapping is wanted`,
+		"name: &a x":                  `x.yaml:1:7: name: anchors and aliases are not taken here`,
+		"name: x\n  count: 1":         `x.yaml:2:1: not YAML: mapping values are not allowed in this context; mend it near this line`,
+		"name: x\n---\nname: y":       `a second document begins here; one is wanted`,
+		"\tname: x":                   `x.yaml:1:1: not YAML: `,
+	} {
+		var got settings
+		err := Decode("x.yaml", []byte(text), &got).Err()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func TestEveryMistakeIsReported(t *testing.T) {
+	var got settings
+	err := Decode("x.yaml", []byte("count: a\nwait: b\nother: c\n"), &got).Err()
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("want three lines: %v", err)
+	}
+}
+
+func TestAReaderRefusesAtThePlaceOfAPath(t *testing.T) {
+	doc := Decode("x.yaml", []byte("name: x\npart:\n  path: y\n"), &settings{})
+	doc.Refuse("part.path", "is wrong", "mend it")
+	doc.Refuse("part.more.still", "is missing", "write it")
+	doc.Refuse("count", "is missing", "write it")
+	want := "x.yaml:3:9: part.path: is wrong; mend it\nx.yaml:3:3: part.more.still: is missing; write it\nx.yaml:1:1: count: is missing; write it"
+	if got := doc.Err().Error(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPathsAreThoseOfTheTags(t *testing.T) {
+	want := []string{"name", "count", "ratio", "wait", "strict", "tags", "part.path", "extra"}
+	if got := Paths(&settings{}); !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("name: x\npart: {path: y}\ntags: [a]\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var got settings
+		doc := Decode("x.yaml", text, &got)
+		if doc.Err() == nil && got.Part != nil && doc.Has("part.path") && got.Part.Path == "" {
+			t.Error("an empty text was taken")
+		}
+	})
+}
