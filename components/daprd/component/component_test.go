@@ -11,10 +11,11 @@ import (
 	nr "github.com/dapr/components-contrib/nameresolution"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/daprd/servicetest"
 )
 
 func TestSidecarsFindEachOtherThroughDaprsInterface(t *testing.T) {
-	service := startService(t)
+	service := servicetest.Start(t)
 	c, o := sidecarOf(t, service, checkout, 50001), sidecarOf(t, service, orders, 50002)
 	c.finds(t, orders, 50002)
 	o.finds(t, checkout, 50001)
@@ -22,7 +23,7 @@ func TestSidecarsFindEachOtherThroughDaprsInterface(t *testing.T) {
 }
 
 func TestALookupAllocatesNothing(t *testing.T) {
-	service := startService(t)
+	service := servicetest.Start(t)
 	c := sidecarOf(t, service, checkout, 50001)
 	sidecarOf(t, service, orders, 50002)
 	c.finds(t, orders, 50002)
@@ -62,7 +63,7 @@ func TestASidecarLeavesViews(t *testing.T) {
 		},
 	} {
 		t.Run(when, func(t *testing.T) {
-			service := startService(t)
+			service := servicetest.Start(t)
 			c := sidecarOf(t, service, checkout, 50001)
 			o := newSidecar(t)
 			defer o.component.DrainOnSignals()()

@@ -13,14 +13,9 @@ import (
 	"github.com/dapr/components-contrib/nameresolution/nameformat"
 	registry "github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/kit/logger"
-	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
-	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 var (
@@ -28,45 +23,6 @@ var (
 	orders   = catalog.App{Namespace: "shop", ID: "orders"}
 	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
 )
-
-// startService runs a real resolver service of cluster west, without a store, and
-// returns its address.
-func startService(t *testing.T) string {
-	t.Helper()
-	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)
-	server, err := stream.New(stream.Config{}, top, prometheus.NewRegistry(), quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := grpc.NewServer(stream.ServerOptions()...)
-	pb.RegisterResolverServer(g, server)
-
-	below, endBelow := context.WithCancel(context.Background())
-	ctx, end := context.WithCancel(context.Background())
-	done := make(chan error, 3)
-	go func() { done <- top.Run(below) }()
-	go func() { done <- g.Serve(lis) }()
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		end()
-		<-done // the stream server; the others run on
-		g.Stop()
-		endBelow()
-		<-done
-		<-done
-	})
-	if err := server.Restore(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := top.Apply(t.Context(), topology.Change{Objects: &topology.ObjectChange{Full: true}}); err != nil {
-		t.Fatal(err)
-	}
-	return lis.Addr().String()
-}
 
 // sidecar is what daprd has of the component: what the registry made.
 type sidecar struct {

@@ -1,0 +1,95 @@
+package component
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+	"github.com/dapr/components-contrib/nameresolution/mdns"
+	kubernetes "github.com/dapr/dapr/pkg/apis/configuration/v1alpha1"
+	registry "github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/dapr/pkg/config"
+	"github.com/dapr/kit/logger"
+	sigs "sigs.k8s.io/yaml"
+
+	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// The files that a user copies are Configurations to daprd, have no key that daprd
+// would pass over in silence, and the component starts with what daprd makes of them.
+func TestConfigurationsThatAUserCopies(t *testing.T) {
+	files, err := filepath.Glob("../../*.yaml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("found %q (%v), want the files in components/", files, err)
+	}
+	for _, file := range files {
+		if file, err = filepath.Abs(file); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var resource kubernetes.Configuration
+			if err := sigs.UnmarshalStrict(text, &resource); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := config.LoadStandaloneConfiguration(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			starts(t, loaded.Spec.NameResolutionSpec)
+			starts(t, asFromKubernetes(t, &resource))
+		})
+	}
+}
+
+// asFromKubernetes is what daprd makes of what Dapr's operator sends it.
+func asFromKubernetes(t *testing.T, resource *kubernetes.Configuration) *config.NameResolutionSpec {
+	t.Helper()
+	sent, err := json.Marshal(resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := config.LoadDefaultConfiguration()
+	if err := json.Unmarshal(sent, loaded); err != nil {
+		t.Fatal(err)
+	}
+	return loaded.Spec.NameResolutionSpec
+}
+
+// starts has the component start with a configuration, as daprd does.
+func starts(t *testing.T, spec *config.NameResolutionSpec) {
+	t.Helper()
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DAPR_TRUST_ANCHORS", string(authority.Anchors()))
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("config", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	reg := registry.NewRegistry()
+	reg.Logger = logger.NewLogger(t.Name())
+	reg.Logger.SetOutput(t.Output())
+	reg.RegisterComponent(mdns.NewResolver, "mdns")
+	New(quiet, dial.New(quiet)).Register(reg)
+	r, err := reg.Create(spec.Component, spec.Version, spec.Component)
+	if err != nil {
+		t.Fatal(err)
+	}
+	md := nr.Metadata{Configuration: spec.Configuration, Instance: nr.Instance{
+		AppID: "checkout", Namespace: "shop", Address: "127.0.0.1", DaprInternalPort: 50002, DaprHTTPPort: 3500,
+	}}
+	if err := r.Init(t.Context(), md); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
