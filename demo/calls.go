@@ -16,8 +16,8 @@ type stream struct {
 	made     int
 	failed   int
 	lastErr  error
-	by       map[string]int // answers, by who gave them
-	since    map[string]time.Time
+	by       map[string]int       // answers, by who gave them
+	first    map[string]time.Time // who has answered since it was expected, and when first
 	lastGood time.Time
 	gap      time.Duration // the longest time between two answers
 }
@@ -55,26 +55,34 @@ func (s *stream) note(by string, err error) {
 	}
 	s.lastGood = now
 	if s.by == nil {
-		s.by, s.since = map[string]int{}, map[string]time.Time{}
-	}
-	if s.by[by] == 0 {
-		s.since[by] = now
+		s.by, s.first = map[string]int{}, map[string]time.Time{}
 	}
 	s.by[by]++
+	if _, answered := s.first[by]; !answered {
+		s.first[by] = now
+	}
 }
 
-// answered tells how often somebody answered, and since when.
-func (s *stream) answered(by string) (int, time.Time) {
+// expect has answered tell only of what comes from now on.
+func (s *stream) expect(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.by[by], s.since[by]
+	delete(s.first, by)
+}
+
+// answered tells whether somebody has answered since it was expected, and when first.
+func (s *stream) answered(by string) (first time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, ok = s.first[by]
+	return first, ok
 }
 
 // result is the stream in one line.
 func (s *stream) result() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d calls, %d failed, answered by %v, longest gap %s", s.made, s.failed, s.by, s.gap.Round(time.Millisecond))
+	return fmt.Sprintf("%d calls, %d failed; answered %v; longest time without an answer %s", s.made, s.failed, s.by, s.gap.Round(time.Millisecond))
 }
 
 // failures are how many calls failed, and the last error.

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/demo"
+)
+
+func newDemo() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Start two clusters on this machine and show what Isthmus does",
+		Long: `Start two clusters on loopback, each with its Sentry, resolver service and sidecars, and
+go through what Isthmus does step by step, with the command behind each step.
+
+It stays up until Ctrl-C and leaves nothing behind. It runs bin/daprd and bin/sentry,
+which "make deps" builds, or those that ISTHMUS_DAPRD and ISTHMUS_SENTRY name.`,
+		Example: `  isthmus demo
+  isthmus demo --once`,
+		Args: arguments(cobra.NoArgs),
+	}
+	once := cmd.Flags().Bool("once", false, "exit after the last step; 0 only if every step did what it says")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return demo.Run(cmd.Context(), demo.Options{Out: cmd.OutOrStdout(), Color: isTerminal(os.Stdout), Once: *once})
+	}
+	return cmd
+}
+
+// isTerminal tells whether a person reads what is written to a file.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
