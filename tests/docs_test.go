@@ -1,0 +1,185 @@
+package tests
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+)
+
+// pages are the README and everything in docs/.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no pages in docs: %v", err)
+	}
+	all := map[string]string{}
+	for _, path := range append(paths, "../README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[path] = string(text)
+	}
+	return all
+}
+
+// snippet is a fenced block of a page.
+type snippet struct{ language, text string }
+
+var fence = regexp.MustCompile("(?ms)^( *)```([a-z]+)\n(.*?)^ *```$")
+
+func snippets(page string) []snippet {
+	var found []snippet
+	for _, match := range fence.FindAllStringSubmatch(page, -1) {
+		var text strings.Builder
+		for line := range strings.Lines(match[3]) {
+			text.WriteString(strings.TrimPrefix(line, match[1]))
+		}
+		found = append(found, snippet{match[2], text.String()})
+	}
+	return found
+}
+
+var link = regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for path, page := range pages(t) {
+		for _, match := range link.FindAllStringSubmatch(page, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
+				t.Errorf("%s links to %s: %v", path, match[1], err)
+			}
+		}
+	}
+}
+
+// TestYAMLInThePages has everything that reads YAML read what the pages show.
+func TestYAMLInThePages(t *testing.T) {
+	read := map[string]int{}
+	for path, page := range pages(t) {
+		for _, s := range snippets(page) {
+			if s.language != "yaml" {
+				continue
+			}
+			var top map[string]any
+			_ = yaml.Unmarshal([]byte(s.text), &top)
+			switch {
+			case strings.Contains(s.text, "apiVersion: "+catalog.Version):
+				read["objects"]++
+				if _, errs := api.DecodeYAML(path, []byte(s.text)); len(errs) > 0 {
+					t.Errorf("%s: %v\n%s", path, errs, s.text)
+				}
+			case top["kind"] == "Configuration":
+				read["components"]++
+				initialise(t, path, top)
+			case top["cluster"] != nil:
+				read["services"]++
+				if _, err := resolverservice.Parse(path, []byte(s.text)); err != nil {
+					t.Errorf("%v\n%s", err, s.text)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"objects", "components", "services"} {
+		if read[kind] == 0 {
+			t.Errorf("the pages show no %s", kind)
+		}
+	}
+}
+
+// initialise gives the configuration of a Dapr Configuration to the component.
+func initialise(t *testing.T, path string, configuration map[string]any) {
+	t.Helper()
+	spec, _ := configuration["spec"].(map[string]any)
+	resolution, _ := spec["nameResolution"].(map[string]any)
+	if resolution["component"] != "isthmus" {
+		return
+	}
+	r := nameresolution.New(nameresolution.Options{
+		Local: func(string, string, any) (nameresolution.LocalResolver, error) { return nothing{}, nil },
+	})
+	self := nameresolution.Instance{App: catalog.App{Namespace: "shop", ID: "checkout"}, Address: "127.0.0.1", Port: 50002}
+	t.Chdir(t.TempDir())
+	if err := r.Init(t.Context(), resolution["configuration"], self); err != nil {
+		t.Errorf("%s: %v", path, err)
+		return
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+}
+
+// nothing is a local resolver that knows no app.
+type nothing struct{}
+
+func (nothing) ResolveID(context.Context, catalog.App, int) (string, error) { return "", nil }
+func (nothing) Close() error                                                { return nil }
+
+var flag = regexp.MustCompile(`(?:^|\s)(--?[a-z][a-z-]*)`)
+
+// TestCommandsInThePages holds every isthmus command line to what the program takes.
+func TestCommandsInThePages(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "isthmus")
+	if out, err := exec.Command("go", "build", "-o", program, "../cmd/isthmus").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	checked := 0
+	for path, page := range pages(t) {
+		for _, s := range snippets(page) {
+			if s.language != "console" && s.language != "sh" {
+				continue
+			}
+			for line := range strings.Lines(s.text) {
+				line, _, _ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "$ ")), " #")
+				words := strings.Fields(line)
+				if len(words) < 2 || filepath.Base(words[0]) != "isthmus" || strings.HasPrefix(words[1], "-") {
+					continue
+				}
+				help, err := exec.Command(program, words[1], "--help").CombinedOutput()
+				if err != nil {
+					t.Errorf("%s: %q: %s", path, line, help)
+					continue
+				}
+				known := strings.FieldsFunc(string(help), func(r rune) bool { return strings.ContainsRune(" ,\n\t=[]", r) })
+				for _, match := range flag.FindAllStringSubmatch(line, -1) {
+					if !slices.Contains(known, match[1]) {
+						t.Errorf("%s: %q: isthmus %s knows no flag %s", path, line, words[1], match[1])
+					}
+				}
+				checked++
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("the pages show no command")
+	}
+}
+
+var sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
+
+// TestFilesThatThePagesName holds the architecture page to the tree.
+func TestFilesThatThePagesName(t *testing.T) {
+	page := pages(t)["../docs/architecture.md"]
+	for _, match := range sourcePath.FindAllStringSubmatch(page, -1) {
+		found := false
+		for _, below := range []string{"..", "../resolver-service", "../nameresolution"} {
+			_, err := os.Stat(filepath.Join(below, match[1]))
+			found = found || err == nil
+		}
+		if !found && !strings.HasPrefix(match[1], "components-contrib/") {
+			t.Errorf("architecture.md names %s, which does not exist", match[1])
+		}
+	}
+}
