@@ -35,6 +35,7 @@ test: deps build ## everything, with real daprd and Sentry
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
 	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
+	GOOS=darwin go vet ./...
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api
 
 FUZZTIME ?= 30s
