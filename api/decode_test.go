@@ -313,6 +313,7 @@ func TestRefusalsOfJSON(t *testing.T) {
 		{"a cluster in a namespace", "isthmus/v1alpha1/Cluster/shop/east", good, `want isthmus/v1alpha1/Cluster/<name>`},
 		{"nothing", east, ``, `isthmus/v1alpha1/Cluster/east:1:1: not JSON: unexpected end of JSON input`},
 		{"cut off", east, good[:40], `not JSON: unexpected end of JSON input`},
+		{"a mistake behind others in a line", east, strings.Replace(good, `"a"`, `"ä","é":1`, 1), `Cluster/east:1:104: spec.é: unknown field`},
 		{"two values", east, good + good, `not JSON: invalid character '{' after top-level value`},
 		{"a comment", east, "{\n // no\n}", `east:2:2: not JSON: invalid character '/'`},
 		{"bytes that are not UTF-8", east, "\"\xff\"", `the text is not UTF-8`},
@@ -336,6 +337,23 @@ func TestRefusalsOfJSON(t *testing.T) {
 	}
 }
 
+// TestReadingTakesTimeInProportion would take minutes if a value cost more the further
+// on in its line it stands.
+func TestReadingTakesTimeInProportion(t *testing.T) {
+	obj := manyObjects(1, 0)[0]
+	for i := range catalog.MaxEndpoints {
+		obj.Endpoints = append(obj.Endpoints, catalog.Endpoint{App: catalog.App{Namespace: "shop", ID: fmt.Sprintf("callee-%d", i)}, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 1}}})
+	}
+	text := EncodeJSON(obj)
+	begin := time.Now()
+	if _, err := DecodeJSON(KeyPath(obj.Key()), text); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("%d bytes took %s", len(text), took)
+	}
+}
+
 func TestErrorsAreFoundByType(t *testing.T) {
 	_, err := DecodeJSON("isthmus/v1alpha1/Cluster/east", []byte(`{}`))
 	var one *Error
@@ -345,8 +363,8 @@ func TestErrorsAreFoundByType(t *testing.T) {
 }
 
 func TestHostNamesThatDoNotFitTheDomain(t *testing.T) {
-	domain := catalog.Domain(strings.Repeat("d", 60) + "." + strings.Repeat("e", 60))
-	long := strings.Repeat("n", 58)
+	domain := catalog.Domain(strings.Repeat("d", 62) + "." + strings.Repeat("e", 62))
+	long := strings.Repeat("n", 50)
 	objs, errs := DecodeYAML("f.yaml", []byte(selection("  - app: a\n  - app: "+long+"\n    namespace: "+long+"\n    routes: [{cluster: local}, {cluster: "+long+"}]\n")))
 	if len(errs) > 0 {
 		t.Fatal(errs)

@@ -93,13 +93,16 @@ func (v *validator) routes(routes []*v1alpha1.Route, path func(string) string) [
 	}
 	all := make([]catalog.RouteSpec, len(routes))
 	idle := true
+	first := make(map[string]int, len(routes))
 	for i, r := range routes {
 		all[i] = v.route(r, func(name string) string { return path(fmt.Sprintf("routes[%d].%s", i, name)) })
 		idle = idle && all[i].Weight == 0
-		for j := range i {
-			if all[j].Cluster == all[i].Cluster && all[i].Cluster != "" {
-				v.refuse(path(fmt.Sprintf("routes[%d].cluster", i)), fmt.Sprintf("%q is there twice, first as routes[%d]", all[i].Cluster, j), "keep one of them")
-			}
+		switch j, there := first[r.Cluster]; {
+		case r.Cluster == "": // reported
+		case there:
+			v.refuse(path(fmt.Sprintf("routes[%d].cluster", i)), fmt.Sprintf("%q is there twice, first as routes[%d]", r.Cluster, j), "keep one of them")
+		default:
+			first[r.Cluster] = i
 		}
 	}
 	if idle {

@@ -25,7 +25,7 @@ func parseJSON(data []byte, r *report) (*node, bool) {
 		r.add(at, "", "not JSON: "+what, "write the object again with \"isthmus apply\"")
 		return nil, false
 	}
-	p := jsonParser{text: text, line: 1}
+	p := jsonParser{text: text, at: position{1, 1}}
 	root := p.value()
 	return &root, true
 }
@@ -38,10 +38,18 @@ func positionAt(text string, offset int) position {
 
 // jsonParser reads text that is known to be valid JSON and UTF-8.
 type jsonParser struct {
-	text      string
-	i         int
-	line      int
-	lineStart int
+	text    string
+	i       int
+	at      position // of the byte at counted
+	counted int
+}
+
+// position is that of the next byte. It counts on from where it was last asked, so
+// that one long line is not counted again for each value in it.
+func (p *jsonParser) position() position {
+	p.at.column += utf8.RuneCountInString(p.text[p.counted:p.i])
+	p.counted = p.i
+	return p.at
 }
 
 // next skips white space and returns the byte that stands there.
@@ -50,7 +58,7 @@ func (p *jsonParser) next() byte {
 		switch c := p.text[p.i]; c {
 		case '\n':
 			p.i++
-			p.line, p.lineStart = p.line+1, p.i
+			p.at, p.counted = position{p.at.line + 1, 1}, p.i
 		case ' ', '\t', '\r':
 			p.i++
 		default:
@@ -61,7 +69,7 @@ func (p *jsonParser) next() byte {
 
 func (p *jsonParser) value() node {
 	c := p.next()
-	n := node{at: position{p.line, utf8.RuneCountInString(p.text[p.lineStart:p.i]) + 1}}
+	n := node{at: p.position()}
 	switch c {
 	case '{', '[':
 		n.kind = listNode

@@ -1,0 +1,201 @@
+// Package embedded is the config store that needs no server: one file, kept by
+// go.etcd.io/bbolt. What a Write has acknowledged survives kill -9 and a power cut.
+//
+// The file has three buckets. "objects" has each object under its key (api.KeyPath) as
+// the revision of its last write and its JSON. "history" has, for the last
+// HistoryLength writes, which keys each touched, and a nonce. "meta" has the revision
+// and its nonce. A Version is a revision with its nonce, so that a file that was put
+// back from a backup and written since is not taken for the one that a reader knew.
+//
+// One process has the file open at a time. Watchers are told of a write after its
+// commit, and read what has changed since they last read; no read transaction is open
+// while a reader is busy, so a slow one holds up nothing.
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// HistoryLength is how many writes a reader may have missed and still be told just what
+// has changed. After more it gets the full set.
+const HistoryLength = 4096
+
+// lockWait is how long Open waits for another process to let go of the file: long
+// enough for a predecessor that is shutting down.
+const lockWait = 2 * time.Second
+
+const formatVersion = "1"
+
+var (
+	objectsBucket = []byte("objects")
+	historyBucket = []byte("history")
+	metaBucket    = []byte("meta")
+	formatKey     = []byte("format")
+	headKey       = []byte("head")
+)
+
+// Store is an open file. It is a configstore.ReadWriter.
+type Store struct {
+	db      *bbolt.DB
+	path    string
+	writing sync.Mutex       // held from before a commit until the head is published
+	head    live.Value[head] // the last committed write
+	corrupt atomic.Bool      // the file can't be trusted any more
+
+	mu     sync.Mutex // guards the closing of closed, and calls from growing after it
+	closed chan struct{}
+	calls  sync.WaitGroup // in flight
+}
+
+var _ configstore.ReadWriter = (*Store)(nil)
+
+// Open opens the file, and makes it and its directory where there are none.
+func Open(path string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("store embedded: make the directory of %s: %w; make it yourself, or choose another path", path, err)
+	}
+	s := &Store{path: path, closed: make(chan struct{})}
+	err := s.guard(func() (err error) {
+		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
+		return err
+	})
+	if err != nil {
+		return nil, s.openError(err)
+	}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(s.openError(err), s.db.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) openError(err error) error {
+	what := "look after the file, or put back a backup of it"
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("store embedded: open %s: another process has held it for %s; stop that one, or let this one use another path", s.path, lockWait)
+	case errors.Is(err, os.ErrPermission):
+		what = "let this user read and write it"
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch), s.corrupt.Load():
+		what = "it is no store or is damaged: put back a backup of it, or move it away to begin anew"
+	}
+	return fmt.Errorf("store embedded: open %s: %w; %s", s.path, err, what)
+}
+
+// prepare makes the buckets and reads the head.
+func (s *Store) prepare() error {
+	var at head
+	err := s.view(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		if meta == nil {
+			return nil
+		}
+		if format := string(meta.Get(formatKey)); format != formatVersion {
+			return fmt.Errorf("its format is %q, and this program knows %q; use the program that wrote it", format, formatVersion)
+		}
+		at = parseHead(meta.Get(headKey))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if at == (head{}) {
+		at = head{nonce: newNonce()}
+		if err := s.update(func(tx *bbolt.Tx) error { return create(tx, at) }); err != nil {
+			return err
+		}
+	}
+	s.head.Store(at)
+	return syncDirectory(filepath.Dir(s.path))
+}
+
+// syncDirectory makes a new file's name survive a power cut.
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+func create(tx *bbolt.Tx, at head) error {
+	for _, name := range [][]byte{objectsBucket, historyBucket, metaBucket} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(metaBucket)
+	return errors.Join(meta.Put(formatKey, []byte(formatVersion)), meta.Put(headKey, at.bytes()))
+}
+
+// Close ends every Watch, waits for it and for writes, and lets go of the file.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	select {
+	case <-s.closed:
+		s.mu.Unlock()
+		return nil
+	default:
+		close(s.closed)
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	if s.corrupt.Load() {
+		return nil // a damaged file can leave bbolt's own lock held, and Close waiting for it
+	}
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("store embedded: close %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// enter keeps the file open until leave is called.
+func (s *Store) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+		return nil, configstore.ErrClosed
+	default:
+		s.calls.Add(1)
+		return s.calls.Done, nil
+	}
+}
+
+func (s *Store) view(f func(*bbolt.Tx) error) error {
+	return s.guard(func() error { return s.db.View(f) })
+}
+
+func (s *Store) update(f func(*bbolt.Tx) error) error {
+	return s.guard(func() error { return s.db.Update(f) })
+}
+
+var errDamaged = errors.New("the file is damaged")
+
+// guard turns the panics and memory faults that bbolt answers a damaged file with into
+// errors, and lets nothing touch the file after one.
+func (s *Store) guard(f func() error) (err error) {
+	if s.corrupt.Load() {
+		return fmt.Errorf("%w: put back a backup of %s and restart", errDamaged, s.path)
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			s.corrupt.Store(true)
+			err = fmt.Errorf("%w (%v): put back a backup of %s and restart", errDamaged, p, s.path)
+		}
+	}()
+	return f()
+}

@@ -1,0 +1,50 @@
+package embedded
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+)
+
+func TestMain(m *testing.M) {
+	if child() {
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Backend {
+		path := filepath.Join(t.TempDir(), "data", "isthmus.db")
+		return storetest.Backend{
+			Open:      func(t testing.TB) configstore.ReadWriter { return open(t, path) },
+			PutRaw:    putRaw,
+			MaxObject: api.MaxObjectBytes,
+			Resumes:   true,
+		}
+	})
+}
+
+func open(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// putRaw writes past the checks, as another version of this program might.
+func putRaw(t testing.TB, s configstore.ReadWriter, path string, value []byte) {
+	t.Helper()
+	err := s.(*Store).commit([]edit{{path, value}}, func(*bbolt.Tx, head) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+}

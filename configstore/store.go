@@ -1,0 +1,161 @@
+// Package configstore is the contract of the stores that hold a cluster's objects:
+// how they are watched and how they are written. It has no backend: each has a folder
+// of its own, and package configstore/open knows them all.
+//
+// # What a store promises to who watches it
+//
+//   - The full set comes first: the first [Change] of a Watch is Full, unless the Watch
+//     goes on from a version that the store still knows.
+//   - Then changes, in the order of the store, none lost and none twice. What was
+//     written together arrives together.
+//   - A Watch that goes on from a version says at once what has changed since, even if
+//     that is nothing: so its reader knows that the store is there.
+//   - Failing is not empty. What can't be read ends the Watch with an error; only what
+//     the store says is gone, is gone.
+//   - A bad object is refused by name, and the rest stand. Its last good object stays
+//     with whoever has it.
+//   - A slow reader holds nobody up, nothing queues for it, and what it gets next is
+//     the newest state.
+//
+// Package configstore/storetest holds every backend to this.
+package configstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Version is a place in a store's sequence of changes. It means something only to the
+// backend that made it. The empty Version is before everything.
+type Version string
+
+// Stored is an object and the revision of it that the store holds.
+type Stored struct {
+	Object   catalog.Object
+	Revision string // changes when the object does; never empty
+}
+
+// Change is what has changed in a store. It is the reader's once delivered, but the
+// objects in it are shared and immutable.
+type Change struct {
+	// Full says that Objects is the complete set: what it does not hold is gone, but
+	// for what Refused names.
+	Full    bool
+	Objects []Stored
+	Deleted []catalog.Key
+
+	// Refused is everything in the store that can't be used, complete in every Change.
+	// The last good object of such a key stands.
+	Refused []Refusal
+
+	// Version is where a later Watch can go on from.
+	Version Version
+}
+
+// Refusal is something in a store that can't be used.
+type Refusal struct {
+	Key   catalog.Key // zero where it could not be told
+	Where string      // the file, or the key in the store
+	Err   error
+}
+
+// Store is the side of a store that is read. Its methods may be called by many at once.
+type Store interface {
+	// Watch calls deliver with the state of the store and then with its changes, on
+	// its own goroutine and one at a time, until the context ends, the store is
+	// closed, the source fails or deliver returns an error; it returns the reason,
+	// which is never nil. deliver may block: it then holds up this Watch only.
+	Watch(ctx context.Context, from Version, deliver func(Change) error) error
+
+	// Close ends every Watch and waits for it.
+	Close() error
+}
+
+// Writer is the side of a store that is written.
+type Writer interface {
+	// Get returns an object, ErrNotFound, or why the one that is there can't be used.
+	Get(ctx context.Context, key catalog.Key) (Stored, error)
+
+	// List returns every object, ordered by key, and what can't be used.
+	List(ctx context.Context) ([]Stored, []Refusal, error)
+
+	// Write makes all the writes, or none of them and returns an error. It returns the
+	// new revision of each, empty for what was deleted, once they will survive a
+	// crash of the store.
+	Write(ctx context.Context, writes ...Write) ([]string, error)
+}
+
+// ReadWriter is a store with both sides.
+type ReadWriter interface {
+	Store
+	Writer
+}
+
+// Write is one object put into place, or one deleted.
+type Write struct {
+	Object catalog.Object // to be put; nil to delete
+	Delete catalog.Key    // to be deleted, when Object is nil
+
+	// If is the revision that the object must have for the write to be made: Absent
+	// for none, empty for any.
+	If string
+}
+
+// Absent is the Write.If of an object that must not be there yet.
+const Absent = "absent"
+
+// Key is the key of the object that is written.
+func (w Write) Key() catalog.Key {
+	if w.Object != nil {
+		return w.Object.Key()
+	}
+	return w.Delete
+}
+
+// Errors that a caller decides on. They come wrapped in what was tried.
+var (
+	// ErrNotFound says that there is no such object.
+	ErrNotFound = errors.New("no such object")
+	// ErrConflict says that the object has another revision than Write.If: somebody
+	// else has changed it. Read it again, then decide.
+	ErrConflict = errors.New("changed by somebody else in the meantime; get it again, then write")
+	// ErrTooLarge says that an object is larger than the store can hold.
+	ErrTooLarge = errors.New("too large for the store")
+	// ErrReadOnly says that the store can't be written, or not this part of it.
+	ErrReadOnly = errors.New("can't be written here")
+	// ErrInvalid says that what should be written is not an object that can be used.
+	ErrInvalid = errors.New("not valid")
+	// ErrClosed says that the store has been closed.
+	ErrClosed = errors.New("store is closed")
+)
+
+// CheckIf tells whether a write may be made, given the revision that the store holds:
+// Absent for none.
+func (w Write) CheckIf(held string) error {
+	switch {
+	case w.If != "" && w.If != held:
+		return fmt.Errorf("%s: %w (it is at revision %s, not %s)", w.Key(), ErrConflict, held, w.If)
+	case w.Object == nil && held == Absent:
+		return fmt.Errorf("%s: %w", w.Key(), ErrNotFound)
+	}
+	return nil
+}
+
+// CheckWrites refuses writes that contradict each other or name no object.
+func CheckWrites(writes []Write) error {
+	seen := make(map[catalog.Key]bool, len(writes))
+	for _, w := range writes {
+		key := w.Key()
+		if key == (catalog.Key{}) {
+			return fmt.Errorf("a write has neither an object nor a key to delete: %w", ErrInvalid)
+		}
+		if seen[key] {
+			return fmt.Errorf("%s is written twice at once: %w", key, ErrInvalid)
+		}
+		seen[key] = true
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package storetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+func mistakes() []specification {
+	return []specification{
+		{"a bad object is refused by name, and the rest stand", badObject},
+		{"the last good object stands in for a bad one", lastGood},
+		{"a bad object that is mended is taken", mended},
+		{"a bad object that is deleted is gone", badDeleted},
+		{"an object under another's key is refused", wrongKey},
+		{"a foreign key under our prefix disturbs nothing", foreignKey},
+		{"what is refused is still refused after coming back", refusedAfterResume},
+	}
+}
+
+var (
+	eastKey = catalog.Key{Kind: catalog.KindCluster, Name: "east"}
+	badEast = []byte(`{"apiVersion":"isthmus.dev/v1alpha1","kind":"Cluster","metadata":{"name":"east"},"spec":{"netwrk":"x"}}`)
+)
+
+func badObject(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("west", "a"))
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	r := watch(t, s, "")
+	r.awaitSet(cluster("west", "a"))
+	refusal := r.awaitRefused(eastKey).Refused[0]
+	if text := refusal.Err.Error(); !strings.Contains(text, "spec.netwrk: unknown field") || refusal.Where == "" {
+		t.Errorf("refused %q with %q; want the place and the mistake", refusal.Where, text)
+	}
+	put(t, s, cluster("north", "a"))
+	r.awaitSet(cluster("north", "a"), cluster("west", "a"))
+	r.awaitRefused(eastKey)
+	if _, err := s.Get(t.Context(), eastKey); !errors.Is(err, configstore.ErrInvalid) {
+		t.Errorf("get of the bad object: %v; want ErrInvalid", err)
+	}
+	if objects, refused, err := s.List(t.Context()); err != nil || len(objects) != 2 || len(refused) != 1 || refused[0].Key != eastKey {
+		t.Errorf("list: %d objects, refused %v, %v; want 2 and the bad one", len(objects), refused, err)
+	}
+}
+
+func lastGood(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	r.awaitRefused(eastKey)
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+
+	// It stands also when the reader has to be given the full set again.
+	since := comeBack(t, s, r, func() {})
+	r.await("word from the store", func() bool { return len(r.changes) > since })
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	r.awaitRefused(eastKey)
+}
+
+func mended(t *testing.T, b Backend) {
+	s := open(t, b)
+	r := watch(t, s, "")
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	r.awaitRefused(eastKey)
+	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(cluster("east", "b")))
+	r.awaitRefused()
+	r.awaitSet(cluster("east", "b"))
+}
+
+func badDeleted(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	r.awaitRefused(eastKey)
+	b.PutRaw(t, s, api.KeyPath(eastKey), nil)
+	r.awaitSet(cluster("west", "a"))
+	r.awaitRefused()
+}
+
+func wrongKey(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"))
+	b.PutRaw(t, s, "isthmus/v1alpha1/Cluster/west", api.EncodeJSON(cluster("east", "b")))
+	r.await("a refusal", func() bool { return len(r.changes[len(r.changes)-1].Refused) > 0 })
+	r.awaitSet(cluster("east", "a"))
+}
+
+func foreignKey(t *testing.T, b Backend) {
+	s := open(t, b)
+	for _, path := range []string{"isthmus/v1alpha1/", "isthmus/v1alpha1/Unknown/a/b", "isthmus/v1alpha1/Cluster/a/b", "isthmus/v1alpha1/Cluster/UPPER", "isthmus/v1alpha1/README"} {
+		b.PutRaw(t, s, path, []byte("# nothing of ours"))
+	}
+	put(t, s, cluster("east", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"))
+	for _, refusal := range r.all()[0].Refused {
+		if refusal.Key != (catalog.Key{}) || refusal.Where == "" {
+			t.Errorf("foreign key refused as %+v; want its place and no object's name", refusal)
+		}
+	}
+	put(t, s, cluster("east", "b"))
+	r.awaitSet(cluster("east", "b"))
+}
+
+func refusedAfterResume(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("west", "a"))
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	r := watch(t, s, "")
+	r.awaitRefused(eastKey)
+	since := comeBack(t, s, r, func() { put(t, s, cluster("west", "b")) })
+	r.await("word from the store", func() bool { return len(r.changes) > since })
+	r.awaitSet(cluster("west", "b"))
+	r.awaitRefused(eastKey)
+}

@@ -1,0 +1,240 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// patience is how long a test waits for what must come. It is long, since it is only
+// used up when the test fails.
+const patience = 20 * time.Second
+
+// reader is one Watch, and what came of it.
+type reader struct {
+	t      testing.TB
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // of Watch, once done
+
+	mu      sync.Mutex
+	news    chan struct{} // closed at the next change
+	changes []configstore.Change
+	set     configstore.Set
+	texts   map[catalog.Key]string // of the objects in set
+	hold    chan struct{}          // while it is not nil, deliver waits for it to close
+}
+
+// watch starts a Watch, and ends it with the test.
+func watch(t testing.TB, s configstore.Store, from configstore.Version) *reader {
+	t.Helper()
+	r := &reader{t: t, done: make(chan struct{}), news: make(chan struct{})}
+	r.start(s, from)
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *reader) start(s configstore.Store, from configstore.Version) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	go func() {
+		defer close(r.done)
+		r.err = s.Watch(ctx, from, r.deliver)
+	}()
+}
+
+// stop ends the Watch and waits for it.
+func (r *reader) stop() {
+	r.cancel()
+	r.release()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		r.t.Errorf("Watch goes on %s after its context ended", patience)
+	}
+}
+
+func (r *reader) deliver(c configstore.Change) error {
+	r.mu.Lock()
+	hold := r.hold
+	r.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes = append(r.changes, c)
+	r.note(r.set.Apply(c))
+	close(r.news)
+	r.news = make(chan struct{})
+	return nil
+}
+
+func (r *reader) note(net configstore.Change) {
+	if r.texts == nil {
+		r.texts = map[catalog.Key]string{}
+	}
+	for _, key := range net.Deleted {
+		delete(r.texts, key)
+	}
+	for _, s := range net.Objects {
+		r.texts[s.Object.Key()] = string(api.EncodeJSON(s.Object))
+	}
+}
+
+// block makes deliver wait until release.
+func (r *reader) block() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hold = make(chan struct{})
+}
+
+func (r *reader) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold != nil {
+		close(r.hold)
+		r.hold = nil
+	}
+}
+
+// await waits until what the reader has is as it should be.
+func (r *reader) await(what string, is func() bool) {
+	r.t.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		ok, news, seen := is(), r.news, r.describe()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-news:
+		case <-r.done:
+			r.t.Fatalf("Watch ended with %v before %s; it had %s", r.err, what, seen)
+		case <-deadline:
+			r.t.Fatalf("%s after %s: not %s", seen, patience, what)
+		}
+	}
+}
+
+func (r *reader) describe() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d changes, %d objects", len(r.changes), r.set.Len())
+	for i, s := range r.set.All() {
+		if i == 20 {
+			b.WriteString(" …")
+			break
+		}
+		fmt.Fprintf(&b, " %s", s.Object.Key())
+	}
+	if n := len(r.changes); n > 0 {
+		fmt.Fprintf(&b, ", refused %v", r.changes[n-1].Refused)
+	}
+	return b.String()
+}
+
+// awaitSet waits until the reader has these objects and no other.
+func (r *reader) awaitSet(objects ...catalog.Object) {
+	r.t.Helper()
+	want := make(map[catalog.Key]string, len(objects))
+	for _, o := range objects {
+		want[o.Key()] = string(api.EncodeJSON(o))
+	}
+	r.await(fmt.Sprintf("the set of %d objects", len(want)), func() bool {
+		return len(r.changes) > 0 && maps.Equal(r.texts, want)
+	})
+}
+
+// awaitRefused waits until just these are refused.
+func (r *reader) awaitRefused(keys ...catalog.Key) configstore.Change {
+	r.t.Helper()
+	var last configstore.Change
+	r.await(fmt.Sprintf("refused: %v", keys), func() bool {
+		if len(r.changes) == 0 {
+			return false
+		}
+		last = r.changes[len(r.changes)-1]
+		var got []catalog.Key
+		for _, refusal := range last.Refused {
+			got = append(got, refusal.Key)
+		}
+		slices.SortFunc(got, catalog.Key.Compare)
+		return slices.Equal(got, keys)
+	})
+	return last
+}
+
+// version is that of the last change.
+func (r *reader) version() configstore.Version {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes[len(r.changes)-1].Version
+}
+
+// all is every change so far.
+func (r *reader) all() []configstore.Change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.changes)
+}
+
+// awaitEnd waits for Watch to return, and returns its error.
+func (r *reader) awaitEnd() error {
+	r.t.Helper()
+	select {
+	case <-r.done:
+		return r.err
+	case <-time.After(patience):
+		r.t.Fatalf("Watch goes on; it should have ended")
+		return nil
+	}
+}
+
+// open opens the store and closes it with the test.
+func open(t testing.TB, b Backend) configstore.ReadWriter {
+	t.Helper()
+	s := b.Open(t)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil && !errors.Is(err, configstore.ErrClosed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// write makes writes that must succeed.
+func write(t testing.TB, s configstore.Writer, writes ...configstore.Write) []string {
+	t.Helper()
+	revisions, err := s.Write(t.Context(), writes...)
+	if err != nil {
+		t.Fatalf("write: %v", err)
+	}
+	return revisions
+}
+
+// put writes objects in one batch.
+func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) []string {
+	t.Helper()
+	writes := make([]configstore.Write, len(objects))
+	for i, o := range objects {
+		writes[i].Object = o
+	}
+	return write(t, s, writes...)
+}
+
+func remove(t testing.TB, s configstore.Writer, o catalog.Object) {
+	t.Helper()
+	write(t, s, configstore.Write{Delete: o.Key()})
+}

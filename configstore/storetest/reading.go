@@ -1,0 +1,193 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+func reading() []specification {
+	return []specification{
+		{"an empty store has an empty full set", emptySet},
+		{"the full set comes first", fullFirst},
+		{"a change follows, and holds what has changed", changeFollows},
+		{"changes come in order and end at the newest", inOrder},
+		{"a change of one object comes once", comesOnce},
+		{"what was written together arrives together", together},
+		{"delete is delete, and what is written again is there again", deleteIsDelete},
+		{"every reader sees the same", everyReader},
+		{"keys with every allowed character", allowedCharacters},
+		{"ten thousand objects", tenThousand},
+	}
+}
+
+func emptySet(t *testing.T, b Backend) {
+	r := watch(t, open(t, b), "")
+	r.awaitSet()
+	if first := r.all()[0]; !first.Full || first.Version == "" {
+		t.Errorf("first change %+v; want the full set, and a version", first)
+	}
+}
+
+func fullFirst(t *testing.T, b Backend) {
+	s := open(t, b)
+	objects := []catalog.Object{full("east"), export("shop", "orders"), selection("shop", "checkout", 3)}
+	put(t, s, objects...)
+	r := watch(t, s, "")
+	r.awaitSet(objects...)
+	first := r.all()[0]
+	if !first.Full || len(first.Objects) != len(objects) || len(first.Deleted) != 0 || len(first.Refused) != 0 {
+		t.Errorf("first change %+v; want all three objects, Full", first)
+	}
+	for _, o := range first.Objects {
+		if o.Revision == "" {
+			t.Errorf("%s has no revision", o.Object.Key())
+		}
+	}
+}
+
+func changeFollows(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, s, cluster("east", "b"))
+	r.awaitSet(cluster("east", "b"), cluster("west", "a"))
+	last := r.all()[len(r.all())-1]
+	if last.Full || len(last.Objects) != 1 || last.Objects[0].Object.Key().Name != "east" || len(last.Deleted) != 0 {
+		t.Errorf("last change %+v; want Cluster east alone", last)
+	}
+}
+
+func inOrder(t *testing.T, b Backend) {
+	s := open(t, b)
+	r := watch(t, s, "")
+	const last = 30
+	for i := range last + 1 {
+		put(t, s, cluster("east", fmt.Sprintf("n%02d", i)))
+	}
+	r.awaitSet(cluster("east", fmt.Sprintf("n%02d", last)))
+	before := ""
+	for _, c := range r.all() {
+		for _, o := range c.Objects {
+			network := o.Object.(*catalog.Cluster).Network
+			if network <= before {
+				t.Errorf("network %s came after %s", network, before)
+			}
+			before = network
+		}
+	}
+}
+
+func comesOnce(t *testing.T, b Backend) {
+	s := open(t, b)
+	r := watch(t, s, "")
+	r.awaitSet()
+	put(t, s, cluster("east", "a"))
+	r.awaitSet(cluster("east", "a"))
+	put(t, s, cluster("west", "a")) // what comes after it shows that east came no second time
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	times := 0
+	for _, c := range r.all() {
+		for _, o := range c.Objects {
+			if o.Object.Key().Name == "east" {
+				times++
+			}
+		}
+	}
+	if times != 1 {
+		t.Errorf("Cluster east came %d times, want once", times)
+	}
+}
+
+func together(t *testing.T, b Backend) {
+	s := open(t, b)
+	r := watch(t, s, "")
+	const last = 10
+	for i := range last + 1 {
+		network := fmt.Sprintf("n%02d", i)
+		put(t, s, cluster("east", network), cluster("north", network), cluster("west", network))
+	}
+	r.awaitSet(cluster("east", "n10"), cluster("north", "n10"), cluster("west", "n10"))
+	var seen configstore.Set
+	for _, c := range r.all() {
+		seen.Apply(c)
+		networks := map[string]bool{}
+		for _, o := range seen.All() {
+			networks[o.Object.(*catalog.Cluster).Network] = true
+		}
+		if len(networks) > 1 {
+			t.Errorf("a reader saw %v at once, of which each was written to all three", networks)
+		}
+	}
+}
+
+func deleteIsDelete(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	r := watch(t, s, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	remove(t, s, cluster("east", ""))
+	r.awaitSet(cluster("west", "a"))
+	last := r.all()[len(r.all())-1]
+	if last.Full || len(last.Deleted) != 1 || last.Deleted[0].Name != "east" {
+		t.Errorf("last change %+v; want Cluster east deleted, and no full set", last)
+	}
+	put(t, s, cluster("east", "a"))
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+}
+
+func everyReader(t *testing.T, b Backend) {
+	s := open(t, b)
+	readers := make([]*reader, 5)
+	for i := range readers {
+		readers[i] = watch(t, s, "")
+		put(t, s, cluster(fmt.Sprintf("c%d", i), "a"))
+	}
+	remove(t, s, cluster("c0", ""))
+	for _, r := range readers {
+		r.awaitSet(cluster("c1", "a"), cluster("c2", "a"), cluster("c3", "a"), cluster("c4", "a"))
+	}
+}
+
+func allowedCharacters(t *testing.T, b Backend) {
+	s := open(t, b)
+	var objects []catalog.Object
+	for _, name := range allowedNames() {
+		objects = append(objects, export(name, name), selection(name, name, 1))
+		if catalog.CheckCluster(name) == nil {
+			objects = append(objects, cluster(name, name))
+		}
+	}
+	put(t, s, objects...)
+	watch(t, s, "").awaitSet(objects...)
+	for _, o := range objects {
+		if got, err := s.Get(t.Context(), o.Key()); err != nil || got.Object.Key() != o.Key() {
+			t.Errorf("get %s: %v, %v", o.Key(), got.Object, err)
+		}
+	}
+}
+
+func tenThousand(t *testing.T, b Backend) {
+	s := open(t, b)
+	const n, batch = 10_000, 1000
+	objects := make([]catalog.Object, n)
+	for i := range objects {
+		objects[i] = export("shop", fmt.Sprintf("app-%d", i))
+	}
+	for i := 0; i < n; i += batch {
+		put(t, s, objects[i:i+batch]...)
+	}
+	r := watch(t, s, "")
+	r.awaitSet(objects...)
+	changed := export("shop", fmt.Sprintf("app-%d", n/2))
+	changed.Allow = nil
+	objects[n/2] = changed
+	put(t, s, objects[n/2])
+	r.awaitSet(objects...)
+	if last := r.all()[len(r.all())-1]; last.Full || len(last.Objects) != 1 {
+		t.Errorf("one change among %d objects came with %d objects, Full %t", n, len(last.Objects), last.Full)
+	}
+}

@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+func writing() []specification {
+	return []specification{
+		{"what was written is there: get and list", getAndList},
+		{"what is not there is not found", notFound},
+		{"a write holds only for the revision that it was made for", preconditions},
+		{"a batch is written whole or not at all", wholeBatch},
+		{"of writers at once, nobody's change is lost without an error", conflictingWriters},
+		{"an object that can't be used is not written", invalidWrite},
+		{"an object up to the limit is held, and a larger one is an honest error", tooLarge},
+		{"writes that contradict each other are refused", contradiction},
+	}
+}
+
+func getAndList(t *testing.T, b Backend) {
+	s := open(t, b)
+	objects := []catalog.Object{selection("shop", "checkout", 2), export("shop", "orders"), full("east"), cluster("west", "a")}
+	revisions := put(t, s, objects...)
+	list, refused, err := s.List(t.Context())
+	if err != nil || len(refused) != 0 || len(list) != len(objects) {
+		t.Fatalf("list: %d objects, refused %v, %v; want %d", len(list), refused, err, len(objects))
+	}
+	for i, want := range objects {
+		got, err := s.Get(t.Context(), want.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(api.EncodeJSON(got.Object)) != string(api.EncodeJSON(want)) || got.Revision != revisions[i] {
+			t.Errorf("get %s: %s at revision %s; want %s at %s", want.Key(), api.EncodeJSON(got.Object), got.Revision, api.EncodeJSON(want), revisions[i])
+		}
+		if list[i].Object.Key() != want.Key() || list[i].Revision != revisions[i] {
+			t.Errorf("list has %s at %s in place %d; want %s at %s, ordered by key", list[i].Object.Key(), list[i].Revision, i, want.Key(), revisions[i])
+		}
+	}
+	if again := put(t, s, cluster("west", "b")); again[0] == revisions[3] {
+		t.Errorf("revision %s stands for two different objects", again[0])
+	}
+}
+
+func notFound(t *testing.T, b Backend) {
+	s := open(t, b)
+	if _, err := s.Get(t.Context(), eastKey); !errors.Is(err, configstore.ErrNotFound) {
+		t.Errorf("get: %v; want ErrNotFound", err)
+	}
+	if _, err := s.Write(t.Context(), configstore.Write{Delete: eastKey}); !errors.Is(err, configstore.ErrNotFound) {
+		t.Errorf("delete: %v; want ErrNotFound", err)
+	}
+}
+
+func preconditions(t *testing.T, b Backend) {
+	s := open(t, b)
+	first := write(t, s, configstore.Write{Object: cluster("east", "a"), If: configstore.Absent})[0]
+	if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b"), If: configstore.Absent}); !errors.Is(err, configstore.ErrConflict) {
+		t.Errorf("create what is there: %v; want ErrConflict", err)
+	}
+	second := write(t, s, configstore.Write{Object: cluster("east", "c"), If: first})[0]
+	for _, w := range []configstore.Write{{Object: cluster("east", "d"), If: first}, {Delete: eastKey, If: first}, {Delete: catalog.Key{Kind: catalog.KindCluster, Name: "west"}, If: first}, {Object: cluster("west", "a"), If: first}} {
+		if _, err := s.Write(t.Context(), w); !errors.Is(err, configstore.ErrConflict) {
+			t.Errorf("write of %s for an old revision: %v; want ErrConflict", w.Key(), err)
+		}
+	}
+	watch(t, s, "").awaitSet(cluster("east", "c"))
+	write(t, s, configstore.Write{Delete: eastKey, If: second})
+	watch(t, s, "").awaitSet()
+}
+
+func wholeBatch(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("north", "a"))
+	_, err := s.Write(t.Context(),
+		configstore.Write{Object: cluster("east", "a")},
+		configstore.Write{Delete: cluster("north", "").Key()},
+		configstore.Write{Object: cluster("west", "a"), If: "no-such-revision"},
+	)
+	if !errors.Is(err, configstore.ErrConflict) {
+		t.Errorf("write: %v; want ErrConflict", err)
+	}
+	watch(t, s, "").awaitSet(cluster("north", "a"))
+	write(t, s, configstore.Write{Object: cluster("east", "a")}, configstore.Write{Delete: cluster("north", "").Key()})
+	watch(t, s, "").awaitSet(cluster("east", "a"))
+}
+
+// conflictingWriters lets several count on one object: each success must count.
+func conflictingWriters(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, s, cluster("east", "n0"))
+	const writers, each = 4, 5
+	var wait sync.WaitGroup
+	failed := make(chan error, writers)
+	for range writers {
+		writer := configstore.Writer(s)
+		if b.Shared {
+			writer = open(t, b)
+		}
+		wait.Go(func() {
+			for range each {
+				if err := increment(t, writer); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	close(failed)
+	for err := range failed {
+		t.Error(err)
+	}
+	watch(t, s, "").awaitSet(cluster("east", fmt.Sprintf("n%d", writers*each)))
+}
+
+func increment(t *testing.T, w configstore.Writer) error {
+	for range 10_000 {
+		stored, err := w.Get(t.Context(), eastKey)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(stored.Object.(*catalog.Cluster).Network[1:])
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(t.Context(), configstore.Write{Object: cluster("east", fmt.Sprintf("n%d", n+1)), If: stored.Revision})
+		if err == nil || !errors.Is(err, configstore.ErrConflict) {
+			return err
+		}
+	}
+	return errors.New("conflicts without end: no writer comes through")
+}
+
+func invalidWrite(t *testing.T, b Backend) {
+	s := open(t, b)
+	for name, o := range map[string]catalog.Object{
+		"a name that can't be carried": cluster("EAST", "a"),
+		"a cluster with no way to it":  &catalog.Cluster{Name: "east", StaleAfter: catalog.DefaultStaleAfter},
+		"an endpoint for itself":       &catalog.AppEndpoints{App: catalog.App{Namespace: "a", ID: "b"}, Endpoints: []catalog.Endpoint{{App: catalog.App{Namespace: "a", ID: "b"}}}},
+	} {
+		if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("good", "a")}, configstore.Write{Object: o}); !errors.Is(err, configstore.ErrInvalid) {
+			t.Errorf("%s: %v; want ErrInvalid", name, err)
+		}
+	}
+	watch(t, s, "").awaitSet()
+}
+
+func tooLarge(t *testing.T, b Backend) {
+	s := open(t, b)
+	fits := large(b.MaxObject * 8 / 10)
+	put(t, s, fits)
+	r := watch(t, s, "")
+	r.awaitSet(fits)
+	_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "a")}, configstore.Write{Object: large(b.MaxObject + b.MaxObject/8)})
+	if !errors.Is(err, configstore.ErrTooLarge) {
+		t.Errorf("write of what is too large: %v; want ErrTooLarge", err)
+	}
+	put(t, s, cluster("west", "a"))
+	r.awaitSet(fits, cluster("west", "a"))
+}
+
+func contradiction(t *testing.T, b Backend) {
+	s := open(t, b)
+	for name, writes := range map[string][]configstore.Write{
+		"one object twice":       {{Object: cluster("east", "a")}, {Object: cluster("east", "b")}},
+		"put and deleted":        {{Object: cluster("east", "a")}, {Delete: eastKey}},
+		"neither put nor delete": {{}},
+	} {
+		if _, err := s.Write(t.Context(), writes...); !errors.Is(err, configstore.ErrInvalid) {
+			t.Errorf("%s: %v; want ErrInvalid", name, err)
+		}
+	}
+	watch(t, s, "").awaitSet()
+}
