@@ -6,9 +6,15 @@ import (
 	"time"
 )
 
-// startCore starts what ends last: the topology, and all that feeds it.
-func (s *Service) startCore(core *stage) {
+// startCore starts what ends last: the topology, and all that feeds it. The instances
+// of the former life are there before the objects, so no view is without them.
+func (s *Service) startCore(ctx context.Context, core *stage) error {
 	core.start("topology", s.topology.Run)
+	if s.listeners["resolver"] != nil {
+		if err := s.stream.Restore(ctx); err != nil {
+			return err
+		}
+	}
 	core.start("identity", s.identity.Run)
 	core.start("config store", s.feed.Run)
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
@@ -16,6 +22,7 @@ func (s *Service) startCore(core *stage) {
 	if l := s.listeners["admin"]; l != nil {
 		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
 	}
+	return nil
 }
 
 // startEdges starts what others connect to.

@@ -74,7 +74,13 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	failed := make(chan error, 1)
 	core, edges, ingress := newStage(failed), newStage(failed), newStage(failed)
-	s.startCore(core)
+	if err := s.startCore(ctx, core); err != nil {
+		core.end()
+		if ctx.Err() != nil {
+			err = nil // told to end before it had begun
+		}
+		return errors.Join(err, s.closeStore(), s.closeSpans())
+	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
 		"resolver", addrText(s.Addr("resolver")), "gateway", addrText(s.Addr("gateway")), "admin", addrText(s.Addr("admin")))

@@ -17,5 +17,9 @@ func (s Store) name() string {
 
 // openStore opens the backend that the configuration names.
 func openStore(s Store, log *slog.Logger) (configstore.Store, error) {
-	return embedded.Open(s.Embedded.Path)
+	store, err := embedded.Open(s.Embedded.Path)
+	if err != nil {
+		return nil, err
+	}
+	return store, nil
 }

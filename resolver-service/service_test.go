@@ -1,0 +1,340 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a service of a test.
+type running struct {
+	*Service
+	t    *testing.T
+	ca   *identitytest.CA // nil: plain text
+	stop func() error     // ends it in an orderly way
+}
+
+// configOf is a configuration of a cluster with its own directory and free ports.
+func configOf(t *testing.T, cluster string, ca *identitytest.CA) *Config {
+	t.Helper()
+	dir := t.TempDir()
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\n"+
+		"listen: {resolver: '127.0.0.1:0', gateway: '127.0.0.1:0', admin: '127.0.0.1:0'}\n", cluster, dir)
+	if ca != nil {
+		f := ca.Config(identity.ServiceApp("", cluster)).Files
+		text = strings.Replace(text, "{insecure: true}", fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA), 1)
+	}
+	cfg, err := Parse("isthmus.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// start runs a service until the test ends, or stop.
+func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
+	r := &running{Service: New(cfg, log), t: t, ca: ca}
+	if err := r.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	ended := false
+	r.stop = func() error {
+		if ended {
+			return nil
+		}
+		ended = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() {
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.within(5*time.Second, "ready", func() bool { code, _ := r.get("/readyz"); return code == http.StatusOK })
+	return r
+}
+
+func (r *running) within(d time.Duration, what string, holds func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(d); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s: not within %s: %s", r.cfg.Cluster, d, what)
+		}
+	}
+}
+
+func (r *running) get(path string) (code int, body string) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + r.Addr("admin").String() + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// connect connects as an app.
+func (r *running) connect(app catalog.App) *grpc.ClientConn {
+	r.t.Helper()
+	cfg := identity.Config{Insecure: true}
+	if r.ca != nil {
+		cfg = r.ca.Config(app)
+	}
+	source, err := identity.New(cfg, app, r.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := source.Load(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	target := "passthrough:///" + r.Addr("resolver").String()
+	if r.Addr("resolver").Network() == "unix" {
+		target = "unix://" + r.Addr("resolver").String()
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(source.ClientCredentials(identity.Anyone)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (r *running) apply(yaml string) {
+	r.t.Helper()
+	objects, mistakes := api.DecodeYAML("test.yaml", []byte(yaml))
+	if err := mistakes.Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	req := &v1alpha1.ApplyRequest{}
+	for _, o := range objects {
+		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(o)})
+	}
+	if _, err := v1alpha1.NewObjectsClient(r.connect(identity.CLIApp(""))).Apply(r.t.Context(), req); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// sidecar registers an instance of an app until the test ends or the service does.
+func (r *running) sidecar(app catalog.App, address string) {
+	r.t.Helper()
+	stream, err := v1alpha1.NewResolverClient(r.connect(app)).Watch(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	hello := &v1alpha1.Hello{App: wireApp(app), Instance: &v1alpha1.Instance{Id: address, Address: address}}
+	if err := stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: hello}}); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func wireApp(a catalog.App) *v1alpha1.App { return &v1alpha1.App{Namespace: a.Namespace, Id: a.ID} }
+
+func (r *running) resolve(caller, app catalog.App) string {
+	d, err := v1alpha1.NewResolverClient(r.connect(caller)).Resolve(r.t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(caller), App: wireApp(app)})
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(d.GetOutcome() + " " + d.GetAddress())
+}
+
+var (
+	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
+	orders   = catalog.App{Namespace: "shop", ID: "orders"}
+)
+
+func TestTwoClustersMeetThroughTheirGateways(t *testing.T) {
+	for name, ca := range map[string]*identitytest.CA{"plain text": nil, "mTLS": identitytest.NewCA(t)} {
+		t.Run(name, func(t *testing.T) {
+			eastConfig := configOf(t, "east", ca)
+			east := start(t, eastConfig, ca)
+			west := start(t, configOf(t, "west", ca), ca)
+			east.apply(export("west"))
+			east.sidecar(orders, "10.1.0.1:50002")
+			west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" + selectsOrders)
+			ordersInEast := "ok orders.shop.east.isthmus.internal:" + fmt.Sprint(east.Addr("gateway").(*net.TCPAddr).Port)
+			west.within(5*time.Second, "orders answered from east", func() bool { return west.resolve(checkout, orders) == ordersInEast })
+			if got := west.status().Peers[0]; got.GetState() != "connected" || got.GetExports() != 1 {
+				t.Errorf("peer %v", got)
+			}
+			eastConfig.Listen.Gateway = east.Addr("gateway").String()
+			if err := east.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if got := west.resolve(checkout, orders); got != ordersInEast {
+				t.Errorf("withdrawn as soon as the peer went: %s", got)
+			}
+			west.within(5*time.Second, "the lease out", func() bool { return west.resolve(checkout, orders) == "stale" })
+			east = start(t, eastConfig, ca)
+			west.within(8*time.Second, "orders answered again, from an instance of before the restart", func() bool {
+				return west.resolve(checkout, orders) == ordersInEast
+			})
+		})
+	}
+}
+
+func export(to string) string {
+	return "apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\nspec: {allow: [{cluster: " + to + "}]}\n"
+}
+
+func clusterAt(name string, gateway net.Addr, staleAfter string) string {
+	return fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: %s}\nspec: {gateways: [{address: '%s'}], staleAfter: %s}\n", name, gateway, staleAfter)
+}
+
+const selectsOrders = "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: checkout}\nspec: {endpoints: [{app: orders}]}\n"
+
+func TestOnlyOperatorsChangeObjectsAndSeeTheStatus(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	west := start(t, configOf(t, "west", ca), ca)
+	west.apply(selectsOrders)
+	for _, as := range []catalog.App{checkout, identity.ServiceApp("", "east")} {
+		conn := west.connect(as)
+		calls := map[string]error{}
+		_, calls["Apply"] = v1alpha1.NewObjectsClient(conn).Apply(t.Context(), &v1alpha1.ApplyRequest{})
+		_, calls["Get"] = v1alpha1.NewObjectsClient(conn).Get(t.Context(), &v1alpha1.GetRequest{})
+		_, calls["Delete"] = v1alpha1.NewObjectsClient(conn).Delete(t.Context(), &v1alpha1.DeleteRequest{})
+		_, calls["Status"] = v1alpha1.NewStatusClient(conn).Status(t.Context(), &v1alpha1.StatusRequest{})
+		_, calls["Resolve for another"] = v1alpha1.NewResolverClient(conn).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(orders), App: wireApp(checkout)})
+		for call, err := range calls {
+			if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), as.String()) {
+				t.Errorf("%s as %s: %v", call, as, err)
+			}
+		}
+	}
+}
+
+func TestLookupsAreCountedByOutcome(t *testing.T) {
+	west := start(t, configOf(t, "west", nil), nil)
+	west.apply(selectsOrders)
+	west.sidecar(orders, "10.0.0.1:50002")
+	west.resolve(checkout, orders)
+	west.resolve(checkout, orders)
+	west.resolve(checkout, catalog.App{Namespace: "shop", ID: "secret"})
+	_, body := west.get("/metrics")
+	for _, want := range []string{`isthmus_lookups_total{outcome="ok"} 2`, `isthmus_lookups_total{outcome="denied"} 1`, `isthmus_instances{state="ready"} 1`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if s := west.status(); s.GetStreams() != 1 || s.GetInstances() != 1 || s.GetObjects() != 1 || s.GetIdentity() != "insecure" {
+		t.Errorf("status %v", s)
+	}
+}
+
+func TestAServiceListensOnASocketOfTheFileSystem(t *testing.T) {
+	cfg := configOf(t, "west", nil)
+	path := filepath.Join(t.TempDir(), "s.sock")
+	cfg.Listen.Resolver = "unix://" + path
+	leaveDeadSocket(t, path)
+	west := start(t, cfg, nil)
+	west.apply(selectsOrders)
+	if got := west.resolve(checkout, orders); got != "unavailable" {
+		t.Errorf("got %s", got)
+	}
+	if err := New(cfg, west.log).Listen(); err == nil || !strings.Contains(err.Error(), "listen.resolver: unix://"+path+": address already in use") {
+		t.Errorf("a socket that is served was taken over: %v", err)
+	}
+}
+
+// leaveDeadSocket makes a socket that nobody listens on, as a crash leaves it.
+func leaveDeadSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAddressInUseIsNamedWithItsListener(t *testing.T) {
+	west := start(t, configOf(t, "west", nil), nil)
+	cfg := configOf(t, "east", nil)
+	cfg.Listen.Gateway = west.Addr("gateway").String()
+	s := New(cfg, west.log)
+	err := s.Run(t.Context())
+	want := "listen.gateway: " + cfg.Listen.Gateway + ": address already in use; stop what listens there, or write another address in isthmus.yaml"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestAPartAloneRuns(t *testing.T) {
+	for _, part := range []string{"resolver", "gateway", "admin"} {
+		cfg := configOf(t, "west", nil)
+		cfg.Listen = Listen{}
+		switch part {
+		case "resolver":
+			cfg.Listen.Resolver = "127.0.0.1:0"
+		case "gateway":
+			cfg.Listen.Gateway = "127.0.0.1:0"
+		case "admin":
+			cfg.Listen.Admin = "127.0.0.1:0"
+		}
+		s := New(cfg, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := s.Listen(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		conn, err := net.DialTimeout("tcp", s.Addr(part).String(), time.Second)
+		if err != nil {
+			t.Errorf("%s alone: %v", part, err)
+		} else {
+			conn.Close()
+		}
+		for _, other := range []string{"resolver", "gateway", "admin"} {
+			if other != part && s.Addr(other) != nil {
+				t.Errorf("%s runs beside %s", other, part)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s alone: %v", part, err)
+		}
+	}
+}
+
+func TestAServiceThatCantOpenItsStoreSaysSo(t *testing.T) {
+	west := start(t, configOf(t, "west", nil), nil)
+	cfg := configOf(t, "west", nil)
+	cfg.Store = west.cfg.Store
+	err := Run(t.Context(), cfg, west.log)
+	if err == nil || !strings.Contains(err.Error(), "another process has held it") {
+		t.Errorf("two services on one store: %v", err)
+	}
+}
