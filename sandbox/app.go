@@ -14,7 +14,7 @@ import (
 // client calls loopback only, so no proxy may come between.
 var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 64}}
 
-// App is a small HTTP app in this process, to stand behind a sidecar.
+// App is a small app in this process, to stand behind a sidecar.
 type App struct {
 	Address string // host:port
 	calls   atomic.Int64
@@ -37,6 +37,7 @@ type AppOptions struct {
 	Cluster  string
 	App      catalog.App
 	Instance string // tells two instances of an app apart; its address by default
+	GRPC     bool   // speaks gRPC, see [Daprd.Proxy], and not HTTP
 }
 
 // App starts an app on a free port.
@@ -49,19 +50,27 @@ func (s *Sandbox) App(o AppOptions) (*App, error) {
 	if o.Instance == "" {
 		o.Instance = a.Address
 	}
-	server := &http.Server{Handler: a.handler(o)}
+	serve, stop := a.http(o)
+	if o.GRPC {
+		serve, stop = a.grpc(o)
+	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("app stopped serving", "app", o.App, "cluster", o.Cluster, "err", err)
+		if err := serve(lis); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("app stopped serving", "app", o.App.String(), "cluster", o.Cluster, "err", err)
 		}
 	}()
 	s.onClose(func() {
-		_ = server.Close() // it reports listeners that were closed already
+		stop()
 		<-served
 	})
 	return a, nil
+}
+
+func (a *App) http(o AppOptions) (serve func(net.Listener) error, stop func()) {
+	server := &http.Server{Handler: a.handler(o)}
+	return server.Serve, func() { _ = server.Close() } // it reports listeners that were closed already
 }
 
 // Calls is how many calls the app has had.
@@ -74,10 +83,8 @@ func (a *App) handler(o AppOptions) http.Handler {
 		mux.HandleFunc(path, http.NotFound)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		reply := Reply{
-			App: o.App.ID, Namespace: o.App.Namespace, Cluster: o.Cluster, Instance: o.Instance,
-			Method: r.Method, Path: r.URL.Path, Call: a.calls.Add(1), Header: map[string]string{},
-		}
+		reply := a.reply(o)
+		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {
 			reply.Header[name] = r.Header.Get(name)
 		}
@@ -85,6 +92,14 @@ func (a *App) handler(o AppOptions) http.Handler {
 		_ = json.NewEncoder(w).Encode(reply) // the caller has gone when this fails
 	})
 	return mux
+}
+
+// reply is what an app says of itself, and counts the call.
+func (a *App) reply(o AppOptions) Reply {
+	return Reply{
+		App: o.App.ID, Namespace: o.App.Namespace, Cluster: o.Cluster, Instance: o.Instance,
+		Call: a.calls.Add(1), Header: map[string]string{},
+	}
 }
 
 func splitAddress(address string) (host, port string, err error) {

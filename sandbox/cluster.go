@@ -92,6 +92,7 @@ type Sidecar struct {
 type SidecarOptions struct {
 	App       catalog.App
 	Instance  string         // tells two instances of an app apart; empty for the first
+	GRPC      bool           // the app speaks gRPC, not HTTP
 	Component map[string]any // more keys of the component's configuration
 	Env       map[string]string
 	Args      []string // more arguments of daprd
@@ -104,7 +105,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	if o.Instance != "" {
 		name += " " + o.Instance
 	}
-	app, err := c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name})
+	app, err := c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC})
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +113,16 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	if err != nil {
 		return nil, err
 	}
-	process := "daprd-" + c.Name + "-" + o.App.ID
+	process := "daprd-" + c.Name + "-" + o.App.Namespace + "-" + o.App.ID
 	if o.Instance != "" {
 		process += "-" + o.Instance
 	}
+	protocol := "http"
+	if o.GRPC {
+		protocol = "grpc"
+	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
-		Name: process, Cluster: c.Name, App: o.App, AppAddress: app.Address,
+		Name: process, Cluster: c.Name, App: o.App, AppAddress: app.Address, AppProtocol: protocol,
 		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args,
 	})
 	if err != nil {

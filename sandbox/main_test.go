@@ -11,7 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(int) { client.CloseIdleConnections() }))
+	goleak.VerifyTestMain(m)
 }
 
 // open returns a sandbox that is closed at the end of the test.

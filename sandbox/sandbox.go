@@ -61,6 +61,7 @@ func (s *Sandbox) Close() error {
 	for _, stop := range servers {
 		stop()
 	}
+	client.CloseIdleConnections()
 	return errors.Join(errs...)
 }
 

@@ -78,6 +78,7 @@ func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
 func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 	c := map[string]any{
 		"cluster": o.Cluster,
+		"dataDir": filepath.Join(dir, o.Name), // two services must never share one
 		"store":   map[string]any{"embedded": map[string]any{"path": filepath.Join(dir, o.Name, "isthmus.db")}},
 		"listen": map[string]any{
 			"resolver": s.Resolver, "gateway": s.Gateway, "admin": s.Admin,

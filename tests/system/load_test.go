@@ -1,0 +1,171 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// untraced is the context of a trace that nobody records, so that lookups go the way
+// that they go in production most often.
+var untraced = http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}
+
+// call makes one call and says who answered.
+type call func(context.Context) (by string, err error)
+
+// calling is a call over a sidecar's HTTP API, answered by "cluster instance".
+func calling(from *sandbox.Sidecar, id string) call {
+	return func(ctx context.Context) (string, error) {
+		reply, err := from.Invoke(ctx, id, "hello", untraced)
+		if err != nil {
+			return "", err
+		}
+		return reply.Instance, nil
+	}
+}
+
+// load is calls made at a steady pace, and what came of them.
+type load struct {
+	t     *testing.T
+	what  string
+	stop  context.CancelFunc
+	users sync.WaitGroup
+
+	mu      sync.Mutex
+	calls   int
+	failed  []string
+	by      map[string]int
+	last    time.Time     // of an answer
+	gap     time.Duration // the longest time without one
+	slowest time.Duration
+}
+
+// callTimeout is when a call counts as failed that did not end.
+const callTimeout = 20 * time.Second
+
+// startLoad has each call made by so many callers, each so often.
+func startLoad(t *testing.T, what string, callers int, every time.Duration, calls ...call) *load {
+	ctx, stop := context.WithCancel(t.Context())
+	l := &load{t: t, what: what, stop: stop, by: map[string]int{}, last: time.Now()}
+	for _, c := range calls {
+		for range callers {
+			l.users.Go(func() { l.run(ctx, c, every) })
+		}
+	}
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+func (l *load) run(ctx context.Context, c call, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		// A call under way when the load ends is waited for.
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		start := time.Now()
+		by, err := c(limit)
+		cancel()
+		l.note(start, by, err)
+	}
+}
+
+func (l *load) note(start time.Time, by string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.calls++
+	l.slowest = max(l.slowest, now.Sub(start))
+	if err != nil {
+		l.failed = append(l.failed, fmt.Sprintf("at %s, after %s: %v", start.Format("15:04:05.000"), now.Sub(start).Round(time.Millisecond), err))
+		return
+	}
+	l.by[by]++
+	l.gap = max(l.gap, now.Sub(l.last))
+	l.last = now
+}
+
+// end stops the calls, waits for those under way and prints what came of them, once.
+func (l *load) end() {
+	if l.stop == nil {
+		return
+	}
+	l.stop()
+	l.stop = nil
+	l.users.Wait()
+	l.t.Logf("%s: %s", l.what, l.result())
+}
+
+func (l *load) result() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by := ""
+	for _, name := range slices.Sorted(maps.Keys(l.by)) {
+		by += fmt.Sprintf(", %d by %s", l.by[name], name)
+	}
+	return fmt.Sprintf("%d calls, %d failed, longest gap %s, slowest call %s%s",
+		l.calls, len(l.failed), l.gap.Round(time.Millisecond), l.slowest.Round(time.Millisecond), by)
+}
+
+// noneFailed ends the load and wants every call to have been answered.
+func (l *load) noneFailed() {
+	l.t.Helper()
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.failed[:min(len(l.failed), 5)] {
+		l.t.Errorf("%s: a call failed %s", l.what, f)
+	}
+}
+
+// answeredBy is how often somebody answered so far.
+func (l *load) answeredBy(by string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.by[by]
+}
+
+// answersFrom waits until somebody answers from now on, and more than once.
+func (l *load) answersFrom(by string) {
+	l.t.Helper()
+	before := l.answeredBy(by)
+	eventually(l.t, 15*time.Second, func() error {
+		if n := l.answeredBy(by) - before; n < 3 {
+			return fmt.Errorf("%s: %q has answered %d times since; so far: %s", l.what, by, n, l.result())
+		}
+		return nil
+	})
+}
+
+// onlyFrom waits until nobody else answers.
+func (l *load) onlyFrom(by string) {
+	l.t.Helper()
+	eventually(l.t, 15*time.Second, func() error {
+		l.mu.Lock()
+		before := maps.Clone(l.by)
+		l.mu.Unlock()
+		time.Sleep(100 * time.Millisecond)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for who, n := range l.by {
+			if who != by && n != before[who] {
+				return fmt.Errorf("%s: %q still answers", l.what, who)
+			}
+		}
+		if l.by[by] == before[by] {
+			return fmt.Errorf("%s: %q does not answer", l.what, by)
+		}
+		return nil
+	})
+}

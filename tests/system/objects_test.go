@@ -1,0 +1,50 @@
+package system
+
+import (
+	"fmt"
+	"strings"
+)
+
+// clusterObject is a Cluster with these gateways. Its lease is short, so that a test
+// of leases is.
+func clusterObject(name string, gateways ...string) string {
+	addresses := make([]string, len(gateways))
+	for i, g := range gateways {
+		addresses[i] = fmt.Sprintf("{address: %q}", g)
+	}
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: %s}
+spec:
+  gateways: [%s]
+`, name, strings.Join(addresses, ", "))
+}
+
+// export lets every app in a cluster call an app.
+func export(namespace, id, cluster string) string {
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: AppExport
+metadata: {namespace: %s, name: %s}
+spec:
+  allow:
+  - {cluster: %s}
+`, namespace, id, cluster)
+}
+
+// selection lets an app call others, each written as in YAML without the dash, such
+// as "app: orders".
+func selection(namespace, id string, endpoints ...string) string {
+	text := fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: AppEndpoints
+metadata: {namespace: %s, name: %s}
+spec:
+  endpoints:
+`, namespace, id)
+	if len(endpoints) == 0 {
+		text = strings.TrimSuffix(text, "endpoints:\n") + "endpoints: []\n"
+	}
+	for _, e := range endpoints {
+		text += "  - {" + e + "}\n"
+	}
+	return text
+}
