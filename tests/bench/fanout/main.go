@@ -1,0 +1,101 @@
+// Command fanout measures how long it takes from an instance's change until the
+// sidecars that may call it answer with it: a resolver service with 10,000 apps and
+// 100,000 instances in a process of its own, 1,000 sidecars' resolvers connected to it,
+// and one instance that all of them may call and that changes its address.
+//
+// It also shows what the service holds in memory and how long it takes to be ready
+// after a start, with all selections in its store and all instances to take over.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+)
+
+// plan is what is measured.
+type plan struct {
+	fleet   fleet.Fleet
+	streams int
+	changes int
+	profile string // where the service leaves its profiles; none if empty
+}
+
+// The aims.
+const (
+	aimLast  = 10 * time.Millisecond
+	aimReady = 3 * time.Second
+	aimRSS   = 256 << 20
+)
+
+func main() {
+	var p plan
+	serve := flag.String("serve", "", "be the service, with the files in this directory; used by the program itself")
+	flag.IntVar(&p.fleet.Apps, "apps", 10_000, "apps in the cluster")
+	flag.IntVar(&p.fleet.Instances, "instances", 10, "instances of each app")
+	flag.IntVar(&p.fleet.Callees, "callees", 20, "callees in each app's selection")
+	flag.IntVar(&p.streams, "streams", 1_000, "connected sidecars")
+	flag.IntVar(&p.changes, "changes", 150, "changes to measure")
+	flag.StringVar(&p.profile, "profile", "", "directory for CPU and heap profiles of the service")
+	flag.Parse()
+	p.fleet.Popular = p.streams
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	if *serve != "" {
+		err = service(ctx, *serve, p.profile)
+	} else {
+		err = run(ctx, p)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fanout:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, p plan) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	table := measure.Table{
+		Title: fmt.Sprintf("An instance changes; %d sidecars see it (%d apps × %d instances × %d callees, %d changes)",
+			p.streams, p.fleet.Apps, p.fleet.Instances, p.fleet.Callees, p.changes),
+		Head: []string{"connections", "ready ms", "RSS MiB", "peak MiB", "first ms p50", "p99", "median ms p50", "p99", "last ms p50", "p99", "CPU ms service", "CPU ms sidecars"},
+	}
+	var all []result
+	for _, mtls := range []bool{false, true} {
+		r, err := once(ctx, p, mtls)
+		if err != nil {
+			return err
+		}
+		all = append(all, r)
+		table.Add(r.row()...)
+	}
+	table.Print(os.Stdout)
+	fmt.Println("CPU is that of one change, all sidecars together; the sidecars run beside the service on the same cores.")
+	for _, r := range all {
+		last := measure.Quantile(r.last, .99)
+		fmt.Printf("%s: last sees it in under %s (p99 %s ms): %s; ready in under %s: %s; under %d MiB: %s\n", r.name,
+			aimLast, measure.Millis(last), measure.Verdict(last < aimLast), aimReady, measure.Verdict(r.ready < aimReady),
+			aimRSS>>20, measure.Verdict(r.rss < aimRSS))
+	}
+	return nil
+}
+
+func (r result) row() []string {
+	row := []string{r.name, measure.Millis(r.ready), measure.MiB(r.rss), measure.MiB(r.peak)}
+	for _, seen := range [][]time.Duration{r.first, r.median, r.last} {
+		row = append(row, measure.Millis(measure.Median(seen)), measure.Millis(measure.Quantile(seen, .99)))
+	}
+	return append(row, measure.Millis(r.serviceCPU), measure.Millis(r.sidecarsCPU))
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "fanout: "+format+"\n", args...)
+}

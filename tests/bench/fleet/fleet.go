@@ -1,0 +1,88 @@
+// Package fleet makes clusters of many apps for the benchmarks.
+package fleet
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Fleet is a cluster with so many apps, each with so many instances and, in its
+// selection, so many callees.
+type Fleet struct {
+	Apps      int
+	Instances int
+	Callees   int // 0 for apps without a selection
+
+	// Popular is how many apps have app 0 in their selection beside their callees.
+	Popular int
+}
+
+// Namespace is that of every app in a fleet.
+const Namespace = "shop"
+
+// App is the i-th app.
+func App(i int) catalog.App { return catalog.App{Namespace: Namespace, ID: fmt.Sprintf("app-%05d", i)} }
+
+// Port is where every instance listens.
+const Port = 50002
+
+// Instance is the j-th instance of the i-th app, with its address for an ID, as
+// sidecars have it.
+func Instance(i, j int) catalog.Instance {
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), Port)
+	return catalog.Instance{ID: address.String(), App: App(i), Address: address}
+}
+
+// stride spreads the callees of an app over the fleet. It has no divisor in common with
+// the sizes that are measured, so no app has a callee twice.
+const stride = 37
+
+// Objects are the selections of all apps.
+func (f Fleet) Objects() []catalog.Object {
+	if f.Callees == 0 {
+		return nil
+	}
+	objects := make([]catalog.Object, f.Apps)
+	for i := range objects {
+		endpoints := make([]catalog.Endpoint, 0, f.Callees+1)
+		called := false
+		for j := range f.Callees {
+			callee := (i + 1 + j*stride) % f.Apps
+			called = called || callee == 0
+			endpoints = append(endpoints, catalog.Endpoint{App: App(callee), Line: 8 + j})
+		}
+		if i > 0 && i <= f.Popular && !called {
+			endpoints = append(endpoints, catalog.Endpoint{App: App(0), Line: 8 + f.Callees})
+		}
+		objects[i] = &catalog.AppEndpoints{App: App(i), Endpoints: endpoints}
+	}
+	return objects
+}
+
+// All are the instances of all apps.
+func (f Fleet) All() []catalog.Instance {
+	all := make([]catalog.Instance, 0, f.Apps*f.Instances)
+	for i := range f.Apps {
+		for j := range f.Instances {
+			all = append(all, Instance(i, j))
+		}
+	}
+	return all
+}
+
+// Change is the whole fleet as a topology is told of it.
+func (f Fleet) Change(source string) topology.Change {
+	return topology.Change{
+		Objects:   &topology.ObjectChange{Full: true, Put: f.Objects()},
+		Instances: []topology.InstanceChange{{Source: source, Put: f.All()}},
+	}
+}
+
+// Flip makes an instance leave, when n is even, or come back.
+func Flip(source string, i catalog.Instance, n int) topology.Change {
+	i.Draining = n%2 == 0
+	return topology.Change{Instances: []topology.InstanceChange{{Source: source, Put: []catalog.Instance{i}}}}
+}
