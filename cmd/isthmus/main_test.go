@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"isthmus": main})
+}
+
+// TestScripts runs the scripts in testdata/script, each against a service of its own.
+// A script gets ISTHMUS_SERVER, a service in plain text where orders runs; those whose
+// name begins with "mtls" get one with mTLS, and directories with identities in it.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               func(e *testscript.Env) error { return setUp(t, e) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"jsonkeys": jsonKeys,
+			"freeport": freePort,
+			"waitfor":  waitFor,
+		},
+	})
+}
+
+func setUp(t *testing.T, e *testscript.Env) error {
+	var ca *identitytest.CA
+	serviceID := "{insecure: true}"
+	if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls") {
+		ca = identitytest.NewCA(t)
+		f := ca.Config(identity.ServiceApp("", "west")).Files
+		serviceID = fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA)
+		for name, app := range map[string]catalog.App{"operator": identity.CLIApp(""), "checkout": {Namespace: "shop", ID: "checkout"}} {
+			if err := writeIdentity(filepath.Join(e.WorkDir, name), ca, app); err != nil {
+				return err
+			}
+		}
+	}
+	address, err := runService(e, serviceID)
+	if err != nil {
+		return err
+	}
+	e.Setenv("ISTHMUS_SERVER", address)
+	e.Setenv("HOME", e.WorkDir)
+	if ca != nil {
+		return nil
+	}
+	return registerOrders(e, address)
+}
+
+// runService runs a service until the script ends.
+func runService(e *testscript.Env, id string) (address string, err error) {
+	text := fmt.Sprintf("cluster: west\ndataDir: %s/data\nlisten: {resolver: '127.0.0.1:0'}\nidentity: %s\n", e.WorkDir, id)
+	cfg, err := resolverservice.Parse("isthmus.yaml", []byte(text))
+	if err != nil {
+		return "", err
+	}
+	cfg.Version = "v0.0.0-test"
+	s := resolverservice.New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err := s.Listen(); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	e.Defer(func() {
+		cancel()
+		if err := <-done; err != nil {
+			e.T().Log(err)
+			e.T().FailNow()
+		}
+	})
+	return s.Addr("resolver").String(), nil
+}
+
+// registerOrders has an instance of shop/orders for as long as the script runs.
+func registerOrders(e *testscript.Env, address string) error {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	e.Defer(func() { conn.Close() })
+	stream, err := v1alpha1.NewResolverClient(conn).Watch(context.Background())
+	if err != nil {
+		return err
+	}
+	hello := &v1alpha1.Hello{
+		App:      &v1alpha1.App{Namespace: "shop", Id: "orders"},
+		Instance: &v1alpha1.Instance{Id: "one", Address: "10.0.0.1:50002"},
+	}
+	if err := stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: hello}}); err != nil {
+		return err
+	}
+	_, err = stream.Recv()
+	return err
+}
+
+func writeIdentity(dir string, ca *identitytest.CA, app catalog.App) error {
+	pair := ca.Issue(app)
+	return errors.Join(
+		os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "cert.pem"), pair.Cert, 0o600),
+		os.WriteFile(filepath.Join(dir, "key.pem"), pair.Key, 0o600),
+		os.WriteFile(filepath.Join(dir, "ca.pem"), ca.PEM(), 0o600),
+	)
+}
+
+// exits runs a command and checks its exit code: exits CODE COMMAND...
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// jsonKeys checks the keys of a JSON object that a command has printed, in their
+// order: jsonkeys PATH KEY...; PATH leads there, such as "." or "routes.0".
+func jsonKeys(ts *testscript.TestScript, _ bool, args []string) {
+	text := json.RawMessage(ts.ReadFile("stdout"))
+	for step := range strings.SplitSeq(strings.Trim(args[0], "."), ".") {
+		if step == "" {
+			continue
+		}
+		if i, err := strconv.Atoi(step); err == nil {
+			var list []json.RawMessage
+			ts.Check(json.Unmarshal(text, &list))
+			text = list[i]
+			continue
+		}
+		var object map[string]json.RawMessage
+		ts.Check(json.Unmarshal(text, &object))
+		text = object[step]
+	}
+	if got := keysInOrder(text); !slices.Equal(got, args[1:]) {
+		ts.Fatalf("keys of %s are %v, want %v", args[0], got, args[1:])
+	}
+}
+
+func keysInOrder(text []byte) []string {
+	var keys []string
+	d := json.NewDecoder(bytes.NewReader(text))
+	if _, err := d.Token(); err != nil {
+		return nil
+	}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return nil
+		}
+		keys = append(keys, fmt.Sprint(key))
+	}
+	return keys
+}
+
+// freePort sets an environment variable to a port of loopback that was free.
+func freePort(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	defer l.Close()
+	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+}
+
+// waitFor runs a command until it succeeds, for at most 10 s.
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%v fails: %v", args, err)
+		}
+	}
+}
+
+// each visits every command that users see.
+func each(cmd *cobra.Command, visit func(*cobra.Command)) {
+	for _, sub := range cmd.Commands() {
+		if sub.Name() == "help" || sub.Hidden {
+			continue
+		}
+		visit(sub)
+		each(sub, visit)
+	}
+}
+
+func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := string(text)
+	each(newRoot(), func(cmd *cobra.Command) {
+		if cmd.Name() != "completion" && cmd.Parent().Name() != "completion" && cmd.Example == "" {
+			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		if cmd.Parent().Name() == "completion" {
+			return
+		}
+		if !strings.Contains(docs, "`"+cmd.CommandPath()) {
+			t.Errorf("docs/cli.md says nothing of %s", cmd.CommandPath())
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !strings.Contains(docs, "--"+f.Name) {
+				t.Errorf("docs/cli.md says nothing of %s --%s", cmd.CommandPath(), f.Name)
+			}
+		})
+	})
+}
+
+func TestTheHelpListsCommandsInUse(t *testing.T) {
+	var names []string
+	each(newRoot(), func(cmd *cobra.Command) {
+		if cmd.Parent().Name() == "isthmus" {
+			names = append(names, cmd.Name())
+		}
+	})
+	sort.Strings(names)
+	for _, want := range []string{"apply", "delete", "explain", "get", "resolve", "serve", "status", "validate", "version"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no command %s among %v", want, names)
+		}
+	}
+}
