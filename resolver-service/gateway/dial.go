@@ -13,20 +13,30 @@ import (
 // most connections are idle, and gRPC's own keepalive is there for who wants more.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 20 * time.Second, Count: 3}
 
+// attempt is one instance that was tried in vain, by its place in the list.
+type attempt struct {
+	instance int
+	err      error
+}
+
 // dial connects to one of a destination's instances, chosen at random. When it
 // can't be reached, the others are tried in random order. No byte has been sent by
-// then, so no instance sees a connection that another one serves.
-func (s *serving) dial(to destination) (*net.TCPConn, *refusal) {
+// then, so no instance sees a connection that another one serves. first, if not nil,
+// is how the first attempt went.
+func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, *refusal) {
 	ctx, cancel := context.WithTimeout(s.dials, 3*s.cfg.DialTimeout)
 	defer cancel()
-	first := rand.IntN(len(to.instances))
-	conn, err := s.dialInstance(ctx, to.instances[first])
-	if err == nil {
-		return conn, nil
+	if first == nil {
+		i := to.choose()
+		conn, err := s.dialInstance(ctx, to.instances[i])
+		if err == nil {
+			return conn, nil
+		}
+		first = &attempt{i, err}
 	}
-	failed := []error{err}
+	failed := []error{first.err}
 	for _, i := range rand.Perm(len(to.instances)) {
-		if i == first || ctx.Err() != nil {
+		if i == first.instance || ctx.Err() != nil {
 			continue
 		}
 		s.metrics.retries.Inc()
@@ -39,6 +49,9 @@ func (s *serving) dial(to destination) (*net.TCPConn, *refusal) {
 	return nil, &refusal{reason: unreachable, app: to.app, revision: to.revision,
 		err: fmt.Errorf("%d of %d instances tried: %w", len(failed), len(to.instances), errors.Join(failed...))}
 }
+
+// choose picks the instance to try first, by its place in the list.
+func (d *destination) choose() int { return rand.IntN(len(d.instances)) }
 
 func (s *serving) dialInstance(ctx context.Context, instance string) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: keepAlive}

@@ -98,8 +98,8 @@ func New(cfg Config) (*Gateway, error) {
 	}, nil
 }
 
-// Serve accepts connections from a TCP listener until ctx ends. Then it closes the
-// listener, lets connections finish for at most Config.DrainTimeout, closes what is
+// Serve takes a TCP listener over and accepts connections from it until ctx ends. Then
+// it closes the listener, lets connections finish for at most Config.DrainTimeout, closes what is
 // left and returns nil. It returns an error when the listener fails for good, which
 // closes all connections; running out of descriptors is not for good.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
@@ -108,10 +108,11 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	err = s.accept(ctx, l)
+	take, closeListener := s.takerFrom(l)
+	stop := context.AfterFunc(ctx, closeListener)
+	err = s.accept(ctx, take)
 	stop()
-	l.Close()
+	closeListener()
 	if err != nil {
 		s.drain(0)
 		return err

@@ -115,7 +115,7 @@ func TestTriesAnotherInstance(t *testing.T) {
 		}), with)
 		for range 10 {
 			if got, _, err := call(t, gw.addr, ordersHost); got != "alive" {
-				t.Fatalf("answered by %q, %v", got, err)
+				t.Fatalf("answered by %q, %v\n%s", got, err, gw.log)
 			}
 		}
 		if gw.metric("isthmus_gateway_instance_retries_total") == 0 {

@@ -12,8 +12,16 @@ type pair struct {
 	client, backend end
 	slot            int32
 	tag             int32
-	queued          bool // waits for its turn
+	dialing         *dialing // until the backend is known to be there
+	queued          bool     // waits for its turn
 	ended           bool
+}
+
+// dialing is a connection to a backend that is being made. What the client said first
+// waits in the backend's rest meanwhile; so nothing is read from the client.
+type dialing struct {
+	first  int // bytes that wait
+	failed func(client int, err error)
 }
 
 // end is one side of a pair, and what is on its way to it.
@@ -56,17 +64,36 @@ func (l *loop) advance(p *pair) {
 		return
 	}
 	p.queued = false
-	more1, err1 := l.move(&p.backend, &p.client, &l.cfg.traffic.toBackend)
-	more2, err2 := l.move(&p.client, &p.backend, &l.cfg.traffic.toClient)
+	more, err := l.move(&p.backend, &p.client, &l.cfg.traffic.toBackend)
+	if p.dialing != nil && len(p.backend.rest) < p.dialing.first {
+		l.connected(p)
+	}
+	if p.dialing != nil {
+		if err != nil {
+			l.handBack(p, err)
+		}
+		return // what there is to read from such a backend is the end, which is not for the client
+	}
+	if err == nil {
+		var answers bool
+		answers, err = l.move(&p.client, &p.backend, &l.cfg.traffic.toClient)
+		more = more || answers
+	}
 	switch {
-	case err1 != nil || err2 != nil || p.client.gone || p.backend.gone:
+	case err != nil || p.client.gone || p.backend.gone:
 		l.release(p, closeWithReset)
 	case p.client.told && p.backend.told:
 		l.release(p, func(fd int) { unix.Close(fd) })
-	case more1 || more2:
+	case more:
 		p.queued = true
 		l.busy = append(l.busy, p)
 	}
+}
+
+// connected notes that the backend is there: it has been sent something.
+func (l *loop) connected(p *pair) {
+	p.dialing = nil
+	setMillis(p.backend.fd, unix.TCP_USER_TIMEOUT, l.cfg.stall)
 }
 
 // move passes on one direction until the source has nothing, the destination takes

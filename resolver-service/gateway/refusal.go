@@ -156,7 +156,7 @@ const farewell = 500 * time.Millisecond
 
 // turnAway tells a client that it was refused, where there is a way to, and closes
 // its connection.
-func (s *serving) turnAway(conn *net.TCPConn, r *refusal) {
+func turnAway(conn *net.TCPConn, r *refusal) {
 	defer conn.Close()
 	answer := r.answer
 	switch {

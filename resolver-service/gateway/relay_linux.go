@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -40,10 +41,14 @@ func newRelay(cfg relayConfig) (relay, error) {
 }
 
 func (r *epollRelay) pass(client, backend *net.TCPConn) {
-	c, err1 := r.takeOver(client)
-	b, err2 := r.takeOver(backend)
+	c, err1 := takeOver(client)
+	b, err2 := takeOver(backend)
 	if err1 == nil && err2 == nil {
-		err1 = r.loops[int(r.next.Add(1))%len(r.loops)].add(c, b)
+		// The kernel itself watches for a receiver that takes nothing: see tcp(7) about
+		// TCP_USER_TIMEOUT, which holds for a window that stays closed as well.
+		setMillis(c, unix.TCP_USER_TIMEOUT, r.cfg.stall)
+		setMillis(b, unix.TCP_USER_TIMEOUT, r.cfg.stall)
+		err1 = r.loop().add(&pair{client: end{fd: c}, backend: end{fd: b}})
 	}
 	if err1 == nil && err2 == nil {
 		return
@@ -53,6 +58,9 @@ func (r *epollRelay) pass(client, backend *net.TCPConn) {
 	r.cfg.ended()
 }
 
+// loop is the next loop's turn.
+func (r *epollRelay) loop() *loop { return r.loops[int(r.next.Add(1))%len(r.loops)] }
+
 func (r *epollRelay) close() {
 	for _, l := range r.loops {
 		l.end()
@@ -60,12 +68,64 @@ func (r *epollRelay) close() {
 	r.wg.Wait()
 }
 
+// connect is pass with a backend that is yet to be connected to, and to be given what
+// the client said first. Where it can't be reached in time, failed is called in the
+// loop with the client's descriptor, which is the caller's again. After an error it
+// always was.
+func (r *epollRelay) connect(client int, first []byte, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
+	backend, err := startConnect(to, timeout)
+	if err != nil {
+		return err
+	}
+	err = r.loop().add(&pair{
+		client:  end{fd: client},
+		backend: end{fd: backend, rest: first},
+		dialing: &dialing{first: len(first), failed: failed},
+	})
+	if err != nil {
+		unix.Close(backend)
+	}
+	return err
+}
+
+// startConnect begins to connect. TCP_USER_TIMEOUT holds for that, too.
+func startConnect(to netip.AddrPort, timeout time.Duration) (fd int, err error) {
+	family, address := unix.AF_INET6, unix.Sockaddr(nil)
+	if ip := to.Addr().Unmap(); ip.Is4() {
+		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: ip.As4()}
+	} else {
+		address = &unix.SockaddrInet6{Port: int(to.Port()), Addr: ip.As16()}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	setTCP(fd)
+	setMillis(fd, unix.TCP_USER_TIMEOUT, timeout)
+	if err := unix.Connect(fd, address); err != nil && err != unix.EINPROGRESS {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// setTCP sets on a socket what Go sets on its own: small writes go out at once, and
+// peers that vanished are found.
+func setTCP(fd int) {
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle/time.Second))
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval/time.Second))
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAlive.Count)
+}
+
+func setMillis(fd, option int, d time.Duration) {
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, option, int(d/time.Millisecond))
+}
+
 // takeOver returns a descriptor of a connection that Go's runtime knows nothing of,
 // and closes the connection. It is -1 after an error.
-//
-// The kernel itself watches for a receiver that takes nothing: see tcp(7) about
-// TCP_USER_TIMEOUT, which holds for a window that stays closed as well.
-func (r *epollRelay) takeOver(conn *net.TCPConn) (fd int, err error) {
+func takeOver(conn *net.TCPConn) (fd int, err error) {
 	defer conn.Close()
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -80,11 +140,6 @@ func (r *epollRelay) takeOver(conn *net.TCPConn) (fd int, err error) {
 	}
 	if err != nil {
 		return -1, fmt.Errorf("take over descriptor of %s: %w", conn.RemoteAddr(), err)
-	}
-	stall := int(r.cfg.stall / time.Millisecond)
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, stall); err != nil {
-		unix.Close(fd)
-		return -1, err
 	}
 	return fd, nil
 }

@@ -43,18 +43,17 @@ const longestBackoff = time.Second
 // accept takes connections until ctx ends (nil) or the listener is closed by
 // somebody else. Every other error passes: most often descriptors have run out,
 // and one comes back when a connection ends.
-func (s *serving) accept(ctx context.Context, l net.Listener) error {
+func (s *serving) accept(ctx context.Context, take func() error) error {
 	var backoff time.Duration
 	for {
-		conn, err := l.Accept()
+		err := take()
 		switch {
 		case err == nil:
 			backoff = 0
-			s.admit(conn)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("gateway: listener %s was closed: %w", l.Addr(), err)
+			return fmt.Errorf("gateway: the listener was closed: %w", err)
 		default:
 			backoff = min(max(2*backoff, 5*time.Millisecond), longestBackoff)
 			s.refused.acceptFailed(err, backoff)
@@ -68,26 +67,43 @@ func (s *serving) accept(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// admit starts to serve a connection, or closes it when there are too many.
-func (s *serving) admit(conn net.Conn) {
+// takeFrom takes one connection from a listener, in the way that works everywhere.
+func (s *serving) takeFrom(l net.Listener) error {
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
 	client, ok := conn.(*net.TCPConn)
 	if !ok {
 		s.refused.log(refusal{reason: notTCP, from: conn.RemoteAddr()})
-		conn.Close()
-		return
+		return conn.Close()
 	}
+	if !s.admit() {
+		s.refused.log(refusal{reason: tooMany, from: client.RemoteAddr()})
+		reset(client)
+		return nil
+	}
+	s.begin(newReplay(client), client)
+	return nil
+}
+
+// admit counts a connection in, unless there are too many.
+func (s *serving) admit() bool {
 	s.metrics.accepted.Inc()
 	if s.open.Add(1) > int64(s.cfg.MaxConnections) {
 		s.open.Add(-1)
-		s.refused.log(refusal{reason: tooMany, from: client.RemoteAddr()})
-		reset(client)
-		return
+		return false
 	}
 	s.metrics.open.Add(1)
 	s.conns.Add(1)
+	return true
+}
+
+// begin serves an admitted connection in a goroutine of its own.
+func (s *serving) begin(in *replay, client *net.TCPConn) {
 	h := s.hellos.add(client)
 	s.metrics.hellos.Add(1)
-	go s.welcome(h)
+	go s.welcome(h, in)
 }
 
 // ended is called once for each admitted connection, when it is closed.
@@ -97,51 +113,59 @@ func (s *serving) ended() {
 	s.conns.Done()
 }
 
-// welcome reads what a client wants, connects it and hands it to the relay.
-func (s *serving) welcome(h *halfOpen) {
-	backend, refused := s.introduce(h)
-	if refused != nil {
-		refused.from = h.conn.RemoteAddr()
-		s.refused.log(*refused)
-		s.turnAway(h.conn, refused)
-		s.ended()
-		return
+// welcome reads what a client wants, and connects it.
+func (s *serving) welcome(h *halfOpen, in *replay) {
+	defer in.release()
+	greeting, to, refused := s.meet(h, in)
+	if refused == nil {
+		refused = s.connect(h.conn, greeting, to, nil)
 	}
-	s.relay.pass(h.conn, backend)
+	if refused != nil {
+		s.refuse(h.conn, refused)
+	}
 }
 
-// introduce is welcome up to the relay: it returns a connected backend to which all
-// that was read from the client has been written.
-func (s *serving) introduce(h *halfOpen) (*net.TCPConn, *refusal) {
+// meet reads what a client wants and chooses where that is.
+func (s *serving) meet(h *halfOpen, in *replay) (greeting, destination, *refusal) {
 	h.conn.SetDeadline(time.Now().Add(s.cfg.HelloTimeout))
-	in := newReplay(h.conn)
-	defer in.release()
 	greeting, refused := s.greet(in)
 	evicted := s.hellos.done(h)
 	s.metrics.hellos.Add(-1)
 	if evicted {
-		return nil, &refusal{reason: helloEvicted}
+		refused = &refusal{reason: helloEvicted}
 	}
 	if refused != nil {
-		return nil, refused
+		return greeting, destination{}, refused
 	}
 	to, refused := s.route(greeting)
+	return greeting, to, refused
+}
+
+// connect connects a client to one of a destination's instances, other than those that
+// were tried, and hands both to the relay.
+func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt) *refusal {
+	backend, refused := s.dial(to, tried)
 	if refused != nil {
-		return nil, refused
-	}
-	backend, refused := s.dial(to)
-	if refused != nil {
-		refused.host, refused.stream = greeting.host, greeting.stream
-		return nil, refused
+		refused.host, refused.stream = in.host, in.stream
+		return refused
 	}
 	backend.SetWriteDeadline(time.Now().Add(s.cfg.DialTimeout))
-	if _, err := backend.Write(greeting.bytes); err != nil {
+	if _, err := backend.Write(in.bytes); err != nil {
 		reset(backend)
-		return nil, &refusal{reason: broken, host: greeting.host, stream: greeting.stream, err: err}
+		return &refusal{reason: broken, app: to.app, host: in.host, stream: in.stream, err: err}
 	}
-	h.conn.SetDeadline(time.Time{})
+	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
-	return backend, nil
+	s.relay.pass(client, backend)
+	return nil
+}
+
+// refuse counts a refusal, tells the client and closes its connection.
+func (s *serving) refuse(client *net.TCPConn, r *refusal) {
+	r.from = client.RemoteAddr()
+	s.refused.log(*r)
+	turnAway(client, r)
+	s.ended()
 }
 
 // drain waits until every connection has ended, or closes them when the time is up.

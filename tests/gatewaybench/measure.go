@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// results are what was measured of a candidate, one value for each round.
+type results struct {
+	connection []float64 // CPU µs of one
+	request    []float64 // CPU µs of one
+	gib        []float64 // CPU s
+	idleKiB    float64
+	idleFiles  float64
+	idleCount  int
+}
+
+// How many clients there are at once.
+const (
+	connecting = 4
+	requesting = 8
+	streaming  = 4
+)
+
+// measure does one round.
+func (c *candidate) measure(ctx context.Context, l load) error {
+	for _, part := range []struct {
+		to   *[]float64
+		unit float64 // of CPU seconds
+		do   func() error
+	}{
+		{&c.connection, 1e6 / float64(l.connections), func() error { return c.connect(ctx, l.connections) }},
+		{&c.request, 1e6 / float64(l.requests), func() error { return c.ask(ctx, l.requests) }},
+		{&c.gib, float64(1<<30) / float64(l.bytes), func() error { return c.stream(ctx, l.bytes) }},
+	} {
+		before, err := cpuSeconds(c.pid)
+		if err != nil {
+			return err
+		}
+		if err := part.do(); err != nil {
+			return err
+		}
+		after, err := cpuSeconds(c.pid)
+		if err != nil {
+			return err
+		}
+		*part.to = append(*part.to, (after-before)*part.unit)
+	}
+	return nil
+}
+
+// atOnce shares out n among workers, and returns the first error of any.
+func atOnce(ctx context.Context, workers, n int, work func(n int) error) error {
+	errs := make(chan error, workers)
+	for range workers {
+		go func() { errs <- work(n / workers) }()
+	}
+	for range workers {
+		select {
+		case err := <-errs:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// connect makes connections, each with a handshake and one small exchange.
+func (c *candidate) connect(ctx context.Context, n int) error {
+	return atOnce(ctx, connecting, n, func(n int) error {
+		for range n {
+			conn, err := dialEcho(c.addr)
+			if err == nil {
+				err = exchange(conn, 1)
+				conn.Close()
+			}
+			if err != nil {
+				return fmt.Errorf("connect: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// ask sends requests over warm connections, one at a time on each.
+func (c *candidate) ask(ctx context.Context, n int) error {
+	return atOnce(ctx, requesting, n, func(n int) error {
+		conn, err := dialEcho(c.addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return exchange(conn, n)
+	})
+}
+
+func dialEcho(addr string) (net.Conn, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c.SetDeadline(time.Now().Add(time.Minute))
+	conn := tls.Client(c, &tls.Config{ServerName: echoHost, InsecureSkipVerify: true})
+	return conn, conn.Handshake()
+}
+
+func exchange(conn net.Conn, times int) error {
+	b := make([]byte, block)
+	for range times {
+		if _, err := conn.Write(b); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream receives bytes over several connections.
+func (c *candidate) stream(ctx context.Context, n int64) error {
+	return atOnce(ctx, streaming, int(n), func(n int) error {
+		conn, err := dialBulk(c.addr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return receive(conn, n)
+	})
+}
+
+// receive asks for n bytes and takes them.
+func receive(conn net.Conn, n int) error {
+	if err := binary.Write(conn, binary.BigEndian, int64(n)); err != nil {
+		return err
+	}
+	b := make([]byte, min(n, 256<<10))
+	for n > 0 {
+		got, err := conn.Read(b)
+		if n -= got; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bulkHello is the ClientHello for the app that sends bulk.
+var bulkHello = sync.OnceValue(func() []byte {
+	var sent bytes.Buffer
+	tls.Client(writeOnly{Writer: &sent}, &tls.Config{ServerName: bulkHost}).Handshake()
+	return sent.Bytes()
+})
+
+// writeOnly is a connection that takes all and answers nothing.
+type writeOnly struct {
+	net.Conn
+	io.Writer
+}
+
+func (w writeOnly) Write(b []byte) (int, error) { return w.Writer.Write(b) }
+func (w writeOnly) Read([]byte) (int, error)    { return 0, io.EOF }
+
+func dialBulk(addr string) (net.Conn, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c.SetDeadline(time.Now().Add(time.Minute))
+	_, err = c.Write(bulkHello())
+	return c, err
+}
+
+// openIdle opens connections on which one byte has come back, so that they are there
+// from end to end.
+func openIdle(addr string, n int) ([]net.Conn, error) {
+	var conns []net.Conn
+	for range n {
+		c, err := dialBulk(addr)
+		if err == nil {
+			conns = append(conns, c)
+			err = receive(c, 1)
+		}
+		if err != nil {
+			closeAll(conns)
+			return nil, err
+		}
+		c.SetDeadline(time.Time{})
+	}
+	return conns, nil
+}
+
+func closeAll(conns []net.Conn) {
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+// measureIdle opens as many idle connections as fit, at most n.
+func (c *candidate) measureIdle(ctx context.Context, n int) error {
+	fit := openFiles() - 1200
+	c.idleCount = min(n, fit/c.descriptors)
+	time.Sleep(200 * time.Millisecond) // connections of the last round end
+	memory, files, err := holds(c.pid)
+	if err != nil {
+		return err
+	}
+	conns, err := openIdle(c.addr, c.idleCount)
+	if err != nil {
+		return fmt.Errorf("open %d idle connections: %w", c.idleCount, err)
+	}
+	defer closeAll(conns)
+	select {
+	case <-time.After(300 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	memoryThen, filesThen, err := holds(c.pid)
+	if err != nil {
+		return err
+	}
+	c.idleKiB = float64(memoryThen-memory) / 1024 / float64(c.idleCount)
+	c.idleFiles = float64(filesThen-files) / float64(c.idleCount)
+	return nil
+}
