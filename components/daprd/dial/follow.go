@@ -65,6 +65,10 @@ func (f *follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		now, _, changed := f.gateways.Follow()
 		addresses := addressesOf(now, f.cluster)
+		if len(addresses) == 0 {
+			f.absent(ctx, changed)
+			continue
+		}
 		began := time.Now()
 		if err := f.tell(ctx, addresses, changed); err == nil {
 			failures = 0
@@ -115,10 +119,6 @@ func superseded(ctx context.Context, changed <-chan struct{}) bool {
 // tell gives gRPC the addresses of these gateways: at once those that need no
 // lookup or were looked up before, then all. It breaks off when changed is closed.
 func (f *follower) tell(ctx context.Context, addresses []string, changed <-chan struct{}) error {
-	if len(addresses) == 0 {
-		f.withdraw()
-		return nil
-	}
 	f.forget(addresses)
 	f.update(f.flat(addresses))
 	hosts := slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return !isHostName(a) })
@@ -142,12 +142,19 @@ func (f *follower) complain(err error, failures int) {
 	}
 }
 
-// withdraw says that the cluster has no gateway any more. gRPC lets calls in flight
-// end and fails new ones.
-func (f *follower) withdraw() {
-	f.told, f.known = nil, map[string][]string{}
-	_ = f.cc.UpdateState(resolver.State{}) // it reports the empty list, which is meant
-	f.cc.ReportError(noGateway(f.name, f.cluster))
+// absent waits while the view leads to the cluster no more, or not yet. It takes
+// nothing away: a call that was resolved a moment before must still get through, and
+// later ones don't come here, since lookups go by the view. daprd closes the
+// connection once it is idle.
+func (f *follower) absent(ctx context.Context, changed <-chan struct{}) {
+	if len(f.told) == 0 {
+		wait(ctx, changed, time.After(f.names.times.Grace), nil)
+		if superseded(ctx, changed) {
+			return
+		}
+		f.cc.ReportError(noGateway(f.name, f.cluster))
+	}
+	wait(ctx, changed, nil, nil)
 }
 
 // update tells gRPC the addresses if they are others than before. Every address is

@@ -120,7 +120,7 @@ func east(addresses ...string) (*Names, *live.Value[*catalog.Gateways]) {
 	gateways := new(live.Value[*catalog.Gateways])
 	gateways.Store(eastAt(addresses...))
 	names := New(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	names.times = Times{Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Second}
+	names.times = Times{Grace: 10 * time.Millisecond, Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Second}
 	names.Use(gateways)
 	return names, gateways
 }

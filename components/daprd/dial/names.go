@@ -11,7 +11,6 @@ package dial
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,8 +26,10 @@ import (
 // Schemes are gRPC's resolvers that a standalone daprd and one in Kubernetes dial by.
 func Schemes() []string { return []string{"passthrough", "dns"} }
 
-// Times say when host names among gateway addresses are looked up again.
+// Times say how long things wait, and when host names among gateway addresses are
+// looked up again.
 type Times struct {
+	Grace   time.Duration // for the gateways of a cluster that the view has only just begun to lead to
 	Every   time.Duration // while all is well
 	Soonest time.Duration // at the earliest, when a connection failed or a lookup did
 	Lookup  time.Duration // how long one lookup may take
@@ -36,7 +37,7 @@ type Times struct {
 
 // DefaultTimes are the times of [New].
 func DefaultTimes() Times {
-	return Times{Every: 30 * time.Second, Soonest: time.Second, Lookup: 5 * time.Second}
+	return Times{Grace: time.Second, Every: 30 * time.Second, Soonest: time.Second, Lookup: 5 * time.Second}
 }
 
 // Names knows the gateways behind gateway names. It is safe for use by many
@@ -101,18 +102,13 @@ type builder struct {
 	names *Names
 }
 
-// Build starts a resolver for one connection. A name of a cluster without gateways
-// is an error here, so that the call fails with a reason and the next call dials
-// anew.
+// Build starts a resolver for one connection.
 func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	name := target.Endpoint()
 	gateways, cluster, ok := b.names.cluster(name)
 	// A dialer of the caller's own expects the name, not what it stands for.
 	if !ok || opts.Dialer != nil {
 		return b.Builder.Build(target, cc, opts)
-	}
-	if now, _ := gateways.Load(); len(addressesOf(now, cluster)) == 0 {
-		return nil, noGateway(name, cluster)
 	}
 	return start(b.names, gateways, name, cluster, cc), nil
 }
@@ -125,9 +121,7 @@ func addressesOf(g *catalog.Gateways, cluster string) []string {
 	return g.Addresses[cluster]
 }
 
-// errNoGateway is why a gateway name has no address.
-var errNoGateway = errors.New("this app's view names no gateway for it")
-
+// noGateway is why a call to a gateway name fails.
 func noGateway(name, cluster string) error {
-	return fmt.Errorf("dial %s: cluster %s: %w; check the gateways of the object Cluster %s", name, cluster, errNoGateway, cluster)
+	return fmt.Errorf("dial %s: this app's view names no gateway for cluster %s; check the gateways of the object Cluster %s", name, cluster, cluster)
 }

@@ -2,14 +2,15 @@ package dial
 
 import (
 	"context"
-	"errors"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -120,9 +121,9 @@ func TestBeforeAnyViewNamesAreLeftAlone(t *testing.T) {
 
 func TestAClusterWithoutGatewaysIsAnErrorThatNamesIt(t *testing.T) {
 	names, _ := east()
-	_, err := daprdDial(t, names, ordersInEast)
-	if !errors.Is(err, errNoGateway) && (err == nil || !strings.Contains(err.Error(), "object Cluster east")) {
-		t.Fatalf("dial: %v, want an error that names the object Cluster east", err)
+	_, err := call(t, mustDial(t, names, ordersInEast))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "object Cluster east") {
+		t.Fatalf("call: %v, want Unavailable and the name of the object Cluster east", err)
 	}
 }
 
