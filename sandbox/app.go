@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -40,7 +41,8 @@ type AppOptions struct {
 	GRPC     bool   // speaks gRPC, see [Daprd.Proxy], and not HTTP
 }
 
-// App starts an app on a free port.
+// App starts an app on a free port. Over HTTP it takes its time for a call that asks
+// for it, such as "hello?takes=20ms".
 func (s *Sandbox) App(o AppOptions) (*App, error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,6 +85,8 @@ func (a *App) handler(o AppOptions) http.Handler {
 		mux.HandleFunc(path, http.NotFound)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		takes, _ := time.ParseDuration(r.FormValue("takes"))
+		time.Sleep(takes)
 		reply := a.reply(o)
 		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -23,7 +24,8 @@ type call func(context.Context) (by string, err error)
 // calling is a call over a sidecar's HTTP API, answered by "cluster instance".
 func calling(from *sandbox.Sidecar, id string) call {
 	return func(ctx context.Context) (string, error) {
-		reply, err := from.Invoke(ctx, id, "hello", untraced)
+		// At each moment there are calls under way.
+		reply, err := from.Invoke(ctx, id, fmt.Sprintf("hello?takes=%dms", 5+rand.IntN(20)), untraced)
 		if err != nil {
 			return "", err
 		}
@@ -50,21 +52,28 @@ type load struct {
 // callTimeout is when a call counts as failed that did not end.
 const callTimeout = 20 * time.Second
 
-// startLoad has each call made by so many callers, each so often.
-func startLoad(t *testing.T, what string, callers int, every time.Duration, calls ...call) *load {
+// The steady load: each call is made by so many callers, each so often.
+const (
+	steadyCallers = 8
+	steadyPace    = 25 * time.Millisecond
+)
+
+// startLoad has each call made by steadyCallers.
+func startLoad(t *testing.T, what string, calls ...call) *load {
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{t: t, what: what, stop: stop, by: map[string]int{}, last: time.Now()}
 	for _, c := range calls {
-		for range callers {
-			l.users.Go(func() { l.run(ctx, c, every) })
+		for range steadyCallers {
+			l.users.Go(func() { l.run(ctx, c) })
 		}
 	}
 	t.Cleanup(func() { l.end() })
 	return l
 }
 
-func (l *load) run(ctx context.Context, c call, every time.Duration) {
-	tick := time.NewTicker(every)
+func (l *load) run(ctx context.Context, c call) {
+	time.Sleep(rand.N(steadyPace)) // not in step
+	tick := time.NewTicker(steadyPace)
 	defer tick.Stop()
 	for {
 		select {
@@ -136,21 +145,25 @@ func (l *load) answeredBy(by string) int {
 	return l.by[by]
 }
 
-// answersFrom waits until somebody answers from now on, and more than once.
+// enough is how many answers each step of a test waits for at least.
+const enough = 100
+
+// answersFrom waits until somebody has answered enough from now on.
 func (l *load) answersFrom(by string) {
 	l.t.Helper()
 	before := l.answeredBy(by)
 	eventually(l.t, 15*time.Second, func() error {
-		if n := l.answeredBy(by) - before; n < 3 {
+		if n := l.answeredBy(by) - before; n < enough {
 			return fmt.Errorf("%s: %q has answered %d times since; so far: %s", l.what, by, n, l.result())
 		}
 		return nil
 	})
 }
 
-// onlyFrom waits until nobody else answers.
+// onlyFrom waits until nobody else answers, and enough is answered.
 func (l *load) onlyFrom(by string) {
 	l.t.Helper()
+	l.answersFrom(by)
 	eventually(l.t, 15*time.Second, func() error {
 		l.mu.Lock()
 		before := maps.Clone(l.by)

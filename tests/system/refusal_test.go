@@ -1,0 +1,155 @@
+package system
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// refusalOf is what a sidecar's app is told of a call that is refused: status and body
+// over HTTP, status over gRPC.
+func refusalOf(t *testing.T, s *sandbox.Sidecar, conn *grpc.ClientConn, id string) (http, rpc string) {
+	t.Helper()
+	_, err := s.Invoke(within(t, 10*time.Second), id, "hello", untraced)
+	var refused *sandbox.InvokeError
+	if !errors.As(err, &refused) {
+		t.Fatalf("%s calls %s: %v, want an error of daprd", s.App, id, err)
+	}
+	_, err = sandbox.Proxy(within(t, 10*time.Second), conn, id, nil)
+	answer, ok := status.FromError(err)
+	if err == nil || !ok {
+		t.Fatalf("%s calls %s over gRPC: %v, want a status", s.App, id, err)
+	}
+	return fmt.Sprint(refused.Status, " ", refused.Body), answer.Code().String() + " " + answer.Message()
+}
+
+func TestACallerGetsNoHintOfWhatItsSelectionDoesNotHold(t *testing.T) {
+	m := sharedMesh(t)
+	m.app(t, m.west, "hint", "secret-local")
+	m.app(t, m.east, "hint", "secret-remote")
+	m.apply(t, m.east, export("hint", "secret-remote", "west"))
+	m.apply(t, m.west, selection("hint", "partner", "app: secret-local", "app: secret-remote"), selection("hint", "checkout", "app: orders"))
+	m.leadsTo(t, m.west, "hint/partner", "secret-local", "west")
+	m.leadsTo(t, m.west, "hint/partner", "secret-remote", "east")
+
+	s := m.app(t, m.west, "hint", "checkout")
+	conn := dial(t, s)
+	for _, namespace := range []string{"", ".hint", ".other"} {
+		nothing := m.refusalWithoutNames(t, s, conn, "no-such-thing", namespace)
+		for _, id := range []string{"secret-local", "secret-remote"} {
+			if got := m.refusalWithoutNames(t, s, conn, id, namespace); got != nothing {
+				t.Errorf("the refusal of %s%s differs from that of an app that does not exist:\n got %s\nwant %s", id, namespace, got, nothing)
+			}
+		}
+	}
+}
+
+// refusalWithoutNames is what a caller is told by both APIs, but for the app-id.
+func (m *mesh) refusalWithoutNames(t *testing.T, s *sandbox.Sidecar, conn *grpc.ClientConn, id, namespace string) string {
+	t.Helper()
+	http, rpc := refusalOf(t, s, conn, id+namespace)
+	told := http + " | " + rpc
+	for _, hint := range []string{"127.0.0.1", "east", "isthmus.internal", "AppEndpoints"} {
+		if strings.Contains(told, hint) {
+			t.Errorf("the refusal of %s%s tells of %q: %s", id, namespace, hint, told)
+		}
+	}
+	if want := "denied: the caller's selection does not hold "; strings.Count(told, want) != 2 {
+		t.Errorf("the refusal of %s%s is %s, want %q twice", id, namespace, told, want)
+	}
+	return strings.ReplaceAll(told, id, "APP-ID")
+}
+
+// lookup is one that is refused, and how.
+type lookup struct {
+	outcome        catalog.Outcome
+	caller, callee string
+}
+
+func TestARefusalReadsTheSameEverywhere(t *testing.T) {
+	m := ownMesh(t, meshOptions{})
+	m.app(t, m.east, "shop", "invoices")
+	m.apply(t, m.east, export("shop", "invoices", "west"))
+	m.apply(t, m.west,
+		selection("shop", "checkout", "app: orders", "app: invoices", "app: elsewhere, routes: [{cluster: east}, {cluster: south}]"),
+		fmt.Sprintf("%s  staleAfter: 1s\n", clusterObject("east", m.east.Gateway)))
+	sidecars := map[string]*sandbox.Sidecar{"checkout": m.app(t, m.west, "shop", "checkout"), "open": m.app(t, m.west, "shop", "open")}
+	answers(t, sidecars["checkout"], "invoices", "east")
+	if err := m.east.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, func() error {
+		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
+		if err == nil && d.Outcome != "stale" {
+			err = fmt.Errorf("the lease has not run out: %+v", d)
+		}
+		return err
+	})
+	for _, l := range []lookup{
+		{catalog.Denied, "checkout", "payments"},
+		{catalog.NotFound, "open", "nowhere"},
+		{catalog.Unavailable, "checkout", "orders"},
+		{catalog.Unavailable, "checkout", "elsewhere"},
+		{catalog.Stale, "checkout", "invoices"},
+	} {
+		t.Run(fmt.Sprint(l.outcome, " ", l.callee), func(t *testing.T) { m.readsTheSame(t, sidecars[l.caller], l) })
+	}
+	t.Run("not ready", func(t *testing.T) {
+		if err := m.west.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		s := m.app(t, m.west, "shop", "late")
+		http, rpc := refusalOf(t, s, dial(t, s), "orders")
+		for _, got := range []string{http, rpc} {
+			if want := "not ready: this sidecar has no view yet; waited at most 2s: resolver service dns:///" + m.west.Resolver + ": "; !strings.Contains(got, want) {
+				t.Errorf("got %s, want %q in it", got, want)
+			}
+		}
+	})
+}
+
+// readsTheSame holds the refusal of one lookup together wherever it can be read.
+func (m *mesh) readsTheSame(t *testing.T, s *sandbox.Sidecar, l lookup) {
+	caller := "shop/" + l.caller
+	out, _, _ := m.isthmus(t, m.west, "", "explain", "--from", caller, l.callee, "-o", "json")
+	var d decision
+	if err := json.Unmarshal([]byte(out), &d); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if d.Outcome != l.outcome.String() || d.Reason == "" || d.Address != "" || d.Cluster != "" || d.Gateway != "" {
+		t.Fatalf("isthmus explain: %+v, want %s, a reason and no address", d, l.outcome)
+	}
+	text := d.Outcome + ": " + d.Reason
+	t.Log(text)
+
+	answer, err := v1alpha1.NewResolverClient(m.operator(t)).Resolve(within(t, 5*time.Second), &v1alpha1.ResolveRequest{
+		Caller: &v1alpha1.App{Namespace: "shop", Id: l.caller}, App: &v1alpha1.App{Namespace: "shop", Id: l.callee},
+	})
+	if err != nil || answer.GetOutcome()+": "+answer.GetReason() != text {
+		t.Errorf("gRPC: %v, %v, want %q", answer, err, text)
+	}
+	_, complaint, err := m.isthmus(t, m.west, "", "resolve", "--from", caller, l.callee)
+	if err == nil || !strings.Contains(complaint, text) {
+		t.Errorf("isthmus resolve: %v, %q, want %q in it", err, complaint, text)
+	}
+	table, _, _ := m.isthmus(t, m.west, "", "explain", "--from", caller, l.callee)
+	if !strings.Contains(table, d.Outcome) || !strings.Contains(table, d.Reason) {
+		t.Errorf("isthmus explain as a table: %q, want outcome and reason in it", table)
+	}
+	http, rpc := refusalOf(t, s, dial(t, s), l.callee)
+	for _, got := range []string{http, rpc} {
+		if !strings.Contains(got, text) {
+			t.Errorf("daprd: %s, want %q in it", got, text)
+		}
+	}
+}

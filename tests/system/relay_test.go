@@ -1,0 +1,105 @@
+package system
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// relay stands for a load balancer before a gateway: an address of the gateway that
+// can be had and lost again.
+type relay struct {
+	listener net.Listener
+	users    sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // nil once killed
+}
+
+// newRelay passes connections on to an address.
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: l, conns: map[net.Conn]struct{}{}}
+	r.users.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.users.Go(func() { r.pass(conn, to) })
+		}
+	})
+	t.Cleanup(r.kill)
+	return r
+}
+
+func (r *relay) address() string { return r.listener.Addr().String() }
+
+// retire takes no more connections and leaves those that there are.
+func (r *relay) retire() { r.listener.Close() }
+
+// kill breaks every connection off, as a machine does that dies.
+func (r *relay) kill() {
+	r.retire()
+	r.mu.Lock()
+	for conn := range r.conns {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}
+	r.conns = nil
+	r.mu.Unlock()
+	r.users.Wait()
+}
+
+// open is how many connections there are.
+func (r *relay) open() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns) / 2
+}
+
+func (r *relay) pass(client net.Conn, to string) {
+	defer client.Close()
+	gateway, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer gateway.Close()
+	if !r.keep(client, gateway) {
+		return
+	}
+	defer r.forget(client, gateway)
+	var both sync.WaitGroup
+	for _, way := range [][2]*net.TCPConn{{client.(*net.TCPConn), gateway.(*net.TCPConn)}, {gateway.(*net.TCPConn), client.(*net.TCPConn)}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1]) // either side may break off
+			_ = way[0].CloseWrite()
+		})
+	}
+	both.Wait()
+}
+
+func (r *relay) keep(conns ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conns == nil {
+		return false
+	}
+	for _, conn := range conns {
+		r.conns[conn] = struct{}{}
+	}
+	return true
+}
+
+func (r *relay) forget(conns ...net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, conn := range conns {
+		delete(r.conns, conn)
+	}
+}
