@@ -1,0 +1,87 @@
+package resolverservice
+
+import (
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+)
+
+func serviceDocs(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// firstCells are the names in the first column of the tables under a heading.
+func firstCells(docs, heading string) []string {
+	_, section, _ := strings.Cut(docs, "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var names []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(section, -1) {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	return names
+}
+
+func compare(t *testing.T, what string, documented, real []string) {
+	t.Helper()
+	slices.Sort(real)
+	for _, name := range real {
+		if !slices.Contains(documented, name) {
+			t.Errorf("docs/service.md says nothing of the %s %s", what, name)
+		}
+	}
+	for _, name := range documented {
+		if !slices.Contains(real, name) {
+			t.Errorf("docs/service.md has a %s %s that there is not", what, name)
+		}
+	}
+}
+
+func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
+	compare(t, "key", firstCells(serviceDocs(t), "Configuration"), strictyaml.Paths(&Config{
+		Store: Store{Embedded: &Path{}, File: &Path{}},
+	}))
+}
+
+func TestTheDocsHaveEveryMetric(t *testing.T) {
+	west := start(t, configOf(t, "west", nil), nil)
+	west.apply(clusterAt("east", west.Addr("gateway"), "2s")) // a peer, though not a good one
+	west.sidecar(orders, "10.0.0.1:50002")
+	conn, err := net.Dial("tcp", west.Addr("gateway").String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("not a hello\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	documented := firstCells(serviceDocs(t), "Metrics")
+	// These are there only once something has happened that this test does not bring about.
+	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total"}
+	west.within(5*time.Second, "a refusal of the gateway", func() bool {
+		_, body := west.get("/metrics")
+		return strings.Contains(body, "isthmus_gateway_refusals_total")
+	})
+	_, body := west.get("/metrics")
+	var real []string
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (isthmus_\w+)`).FindAllStringSubmatch(body, -1) {
+		real = append(real, m[1])
+	}
+	for _, name := range later {
+		if !slices.Contains(real, name) {
+			real = append(real, name)
+		}
+	}
+	compare(t, "metric", documented, real)
+}
