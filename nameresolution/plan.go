@@ -110,8 +110,11 @@ func (w whereabouts) Local() catalog.Route { return catalog.Route{State: catalog
 // Remote counts as ready wherever there is a Cluster object.
 func (w whereabouts) Remote(name string) catalog.Route {
 	c := w.p.clusters[name]
-	if c == nil {
+	switch {
+	case c == nil:
 		return catalog.Route{State: catalog.UnknownCluster}
+	case len(c.Gateways) == 0: // reached directly only, by addresses that a service would know
+		return catalog.Route{State: catalog.Empty}
 	}
 	return catalog.RemoteRoute(1, nil, w.p.domain.Host(w.app, name)+":"+c.GatewayPort())
 }

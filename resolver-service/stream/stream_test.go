@@ -128,6 +128,9 @@ func (s *service) instances(app catalog.App, addresses ...string) uint64 {
 	return s.apply(topology.Change{Instances: []topology.InstanceChange{change}})
 }
 
+// patience bounds how long a test waits for what must come.
+const patience = time.Minute
+
 // sidecar is a client that speaks the protocol by hand.
 type sidecar struct {
 	t      testing.TB
@@ -138,11 +141,13 @@ type sidecar struct {
 
 func (s *service) dial() *sidecar {
 	s.t.Helper()
-	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStaticStreamWindowSize(256<<10), grpc.WithStaticConnWindowSize(256<<10), // as sidecars have them
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, end := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, end := context.WithTimeout(context.Background(), patience)
 	watch, err := pb.NewResolverClient(conn).Watch(ctx)
 	if err != nil {
 		s.t.Fatal(err)

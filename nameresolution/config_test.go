@@ -1,0 +1,178 @@
+package nameresolution
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+type m = map[string]any
+
+func insecure() m { return m{"insecure": true} }
+
+func TestTheConfigurationOfTheDesignIsTaken(t *testing.T) {
+	// As YAML decoders hand it over: nested mappings with keys of any type.
+	got, err := parseConfig(map[any]any{
+		"resolver": "127.0.0.1:7400", "cluster": "west",
+		"lastGood": "/var/lib/isthmus/checkout.view", "resolveTimeout": "1500ms",
+		"resolverNamespace": "mesh", "advertise": "10.0.0.7",
+		"identity": map[any]any{"sentry": map[any]any{"address": "127.0.0.1:50001", "trustAnchorsFile": "/ca.crt"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &config{
+		Resolver: "127.0.0.1:7400", Cluster: "west", LastGood: "/var/lib/isthmus/checkout.view",
+		ResolveTimeout: 1500 * time.Millisecond, ResolverNamespace: "mesh", Advertise: "10.0.0.7", Domain: catalog.DefaultDomain,
+		Identity: &identity.Config{Sentry: &identity.Sentry{Address: "127.0.0.1:50001", TrustAnchorsFile: "/ca.crt"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
+	got, err = parseConfig(m{
+		"store":   map[any]any{"file": map[any]any{"path": "./config"}},
+		"local":   m{"component": "mdns", "version": "v1", "configuration": map[any]any{"list": []any{map[any]any{"a": 1.5}}}},
+		"cluster": "west",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = &config{
+		Store: m{"file": m{"path": "./config"}}, Cluster: "west", ResolveTimeout: DefaultResolveTimeout, Domain: catalog.DefaultDomain,
+		Local: &localConfig{Component: "mdns", Version: "v1", Configuration: m{"list": []any{m{"a": 1.5}}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestEveryMistakeNamesItsKey(t *testing.T) {
+	with := func(key string, value any) m {
+		all := m{"resolver": "127.0.0.1:7400", "cluster": "west", "identity": insecure()}
+		if value == nil {
+			delete(all, key)
+		} else {
+			all[key] = value
+		}
+		return all
+	}
+	alone := func(key string, value any) m {
+		all := m{"store": m{"file": m{"path": "x"}}, "cluster": "west", "local": m{"component": "mdns"}}
+		if value == nil {
+			delete(all, key)
+		} else {
+			all[key] = value
+		}
+		return all
+	}
+	for what, test := range map[string]struct {
+		configuration any
+		want          []string
+	}{
+		"none at all":                {nil, []string{"there is none", "resolver"}},
+		"a text":                     {"resolver", []string{`is the text "resolver"; want a mapping`}},
+		"a misspelt key":             {with("resolveTimout", "2s"), []string{"resolveTimout", `did you mean "resolveTimeout"`}},
+		"a misspelt key, deep":       {with("identity", m{"sentry": m{"adress": "x:1"}}), []string{"identity.sentry.adress", `did you mean "address"`}},
+		"a key of nothing":           {with("zzz", 1), []string{"zzz: unknown key; the keys here are", "cluster"}},
+		"two mistakes":               {m{"resolvr": "x", "clustr": "y"}, []string{`did you mean "resolver"`, `did you mean "cluster"`}},
+		"a number for a text":        {with("cluster", 7.0), []string{"cluster: is the number 7; want a text"}},
+		"a text for a truth":         {with("identity", m{"insecure": "yes"}), []string{`identity.insecure: is the text "yes"; want true or false`}},
+		"a list for a mapping":       {with("identity", []any{}), []string{"identity: is a list; want a mapping"}},
+		"a value left out":           {m{"resolver": nil}, []string{"resolver: has no value"}},
+		"an empty text":              {with("lastGood", ""), []string{"lastGood: is empty"}},
+		"a key that is a number":     {map[any]any{1: "x"}, []string{"has the key 1; keys are text"}},
+		"a time without a unit":      {with("resolveTimeout", 2.0), []string{"resolveTimeout: is the number 2", `"2s"`}},
+		"a bad time":                 {with("resolveTimeout", "2 seconds"), []string{"resolveTimeout", `"2 seconds"`}},
+		"a negative time":            {with("resolveTimeout", "-2s"), []string{"resolveTimeout", `"-2s"`}},
+		"neither resolver nor store": {with("resolver", nil), []string{"neither resolver nor store"}},
+		"both resolver and store":    {with("store", m{"file": m{"path": "x"}}), []string{"resolver and store exclude each other"}},
+		"no cluster":                 {with("cluster", nil), []string{"cluster: is missing"}},
+		"a cluster named local":      {with("cluster", "local"), []string{"cluster", "reserved"}},
+		"a bad domain":               {with("domain", "a..b"), []string{"domain"}},
+		"a resolver without a port":  {with("resolver", "127.0.0.1"), []string{"resolver", "host:port"}},
+		"a resolver with a bad port": {with("resolver", "127.0.0.1:http"), []string{"resolver", `"http"`}},
+		"a relative socket":          {with("resolver", "unix://x.sock"), []string{"resolver", "three slashes"}},
+		"no identity":                {with("identity", nil), []string{"identity: is missing", "insecure: true"}},
+		"two identities":             {with("identity", m{"insecure": true, "files": m{"cert": "c", "key": "k", "ca": "a"}}), []string{"identity", "exclude each other"}},
+		"an identity of nothing":     {with("identity", m{"insecure": false}), []string{"identity", "nothing configured"}},
+		"local beside the service":   {with("local", m{"component": "mdns"}), []string{"local: is for running without a service"}},
+		"a bad namespace":            {with("resolverNamespace", "A"), []string{"resolverNamespace"}},
+		"no local beside a store":    {alone("local", nil), []string{"local.component: is missing"}},
+		"local without a component":  {alone("local", m{"version": "v1"}), []string{"local.component: is missing"}},
+		"an identity beside a store": {alone("identity", insecure()), []string{"identity: is for the resolver service"}},
+		"advertise beside a store":   {alone("advertise", "10.0.0.1"), []string{"advertise: is for the resolver service"}},
+	} {
+		_, err := parseConfig(test.configuration)
+		if err == nil {
+			t.Errorf("%s: taken", what)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q does not say %q", what, err, want)
+			}
+		}
+	}
+}
+
+func TestWhatIsAdvertised(t *testing.T) {
+	for _, test := range []struct{ advertise, own, want string }{
+		{"", "10.0.0.1", "10.0.0.1:50002"},
+		{"", "fd00::1", "[fd00::1]:50002"},
+		{"", "::ffff:10.0.0.1", "10.0.0.1:50002"},
+		{"192.0.2.1", "10.0.0.1", "192.0.2.1:50002"},
+		{"192.0.2.1:6000", "10.0.0.1", "192.0.2.1:6000"},
+		{"[fd00::2]:6000", "", "[fd00::2]:6000"},
+		{"fd00::2", "", "[fd00::2]:50002"},
+		{"", "", "ERROR this sidecar"},
+		{"", "pod-7.example", "ERROR this sidecar"},
+		{"gw.example", "10.0.0.1", "ERROR advertise"},
+		{"0.0.0.0", "10.0.0.1", "ERROR advertise"},
+		{"10.0.0.1:0", "10.0.0.1", "ERROR advertise"},
+		{"fe80::1%eth0", "10.0.0.1", "ERROR advertise"},
+	} {
+		c := &config{Advertise: test.advertise}
+		got, err := c.advertised(Instance{Address: test.own, Port: 50002})
+		if key, wantErr := strings.CutPrefix(test.want, "ERROR "); wantErr {
+			if err == nil || !strings.Contains(err.Error(), key) {
+				t.Errorf("advertise %q, own %q: %q, %v", test.advertise, test.own, got, err)
+			}
+		} else if got != test.want || err != nil {
+			t.Errorf("advertise %q, own %q: %q, %v; want %q", test.advertise, test.own, got, err, test.want)
+		}
+	}
+}
+
+// FuzzConfig holds that no configuration makes a panic: a text that stands for the
+// value of each key, in the shapes that YAML knows.
+func FuzzConfig(f *testing.F) {
+	f.Add("resolver", "127.0.0.1:7400", byte(0))
+	f.Add("identity", "insecure", byte(3))
+	f.Add("store", "file", byte(4))
+	f.Fuzz(func(t *testing.T, key, value string, shape byte) {
+		var v any
+		switch shape % 7 {
+		case 0:
+			v = value
+		case 1:
+			v = []any{value, nil, map[any]any{value: 1}}
+		case 2:
+			v = float64(len(value))
+		case 3:
+			v = map[any]any{value: true}
+		case 4:
+			v = m{value: m{value: value}}
+		case 5:
+			v = nil
+		case 6:
+			v = map[any]any{nil: value, 1.5: value}
+		}
+		_, _ = parseConfig(m{key: v, "cluster": "west", "resolver": "127.0.0.1:1"})
+		_, _ = parseConfig(map[any]any{key: v})
+	})
+}

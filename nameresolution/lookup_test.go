@@ -1,0 +1,94 @@
+package nameresolution
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tracing"
+)
+
+// following is a resolver that serves a view of so many apps with so many instances
+// each, as the service would have sent it.
+func following(callees, instances int, span func(context.Context) trace.Span) (*Resolver, []catalog.App) {
+	r := New(Options{Logger: quiet, SpanFromContext: span})
+	r.self, r.own, r.timeout = Instance{App: checkout}, "10.0.0.9:50001", time.Second
+	r.lookups = tracing.NewLookups("west", checkout, r.opts.SpanFromContext)
+	r.contact = newContact(quiet)
+	apps := make([]catalog.App, callees)
+	edits := make([]catalog.Edit[*catalog.Entry], callees)
+	for i := range apps {
+		apps[i] = catalog.App{Namespace: "shop", ID: fmt.Sprintf("app-%05d", i)}
+		addresses := make([]string, instances)
+		for j := range addresses {
+			addresses[j] = fmt.Sprintf("10.1.%d.%d:50002", i%250, j)
+		}
+		edits[i] = catalog.Edit[*catalog.Entry]{App: apps[i], Value: catalog.NewEntry(apps[i], catalog.Rule{}, []catalog.Route{
+			{Cluster: "west", Weight: 1, Local: true, Ready: uint32(instances), Addresses: addresses},
+		})}
+	}
+	r.serve(&served{view: &catalog.View{Revision: 1, Entries: catalog.Table[*catalog.Entry]{}.With(edits...), Gateways: &catalog.Gateways{}}})
+	return r, apps
+}
+
+func TestALookupThatSucceedsAllocatesNothing(t *testing.T) {
+	notSampled := func(context.Context) trace.Span { return noop.Span{} }
+	for what, span := range map[string]func(context.Context) trace.Span{"no span": nil, "not sampled": notSampled} {
+		r, apps := following(100, 10, span)
+		for _, app := range []catalog.App{apps[7], checkout} {
+			ctx := context.WithValue(t.Context(), apps[0], 1)
+			if n := testing.AllocsPerRun(1000, func() {
+				if _, err := r.ResolveID(ctx, app); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s: %g allocations for %s", what, n, app)
+			}
+		}
+	}
+}
+
+// BenchmarkResolveID is the lookup that daprd waits for, beside a look-up in a map of
+// the same size by the same key.
+func BenchmarkResolveID(b *testing.B) {
+	for _, size := range [][2]int{{10, 1}, {10_000, 10}} {
+		r, apps := following(size[0], size[1], nil)
+		ctx := context.Background()
+		app := apps[len(apps)/2]
+		plain := map[catalog.App]string{}
+		for _, a := range apps {
+			plain[a] = "10.0.0.1:50002"
+		}
+		resolve := func(b *testing.B) {
+			if _, err := r.ResolveID(ctx, app); err != nil {
+				b.Fatal(err)
+			}
+		}
+		lookup := func(b *testing.B) {
+			if _, ok := plain[app]; !ok {
+				b.Fatal("absent")
+			}
+		}
+		for name, one := range map[string]func(*testing.B){"isthmus": resolve, "map": lookup} {
+			prefix := fmt.Sprintf("callees=%d/instances=%d/%s", size[0], size[1], name)
+			b.Run(prefix+"/serial", func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					one(b)
+				}
+			})
+			b.Run(prefix+"/parallel", func(b *testing.B) {
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						one(b)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package nameresolution
+
+import (
+	"strings"
+	"testing"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+)
+
+func TestDifferencesMakeANewView(t *testing.T) {
+	one := received(t, 1, "10.0.0.1:50002")
+	two, err := one.with(&pb.WatchResponse{Revision: 2, Removed: []*pb.App{wire.App(orders)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := two.view.Entries.Get(orders); ok || two.digests.Len() != 0 || two.revision() != 2 || two.view.Open {
+		t.Errorf("after the removal: %+v", two.view)
+	}
+	if two.view.Gateways != one.view.Gateways {
+		t.Error("gateways that were not sent changed")
+	}
+	if address, err := one.view.Resolve(orders); address != "10.0.0.1:50002" || err != nil {
+		t.Errorf("the view of before was touched: %s, %v", address, err)
+	}
+}
+
+func TestAPartThatCantBeReadLeavesWhatStood(t *testing.T) {
+	one := received(t, 1, "10.0.0.1:50002")
+	bad := &pb.ViewEntry{App: wire.App(orders), Routes: []*pb.ViewRoute{{State: 99}}, Digest: 7}
+	fine := one.message().Put[0]
+	fine.App = wire.App(ledger)
+	two, err := one.with(&pb.WatchResponse{Revision: 2, Put: []*pb.ViewEntry{bad, fine}, Gateways: &pb.Gateways{Domain: "-"}})
+	if err == nil || !strings.Contains(err.Error(), "shop/orders") || !strings.Contains(err.Error(), "gateways") {
+		t.Errorf("the error is %v", err)
+	}
+	if address, _ := two.view.Resolve(orders); address != "10.0.0.1:50002" {
+		t.Errorf("orders is at %q", address)
+	}
+	if address, _ := two.view.Resolve(ledger); address != "10.0.0.1:50002" {
+		t.Errorf("ledger is at %q", address)
+	}
+	if two.view.Gateways != one.view.Gateways {
+		t.Error("bad gateways were taken")
+	}
+	// It must be sent anew by the next stream.
+	if _, known := two.digests.Get(orders); known {
+		t.Error("the entry that can't be read counts as known")
+	}
+}
