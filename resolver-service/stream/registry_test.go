@@ -1,0 +1,293 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+var (
+	quiet    = slog.New(slog.NewTextHandler(io.Discard, nil))
+	orders   = catalog.App{Namespace: "shop", ID: "orders"}
+	payments = catalog.App{Namespace: "finance", ID: "ledger"}
+)
+
+// diary takes changes in and writes each down as one line.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+	fail  error
+}
+
+func (d *diary) Apply(_ context.Context, c topology.Change) (uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail != nil {
+		return 0, d.fail
+	}
+	var words []string
+	for _, i := range c.Instances {
+		for _, k := range i.Delete {
+			words = append(words, "-"+k.App.ID+"/"+k.ID)
+		}
+		for _, p := range i.Put {
+			word := "+" + p.App.ID + "/" + p.ID + "@" + p.Address.String()
+			if p.Draining {
+				word += " draining"
+			}
+			words = append(words, word)
+		}
+	}
+	if len(words) > 0 {
+		slices.Sort(words)
+		d.lines = append(d.lines, strings.Join(words, " "))
+	}
+	return uint64(len(d.lines)), nil
+}
+
+func (d *diary) expect(t *testing.T, want ...string) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Equal(d.lines, want) {
+		t.Errorf("the topology was told\n%s\nwant\n%s", strings.Join(d.lines, "\n"), strings.Join(want, "\n"))
+	}
+	d.lines = nil
+}
+
+func instanceOf(app catalog.App, id, address string) catalog.Instance {
+	return catalog.Instance{ID: id, App: app, Address: netip.MustParseAddrPort(address)}
+}
+
+func holding(app catalog.App, id, address string) (*registration, *bool) {
+	lost := new(bool)
+	return &registration{instance: instanceOf(app, id, address), lost: func() { *lost = true }}, lost
+}
+
+// inRegistry runs a registry in a bubble of its own time.
+func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r *registry, d *diary, do func(verb, *registration))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &diary{}
+		r := newRegistry(d, 15*time.Second, quiet)
+		if err := r.restore(t.Context(), former); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.run(ctx) }()
+		f(t, r, d, func(v verb, held *registration) {
+			t.Helper()
+			if _, err := r.do(ctx, v, held); err != nil {
+				t.Errorf("verb %d of %v: %v", v, held.instance, err)
+			}
+		})
+		end()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+		if _, err := r.do(context.Background(), withdraw, &registration{}); !errors.Is(err, errStopped) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+func TestASecondStreamTakesAnInstanceOver(t *testing.T) {
+	inRegistry(t, nil, func(t *testing.T, _ *registry, d *diary, do func(verb, *registration)) {
+		first, lost := holding(orders, "a", "10.0.0.1:1")
+		do(register, first)
+		second, _ := holding(orders, "a", "10.0.0.1:1")
+		do(register, second)
+		if !*lost {
+			t.Error("the first stream was not told")
+		}
+		do(drain, first)
+		do(withdraw, first) // the half-dead stream breaks at last
+		d.expect(t, "+orders/a@10.0.0.1:1")
+		do(drain, second)
+		do(withdraw, second)
+		do(withdraw, second)
+		d.expect(t, "+orders/a@10.0.0.1:1 draining", "-orders/a")
+	})
+}
+
+func TestAnAddressHasOneHolder(t *testing.T) {
+	inRegistry(t, nil, func(t *testing.T, _ *registry, d *diary, do func(verb, *registration)) {
+		one, lost := holding(orders, "a", "10.0.0.1:1")
+		do(register, one)
+		other, _ := holding(payments, "x", "10.0.0.1:1")
+		do(register, other)
+		if !*lost {
+			t.Error("the first holder was not told")
+		}
+		// Of another app: gone from its views before it is in those of the new one.
+		d.expect(t, "+orders/a@10.0.0.1:1", "-orders/a", "+ledger/x@10.0.0.1:1")
+		same, _ := holding(payments, "y", "10.0.0.1:1")
+		do(register, same)
+		d.expect(t, "+ledger/y@10.0.0.1:1 -ledger/x") // of the same app: at once
+		moved, _ := holding(payments, "y", "10.0.0.2:1")
+		do(register, moved)
+		do(withdraw, same)
+		d.expect(t, "+ledger/y@10.0.0.2:1")
+	})
+}
+
+func TestTwoAppsThatSwapAddressesAreNeverMixedUp(t *testing.T) {
+	l := newLedger()
+	a, _ := holding(orders, "a", "10.0.0.1:1")
+	x, _ := holding(payments, "x", "10.0.0.2:1")
+	l.register(a)
+	l.register(x)
+	l.flush()
+	a2, _ := holding(orders, "a2", "10.0.0.2:1")
+	x2, _ := holding(payments, "x2", "10.0.0.1:1")
+	l.register(a2)
+	l.register(x2)
+	changes := l.flush()
+	if len(changes) != 2 || len(changes[0].Put) != 0 || len(changes[0].Delete) != 2 || len(changes[1].Put) != 2 || len(changes[1].Delete) != 0 {
+		t.Errorf("told as %+v", changes)
+	}
+	if len(l.records) != 2 || len(l.addresses) != 2 {
+		t.Errorf("left: %v, %v", l.records, l.addresses)
+	}
+	if again := l.flush(); again != nil {
+		t.Errorf("told twice: %+v", again)
+	}
+}
+
+func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
+	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1"), instanceOf(payments, "x", "10.0.0.3:1")}
+	inRegistry(t, former, func(t *testing.T, r *registry, d *diary, do func(verb, *registration)) {
+		d.expect(t, "+ledger/x@10.0.0.3:1 +orders/a@10.0.0.1:1 +orders/b@10.0.0.2:1")
+		back, _ := holding(orders, "a", "10.0.0.1:1")
+		do(register, back)
+		taken, _ := holding(orders, "new", "10.0.0.3:1") // an IP given to another app meanwhile
+		do(register, taken)
+		d.expect(t, "-ledger/x", "+orders/new@10.0.0.3:1")
+		time.Sleep(15*time.Second - time.Millisecond)
+		synctest.Wait()
+		d.expect(t)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		d.expect(t, "-orders/b")
+		if standing, _ := r.standing.Load(); standing.Len() != 1 || r.count.Load() != 2 {
+			t.Errorf("%d apps and %d instances stand, want 1 and 2", standing.Len(), r.count.Load())
+		}
+	})
+}
+
+func TestManyAtOnceAreFewChanges(t *testing.T) {
+	inRegistry(t, nil, func(t *testing.T, r *registry, d *diary, _ func(verb, *registration)) {
+		var all sync.WaitGroup
+		for i := range 200 {
+			held, _ := holding(orders, fmt.Sprint(i), fmt.Sprintf("10.0.0.%d:1", i+1))
+			all.Go(func() {
+				if _, err := r.do(t.Context(), register, held); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := len(d.lines); n > 150 {
+			t.Errorf("%d changes for 200 registrations", n)
+		}
+		d.lines = nil
+		standing, _ := r.standing.Load()
+		if list, _ := standing.Get(orders); len(list) != 200 || !slices.IsSortedFunc(list, func(a, b catalog.Instance) int { return strings.Compare(a.ID, b.ID) }) {
+			t.Errorf("%d stand", len(list))
+		}
+	})
+}
+
+func TestATopologyThatFailsEndsTheRegistry(t *testing.T) {
+	d := &diary{fail: errors.New("broken")}
+	r := newRegistry(d, time.Minute, quiet)
+	done := make(chan error)
+	go func() { done <- r.run(context.Background()) }()
+	held, _ := holding(orders, "a", "10.0.0.1:1")
+	if _, err := r.do(t.Context(), register, held); !errors.Is(err, d.fail) {
+		t.Errorf("register: %v", err)
+	}
+	if err := <-done; !errors.Is(err, d.fail) {
+		t.Errorf("run: %v", err)
+	}
+}
+
+func TestASnapshotComesBackAsItWas(t *testing.T) {
+	f := &snapshotFile{path: filepath.Join(t.TempDir(), "data", "instances.json"), log: quiet}
+	draining := instanceOf(orders, "b", "[fd00::1]:2")
+	draining.Draining = true
+	was := []catalog.Instance{instanceOf(payments, "x", "10.0.0.3:1"), instanceOf(orders, "a", "10.0.0.1:1"), draining}
+	r := amend(roster{}, []topology.InstanceChange{{Put: was}})
+	if err := f.write(r, 41); err != nil {
+		t.Fatal(err)
+	}
+	back, revision := f.load()
+	slices.SortFunc(back, func(a, b catalog.Instance) int { return strings.Compare(a.App.String()+a.ID, b.App.String()+b.ID) })
+	if revision != 41 || !slices.Equal(back, was) {
+		t.Errorf("came back at %d as %v", revision, back)
+	}
+	if left, _ := filepath.Glob(f.path + ".*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestASnapshotThatCantBeUsedIsAWarning(t *testing.T) {
+	dir := t.TempDir()
+	for what, text := range map[string]string{
+		"cut short":         `{"version":1,"revision":3,"instances":[{"namespace":"shop","app":"ord`,
+		"another version":   `{"version":2}`,
+		"a bad app":         `{"version":1,"instances":[{"namespace":"shop","app":"a.b","id":"a","address":"10.0.0.1:1"}]}`,
+		"no address":        `{"version":1,"instances":[{"namespace":"shop","app":"orders","id":"a"}]}`,
+		"a huge revision":   `{"version":1,"revision":18446744073709551615}`,
+		"something else":    `[]`,
+		"nothing in a file": ``,
+	} {
+		path := filepath.Join(dir, "instances.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		f := &snapshotFile{path: path, log: slog.New(slog.NewTextHandler(&log, nil))}
+		if former, revision := f.load(); former != nil || revision != 0 || !strings.Contains(log.String(), "WARN") {
+			t.Errorf("%s: %v at %d; the log says %q", what, former, revision, log.String())
+		}
+	}
+	f := &snapshotFile{path: filepath.Join(dir, "absent"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	if former, revision := f.load(); former != nil || revision != 0 {
+		t.Errorf("from nothing: %v at %d", former, revision)
+	}
+}
+
+func TestADiskThatFailsStopsNothing(t *testing.T) {
+	blocked := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: slog.New(slog.NewTextHandler(&log, nil))}
+	r := newRegistry(&diary{}, time.Minute, quiet)
+	r.standing.Store(amend(roster{}, []topology.InstanceChange{{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}}))
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := f.follow(ctx, &r.standing, func() uint64 { return 1 }); err != nil {
+		t.Errorf("follow: %v", err)
+	}
+	if !strings.Contains(log.String(), "can't be saved") {
+		t.Errorf("the log says %q", log.String())
+	}
+}
