@@ -195,7 +195,7 @@ func TestTwoClustersMeetThroughTheirGateways(t *testing.T) {
 				t.Errorf("withdrawn as soon as the peer went: %s", got)
 			}
 			west.within(5*time.Second, "the lease out", func() bool { return west.resolve(checkout, orders) == "stale" })
-			east = start(t, eastConfig, ca)
+			start(t, eastConfig, ca)
 			west.within(8*time.Second, "orders answered again, from an instance of before the restart", func() bool {
 				return west.resolve(checkout, orders) == ordersInEast
 			})

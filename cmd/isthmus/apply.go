@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -83,6 +84,9 @@ func readFiles(cmd *cobra.Command, names []string) (*files.Set, error) {
 	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), err)
 		return nil, errReported
+	}
+	if len(set.Objects) == 0 {
+		return nil, fmt.Errorf("no object in %s", strings.Join(names, ", "))
 	}
 	return set, nil
 }

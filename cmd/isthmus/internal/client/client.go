@@ -120,6 +120,8 @@ func (c *Conn) Explain(err error) error {
 		return fmt.Errorf("resolver service at %s gave no answer in time; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Server)
 	case codes.Unimplemented:
 		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", c.options.Server, s.Message())
+	case codes.ResourceExhausted:
+		return fmt.Errorf("more than fits into one message: %s; name fewer objects at once", s.Message())
 	case codes.PermissionDenied:
 		return fmt.Errorf("refused: %s", s.Message())
 	}

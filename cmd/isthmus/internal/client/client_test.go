@@ -1,0 +1,100 @@
+package client
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+func TestAServerIsExpectedByItsName(t *testing.T) {
+	app := func(s string) identity.ID {
+		a, err := catalog.ParseApp(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return identity.ID{TrustDomain: "public", App: a}
+	}
+	for _, c := range []struct {
+		pattern, app string
+		ok           bool
+	}{
+		{"isthmus-system/isthmus-*", "isthmus-system/isthmus-west", true},
+		{"isthmus-system/isthmus-*", "isthmus-system/isthmus-cli", false}, // another operator is no service
+		{"isthmus-system/isthmus-*", "isthmus-system/other", false},
+		{"isthmus-system/isthmus-*", "shop/isthmus-west", false},
+		{"isthmus-system/isthmus-west", "isthmus-system/isthmus-west", true},
+		{"isthmus-system/isthmus-west", "isthmus-system/isthmus-west2", false},
+		{"mesh/*", "mesh/anything", true},
+	} {
+		expect, err := expectation(c.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := expect(app(c.app)); (err == nil) != c.ok {
+			t.Errorf("%s as %s: %v", c.app, c.pattern, err)
+		}
+	}
+	if _, err := expectation("isthmus-west"); !errors.Is(err, ErrUse) {
+		t.Errorf("a pattern without a namespace: %v", err)
+	}
+}
+
+func TestAFailedCallSaysWhatToDo(t *testing.T) {
+	plain := Options{Server: "127.0.0.1:7400", Insecure: true}
+	safe := Options{Server: "127.0.0.1:7400"}
+	for _, c := range []struct {
+		what    string
+		options Options
+		err     error
+		want    string
+	}{
+		{"nobody listens", plain, status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`),
+			"resolver service at 127.0.0.1:7400 not reached: dial tcp 127.0.0.1:7400: connect: connection refused; is isthmus serve running there?"},
+		{"the service wants TLS", plain, status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "--identity instead of --insecure"},
+		{"the service speaks plain text", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`), "say --insecure if that is meant"},
+		{"another app", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: identity: peer x refused: it is app a/b; want c/d"`), "--server-identity"},
+		{"a bad certificate", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: identity: peer: x509svid: could not verify"`), "check that --identity has a valid certificate"},
+		{"no answer", plain, status.Error(codes.DeadlineExceeded, "context deadline exceeded"), "--timeout gives it longer"},
+		{"another server", plain, status.Error(codes.Unimplemented, "unknown service"), "check --server"},
+		{"too much", plain, status.Error(codes.ResourceExhausted, "larger than max"), "name fewer objects at once"},
+		{"refused", safe, status.Error(codes.PermissionDenied, "no operator"), "refused: no operator"},
+		{"anything else", plain, status.Error(codes.NotFound, "store embedded: no such object"), "store embedded: no such object"},
+		{"not from the call", plain, errors.New("as it is"), "as it is"},
+	} {
+		got := (&Conn{options: c.options}).Explain(c.err).Error()
+		if !strings.Contains(got, c.want) || strings.Contains(got, "rpc error") || strings.Contains(got, "desc =") {
+			t.Errorf("%s: %s\nwant %s", c.what, got, c.want)
+		}
+	}
+}
+
+// What gRPC says of a server that is none changes with its versions; the advice must
+// still fit.
+func TestARealServerOfAnotherKind(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(insecure.NewCredentials()))
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+	conn, err := Dial(t.Context(), Options{Server: l.Addr().String(), Insecure: true, Expect: "isthmus-system/*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = v1alpha1.NewStatusClient(conn).Status(t.Context(), &v1alpha1.StatusRequest{})
+	if got := conn.Explain(err).Error(); !strings.Contains(got, "is no resolver service") {
+		t.Errorf("got %s", got)
+	}
+}
