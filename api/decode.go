@@ -51,7 +51,7 @@ func decodeJSON(path string, key catalog.Key, data []byte) (catalog.Object, Erro
 }
 
 // MaxObjectBytes is how long an object may be as JSON.
-const MaxObjectBytes = 8 << 20
+const MaxObjectBytes = 4 << 20
 
 // decodeObject reads and checks one object, and sets the report's key as soon as it
 // can be told. It returns nil if there is any mistake. written says that the node's
@@ -99,7 +99,7 @@ func messageFor(root *node, r *report) proto.Message {
 	m := newMessage(catalog.Kind(kind.text))
 	if kind.kind != stringNode || m == nil {
 		fix := "write one of " + kindList()
-		if name := nearest(kind.text, kindNames()); name != "" {
+		if name := Nearest(kind.text, kindNames()); name != "" {
 			fix = fmt.Sprintf("did you mean %q?", name)
 		}
 		r.add(kind.at, "kind", fmt.Sprintf("%q is not a kind of object", shorten(kind.text)), fix)

@@ -323,7 +323,7 @@ func TestRefusalsOfJSON(t *testing.T) {
 		{"a doubled field", east, strings.Replace(good, `"network"`, `"network":"b","network"`, 1), `spec.network: is there twice, first in line 1`},
 		{"a number for a string", east, strings.Replace(good, `"a"`, `1`, 1), `spec.network: 1 is a whole number where a string is wanted`},
 		{"an exponent", "isthmus/v1alpha1/AppEndpoints/a/b", `{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppEndpoints","metadata":{"namespace":"a","name":"b"},"spec":{"endpoints":[{"app":"c","routes":[{"cluster":"d","weight":1e2}]}]}}`, `where a whole number is wanted`},
-		{"too long", east, strings.Repeat(" ", MaxObjectBytes) + good, `an object has at most 8388608`},
+		{"too long", east, strings.Repeat(" ", MaxObjectBytes) + good, `an object has at most 4194304`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			obj, err := DecodeJSON(c.path, []byte(c.text))

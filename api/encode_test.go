@@ -220,10 +220,10 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
+func TestNearestName(t *testing.T) {
 	fields := []string{"app", "namespace", "routes", "whenStale"}
 	for in, want := range map[string]string{"route": "routes", "namepsace": "namespace", "when_stale": "whenStale", "WhenStale": "whenStale", "apps": "app", "spec": "", "": "", "x": ""} {
-		if got := nearest(in, fields); got != want {
+		if got := Nearest(in, fields); got != want {
 			t.Errorf("nearest to %q is %q, want %q", in, got, want)
 		}
 	}

@@ -76,7 +76,7 @@ func (v *validator) whenStale(s string, path func(string) string) catalog.WhenSt
 		return catalog.Serve
 	}
 	fix := "write withdraw or serve"
-	if name := nearest(s, []string{catalog.Withdraw.String(), catalog.Serve.String()}); name != "" {
+	if name := Nearest(s, []string{catalog.Withdraw.String(), catalog.Serve.String()}); name != "" {
 		fix = fmt.Sprintf("did you mean %q?", name)
 	}
 	v.refuse(path("whenStale"), fmt.Sprintf("%q is not known", shorten(s)), fix)

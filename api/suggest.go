@@ -2,9 +2,9 @@ package api
 
 import "strings"
 
-// nearest returns the candidate that s was probably meant to be, or "". Upper and
+// Nearest returns the candidate that s was probably meant to be, or "". Upper and
 // lower case, hyphens and underscores do not count.
-func nearest(s string, candidates []string) string {
+func Nearest(s string, candidates []string) string {
 	best, bestDistance := "", len(s)/3+1
 	for _, c := range candidates {
 		if d := distance(fold(s), fold(c)); d <= bestDistance && d < len(c) {

@@ -81,7 +81,7 @@ func (w *walker) unknown(d protoreflect.MessageDescriptor, key *node) {
 		return
 	}
 	fix := "the fields here are " + strings.Join(names, ", ")
-	if name := nearest(key.text, names); name != "" {
+	if name := Nearest(key.text, names); name != "" {
 		fix = fmt.Sprintf("did you mean %q?", name)
 	}
 	w.report.add(key.at, w.pathString(shorten(key.text)), "unknown field", fix)

@@ -1,0 +1,130 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+)
+
+var errReadOnlyFS = syscall.EROFS
+
+// edit is a file put into place, or removed.
+type edit struct {
+	path   string
+	data   []byte // nil to remove
+	staged string // the new file before it is in place
+	backup string // the old one, until the whole batch is in place
+}
+
+// stagePrefix begins the names of files that are not in place yet. No reader looks at
+// hidden files.
+const stagePrefix = ".isthmus-"
+
+// make puts every edit into place, or none. Everything that can fail for want of room
+// is done before the first file changes.
+func (s *Store) make(edits []edit, lock *os.File) (err error) {
+	defer func() {
+		for i := range edits {
+			edits[i].clean()
+		}
+	}()
+	if err := s.stage(edits); err != nil {
+		return err
+	}
+	if len(edits) > 1 {
+		if err := markBatch(lock); err != nil {
+			return err
+		}
+	}
+	for i := range edits {
+		if err := edits[i].place(); err != nil {
+			for j := i; j >= 0; j-- {
+				err = errors.Join(err, edits[j].undo(j < i))
+			}
+			return err
+		}
+	}
+	return syncDirectory(s.dir)
+}
+
+// stage writes the new files, a few at a time so that the disk can gather them.
+func (s *Store) stage(edits []edit) error {
+	errs := make([]error, len(edits))
+	slots := make(chan struct{}, 16)
+	var wait sync.WaitGroup
+	for i := range edits {
+		slots <- struct{}{}
+		wait.Go(func() {
+			errs[i] = edits[i].stage(s.dir)
+			<-slots
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+func (e *edit) stage(dir string) error {
+	if e.data == nil {
+		return nil
+	}
+	f, err := os.CreateTemp(dir, stagePrefix+"*")
+	if err != nil {
+		return err
+	}
+	e.staged = f.Name()
+	_, err = f.Write(e.data)
+	return errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+}
+
+// place makes the change, and keeps what was there.
+func (e *edit) place() error {
+	backup := filepath.Join(filepath.Dir(e.path), stagePrefix+"old-"+filepath.Base(e.path))
+	if err := os.Remove(backup); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(e.path, backup); err == nil {
+		e.backup = backup
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("keep the old %s: %w", e.path, err)
+	}
+	if e.data == nil {
+		return os.Remove(e.path)
+	}
+	if err := os.Rename(e.staged, e.path); err != nil {
+		return err
+	}
+	e.staged = ""
+	return nil
+}
+
+// undo puts back what was there, if the change was made.
+func (e *edit) undo(made bool) error {
+	switch {
+	case e.backup != "":
+		return os.Rename(e.backup, e.path)
+	case made:
+		return os.Remove(e.path)
+	}
+	return nil
+}
+
+// clean removes what is left over.
+func (e *edit) clean() {
+	for _, path := range []string{e.staged, e.backup} {
+		if path != "" {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// syncDirectory makes the files' names survive a power cut.
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

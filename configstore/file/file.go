@@ -1,0 +1,174 @@
+// Package file is the config store of a directory of YAML files, as a person or a
+// Kubernetes mount keeps them.
+//
+// Every *.yaml and *.yml of the directory itself is read; directories in it, hidden
+// files and what editors leave behind are not. A file may be replaced by a rename, be a
+// symbolic link that is swapped, or be written in place. In place, a reader can meet it
+// half-written: so a file that got shorter, lost objects or can't be read as YAML is
+// believed only once it has been left alone for a while. Until then, and for as long as
+// it is bad, its last good objects stand.
+//
+// An object that two files have is refused and both are named: the last good one
+// stands until one file is left. A directory that vanishes, or is replaced by an empty
+// one as when a mount goes, is a failure and not an empty store.
+//
+// Write makes a file for each new object and replaces a file that holds just the one
+// object. It refuses to rewrite a file in which a person would lose something: other
+// objects or comments. A batch is one to every reader that uses this package; against
+// a crash in the middle of it, only each object by itself is safe.
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// MaxFileBytes is how long a file may be.
+const MaxFileBytes = 64 << 20
+
+// How long things are waited for.
+const (
+	settle    = 4 * time.Millisecond   // after an event, for those that belong to it
+	settleMax = 100 * time.Millisecond // however many events come
+	patience  = 150 * time.Millisecond // with a file that seems half-written
+	rescan    = 30 * time.Second       // for what no event told of
+	poll      = time.Second            // the same, where there are no events
+)
+
+// Store is a directory. It is a configstore.ReadWriter.
+type Store struct {
+	dir string
+	log *slog.Logger
+
+	mu     sync.Mutex // guards what follows
+	parsed map[string]*parsed
+	root   os.FileInfo // the directory when it last had an object
+	closed chan struct{}
+	calls  sync.WaitGroup
+}
+
+var _ configstore.ReadWriter = (*Store)(nil)
+
+// Open makes a Store of a directory, which need not be there yet. It reads nothing.
+func Open(dir string, log *slog.Logger) (*Store, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("store file: %s: %w; give the whole path", dir, err)
+	}
+	return &Store{dir: absolute, log: log, parsed: map[string]*parsed{}, closed: make(chan struct{})}, nil
+}
+
+// Close ends every Watch and waits for it.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	return nil
+}
+
+func (s *Store) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+		return nil, configstore.ErrClosed
+	default:
+		s.calls.Add(1)
+		return s.calls.Done, nil
+	}
+}
+
+// wanted tells whether a file of this name is read.
+func wanted(name string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") {
+		return false
+	}
+	ext := filepath.Ext(name)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// list is the files that are wanted, in the order of their names, each with what its
+// name leads to; nil where that can't be told.
+func (s *Store) list() (names []string, infos map[string]os.FileInfo, err error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("store file: read the directory: %w; make it, or let this user read it", err)
+	}
+	infos = make(map[string]os.FileInfo, len(entries))
+	for _, e := range entries {
+		if !wanted(e.Name()) || e.IsDir() {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(s.dir, e.Name()))
+		if err == nil && info.IsDir() {
+			continue
+		}
+		names = append(names, e.Name())
+		infos[e.Name()] = info
+	}
+	return names, infos, s.believe(len(names))
+}
+
+// believe refuses an empty directory in the place of another that had objects.
+func (s *Store) believe(files int) error {
+	root, err := os.Stat(s.dir)
+	if err != nil {
+		return fmt.Errorf("store file: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if files > 0 {
+		s.root = root
+		return nil
+	}
+	if s.root != nil && !os.SameFile(s.root, root) {
+		return fmt.Errorf("store file: %s had objects and was replaced by an empty directory, as when a mount goes; mount it again, or restart if no object is meant", s.dir)
+	}
+	return nil
+}
+
+// errGone says that a file is not there any more.
+var errGone = errors.New("file is gone")
+
+// load reads a file's bytes. It never waits, as for the other end of a named pipe.
+func (s *Store) load(name string) ([]byte, os.FileInfo, error) {
+	path := filepath.Join(s.dir, name)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, nil, errGone
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; mend or remove the file", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, info, fmt.Errorf("%s is not a file but %s; only files are read", path, info.Mode().Type())
+	case info.Size() > MaxFileBytes:
+		return nil, info, fmt.Errorf("%s is %d bytes long; a file has at most %d: split it", path, info.Size(), MaxFileBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err == nil && len(data) > MaxFileBytes {
+		err = fmt.Errorf("%s grows as it is read; a file has at most %d bytes", path, MaxFileBytes)
+	}
+	return data, info, err
+}

@@ -1,0 +1,174 @@
+package file
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// index is what all files say together. An update costs what it touches.
+type index struct {
+	dir     string
+	files   map[string]*parsed
+	claims  map[catalog.Key][]string // the files that have an object, sorted
+	stands  map[catalog.Key]configstore.Stored
+	refused map[string]configstore.Refusal // by key and place
+	touched map[catalog.Key]bool           // since the last change
+	changed bool                           // anything, since the last change
+	mended  bool                           // a file that was broken is not: what it held is not all known
+	sum     [sha256.Size]byte              // of all files
+}
+
+func newIndex(dir string) *index {
+	return &index{
+		dir: dir, files: map[string]*parsed{}, claims: map[catalog.Key][]string{}, stands: map[catalog.Key]configstore.Stored{},
+		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{},
+	}
+}
+
+// update takes what a file says now; nil when it is gone. Of a broken file, all that
+// it said before and does not say otherwise stands.
+func (x *index) update(name string, p *parsed) {
+	old := x.files[name]
+	if old != nil && p != nil && old.sum == p.sum {
+		x.files[name] = withInfo(old, p)
+		return
+	}
+	x.changed = true
+	x.mix(old)
+	x.mix(p)
+	if old != nil && old.broken != nil {
+		x.mended = true
+	}
+	where := filepath.Join(x.dir, name)
+	delete(x.refused, where)
+	if p != nil && p.broken != nil {
+		x.refused[where] = configstore.Refusal{Where: where, Err: p.broken}
+		p = heir(old, p)
+	}
+	x.claim(name, old, p)
+	if p == nil {
+		delete(x.files, name)
+	} else {
+		x.files[name] = p
+	}
+}
+
+func withInfo(old, p *parsed) *parsed {
+	same := *old
+	same.info = p.info
+	return &same
+}
+
+// heir is a broken file with what it said before.
+func heir(old, p *parsed) *parsed {
+	if old == nil {
+		return p
+	}
+	both := *p
+	both.objects, both.bad = maps.Clone(old.objects), maps.Clone(old.bad)
+	for _, key := range p.keys() {
+		delete(both.objects, key)
+		delete(both.bad, key)
+	}
+	for key, stored := range p.objects {
+		if both.objects == nil {
+			both.objects = map[catalog.Key]configstore.Stored{}
+		}
+		both.objects[key] = stored
+	}
+	for key, err := range p.bad {
+		if both.bad == nil {
+			both.bad = map[catalog.Key]error{}
+		}
+		both.bad[key] = err
+	}
+	return &both
+}
+
+// mix adds or takes away a file's part of the sum.
+func (x *index) mix(p *parsed) {
+	if p == nil {
+		return
+	}
+	for i := range x.sum {
+		x.sum[i] ^= p.sum[i]
+	}
+}
+
+func (x *index) claim(name string, old, p *parsed) {
+	for _, key := range old.keys() {
+		x.touched[key] = true
+		x.claims[key] = slices.DeleteFunc(slices.Clone(x.claims[key]), func(s string) bool { return s == name })
+	}
+	for _, key := range p.keys() {
+		x.touched[key] = true
+		names := append(slices.Clone(x.claims[key]), name)
+		slices.Sort(names)
+		x.claims[key] = names
+	}
+}
+
+func (x *index) version() configstore.Version {
+	return configstore.Version(hex.EncodeToString(x.sum[:16]))
+}
+
+// change is what has happened since the last call, and whether anything has.
+func (x *index) change(full bool) (configstore.Change, bool) {
+	news := x.changed || full
+	c := configstore.Change{Full: full || x.mended, Version: x.version()}
+	for key := range x.touched {
+		x.resolve(key, &c)
+	}
+	if c.Full {
+		c.Deleted = nil
+		c.Objects = slices.Collect(maps.Values(x.stands))
+	}
+	slices.SortFunc(c.Objects, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
+	slices.SortFunc(c.Deleted, catalog.Key.Compare)
+	c.Refused = slices.SortedFunc(maps.Values(x.refused), func(a, b configstore.Refusal) int {
+		return cmp.Or(cmp.Compare(a.Where, b.Where), a.Key.Compare(b.Key))
+	})
+	x.touched, x.changed, x.mended = map[catalog.Key]bool{}, false, false
+	return c, news
+}
+
+// resolve decides on one object.
+func (x *index) resolve(key catalog.Key, c *configstore.Change) {
+	id := "\x00" + key.String()
+	delete(x.refused, id)
+	names := x.claims[key]
+	switch len(names) {
+	case 0:
+		delete(x.claims, key)
+		delete(x.stands, key)
+		c.Deleted = append(c.Deleted, key)
+		return
+	case 1:
+		p := x.files[names[0]]
+		if err := p.bad[key]; err != nil {
+			x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
+			return
+		}
+		stored := p.objects[key]
+		if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
+			x.stands[key] = stored
+			c.Objects = append(c.Objects, stored)
+		}
+	default:
+		x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: x.doubled(key)}
+	}
+}
+
+func (x *index) doubled(key catalog.Key) error {
+	return fmt.Errorf("%s is in several files of %s: %s; leave it in one of them", key, x.dir, strings.Join(x.claims[key], ", "))
+}

@@ -1,0 +1,118 @@
+package file
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// parsed is what a file says. It is immutable.
+type parsed struct {
+	info    os.FileInfo
+	sum     [sha256.Size]byte // of its name and bytes
+	objects map[catalog.Key]configstore.Stored
+	bad     map[catalog.Key]error // objects that can be told but not used
+	broken  error                 // why it is not known what else the file should have held
+	single  bool                  // one document, with nothing that a rewrite would lose
+}
+
+// holds tells whether the file has something to say about an object.
+func (p *parsed) holds(key catalog.Key) bool {
+	_, good := p.objects[key]
+	return good || p.bad[key] != nil
+}
+
+// keys is every object that the file has something to say about.
+func (p *parsed) keys() []catalog.Key {
+	if p == nil {
+		return nil
+	}
+	keys := make([]catalog.Key, 0, len(p.objects)+len(p.bad))
+	for key := range p.objects {
+		keys = append(keys, key)
+	}
+	for key := range p.bad {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// read reads a file, and parses it if it is not as it was when any reader last did.
+// The error is errGone or nil: a file that can't be read is broken.
+func (s *Store) read(name string) (*parsed, error) {
+	data, info, err := s.load(name)
+	if err == errGone {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.parsed, name)
+		return nil, errGone
+	}
+	if err != nil {
+		return &parsed{info: info, sum: sha256.Sum256([]byte(name + "\x00\x00" + err.Error())), broken: err}, nil
+	}
+	sum := sumOf(name, data)
+	s.mu.Lock()
+	known := s.parsed[name]
+	s.mu.Unlock()
+	if known != nil && known.sum == sum {
+		again := *known
+		again.info = info
+		return &again, nil
+	}
+	p := parse(filepath.Join(s.dir, name), data)
+	p.info, p.sum = info, sum
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parsed[name] = p
+	return p, nil
+}
+
+func sumOf(name string, data []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	h.Write([]byte(name + "\x00"))
+	h.Write(data)
+	h.Sum(sum[:0])
+	return sum
+}
+
+func parse(path string, data []byte) *parsed {
+	objects, errs := api.DecodeYAML(path, data)
+	p := &parsed{objects: make(map[catalog.Key]configstore.Stored, len(objects)), bad: map[catalog.Key]error{}}
+	for _, obj := range objects {
+		p.objects[obj.Key()] = configstore.Stored{Object: obj, Revision: revision(obj)}
+	}
+	byKey := map[catalog.Key]api.Errors{}
+	for _, e := range errs {
+		byKey[e.Key] = append(byKey[e.Key], e)
+	}
+	for key, errs := range byKey {
+		if key == (catalog.Key{}) {
+			p.broken = errs
+		} else {
+			p.bad[key] = errs
+		}
+	}
+	p.single = p.broken == nil && len(p.objects)+len(p.bad) <= 1 && !commented(data)
+	return p
+}
+
+// commented tells whether a rewrite could lose a comment. No object has a "#" in it.
+func commented(data []byte) bool {
+	for _, c := range data {
+		if c == '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// revision is the same for the same object, wherever it stands.
+func revision(obj catalog.Object) string {
+	sum := sha256.Sum256(api.EncodeJSON(obj))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,191 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// Get is that of configstore.Writer.
+func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
+	x, err := s.readAll(ctx)
+	if err != nil {
+		return configstore.Stored{}, err
+	}
+	c, _ := x.change(true)
+	for _, r := range c.Refused {
+		if r.Key == key {
+			return configstore.Stored{}, fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, r.Err)
+		}
+	}
+	if stored, ok := x.stands[key]; ok {
+		return stored, nil
+	}
+	return configstore.Stored{}, fmt.Errorf("store file: get %s: %w", key, configstore.ErrNotFound)
+}
+
+// List is that of configstore.Writer.
+func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
+	x, err := s.readAll(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, _ := x.change(true)
+	return c.Objects, c.Refused, nil
+}
+
+// readAll reads every file as it is now.
+func (s *Store) readAll(ctx context.Context) (*index, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	unlock, _ := s.readLock()
+	defer unlock()
+	return s.index(ctx)
+}
+
+// index reads every file as it is now. The caller holds the lock.
+func (s *Store) index(ctx context.Context) (*index, error) {
+	names, _, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	x := newIndex(s.dir)
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if p, err := s.read(name); err == nil {
+			x.update(name, p)
+		}
+	}
+	return x, nil
+}
+
+// Write is that of configstore.Writer.
+func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	revisions, err := s.write(ctx, writes)
+	if err != nil {
+		return nil, fmt.Errorf("store file: write: %w", err)
+	}
+	return revisions, nil
+}
+
+func (s *Store) write(ctx context.Context, writes []configstore.Write) ([]string, error) {
+	if err := configstore.CheckWrites(writes); err != nil {
+		return nil, err
+	}
+	for _, w := range writes {
+		if w.Object == nil {
+			continue
+		}
+		if _, err := configstore.Encode(w.Object, api.MaxObjectBytes); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := s.writeLock()
+	if err != nil {
+		return nil, readOnly(err)
+	}
+	defer lock.Close() // lets go of it
+	x, err := s.index(ctx)
+	if err != nil {
+		return nil, err
+	}
+	edits, revisions, err := x.plan(writes)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.make(edits, lock); err != nil {
+		return nil, readOnly(err)
+	}
+	return revisions, nil
+}
+
+func readOnly(err error) error {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, errReadOnlyFS) {
+		return fmt.Errorf("%w: %w; change the files where they come from", configstore.ErrReadOnly, err)
+	}
+	return err
+}
+
+// plan decides which file each write is made in.
+func (x *index) plan(writes []configstore.Write) ([]edit, []string, error) {
+	edits, revisions := make([]edit, len(writes)), make([]string, len(writes))
+	for i, w := range writes {
+		name, held, err := x.place(w.Key())
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := w.CheckIf(held); err != nil {
+			return nil, nil, err
+		}
+		if err := x.replaceable(w.Key(), name, held); err != nil {
+			return nil, nil, err
+		}
+		edits[i].path = filepath.Join(x.dir, name)
+		if w.Object != nil {
+			edits[i].data, revisions[i] = api.EncodeYAML(w.Object), revision(w.Object)
+		}
+	}
+	return edits, revisions, nil
+}
+
+// place is the file that holds an object, or would, and the revision that it holds.
+func (x *index) place(key catalog.Key) (name, held string, err error) {
+	names := x.claims[key]
+	switch len(names) {
+	case 0:
+		return fileName(key), configstore.Absent, nil
+	case 1:
+		p := x.files[names[0]]
+		if stored, good := p.objects[key]; good {
+			return names[0], stored.Revision, nil
+		}
+		return names[0], "refused", nil
+	}
+	return "", "", fmt.Errorf("%w: %w", configstore.ErrReadOnly, x.doubled(key))
+}
+
+// fileName is the file of a new object. No name in a key has a dot.
+func fileName(key catalog.Key) string {
+	if key.Namespace == "" {
+		return fmt.Sprintf("%s.%s.yaml", key.Kind, key.Name)
+	}
+	return fmt.Sprintf("%s.%s.%s.yaml", key.Kind, key.Namespace, key.Name)
+}
+
+// replaceable tells whether a person would lose nothing by the file's replacement.
+func (x *index) replaceable(key catalog.Key, name, held string) error {
+	path := filepath.Join(x.dir, name)
+	info, err := os.Lstat(path)
+	switch p := x.files[name]; {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case held == configstore.Absent:
+		return fmt.Errorf("%s: %w: %s is where it would go, and has something else in it; move that file away", key, configstore.ErrReadOnly, path)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: %w: %s is a link, as of a mount; change it where it comes from", key, configstore.ErrReadOnly, path)
+	case !p.single:
+		return fmt.Errorf("%s: %w: %s also has other objects or comments, which would be lost; edit it by hand", key, configstore.ErrReadOnly, path)
+	}
+	return nil
+}
