@@ -3,17 +3,22 @@ package gateway
 import "golang.org/x/sys/unix"
 
 const (
-	// pipeSize is wanted of a pipe: large enough that system calls cost little.
-	pipeSize = 256 << 10
+	// pipeSize is wanted of a pipe. It is not the system calls that make small ones
+	// dear (256 KiB: half as much CPU again) but waking the receiver once for each.
+	pipeSize = 1 << 20
 	// minPipeSize is what a pipe must hold to be cheaper than copying. An ordinary
 	// user gets less once the pipes of all his processes hold 64 MiB (pipe(7),
 	// pipe-user-pages-soft).
 	minPipeSize = 64 << 10
 	// maxPipes bounds the pipes of one loop, so also what receivers that do not read
-	// can make it hold: 32 MiB. Without one, bytes are copied.
-	maxPipes = 128
+	// can make it hold. Without a pipe, bytes are copied. Two loops stay within what
+	// an ordinary user may have.
+	maxPipes = 32
 	// maxSpare of them are kept while nobody needs them.
-	maxSpare = 8
+	maxSpare = 4
+	// pipePause is how many times bytes are copied before a pipe is asked for again
+	// when there was none to be had.
+	pipePause = 1000
 )
 
 // pipe is a kernel buffer that bytes pass through on their way between two sockets.
@@ -27,6 +32,7 @@ type pipe struct {
 type pipes struct {
 	spare []*pipe
 	open  int
+	pause int
 }
 
 // get lends an empty pipe, or returns nil where there is none to be had.
@@ -36,13 +42,19 @@ func (ps *pipes) get() *pipe {
 		ps.spare = ps.spare[:n-1]
 		return p
 	}
+	if ps.pause > 0 {
+		ps.pause--
+		return nil
+	}
 	if ps.open >= maxPipes {
 		return nil
 	}
 	p := newPipe()
-	if p != nil {
-		ps.open++
+	if p == nil {
+		ps.pause = pipePause
+		return nil
 	}
+	ps.open++
 	return p
 }
 

@@ -209,7 +209,9 @@ func TestReaderThatDoesNotReadDelaysNobody(t *testing.T) {
 
 func TestReaderThatNeverReadsIsEnded(t *testing.T) {
 	sides(t, Config{StallTimeout: time.Second}, func(t *testing.T, gw *running, acts, _ *net.TCPConn) {
-		fill(t, acts)
+		var writes sync.WaitGroup
+		writes.Go(func() { io.Copy(acts, zeros{}) })
+		defer writes.Wait()
 		eventually(t, "the stalled connection is ended", func() bool { return gw.metric("isthmus_gateway_connections_open") == 0 })
 	})
 }
@@ -226,3 +228,8 @@ func TestIdleConnectionOutlivesTheStallTimeout(t *testing.T) {
 		}
 	})
 }
+
+// zeros never end.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
