@@ -277,3 +277,7 @@ func TestAnInstanceStandsAsLongAsItsStream(t *testing.T) {
 	o.close()
 	watcher.until(says(orders, "[]"))
 }
+
+func instanceAt(app catalog.App, address string) catalog.Instance {
+	return catalog.Instance{ID: address, App: app, Address: netip.MustParseAddrPort(address)}
+}

@@ -1,0 +1,242 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// resuming is a hello of somebody who holds a view already.
+func resuming(app catalog.App, view *pb.WatchResponse) *pb.WatchRequest {
+	req := helloOf(app, "")
+	h := req.GetHello()
+	h.Revision = view.Revision
+	for _, e := range view.Put {
+		h.Known = append(h.Known, &pb.Known{App: e.App, Digest: e.Digest})
+	}
+	return req
+}
+
+func TestResumingSendsOnlyWhatDiffers(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders, ledger))
+	s.instances(orders, "10.0.0.1:50002")
+	whole := s.dial().send(helloOf(checkout, "")).recv()
+
+	if again := s.dial().send(resuming(checkout, whole)).recv(); len(again.Put)+len(again.Removed) != 0 || again.Revision != whole.Revision {
+		t.Errorf("nothing has changed, and still came %v", again)
+	}
+	s.instances(orders, "10.0.0.2:50002")
+	s.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{selection(checkout, orders)}}})
+	again := s.dial().send(resuming(checkout, whole)).recv()
+	if got, _ := ready(again, orders); got != "[10.0.0.2:50002]" || len(again.Put) != 1 || len(again.Removed) != 1 || again.Removed[0].Id != "ledger" {
+		t.Errorf("resumed with %v", again)
+	}
+	expected := `
+# HELP isthmus_stream_resumed_total Streams of sidecars that came back with a view.
+# TYPE isthmus_stream_resumed_total counter
+isthmus_stream_resumed_total 2
+`
+	if err := testutil.GatherAndCompare(s.metrics, strings.NewReader(expected), "isthmus_stream_resumed_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoClientSeesARevisionGoBackwards(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	far := &pb.WatchResponse{Revision: 1_000_000} // from another life of the service
+	c := s.dial().send(resuming(checkout, far))
+	last := c.recv().Revision
+	if last < far.Revision {
+		t.Fatalf("revision %d after %d", last, far.Revision)
+	}
+	step := func(what string, change func()) {
+		change()
+		if now := c.recv().Revision; now <= last {
+			t.Errorf("%s: revision %d after %d", what, now, last)
+		} else {
+			last = now
+		}
+	}
+	step("an instance", func() { s.instances(orders, "10.0.0.2:50002") })
+	// Without a selection the app has the view of all such apps, which is older.
+	step("the selection goes", func() {
+		s.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection(checkout).Key()}}})
+	})
+	step("the selection comes back", func() {
+		s.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{selection(checkout, ledger)}}})
+	})
+}
+
+func TestReconnectingLeavesNoGap(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	first := s.dial().send(helloOf(orders, "10.0.0.1:50002"))
+	first.recv()
+	watcher := s.dial().send(helloOf(checkout, ""))
+	watcher.until(says(orders, "[10.0.0.1:50002]"))
+	second := s.dial().send(helloOf(orders, "10.0.0.1:50002"))
+	second.recv()
+	if st := first.refused(); st.Code() != codes.Aborted {
+		t.Errorf("the first stream ended with %v", st)
+	}
+	s.instances(orders, "10.0.0.7:50002")
+	// Any gap would be a message of its own before this one.
+	if got, _ := ready(watcher.recv(), orders); got != "[10.0.0.1:50002 10.0.0.7:50002]" {
+		t.Errorf("orders was at %s meanwhile", got)
+	}
+}
+
+func TestDrainedIsToldOnceViewsAreWithoutIt(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	o := s.dial().send(helloOf(orders, "10.0.0.1:50002"))
+	o.recv()
+	o.send(drainRequest())
+	m := o.until(func(m *pb.WatchResponse) bool { return m.Drained })
+	view := s.dial().send(helloOf(checkout, "")).recv()
+	if got, _ := ready(view, orders); got != "[]" || view.Revision > m.Revision {
+		t.Errorf("drained at %d, but orders is at %s in revision %d", m.Revision, got, view.Revision)
+	}
+	if stats := s.topology.Stats(); stats.Draining != 1 {
+		t.Errorf("%d are draining", stats.Draining)
+	}
+	s.instances(ledger, "10.0.0.3:50002")
+	if next := o.until(says(ledger, "[10.0.0.3:50002]")); next.Revision <= m.Revision || next.Drained {
+		t.Errorf("after drained at %d came %v", m.Revision, next)
+	}
+}
+
+func TestADrainBeforeTheFirstViewIsToldWithIt(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0")
+	o := s.dial().send(helloOf(orders, "10.0.0.1:50002")).send(drainRequest())
+	m := o.until(func(m *pb.WatchResponse) bool { return m.Drained })
+	if m.Gateways == nil && m.Revision == 0 {
+		t.Errorf("drained with %v", m)
+	}
+}
+
+func TestWhatIsNoHelloIsRefused(t *testing.T) {
+	s := start(t, stream.Config{HelloTimeout: 50 * time.Millisecond, MaxKnown: 2}, "127.0.0.1:0")
+	edit := func(f func(*pb.Hello)) *pb.WatchRequest {
+		req := helloOf(checkout, "10.0.0.1:50002")
+		f(req.GetHello())
+		return req
+	}
+	at := func(address string) *pb.WatchRequest {
+		return edit(func(h *pb.Hello) { h.Instance.Address = address })
+	}
+	for what, test := range map[string]struct {
+		send []*pb.WatchRequest
+		code codes.Code
+		says string
+	}{
+		"nothing":                {nil, codes.DeadlineExceeded, "no hello within 50ms"},
+		"drain first":            {[]*pb.WatchRequest{drainRequest()}, codes.FailedPrecondition, "drain before hello"},
+		"an empty message":       {[]*pb.WatchRequest{{}}, codes.InvalidArgument, "neither hello nor drain"},
+		"hello twice":            {[]*pb.WatchRequest{at("10.0.0.1:1"), at("10.0.0.1:1")}, codes.FailedPrecondition, "only drain"},
+		"drain of a watcher":     {[]*pb.WatchRequest{helloOf(checkout, ""), drainRequest()}, codes.FailedPrecondition, "no instance"},
+		"no app":                 {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App = nil })}, codes.InvalidArgument, "app is missing"},
+		"a bad app":              {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "A" })}, codes.InvalidArgument, "lower-case"},
+		"too many known":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = make([]*pb.Known, 3) })}, codes.ResourceExhausted, "at most 2"},
+		"known without an app":   {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = []*pb.Known{{Digest: 1}} })}, codes.InvalidArgument, "known[0]"},
+		"a revision beyond any":  {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Revision = 1 << 63 })}, codes.InvalidArgument, "beyond any"},
+		"no instance id":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Id = "" })}, codes.InvalidArgument, "instance id"},
+		"a host name":            {[]*pb.WatchRequest{at("localhost:1")}, codes.InvalidArgument, "ip:port"},
+		"no port":                {[]*pb.WatchRequest{at("10.0.0.1:0")}, codes.InvalidArgument, "no port"},
+		"an unspecified address": {[]*pb.WatchRequest{at("0.0.0.0:1")}, codes.InvalidArgument, "names no host"},
+		"one in disguise":        {[]*pb.WatchRequest{at("[::ffff:0.0.0.0]:1")}, codes.InvalidArgument, "names no host"},
+		"a multicast address":    {[]*pb.WatchRequest{at("[ff02::1]:1")}, codes.InvalidArgument, "one host"},
+		"the broadcast address":  {[]*pb.WatchRequest{at("255.255.255.255:1")}, codes.InvalidArgument, "one host"},
+		"an address with a zone": {[]*pb.WatchRequest{at("[fe80::1%eth0]:1")}, codes.InvalidArgument, "zone"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := s.dial()
+			for _, req := range test.send {
+				_ = c.stream.Send(req) // may come too late, once the first was refused
+			}
+			if st := c.refused(); st.Code() != test.code || !strings.Contains(st.Message(), test.says) {
+				t.Errorf("%v: %s; want %v: %s", st.Code(), st.Message(), test.code, test.says)
+			}
+		})
+	}
+	if n := s.topology.Stats().Instances; n != 0 {
+		t.Errorf("%d instances stand", n)
+	}
+}
+
+// A client that reads nothing holds up neither the service nor the other clients, and
+// what it gets in the end is the newest view rather than all that came before.
+func TestASlowClientHoldsUpNobody(t *testing.T) {
+	callees := make([]catalog.App, 200)
+	for i := range callees {
+		callees[i] = catalog.App{Namespace: "shop", ID: fmt.Sprintf("callee-%03d", i)}
+	}
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, callees...))
+	slow, quick := s.dial().send(helloOf(checkout, "")), s.dial().send(helloOf(checkout, ""))
+	quick.recv()
+	const rounds = 300
+	for n := range rounds {
+		change := topology.InstanceChange{Source: "test", Full: true}
+		for i, callee := range callees {
+			change.Put = append(change.Put, instanceAt(callee, fmt.Sprintf("10.%d.%d.%d:50002", n/250, n%250, i)))
+		}
+		s.apply(topology.Change{Instances: []topology.InstanceChange{change}})
+	}
+	last := fmt.Sprintf("[10.%d.%d.0:50002]", (rounds-1)/250, (rounds-1)%250)
+	quick.until(says(callees[0], last))
+	messages := 0
+	slow.until(func(m *pb.WatchResponse) bool {
+		messages++
+		return says(callees[0], last)(m)
+	})
+	if messages > rounds/2 {
+		t.Errorf("the slow client was sent %d of %d revisions", messages, rounds)
+	}
+}
+
+func TestAServiceThatStopsTellsItsClients(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0")
+	c := s.dial().send(helloOf(checkout, "10.0.0.1:50002"))
+	c.recv()
+	s.stop()
+	if st := c.refused(); st.Code() != codes.Unavailable {
+		t.Errorf("ended with %v", st)
+	}
+}
+
+func TestResolveExplains(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	s.instances(orders, "10.0.0.1:50002")
+	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ask := func(caller, app *pb.App) (*pb.Decision, error) {
+		return pb.NewResolverClient(conn).Resolve(context.Background(), &pb.ResolveRequest{Caller: caller, App: app})
+	}
+	d, err := ask(wire.App(checkout), wire.App(orders))
+	if err != nil || d.Outcome != "ok" || d.Address != "10.0.0.1:50002" || len(d.Routes) != 1 || d.Revision == 0 {
+		t.Errorf("decided %v, %v", d, err)
+	}
+	if d, err := ask(wire.App(checkout), wire.App(ledger)); err != nil || d.Outcome != "denied" || d.Address != "" {
+		t.Errorf("decided %v, %v", d, err)
+	}
+	for _, bad := range [][2]*pb.App{{nil, wire.App(orders)}, {wire.App(checkout), nil}} {
+		if _, err := ask(bad[0], bad[1]); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
