@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -336,5 +338,123 @@ func TestAServiceThatCantOpenItsStoreSaysSo(t *testing.T) {
 	err := Run(t.Context(), cfg, west.log)
 	if err == nil || !strings.Contains(err.Error(), "another process has held it") {
 		t.Errorf("two services on one store: %v", err)
+	}
+}
+
+func TestAStoreOfFilesIsFollowed(t *testing.T) {
+	cfg := configOf(t, "west", nil)
+	dir := t.TempDir()
+	cfg.Store = Store{File: &Path{dir}}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, ".new"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "shop.yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(selectsOrders)
+	west := start(t, cfg, nil)
+	if got := west.resolve(checkout, orders); got != "unavailable" {
+		t.Errorf("as the file has it: %s", got)
+	}
+	d := west.topology.Resolve(checkout, orders)
+	if want := "AppEndpoints shop/checkout, spec.endpoints[0] (" + filepath.Join(dir, "shop.yaml") + ":4)"; d.Rule != want {
+		t.Errorf("rule %q, want %q", d.Rule, want)
+	}
+	write(strings.ReplaceAll(selectsOrders, "orders", "ledger"))
+	west.within(5*time.Second, "the file's new content", func() bool { return west.resolve(checkout, orders) == "denied" })
+	write(strings.ReplaceAll(selectsOrders, "endpoints", "endpoint"))
+	west.within(5*time.Second, "a note of the mistake", func() bool {
+		code, body := west.get("/readyz")
+		return code == http.StatusOK && strings.Contains(body, "note: object refused: ") && strings.Contains(body, `did you mean "endpoints"?`)
+	})
+	if got := west.resolve(checkout, orders); got != "denied" {
+		t.Errorf("the last good object does not stand: %s", got)
+	}
+}
+
+// tlsEcho is an app's sidecar as far as a gateway can tell: it ends TLS and echoes.
+func tlsEcho(t *testing.T, ca *identitytest.CA) (address string) {
+	t.Helper()
+	pair := ca.Issue(orders)
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			done.Go(func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		done.Wait()
+	})
+	return l.Addr().String()
+}
+
+func TestAServiceThatEndsLetsConnectionsFinish(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	cfg := configOf(t, "east", ca)
+	cfg.Gateway.DrainTimeout = 20 * time.Second
+	east := start(t, cfg, ca)
+	east.apply(export("west"))
+	east.sidecar(orders, tlsEcho(t, ca))
+	conn, err := tls.Dial("tcp", east.Addr("gateway").String(), &tls.Config{ServerName: "orders.shop.east.isthmus.internal", InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	echo := func() error {
+		if _, err := conn.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 1))
+		return err
+	}
+	if err := echo(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- east.stop() }()
+	east.within(5*time.Second, "not ready", func() bool {
+		code, body := east.get("/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "shutting down")
+	})
+	east.within(5*time.Second, "no new connections", func() bool {
+		c, err := net.Dial("tcp", east.Addr("gateway").String())
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	if err := echo(); err != nil {
+		t.Errorf("a connection that runs was cut: %v", err)
+	}
+	if got := east.resolve(checkout, orders); !strings.HasPrefix(got, "ok ") {
+		t.Errorf("lookups ended before the gateway: %s", got)
+	}
+	conn.Close()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the service waits although every connection has ended")
 	}
 }

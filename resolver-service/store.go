@@ -5,6 +5,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/file"
 )
 
 // name is what status, metrics and errors call the store.
@@ -17,7 +18,14 @@ func (s Store) name() string {
 
 // openStore opens the backend that the configuration names.
 func openStore(s Store, log *slog.Logger) (configstore.Store, error) {
-	store, err := embedded.Open(s.Embedded.Path)
+	if s.File != nil {
+		return opened(file.Open(s.File.Path, log))
+	}
+	return opened(embedded.Open(s.Embedded.Path))
+}
+
+// opened keeps a backend that failed to open from looking like one.
+func opened[S configstore.Store](store S, err error) (configstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}

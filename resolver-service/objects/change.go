@@ -61,9 +61,9 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, dryRun 
 			p.results[p.places[i]].Revision = revision
 		}
 		s.log.Info("objects written", "objects", len(p.writes))
-		if err := s.await(ctx, p.writes, revisions); err != nil {
-			return nil, err
-		}
+	}
+	if err := s.await(ctx, p.results); err != nil {
+		return nil, err
 	}
 	answer.Revision = s.topology.Revision()
 	return answer, nil
@@ -142,41 +142,42 @@ const (
 	askAgain      = 500 * time.Millisecond
 )
 
-// await waits until lookups follow the writes.
-func (s *Server) await(ctx context.Context, writes []configstore.Write, revisions []string) error {
+// await waits until lookups follow what the store holds by now, also where that was
+// there before.
+func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) error {
 	ctx, cancel := context.WithTimeout(ctx, followTimeout)
 	defer cancel()
-	ticker := time.NewTicker(askAgain)
-	defer ticker.Stop()
-	for i, w := range writes {
-		for {
-			_, _, moved := s.feed.moved.Follow()
-			if s.feed.revision(w.Key()) == wanted(revisions[i]) {
-				break
-			}
-			select {
-			case <-moved:
-				continue
-			case <-ticker.C:
-				if !s.overwritten(ctx, w.Key(), wanted(revisions[i])) {
-					continue
-				}
-			case <-ctx.Done():
-				return status.Errorf(codes.DeadlineExceeded,
-					"store %s: %s was written, but lookups do not follow it yet: %s; see isthmus status", s.cfg.Store, w.Key(), s.lag())
-			}
-			break
+	for _, r := range results {
+		revision := r.GetRevision()
+		if r.GetResult() == deleted {
+			revision = configstore.Absent
+		}
+		if err := s.awaitOne(ctx, keyFromWire(r.GetKey()), revision); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// wanted is the revision that a write leaves behind.
-func wanted(revision string) string {
-	if revision == "" {
-		return configstore.Absent
+func (s *Server) awaitOne(ctx context.Context, key catalog.Key, revision string) error {
+	ticker := time.NewTicker(askAgain)
+	defer ticker.Stop()
+	for {
+		_, _, moved := s.feed.moved.Follow()
+		if s.feed.revision(key) == revision {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ticker.C:
+			if s.overwritten(ctx, key, revision) {
+				return nil
+			}
+		case <-ctx.Done():
+			return status.Errorf(codes.DeadlineExceeded,
+				"store %s: %s was written, but lookups do not follow it yet: %s; see isthmus status", s.cfg.Store, key, s.lag())
+		}
 	}
-	return revision
 }
 
 // overwritten tells whether the store holds another revision by now.
