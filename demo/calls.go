@@ -7,46 +7,63 @@ import (
 	"time"
 )
 
-// stream calls an app at a steady pace and keeps what came of it.
+// stream calls an app at a steady pace, whether or not earlier calls have been
+// answered, and keeps what came of it.
 type stream struct {
 	call func(context.Context) (answeredBy string, err error)
 	pace time.Duration
 
 	mu       sync.Mutex
 	made     int
-	failed   int
-	lastErr  error
 	by       map[string]int       // answers, by who gave them
 	first    map[string]time.Time // who has answered since it was expected, and when first
+	failures []failure
 	lastGood time.Time
 	gap      time.Duration // the longest time between two answers
 }
 
-// run calls until ctx ends; a call that is under way then does not count.
+// failure is a call that failed.
+type failure struct {
+	began time.Time
+	err   error
+}
+
+// maxUnderWay bounds the calls that are under way at one time.
+const maxUnderWay = 500
+
+// run calls until ctx ends, and waits for the calls that are under way then.
 func (s *stream) run(ctx context.Context) {
 	tick := time.NewTicker(s.pace)
 	defer tick.Stop()
+	room := make(chan struct{}, maxUnderWay)
+	var calls sync.WaitGroup
+	defer calls.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		by, err := s.call(ctx)
-		if ctx.Err() != nil {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
 			return
 		}
-		s.note(by, err)
+		calls.Go(func() {
+			defer func() { <-room }()
+			began := time.Now()
+			by, err := s.call(context.WithoutCancel(ctx))
+			s.note(by, began, err)
+		})
 	}
 }
 
-func (s *stream) note(by string, err error) {
+func (s *stream) note(by string, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made++
 	if err != nil {
-		s.failed++
-		s.lastErr = err
+		s.failures = append(s.failures, failure{began, err})
 		return
 	}
 	now := time.Now()
@@ -82,12 +99,18 @@ func (s *stream) answered(by string) (first time.Time, ok bool) {
 func (s *stream) result() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d calls, %d failed; answered %v; longest time without an answer %s", s.made, s.failed, s.by, s.gap.Round(time.Millisecond))
+	return fmt.Sprintf("%d calls, %d failed; answered %v; longest time without an answer %s", s.made, len(s.failures), s.by, s.gap.Round(time.Millisecond))
 }
 
-// failures are how many calls failed, and the last error.
-func (s *stream) failures() (int, error) {
+// failed counts the calls that began after a moment and failed, and returns the last
+// one's error.
+func (s *stream) failed(after time.Time) (n int, last error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failed, s.lastErr
+	for _, f := range s.failures {
+		if f.began.After(after) {
+			n, last = n+1, f.err
+		}
+	}
+	return n, last
 }
