@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -47,6 +48,7 @@ type client struct {
 
 	mirror *mirror // of run's goroutine; nil before the first view
 
+	hailed  atomic.Bool     // a service was told of the instance
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
 	drained chan struct{} // closed once views are without the instance
@@ -137,6 +139,7 @@ func (c *client) follow(stream pb.Resolver_WatchClient) error {
 	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
 		return errors.Join(last(stream), err)
 	}
+	c.hailed.Store(true)
 	said := make(chan struct{})
 	stop := context.AfterFunc(c.drain, func() {
 		defer close(said)

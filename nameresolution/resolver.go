@@ -141,7 +141,7 @@ func (r *Resolver) Drain(ctx context.Context) error {
 		return nil
 	}
 	r.client.leave()
-	if _, ever := r.mirrors.Load(); !ever {
+	if !r.client.hailed.Load() {
 		return nil
 	}
 	select {
