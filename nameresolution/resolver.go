@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
@@ -40,6 +41,9 @@ type Options struct {
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)
+	// Stores are the kinds of config store that the configuration's store may name
+	// beside the built-in ones.
+	Stores []open.Kind
 }
 
 // LocalResolver is a resolver of Dapr's, asked for apps of this cluster. ResolveID is

@@ -15,9 +15,9 @@ func (r *Resolver) startStandalone(ctx context.Context, cfg *config) error {
 	if r.opts.Local == nil {
 		return errors.New("isthmus configuration: store: this program has no resolvers of Dapr's for local apps; use the resolver service")
 	}
-	store, err := openStore(ctx, cfg.Store, r.log)
+	store, err := r.openStore(cfg.Store)
 	if err != nil {
-		return fmt.Errorf("isthmus configuration: store: %w", err)
+		return fmt.Errorf("isthmus configuration: %w", err)
 	}
 	if r.local, err = r.opts.Local(cfg.Local.Component, cfg.Local.Version, cfg.Local.Configuration); err != nil {
 		return errors.Join(fmt.Errorf("isthmus configuration: local: %w", err), store.Close())

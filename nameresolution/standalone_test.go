@@ -3,10 +3,12 @@ package nameresolution
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -183,5 +185,53 @@ func TestWithoutAServiceTheLastGoodViewServesToo(t *testing.T) {
 	entry, _ := back.view.Entries.Get(orders)
 	if entry == nil || entry.Routes[0].State != catalog.Delegated {
 		t.Errorf("saved as %+v", entry)
+	}
+}
+
+func TestWithoutAServiceAFileCanBeEdited(t *testing.T) {
+	dir := t.TempDir()
+	write := func(callee string) {
+		text := "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: checkout}\nspec: {endpoints: [{app: " + callee + "}]}\n"
+		if err := os.WriteFile(filepath.Join(dir, "checkout.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("orders")
+	r, local := standaloneWith(t, m{"store": map[any]any{"file": map[any]any{"path": dir}}})
+	local.set(orders, "10.0.0.1:50002")
+	expect(t, r, orders, "10.0.0.1:50002")
+	write("mail")
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := r.ResolveID(t.Context(), orders); errors.Is(err, catalog.ErrDenied) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the edit was not noticed")
+		}
+	}
+}
+
+func TestInitRefusesWhatItCantStart(t *testing.T) {
+	local := func(string, string, any) (LocalResolver, error) { return nil, errors.New("no such component") }
+	service := m{"resolver": "127.0.0.1:1", "cluster": "west", "identity": insecure()}
+	store := m{"store": m{"file": m{"path": t.TempDir()}}, "cluster": "west", "local": m{"component": "mdns"}}
+	for what, test := range map[string]struct {
+		opts          Options
+		configuration m
+		self          Instance
+		want          string
+	}{
+		"a bad app":           {Options{}, service, Instance{catalog.App{ID: "A"}, "10.0.0.9", 1}, "this sidecar's app"},
+		"no address":          {Options{}, service, Instance{checkout, "", 1}, "set advertise"},
+		"no local resolvers":  {Options{}, store, Instance{checkout, "10.0.0.9", 1}, "use the resolver service"},
+		"local fails":         {Options{Local: local}, store, Instance{checkout, "10.0.0.9", 1}, "no such component"},
+		"an unknown store":    {Options{Local: local}, m{"store": m{"fil": m{}}, "cluster": "west", "local": m{"component": "mdns"}}, Instance{checkout, "10.0.0.9", 1}, `did you mean "file"`},
+		"a store that is not": {Options{Local: local}, m{"store": m{"file": 1}, "cluster": "west", "local": m{"component": "mdns"}}, Instance{checkout, "10.0.0.9", 1}, "store.file"},
+	} {
+		test.opts.Logger = quiet
+		r := New(test.opts)
+		if err := r.Init(t.Context(), test.configuration, test.self); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", what, err, test.want)
+		}
 	}
 }

@@ -1,28 +1,24 @@
 package nameresolution
 
 import (
-	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
 )
 
-// storeConfig says where the objects are: exactly one of its backends.
-type storeConfig struct {
-	Embedded *pathConfig `json:"embedded"`
-}
-
-type pathConfig struct {
-	Path string `json:"path"`
-}
-
 // openStore opens the config store that the configuration names.
-func openStore(_ context.Context, configuration map[string]any, _ *slog.Logger) (configstore.Store, error) {
-	var cfg storeConfig
-	if errs := decode(configuration, &cfg); len(errs) > 0 {
-		return nil, errors.Join(errs...)
+func (r *Resolver) openStore(configuration map[string]any) (configstore.Store, error) {
+	kinds := make(open.Config, len(configuration))
+	for name, settings := range configuration {
+		switch s := settings.(type) {
+		case nil:
+			kinds[name] = nil
+		case map[string]any:
+			kinds[name] = s
+		default:
+			return nil, fmt.Errorf("store.%s: is %s; want a mapping of its settings", name, kindOf(settings))
+		}
 	}
-	return embedded.Open(cfg.Embedded.Path)
+	return open.Open(kinds, r.log, r.opts.Stores...)
 }
