@@ -2,57 +2,80 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// acceptor takes connections from a listener on a short way. Nearly all arrive with a
-// whole ClientHello, for an app that is there; such a connection is read, routed and
-// given to the relay, which connects to the app, in one go: no goroutine is started or
-// waits for it. Any other is begun like everywhere else, with what was read so far.
+// acceptor takes connections from a listener in a relay's loop, on a short way. Nearly
+// all arrive with a whole ClientHello, for an app that is there; such a connection is
+// read, routed and added to the loop, which connects to the app, in one go: no goroutine
+// is started or waits for it. Any other is begun like everywhere else, with what was
+// read so far.
+//
+// All of it belongs to the loop.
 type acceptor struct {
 	*serving
-	relay *epollRelay
-	file  *os.File // the listener
-	raw   syscall.RawConn
-	buf   []byte
+	loop   *loop
+	fd     int // the listening socket, shared by the acceptors of all loops
+	buf    []byte
+	pause  backoff
+	closed bool
 }
 
-// takerFrom returns how to take a connection from a listener, and how to end that.
-func (s *serving) takerFrom(l net.Listener) (take func() error, closeListener func()) {
-	a, err := s.newAcceptor(l)
-	if err != nil { // it is no TCP socket of the kernel's
-		return func() error { return s.takeFrom(l) }, func() { l.Close() }
+// acceptBatch is how many connections are taken before those that run have a turn.
+const acceptBatch = 16
+
+// acceptFrom takes connections from a listener until ctx ends.
+func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error {
+	relay, ok := s.relay.(*epollRelay)
+	fd, err := listeningSocket(l)
+	if !ok || err != nil { // no socket of the kernel's, or no loop to put it in
+		unix.Close(fd)
+		return s.accept(ctx, l)
 	}
-	l.Close() // a.file is the same socket
-	return a.take, func() { a.file.Close() }
+	l.Close() // fd is the same socket
+	s.prepare(fd)
+	for _, loop := range relay.loops {
+		loop.call(func() {
+			loop.door = &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, firstRead)}
+			loop.door.watch()
+		})
+	}
+	<-ctx.Done()
+	for _, loop := range relay.loops {
+		loop.call(func() {
+			loop.door.closed = true
+			loop.unwatch(fd)
+		})
+	}
+	unix.Close(fd)
+	return nil
 }
 
-func (s *serving) newAcceptor(l net.Listener) (*acceptor, error) {
-	relay, ok1 := s.relay.(*epollRelay)
-	listener, ok2 := l.(*net.TCPListener)
-	if !ok1 || !ok2 {
-		return nil, errors.ErrUnsupported
+// listeningSocket duplicates the descriptor of a TCP listener; -1 where there is none.
+func listeningSocket(l net.Listener) (fd int, err error) {
+	listener, ok := l.(*net.TCPListener)
+	if !ok {
+		return -1, errors.ErrUnsupported
 	}
-	file, err := listener.File()
+	raw, err := listener.SyscallConn()
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
-	raw, err := file.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(fd uintptr) { s.prepare(int(fd)) })
+	fd = -1
+	if controlErr := raw.Control(func(original uintptr) {
+		fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
+	}); controlErr != nil {
+		err = controlErr
 	}
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	return &acceptor{serving: s, relay: relay, file: file, raw: raw, buf: make([]byte, firstRead)}, nil
+	return fd, err
 }
 
 // deferAccept is how long, in seconds, the kernel keeps a connection to itself on which
@@ -66,34 +89,56 @@ func (s *serving) prepare(fd int) {
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, deferAccept)
 }
 
-// take takes one connection.
-func (a *acceptor) take() error {
-	var fd int
-	var from unix.Sockaddr
-	var err error
-	closed := a.raw.Read(func(listener uintptr) bool {
-		fd, from, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		return err != unix.EAGAIN
-	})
-	switch {
-	case closed != nil:
-		return fmt.Errorf("%w: %w", net.ErrClosed, closed)
-	case err == unix.ECONNABORTED || err == unix.EINTR:
-		return nil
-	case err != nil:
-		return os.NewSyscallError("accept4", err)
+// watch asks the loop to call open when there are connections to take, in one of the
+// loops at a time.
+func (a *acceptor) watch() {
+	if a.closed {
+		return
 	}
+	if err := a.loop.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, doorSlot, 0); err != nil {
+		a.wait(err)
+	}
+}
+
+// open takes connections.
+func (a *acceptor) open() {
+	if a.closed {
+		return
+	}
+	for range acceptBatch {
+		fd, from, err := unix.Accept4(a.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch err {
+		case nil:
+			a.pause = 0
+			a.takeFD(fd, from)
+		case unix.EAGAIN:
+			return
+		case unix.ECONNABORTED, unix.EINTR:
+		default:
+			a.loop.unwatch(a.fd)
+			a.wait(os.NewSyscallError("accept4", err))
+			return
+		}
+	}
+}
+
+// wait tries again after a while.
+func (a *acceptor) wait(err error) {
+	time.AfterFunc(a.acceptFailed(err, &a.pause), func() { a.loop.post(a.watch) })
+}
+
+// takeFD begins with a connection that was accepted.
+func (a *acceptor) takeFD(fd int, from unix.Sockaddr) {
 	if !a.admit() {
 		a.refused.log(refusal{reason: tooMany, from: addressOf(from)})
 		closeWithReset(fd)
-		return nil
+		return
 	}
 	n, _ := unix.Read(fd, a.buf) // whatever goes wrong shows again below
 	first := a.buf[:max(n, 0)]
 	if !a.passAtOnce(fd, first) {
 		a.beginWith(fd, first)
 	}
-	return nil
 }
 
 // passAtOnce goes the short way, or tells that it does not lead anywhere.
@@ -115,7 +160,7 @@ func (a *acceptor) passAtOnce(client int, first []byte) bool {
 		return false
 	}
 	in := greeting{host: host, bytes: bytes.Clone(first)}
-	return nil == a.relay.connect(client, in.bytes, address, a.cfg.DialTimeout, func(client int, err error) {
+	return nil == a.loop.connect(client, in.bytes, address, a.cfg.DialTimeout, func(client int, err error) {
 		err = fmt.Errorf("connect to %s: %w", address, err)
 		go a.tryOthers(client, in, to, &attempt{i, err})
 	})

@@ -2,9 +2,10 @@
 
 package gateway
 
-import "net"
+import (
+	"context"
+	"net"
+)
 
-// takerFrom returns how to take a connection from a listener, and how to end that.
-func (s *serving) takerFrom(l net.Listener) (take func() error, closeListener func()) {
-	return func() error { return s.takeFrom(l) }, func() { l.Close() }
-}
+// acceptFrom takes connections from a listener until ctx ends.
+func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error { return s.accept(ctx, l) }

@@ -108,11 +108,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
-	take, closeListener := s.takerFrom(l)
-	stop := context.AfterFunc(ctx, closeListener)
-	err = s.accept(ctx, take)
-	stop()
-	closeListener()
+	err = s.acceptFrom(ctx, l)
 	if err != nil {
 		s.drain(0)
 		return err

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,17 +15,20 @@ import (
 type loop struct {
 	cfg   relayConfig
 	epoll int
-	file  *os.File // of epoll
-	wake  int      // an eventfd that ends the loop
-	buf   []byte   // for whatever is being passed on right now
+	wake  int    // an eventfd: there are jobs
+	buf   []byte // for whatever is being passed on right now
 	pipes pipes
-	busy  []*pair // used up their turn and have more to do
+	busy  []*pair       // used up their turn and have more to do
+	door  *acceptor     // takes new connections; nil where none does
+	over  bool          // the loop is to end
+	ended chan struct{} // closed when it has
 
 	mu      sync.Mutex
 	pairs   []*pair // by slot; nil where free
 	free    []int32 // slots
 	nextTag int32
-	closed  bool
+	jobs    []func() // for the loop to do
+	closed  bool     // nothing is added any more
 }
 
 const (
@@ -38,8 +40,9 @@ const (
 	eventBatch = 128
 	// everything a pair wants to know of its descriptors.
 	watched = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff
-	// wakeSlot is the slot of the eventfd.
+	// These are no slots: they tell the events of other descriptors.
 	wakeSlot = -1
+	doorSlot = -2
 )
 
 func newLoop(cfg relayConfig) (*loop, error) {
@@ -52,16 +55,12 @@ func newLoop(cfg relayConfig) (*loop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer)}
-	if err = l.watch(wake, unix.EPOLLIN, wakeSlot, 0); err == nil {
-		err = unix.SetNonblock(epoll, true) // so that NewFile has it watched
-	}
-	if err != nil {
+	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), ended: make(chan struct{})}
+	if err := l.watch(wake, unix.EPOLLIN, wakeSlot, 0); err != nil {
 		unix.Close(epoll)
 		unix.Close(wake)
 		return nil, err
 	}
-	l.file = os.NewFile(uintptr(epoll), "epoll")
 	return l, nil
 }
 
@@ -107,72 +106,85 @@ func (l *loop) add(p *pair) error {
 
 func (l *loop) unwatch(fd int) { unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// end makes run close everything and return.
-func (l *loop) end() {
+// post gives the loop something to do. Where the loop is over it is never done.
+func (l *loop) post(job func()) {
 	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.jobs = append(l.jobs, job)
 	unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
+// call is post and waits until it is done, or the loop is over.
+func (l *loop) call(job func()) {
+	done := make(chan struct{})
+	l.post(func() { defer close(done); job() })
+	select {
+	case <-done:
+	case <-l.ended:
+	}
+}
+
+// run waits in the system call itself rather than in Go's network poller: that takes
+// four system calls where this takes one, and threads that wake one another.
+// It holds a processor of the runtime's while it waits, until somebody else wants it;
+// so there are fewer loops than processors.
 func (l *loop) run() {
 	defer l.closeAll()
 	events := make([]unix.EpollEvent, eventBatch)
 	ready := make([]*pair, 0, eventBatch)
-	wait, err := l.waiter(events)
-	for err == nil {
-		var n int
-		if n, err = wait(); err != nil {
-			break
+	for !l.over {
+		wait := -1
+		if len(l.busy) > 0 {
+			wait = 0
 		}
-		var over bool
-		if ready, over = l.note(events[:n], ready[:0]); over {
+		n, err := unix.EpollWait(l.epoll, events, wait)
+		if err != nil && err != unix.EINTR {
+			l.cfg.logger.Error("gateway relay can't wait for events and ends its connections", "err", err)
 			return
 		}
+		ready = l.note(events[:max(n, 0)], ready[:0])
 		ready = append(ready, l.busy...)
 		l.busy = l.busy[:0]
 		for i, p := range ready {
 			l.advance(p)
 			ready[i] = nil
 		}
+		l.others(events[:max(n, 0)])
 	}
-	l.cfg.logger.Error("gateway relay can't wait for events and ends its connections", "err", err)
 }
 
-// waiter returns a function that takes events from the kernel, and waits for some
-// unless pairs are busy. It waits in Go's own poller, which watches the epoll descriptor
-// as it does a socket. To block in the system call itself would hold a thread and a
-// processor of the runtime's, which it then keeps taking away and giving back: that
-// cost a fifth of all CPU time where it was tried.
-func (l *loop) waiter(events []unix.EpollEvent) (wait func() (int, error), err error) {
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var n int
-	poll := func(fd uintptr) bool {
-		n, err = unix.EpollWait(int(fd), events, 0)
-		if err == unix.EINTR {
-			n, err = 0, nil
+// others sees to what is no pair's.
+func (l *loop) others(events []unix.EpollEvent) {
+	for i := range events {
+		switch events[i].Fd {
+		case doorSlot:
+			if l.door != nil {
+				l.door.open()
+			}
+		case wakeSlot:
+			unix.Read(l.wake, make([]byte, 8))
+			l.mu.Lock()
+			jobs := l.jobs
+			l.jobs = nil
+			l.mu.Unlock()
+			for _, job := range jobs {
+				job()
+			}
 		}
-		return n > 0 || err != nil || len(l.busy) > 0
 	}
-	return func() (int, error) {
-		if pollErr := raw.Read(poll); pollErr != nil {
-			return 0, pollErr
-		}
-		return max(n, 0), err
-	}, nil
 }
 
 // note tells pairs what became possible, and lists each of them once.
-func (l *loop) note(events []unix.EpollEvent, ready []*pair) (_ []*pair, over bool) {
+func (l *loop) note(events []unix.EpollEvent, ready []*pair) []*pair {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range events {
 		e := &events[i]
-		if e.Fd == wakeSlot {
-			return ready, true
+		if e.Fd < 0 {
+			continue
 		}
 		p := l.pairs[e.Fd]
 		if p == nil || p.tag != e.Pad&^1 {
@@ -184,7 +196,7 @@ func (l *loop) note(events []unix.EpollEvent, ready []*pair) (_ []*pair, over bo
 			ready = append(ready, p)
 		}
 	}
-	return ready, false
+	return ready
 }
 
 // release closes a pair's descriptors and forgets it.
@@ -228,6 +240,7 @@ func (l *loop) closeAll() {
 		}
 	}
 	l.pipes.close()
-	l.file.Close()
+	close(l.ended)
+	unix.Close(l.epoll)
 	unix.Close(l.wake)
 }

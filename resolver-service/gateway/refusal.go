@@ -155,12 +155,14 @@ var (
 const farewell = 500 * time.Millisecond
 
 // turnAway tells a client that it was refused, where there is a way to, and closes
-// its connection.
+// its connection. HTTP/2 without TLS is closed in silence where it is not let in at
+// all: after any valid answer, gRPC takes the connection for one that worked, and
+// connects again without a pause.
 func turnAway(conn *net.TCPConn, r *refusal) {
 	defer conn.Close()
 	answer := r.answer
 	switch {
-	case r.stream != 0 || r.reason == plaintextOff:
+	case r.stream != 0:
 		answer = refuseHTTP2(r)
 	case r.reason == noName || r.reason == unknownName:
 		answer = alertUnrecognizedName
@@ -189,11 +191,6 @@ func refuseHTTP2(r *refusal) []byte {
 	}
 	if a := advice[r.reason]; a != "" {
 		message += ": " + a
-	}
-	if r.reason == plaintextOff { // its request was not waited for
-		frames.WriteSettings()
-		frames.WriteGoAway(0, http2.ErrCodeInadequateSecurity, []byte(message))
-		return out.Bytes()
 	}
 	var headers bytes.Buffer
 	encoder := hpack.NewEncoder(&headers)

@@ -13,8 +13,11 @@ import (
 )
 
 // maxLoops bounds the threads that a relay keeps busy. One passes on some 80,000
-// small requests a second; sidecars beside it need the other processors more.
+// small requests a second; what runs beside it needs the other processors more.
 const maxLoops = 2
+
+// loopCount leaves at least half of the processors to others, where there are two.
+func loopCount() int { return max(1, min(maxLoops, runtime.GOMAXPROCS(0)/2)) }
 
 // epollRelay is the relay of Linux. A pair costs it two descriptors, two epoll
 // entries and one small struct; there is no goroutine, buffer or pipe for a pair on
@@ -28,7 +31,7 @@ type epollRelay struct {
 
 func newRelay(cfg relayConfig) (relay, error) {
 	r := &epollRelay{cfg: cfg}
-	for range min(maxLoops, runtime.GOMAXPROCS(0)) {
+	for range loopCount() {
 		l, err := newLoop(cfg)
 		if err != nil {
 			r.close()
@@ -63,21 +66,21 @@ func (r *epollRelay) loop() *loop { return r.loops[int(r.next.Add(1))%len(r.loop
 
 func (r *epollRelay) close() {
 	for _, l := range r.loops {
-		l.end()
+		l.post(func() { l.over = true })
 	}
 	r.wg.Wait()
 }
 
-// connect is pass with a backend that is yet to be connected to, and to be given what
+// connect is [epollRelay.pass] with a backend that is yet to be connected to, and to be given what
 // the client said first. Where it can't be reached in time, failed is called in the
 // loop with the client's descriptor, which is the caller's again. After an error it
 // always was.
-func (r *epollRelay) connect(client int, first []byte, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
+func (l *loop) connect(client int, first []byte, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
 	backend, err := startConnect(to, timeout)
 	if err != nil {
 		return err
 	}
-	err = r.loop().add(&pair{
+	err = l.add(&pair{
 		client:  end{fd: client},
 		backend: end{fd: backend, rest: first},
 		dialing: &dialing{first: len(first), failed: failed},

@@ -37,29 +37,41 @@ func (g *Gateway) newServing() (*serving, error) {
 	return s, nil
 }
 
-// longestBackoff is the longest pause after a failed accept.
-const longestBackoff = time.Second
+// backoff is the pause after a failed accept. Most often descriptors have run out, and
+// one comes back when a connection ends.
+type backoff time.Duration
+
+const (
+	shortestBackoff = 5 * time.Millisecond
+	longestBackoff  = time.Second
+)
+
+// next is the pause to make now.
+func (b *backoff) next() time.Duration {
+	*b = backoff(min(max(2*time.Duration(*b), shortestBackoff), longestBackoff))
+	return time.Duration(*b)
+}
 
 // accept takes connections until ctx ends (nil) or the listener is closed by
-// somebody else. Every other error passes: most often descriptors have run out,
-// and one comes back when a connection ends.
-func (s *serving) accept(ctx context.Context, take func() error) error {
-	var backoff time.Duration
+// somebody else, in the way that works everywhere. Every other error passes.
+func (s *serving) accept(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer l.Close()
+	defer stop()
+	var pause backoff
 	for {
-		err := take()
+		conn, err := l.Accept()
 		switch {
 		case err == nil:
-			backoff = 0
+			pause = 0
+			s.take(conn)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("gateway: the listener was closed: %w", err)
+			return fmt.Errorf("gateway: listener %s was closed: %w", l.Addr(), err)
 		default:
-			backoff = min(max(2*backoff, 5*time.Millisecond), longestBackoff)
-			s.refused.acceptFailed(err, backoff)
-			s.hellos.evict() // gives a descriptor back
 			select {
-			case <-time.After(backoff):
+			case <-time.After(s.acceptFailed(err, &pause)):
 			case <-ctx.Done():
 				return nil
 			}
@@ -67,24 +79,28 @@ func (s *serving) accept(ctx context.Context, take func() error) error {
 	}
 }
 
-// takeFrom takes one connection from a listener, in the way that works everywhere.
-func (s *serving) takeFrom(l net.Listener) error {
-	conn, err := l.Accept()
-	if err != nil {
-		return err
-	}
+// acceptFailed reports it, tries to give a descriptor back, and says how long to wait.
+func (s *serving) acceptFailed(err error, b *backoff) time.Duration {
+	pause := b.next()
+	s.refused.acceptFailed(err, pause)
+	s.hellos.evict()
+	return pause
+}
+
+// take begins with a connection that was accepted.
+func (s *serving) take(conn net.Conn) {
 	client, ok := conn.(*net.TCPConn)
 	if !ok {
 		s.refused.log(refusal{reason: notTCP, from: conn.RemoteAddr()})
-		return conn.Close()
+		conn.Close()
+		return
 	}
 	if !s.admit() {
 		s.refused.log(refusal{reason: tooMany, from: client.RemoteAddr()})
 		reset(client)
-		return nil
+		return
 	}
 	s.begin(newReplay(client), client)
-	return nil
 }
 
 // admit counts a connection in, unless there are too many.
