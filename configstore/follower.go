@@ -98,11 +98,11 @@ func (f *Follower) current() Status {
 // change applied.
 func (f *Follower) take(c Change) error {
 	was := f.current()
-	net := f.set.Apply(c)
-	net.Full = !was.Synced
 	if !was.Synced && !c.Full {
 		return fmt.Errorf("the store's first change is not the full set, at version %q; this is a fault in the store's code", c.Version)
 	}
+	net := f.set.Apply(c)
+	net.Full = !was.Synced
 	if net.Full || len(net.Objects) > 0 || len(net.Deleted) > 0 {
 		if err := f.apply(net); err != nil {
 			return errApply{fmt.Errorf("apply version %q of the store: %w", c.Version, err)}

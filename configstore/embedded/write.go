@@ -3,9 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"syscall"
 
 	"go.etcd.io/bbolt"
 
@@ -129,11 +127,12 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	var at head
+	var refused error
 	err = s.update(func(tx *bbolt.Tx) error {
 		at = parseHead(tx.Bucket(metaBucket).Get(headKey))
 		at.revision, at.nonce = at.revision+1, newNonce()
-		if err := check(tx, at); err != nil {
-			return err
+		if refused = check(tx, at); refused != nil {
+			return refused
 		}
 		paths := make([]string, len(edits))
 		for i, e := range edits {
@@ -144,8 +143,11 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 		}
 		return record(tx, at, paths)
 	})
-	if err != nil {
-		return s.writeError(err)
+	switch {
+	case refused != nil:
+		return fmt.Errorf("store embedded: write: %w", refused)
+	case err != nil:
+		return fmt.Errorf("store embedded: write %s: %w; nothing was written and what was there stands: make room or mend the disk, then write again", s.path, err)
 	}
 	s.head.Store(at)
 	return nil
@@ -167,15 +169,4 @@ func heldRevision(tx *bbolt.Tx, path string) string {
 		return "0"
 	}
 	return formatRevision(binary.BigEndian.Uint64(value))
-}
-
-func (s *Store) writeError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		return fmt.Errorf("store embedded: write %s: %w; nothing was written and what was there stands: make room, then write again", s.path, err)
-	default:
-		return fmt.Errorf("store embedded: write: %w", err)
-	}
 }
