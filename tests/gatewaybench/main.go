@@ -59,6 +59,22 @@ func main() {
 	}
 }
 
+// idle measures idle connections with new processes: what those before have left in
+// the memory of a Go program would be used again, and cost nothing.
+func (s *stage) idle(ctx context.Context, candidates []*candidate, only string, n int) error {
+	fresh, err := s.candidates(only)
+	if err != nil {
+		return err
+	}
+	for i, c := range fresh {
+		if err := c.measureIdle(ctx, n); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		candidates[i].idleKiB, candidates[i].idleFiles, candidates[i].idleCount = c.idleKiB, c.idleFiles, c.idleCount
+	}
+	return nil
+}
+
 // compare starts everything, measures it and prints the table.
 func compare(ctx context.Context, l load, only string) error {
 	dir, err := os.MkdirTemp("", "gatewaybench")
@@ -85,10 +101,8 @@ func compare(ctx context.Context, l load, only string) error {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d after %s\n", round+1, l.rounds, time.Since(started).Round(time.Second))
 	}
-	for _, c := range candidates {
-		if err := c.measureIdle(ctx, l.idle); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
+	if err := s.idle(ctx, candidates, only, l.idle); err != nil {
+		return err
 	}
 	fmt.Fprintf(os.Stderr, "all after %s\n", time.Since(started).Round(time.Second))
 	printTable(os.Stdout, candidates)

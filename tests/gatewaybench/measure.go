@@ -209,7 +209,6 @@ func closeAll(conns []net.Conn) {
 func (c *candidate) measureIdle(ctx context.Context, n int) error {
 	fit := openFiles() - 1200
 	c.idleCount = min(n, fit/c.descriptors)
-	time.Sleep(200 * time.Millisecond) // connections of the last round end
 	memory, files, err := holds(c.pid)
 	if err != nil {
 		return err
