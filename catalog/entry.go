@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -54,18 +55,27 @@ const (
 	SelfRule    = "an app may always call itself"
 )
 
-// String names the object and the line of it.
+// String names the object and the line of it. It is made for every entry that is sent
+// to a sidecar, hence by hand.
 func (r Rule) String() string {
-	switch s := r.Selection; {
+	s := r.Selection
+	switch {
 	case r.Text != "":
 		return r.Text
 	case s == nil || int(r.Index) >= len(s.Endpoints):
 		return DefaultRule
-	case s.Source.File != "":
-		return fmt.Sprintf("%s, spec.endpoints[%d] (%s:%d)", s.Key(), r.Index, s.Source.File, s.Endpoints[r.Index].Line)
-	default:
-		return fmt.Sprintf("%s, spec.endpoints[%d] (line %d)", s.Key(), r.Index, s.Endpoints[r.Index].Line)
 	}
+	var room [160]byte
+	b := append(room[:0], KindAppEndpoints...)
+	b = append(append(b, ' '), s.App.Namespace...)
+	b = append(append(b, '/'), s.App.ID...)
+	b = append(strconv.AppendInt(append(b, ", spec.endpoints["...), int64(r.Index), 10), "] ("...)
+	if s.Source.File == "" {
+		b = append(b, "line "...)
+	} else {
+		b = append(append(b, s.Source.File...), ':')
+	}
+	return string(append(strconv.AppendInt(b, int64(s.Endpoints[r.Index].Line), 10), ')'))
 }
 
 // Entry is one app in a view: its routes, and the choice among them made ready
@@ -116,10 +126,18 @@ func (e *Entry) Pick() (address string, route *Route) {
 	return one(route.Addresses), route
 }
 
-// pick is Pick without the route, for the one case that is common.
+// pick is Pick without the route. It is small enough for the compiler to put one
+// address, the most common case, in place of the call.
 func (e *Entry) pick() string {
-	if len(e.only) > 0 {
-		return one(e.only)
+	if len(e.only) == 1 {
+		return e.only[0]
+	}
+	return e.pickAny()
+}
+
+func (e *Entry) pickAny() string {
+	if n := len(e.only); n > 0 {
+		return e.only[uint64(rand.Uint32())*uint64(n)>>32]
 	}
 	address, _ := e.Pick()
 	return address

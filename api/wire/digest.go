@@ -11,12 +11,14 @@ import (
 // Digest is the digest of an entry's message. It is over an encoding of its own,
 // because that of protobuf may change between versions and this must not: a sidecar
 // that comes back to a newer service should be sent only what differs.
-func Digest(e *catalog.Entry) uint64 {
+func Digest(e *catalog.Entry) uint64 { return digest(e, e.Rule.String()) }
+
+func digest(e *catalog.Entry, rule string) uint64 {
 	var room [512]byte
 	b := room[:0]
 	b = text(b, e.App.Namespace)
 	b = text(b, e.App.ID)
-	b = text(b, e.Rule.String())
+	b = text(b, rule)
 	b = binary.AppendUvarint(b, uint64(len(e.Routes)))
 	for i := range e.Routes {
 		r := &e.Routes[i]

@@ -57,7 +57,7 @@ func Entry(e *catalog.Entry) *pb.ViewEntry {
 		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
 		m.Routes[i] = to
 	}
-	m.Digest = Digest(e)
+	m.Digest = digest(e, m.Rule)
 	return m
 }
 
