@@ -75,8 +75,12 @@ func (e *edit) stage(dir string) error {
 		return err
 	}
 	e.staged = f.Name()
+	mode := os.FileMode(0o644)
+	if old, err := os.Stat(e.path); err == nil {
+		mode = old.Mode().Perm()
+	}
 	_, err = f.Write(e.data)
-	return errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // place makes the change, and keeps what was there.
