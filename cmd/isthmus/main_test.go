@@ -73,6 +73,7 @@ func setUp(t *testing.T, e *testscript.Env) error {
 	}
 	e.Setenv("ISTHMUS_SERVER", address)
 	e.Setenv("HOME", e.WorkDir)
+	e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per command otherwise
 	if ca != nil {
 		return nil
 	}
