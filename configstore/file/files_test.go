@@ -309,8 +309,8 @@ func TestAFileWithoutPermissionKeepsItsObjects(t *testing.T) {
 	}
 }
 
-// asNobody takes root's rights over files from the test's thread, until the test ends.
-// Everything that the test then does with files it must do on its own goroutine.
+// asNobody takes root's rights over files from the thread of the test's goroutine, until
+// the test ends.
 func asNobody(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("isthmus-nobody-%d", os.Getpid()))

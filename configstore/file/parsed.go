@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -70,6 +72,31 @@ func (s *Store) read(name string) (*parsed, error) {
 	defer s.mu.Unlock()
 	s.parsed[name] = p
 	return p, nil
+}
+
+// readMany reads many files on every processor, and a few on the caller's goroutine.
+// Those that are gone are nil.
+func (s *Store) readMany(names []string) map[string]*parsed {
+	all := make([]*parsed, len(names))
+	workers := min(runtime.GOMAXPROCS(0), 1+len(names)/64)
+	readEvery := func(first int) {
+		for i := first; i < len(names); i += workers {
+			if p, err := s.read(names[i]); err == nil {
+				all[i] = p
+			}
+		}
+	}
+	var wait sync.WaitGroup
+	for n := 1; n < workers; n++ {
+		wait.Go(func() { readEvery(n) })
+	}
+	readEvery(0)
+	wait.Wait()
+	byName := make(map[string]*parsed, len(names))
+	for i, name := range names {
+		byName[name] = all[i]
+	}
+	return byName
 }
 
 func sumOf(name string, data []byte) (sum [sha256.Size]byte) {

@@ -2,10 +2,11 @@ package file
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,11 +125,8 @@ func (w *watch) look() error {
 // readDirty tells whether any file is gone.
 func (w *watch) readDirty() (gone bool) {
 	w.again = 0
-	for name := range w.dirty {
-		p, err := w.store.read(name)
-		if errors.Is(err, errGone) {
-			p, gone = nil, true
-		}
+	for name, p := range w.store.readMany(slices.Collect(maps.Keys(w.dirty))) {
+		gone = gone || p == nil
 		if rest := w.halfWritten(name, p); rest > 0 && !w.trusting {
 			if w.again == 0 || rest < w.again {
 				w.again = rest

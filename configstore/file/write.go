@@ -59,15 +59,12 @@ func (s *Store) index(ctx context.Context) (*index, error) {
 		return nil, err
 	}
 	x := newIndex(s.dir)
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if p, err := s.read(name); err == nil {
+	for name, p := range s.readMany(names) {
+		if p != nil {
 			x.update(name, p)
 		}
 	}
-	return x, nil
+	return x, ctx.Err()
 }
 
 // Write is that of configstore.Writer.
