@@ -158,14 +158,14 @@ func (f *follower) absent(ctx context.Context, changed <-chan struct{}) {
 }
 
 // update tells gRPC the addresses if they are others than before. Every address is
-// an endpoint of its own: daprd's round_robin connects to all of them, so that when
+// an endpoint of its own: round_robin connects to all of them, so that when
 // one is lost the others are ready.
 func (f *follower) update(addresses []string) {
 	if len(addresses) == 0 || slices.Equal(addresses, f.told) {
 		return
 	}
 	f.told = addresses
-	state := resolver.State{Addresses: make([]resolver.Address, len(addresses))}
+	state := resolver.State{Addresses: make([]resolver.Address, len(addresses)), ServiceConfig: f.cc.ParseServiceConfig(serviceConfig)}
 	for i, a := range addresses {
 		state.Addresses[i].Addr = a
 	}

@@ -47,7 +47,7 @@ type gateway struct {
 	authority []string
 }
 
-func startGateway(t *testing.T) *gateway {
+func startGateway(t *testing.T, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,6 +56,9 @@ func startGateway(t *testing.T) *gateway {
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
 	g.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(g.tls(t))), grpc.UnaryInterceptor(g.note))
 	healthpb.RegisterHealthServer(g.server, health.NewServer())
+	for _, r := range register {
+		r(g.server)
+	}
 	go func() { defer close(g.served); _ = g.server.Serve(lis) }()
 	t.Cleanup(g.stop)
 	return g
