@@ -50,6 +50,8 @@ func TestScripts(t *testing.T) {
 			"jsonkeys": jsonKeys,
 			"freeport": freePort,
 			"waitfor":  waitFor,
+			"hold":     hold,
+			"closed":   closed,
 		},
 	})
 }
@@ -211,6 +213,30 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		if time.Now().After(end) {
 			ts.Fatalf("%v fails: %v", args, err)
+		}
+	}
+}
+
+// hold makes a call through a gateway to the resolver service behind it, and keeps
+// the connection open until the script ends: hold ADDRESS NAME.
+func hold(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(args[1]))
+	ts.Check(err)
+	ts.Defer(func() { conn.Close() })
+	_, err = v1alpha1.NewStatusClient(conn).Status(context.Background(), &v1alpha1.StatusRequest{})
+	ts.Check(err)
+}
+
+// closed waits until nobody listens at an address, for at most 10 s.
+func closed(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", args[0])
+		if err != nil {
+			return
+		}
+		conn.Close()
+		if time.Now().After(end) {
+			ts.Fatalf("somebody still listens at %s", args[0])
 		}
 	}
 }
