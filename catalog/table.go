@@ -45,25 +45,25 @@ func hashApp(a App) uint64 {
 }
 
 // Odd constants with as many bits set as not, as wyhash uses them.
-const k0, k1, k2 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3
+const k0, k1 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
 
 // hashString costs one multiplication for up to sixteen bytes, which is what names
-// have. For those it takes a third of the time of hash/maphash.
+// have. For those it takes a quarter of the time of hash/maphash. It calls nothing, so
+// that it needs no stack of its own.
 func hashString(s string) uint64 {
 	n := len(s)
+	h := seed ^ uint64(n)*k0
 	var first, last uint64
-	h := seed ^ uint64(n)
 	switch {
 	case n >= 8:
-		for ; len(s) > 16; s = s[16:] {
-			h = fold(word(s)^k0, word(s[8:])^h)
+		for i := 0; i < n-16; i += 16 {
+			h = fold(word(s[i:])^k0, word(s[i+8:])^h)
 		}
-		if len(s) < 8 {
-			return fold(tail(s)^k1, h^k2)
-		}
-		first, last = word(s), word(s[len(s)-8:])
-	default:
-		first = tail(s)
+		first, last = word(s[max(n-16, 0):]), word(s[n-8:])
+	case n >= 4:
+		first, last = uint64(half(s)), uint64(half(s[n-4:]))
+	case n > 0:
+		first = uint64(s[0]) | uint64(s[n/2])<<8 | uint64(s[n-1])<<16
 	}
 	return fold(first^k1, last^h)
 }
@@ -71,18 +71,6 @@ func hashString(s string) uint64 {
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
-}
-
-// tail is all of a string with fewer than eight bytes.
-func tail(s string) uint64 {
-	switch n := len(s); {
-	case n >= 4:
-		return uint64(half(s)) | uint64(half(s[n-4:]))<<32
-	case n > 0:
-		return uint64(s[0]) | uint64(s[n/2])<<8 | uint64(s[n-1])<<16
-	default:
-		return 0
-	}
 }
 
 // word is the first eight bytes of s, which has at least as many; half is the first
@@ -103,10 +91,7 @@ func (t *Table[V]) Get(a App) (value V, ok bool) {
 	if t.count == 0 {
 		return value, false
 	}
-	return t.get(hashApp(a), a)
-}
-
-func (t *Table[V]) get(h uint64, a App) (value V, ok bool) {
+	h := hashApp(a)
 	s := t.shards[h>>32&uint64(len(t.shards)-1)]
 	if s == nil {
 		return value, false
