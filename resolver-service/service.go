@@ -88,6 +88,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
 	case err = <-failed:
+		// Said here as well as returned: the connections that run may take a while.
 		s.log.Error("a part has failed; shutting down", "err", err)
 	}
 	s.stopping.Store(true)

@@ -50,7 +50,7 @@ type word struct {
 	done    chan<- error
 }
 
-// run keeps the link up until ctx ends, and then takes the peer's word back.
+// run keeps the link up until ctx ends. What the peer said stands after that.
 func (l *link) run(ctx context.Context) {
 	object, _, changed := l.object.Follow()
 	l.lease = newLease(object.StaleAfter)
