@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
 // ResolveID is one lookup, by the rules in the order of the design: this app itself,
@@ -13,11 +14,8 @@ import (
 // unless a local resolver is asked - takes no lock, and allocates nothing when it
 // succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
-	span := r.lookups.Start(ctx, app)
-	if span.Recording() {
-		d := r.decide(ctx, app)
-		span.End(&d)
-		return d.Address, d.Err()
+	if span := r.lookups.Start(ctx, app); span.Recording() {
+		return r.resolveTraced(ctx, app, span)
 	}
 	if app == r.self.App {
 		return r.own, nil
@@ -26,6 +24,14 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 		return s.view.Resolve(app)
 	}
 	return r.resolveSlow(ctx, app)
+}
+
+// resolveTraced is a lookup that has a span. It is apart so that others need not carry
+// what it needs on their stack.
+func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, span tracing.Lookup) (string, error) {
+	d := r.decide(ctx, app)
+	span.End(&d)
+	return d.Address, d.Err()
 }
 
 // resolveSlow is a lookup before the first view, or without a service.

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+	registry "github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/daprd/component"
+	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
+)
+
+// small and large are what a caller's selection holds. A look-up must cost the same in
+// both.
+var (
+	small = selection{callees: 10, instances: 1}
+	large = selection{callees: 10_000, instances: 10}
+)
+
+type selection struct{ callees, instances int }
+
+func (s selection) String() string { return fmt.Sprintf("%d callees × %d", s.callees, s.instances) }
+
+func (s selection) caller() catalog.App {
+	return catalog.App{Namespace: fleet.Namespace, ID: fmt.Sprintf("caller-of-%d", s.callees)}
+}
+
+// apps are the callees with names of their own in memory, as they come with requests.
+func (s selection) apps() []catalog.App {
+	apps := make([]catalog.App, s.callees)
+	for i := range apps {
+		app := fleet.App(i)
+		apps[i] = catalog.App{Namespace: strings.Clone(app.Namespace), ID: strings.Clone(app.ID)}
+	}
+	return apps
+}
+
+// maps are what everything is compared with: a plain map, without a lock, without a
+// choice among instances, and with nothing that could change.
+func (b *bench) maps() {
+	byApp, byName := map[catalog.App]string{}, map[string]string{}
+	for i := range large.callees {
+		address := fleet.Instance(i, 0).Address.String()
+		byApp[fleet.App(i)], byName[fleet.App(i).ID] = address, address
+	}
+	apps := large.apps()
+	one := apps[large.callees/2]
+	b.add("map[App], 10,000 apps", func(_ context.Context, n int) error {
+		for range n {
+			if _, ok := byApp[one]; !ok {
+				return catalog.ErrNotFound
+			}
+		}
+		return nil
+	})
+	b.add("map[string], 10,000 apps", func(_ context.Context, n int) error {
+		for range n {
+			if _, ok := byName[one.ID]; !ok {
+				return catalog.ErrNotFound
+			}
+		}
+		return nil
+	})
+	b.add("map[App], 10,000 apps in turn", func(_ context.Context, n int) error {
+		for i := range n {
+			if _, ok := byApp[apps[i%len(apps)]]; !ok {
+				return catalog.ErrNotFound
+			}
+		}
+		return nil
+	})
+}
+
+// isthmus starts a resolver service and connects resolvers to it.
+func (b *bench) isthmus(ctx context.Context) error {
+	address, err := b.service(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range []selection{small, large} {
+		if err := b.connect(ctx, address, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect adds a resolver with a selection, alone and as daprd calls it.
+func (b *bench) connect(ctx context.Context, address string, s selection) error {
+	r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err := r.Init(ctx, configuration(address), nameresolution.Instance{App: s.caller(), Address: "127.0.0.1", Port: 50_100 + s.instances}); err != nil {
+		return err
+	}
+	b.atEnd(r.Close)
+	apps := s.apps()
+	one := apps[len(apps)/2]
+	if _, err := r.ResolveID(ctx, one); err != nil {
+		return fmt.Errorf("resolve %s as %s: %w", one, s.caller(), err)
+	}
+	b.add("Isthmus, "+s.String(), func(_ context.Context, n int) error {
+		ctx := context.Background()
+		for range n {
+			if _, err := r.ResolveID(ctx, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}).held = true
+	b.add("Isthmus, "+s.String()+", in turn", func(_ context.Context, n int) error {
+		ctx := context.Background()
+		for i := range n {
+			if _, err := r.ResolveID(ctx, apps[i%len(apps)]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return b.adapter(ctx, address, s, one)
+}
+
+// adapter adds Isthmus as daprd has it: made by Dapr's registry, called through Dapr's
+// interface.
+func (b *bench) adapter(ctx context.Context, address string, s selection, one catalog.App) error {
+	log := slog.New(slog.DiscardHandler)
+	resolvers := registry.NewRegistry()
+	resolvers.Logger = quiet()
+	component.New(log, dial.New(log)).Register(resolvers)
+	r, err := resolvers.Create(component.Name, "v1", component.Name)
+	if err != nil {
+		return err
+	}
+	md := nr.Metadata{
+		Instance:      nr.Instance{AppID: s.caller().ID, Namespace: s.caller().Namespace, Address: "127.0.0.1", DaprInternalPort: 50_200 + s.instances},
+		Configuration: configuration(address),
+	}
+	if err := r.Init(ctx, md); err != nil {
+		return err
+	}
+	b.atEnd(r.Close)
+	return b.addPeer(ctx, "Isthmus as daprd calls it, "+s.String(), r, nr.ResolveRequest{ID: one.ID, Namespace: one.Namespace, Port: 50002})
+}
+
+func configuration(address string) map[string]any {
+	return map[string]any{"resolver": address, "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "30s"}
+}
+
+// service runs a resolver service in this process, until the end.
+func (b *bench) service(ctx context.Context) (address string, err error) {
+	log := slog.New(slog.DiscardHandler)
+	t := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, log)
+	streams, err := stream.New(stream.Config{}, t, prometheus.NewRegistry(), log)
+	if err != nil {
+		return "", err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	server := grpc.NewServer(stream.ServerOptions()...)
+	pb.RegisterResolverServer(server, streams)
+	var parts sync.WaitGroup
+	below, endBelow := context.WithCancel(context.Background())
+	life, end := context.WithCancel(below)
+	parts.Go(func() { _ = t.Run(below) })           // returns nil
+	parts.Go(func() { _ = server.Serve(listener) }) // ends with Stop
+	parts.Go(func() { _ = streams.Run(life) })      // ends with life
+	b.atEnd(func() error {
+		end()
+		server.Stop()
+		endBelow()
+		parts.Wait()
+		return nil
+	})
+	_, err = t.Apply(ctx, everything())
+	return listener.Addr().String(), err
+}
+
+// everything is both callers' selections and the instances of all apps.
+func everything() topology.Change {
+	var objects []catalog.Object
+	for _, s := range []selection{small, large} {
+		own := &catalog.AppEndpoints{App: s.caller()}
+		for i := range s.callees {
+			own.Endpoints = append(own.Endpoints, catalog.Endpoint{App: fleet.App(i), Line: 8 + i})
+		}
+		objects = append(objects, own)
+	}
+	var instances []catalog.Instance
+	for i := range large.callees {
+		count := large.instances
+		if i < small.callees {
+			count = small.instances
+		}
+		for j := range count {
+			instances = append(instances, fleet.Instance(i, j))
+		}
+	}
+	return topology.Change{
+		Objects:   &topology.ObjectChange{Full: true, Put: objects},
+		Instances: []topology.InstanceChange{{Source: "bench", Put: instances}},
+	}
+}
