@@ -44,6 +44,7 @@ type load struct {
 	calls   int
 	failed  []string
 	by      map[string]int
+	begun   []time.Time // the calls that were answered
 	last    time.Time     // of an answer
 	gap     time.Duration // the longest time without one
 	slowest time.Duration
@@ -101,6 +102,7 @@ func (l *load) note(start time.Time, by string, err error) {
 		return
 	}
 	l.by[by]++
+	l.begun = append(l.begun, start)
 	l.gap = max(l.gap, now.Sub(l.last))
 	l.last = now
 }
@@ -143,6 +145,26 @@ func (l *load) answeredBy(by string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.by[by]
+}
+
+// failures is how many calls have failed so far.
+func (l *load) failures() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.failed)
+}
+
+// firstAfter is how long after a moment the first call began that was answered.
+func (l *load) firstAfter(moment time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := time.Duration(-1)
+	for _, begun := range l.begun {
+		if d := begun.Sub(moment); d > 0 && (first < 0 || d < first) {
+			first = d
+		}
+	}
+	return first
 }
 
 // enough is how many answers each step of a test waits for at least.

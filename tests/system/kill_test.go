@@ -1,0 +1,41 @@
+package system
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// Calls under way die with the instance. Those after it go to the other cluster.
+func TestAKilledInstanceIsReplacedByTheOtherCluster(t *testing.T) {
+	m := sharedMesh(t)
+	m.apply(t, m.east, export("kill", "orders", "west"))
+	m.apply(t, m.west, selection("kill", "checkout", "app: orders")) // local first, then east
+	m.app(t, m.east, "kill", "orders")
+	local := m.sidecar(t, m.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "kill", ID: "orders"}, Instance: "one"})
+	checkout := m.app(t, m.west, "kill", "checkout")
+	answers(t, checkout, "orders", "west")
+
+	l := startLoad(t, "the only local instance is killed", calling(checkout, "orders"))
+	l.onlyFrom("west one")
+	if n := l.answeredBy("east"); n != 0 {
+		t.Fatalf("east has answered %d times while an instance was here", n)
+	}
+	killed := time.Now()
+	if err := local.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.answersFrom("east")
+	t.Logf("the first call that was answered began %s after the kill", l.firstAfter(killed).Round(time.Millisecond))
+
+	after := startLoad(t, "after it", calling(checkout, "orders"))
+	after.answersFrom("east")
+	after.noneFailed()
+	l.end()
+	// Each caller can have had one call under way, and one more before the view changed.
+	if n := l.failures(); n > 2*steadyCallers {
+		t.Errorf("%d calls failed around the kill, want at most those under way: %v", n, l.failed[0])
+	}
+}

@@ -1,0 +1,184 @@
+package system
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// callingTraced is calling with a trace that is recorded, so that each lookup leaves a
+// span that tells its revision.
+func callingTraced(from *sandbox.Sidecar, id string) call {
+	return func(ctx context.Context) (string, error) {
+		header := http.Header{"Traceparent": {fmt.Sprintf("00-%016x%016x-%016x-01", rand.Uint64(), rand.Uint64(), rand.Uint64())}}
+		reply, err := from.Invoke(ctx, id, "hello", header)
+		if err != nil {
+			return "", err
+		}
+		return reply.Instance, nil
+	}
+}
+
+func TestARestartOfTheServiceIsNotFelt(t *testing.T) {
+	for how, end := range map[string]func(t *testing.T, c *sandbox.Cluster) error{
+		"by SIGTERM": func(t *testing.T, c *sandbox.Cluster) error { return c.Stop(within(t, 20*time.Second)) },
+		"by SIGKILL": func(_ *testing.T, c *sandbox.Cluster) error { return c.Kill() },
+	} {
+		t.Run(how, func(t *testing.T) { testRestart(t, end) })
+	}
+}
+
+func testRestart(t *testing.T, end func(*testing.T, *sandbox.Cluster) error) {
+	m := ownMesh(t, meshOptions{})
+	m.apply(t, m.east, export("shop", "invoices", "west"), export("shop", "orders", "west"))
+	m.apply(t, m.west, selection("shop", "checkout", "app: orders, routes: [{cluster: local}]", "app: invoices"))
+	m.app(t, m.east, "shop", "invoices")
+	m.app(t, m.east, "shop", "orders")
+	m.app(t, m.west, "shop", "orders")
+	checkout := m.app(t, m.west, "shop", "checkout")
+	open := m.app(t, m.west, "shop", "open") // no selection
+	answers(t, checkout, "orders", "west")
+	answers(t, checkout, "invoices", "east")
+	answers(t, open, "orders", "west")
+
+	l := startLoad(t, "the service restarts", calling(checkout, "orders"), calling(open, "orders"))
+	remote := startLoad(t, "calls of the other cluster meanwhile", callingTraced(checkout, "invoices"))
+	l.answersFrom("west")
+	if err := end(t, m.west); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	l.answersFrom("west")
+	remote.answersFrom("east")
+	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the service was away for %s", time.Since(gone).Round(time.Millisecond))
+	// Whoever asks first, before the sidecars are back, is not told that they are gone.
+	if d, err := m.explain(t, m.west, "shop/open", "orders"); err != nil || d.Outcome != "ok" {
+		t.Errorf("right after the restart: %+v, %v, want the instance of before", d, err)
+	}
+	// A change after it arrives.
+	eventually(t, 15*time.Second, func() error { // as soon as peers have met again
+		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
+		if err == nil && d.Cluster != "east" {
+			err = fmt.Errorf("%+v", d)
+		}
+		return err
+	})
+	m.apply(t, m.west, selection("shop", "checkout", "app: orders, routes: [{cluster: east}]", "app: invoices"))
+	answers(t, checkout, "orders", "east")
+	// The instances have come back: they are there after the former life's have expired.
+	time.Sleep(16 * time.Second)
+	remote.answersFrom("east")
+	l.noneFailed()
+	remote.noneFailed()
+	m.revisionsNeverGoBack(t, "shop/checkout", remote.answeredBy("east"))
+	if d, err := m.explain(t, m.west, "shop/open", "orders"); err != nil || d.Outcome != "ok" {
+		t.Errorf("when all should be back: %+v, %v", d, err)
+	}
+}
+
+// revisionsNeverGoBack looks at the spans of a sidecar's lookups in their order.
+func (m *mesh) revisionsNeverGoBack(t *testing.T, caller string, lookups int) {
+	t.Helper()
+	var spans []lookupSpan
+	eventually(t, 15*time.Second, func() error { // daprd sends spans in batches
+		if spans = m.lookupSpans("", caller); len(spans) < lookups*9/10 {
+			return fmt.Errorf("%d spans of lookups by %s after %d lookups", len(spans), caller, lookups)
+		}
+		return nil
+	})
+	slices.SortFunc(spans, func(a, b lookupSpan) int { return cmp.Compare(a.Start, b.Start) })
+	seen := map[uint64]bool{}
+	for i, s := range spans {
+		seen[s.revision] = true
+		// Of two lookups at the same time either may be the one that is later.
+		for _, before := range spans[:i] {
+			if before.End < s.Start && before.revision > s.revision {
+				t.Fatalf("%s had revision %d, and %d after it", caller, before.revision, s.revision)
+			}
+		}
+	}
+	t.Logf("%d lookups by %s with %d revisions, none older than one before it", len(spans), caller, len(seen))
+	if len(seen) < 2 {
+		t.Errorf("%s has seen %d revisions, want those before and after", caller, len(seen))
+	}
+}
+
+func TestASidecarThatRestartsWhileTheServiceIsAwayHasItsLastView(t *testing.T) {
+	m := ownMesh(t, meshOptions{})
+	m.apply(t, m.east, export("shop", "invoices", "west"))
+	m.apply(t, m.west, selection("shop", "checkout", "app: orders", "app: invoices"))
+	m.app(t, m.east, "shop", "invoices")
+	m.app(t, m.west, "shop", "orders")
+	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{
+		App:       catalog.App{Namespace: "shop", ID: "checkout"},
+		Component: map[string]any{"lastGood": m.Dir() + "/last-good/checkout.view"},
+	})
+	answers(t, checkout, "orders", "west")
+	answers(t, checkout, "invoices", "east")
+	time.Sleep(500 * time.Millisecond) // the view is written soon after a change
+	if err := m.west.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkout.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkout.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"orders": "west", "invoices": "east"} {
+		reply, err := checkout.Invoke(within(t, 5*time.Second), id, "hello", untraced)
+		if err != nil || reply.Cluster != want {
+			t.Errorf("%s: %+v, %v, want %s to answer", id, reply, err, want)
+		}
+	}
+	if _, err := checkout.Invoke(within(t, 5*time.Second), "payments", "hello", untraced); err == nil {
+		t.Error("the last view lets more through than the selection")
+	}
+
+	// When the service is back, so are changes.
+	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	m.apply(t, m.west, selection("shop", "checkout", "app: invoices"))
+	eventually(t, 15*time.Second, func() error {
+		if _, err := checkout.Invoke(within(t, 5*time.Second), "orders", "hello", untraced); err == nil {
+			return fmt.Errorf("the change has not arrived")
+		}
+		return nil
+	})
+}
+
+// lookupSpan is the span of one lookup.
+type lookupSpan struct {
+	Start, End uint64
+	revision   uint64
+	attributes map[string]string
+	id, parent string
+	failed     bool
+	message    string
+}
+
+// lookupSpans are those received so far of a trace, "" being all, by a caller.
+func (m *mesh) lookupSpans(trace, caller string) []lookupSpan {
+	var spans []lookupSpan
+	for _, s := range m.traces.Trace(trace) {
+		if s.Name != "isthmus.lookup" || s.Attributes["isthmus.caller"] != caller {
+			continue
+		}
+		revision, _ := strconv.ParseUint(s.Attributes["isthmus.revision"], 10, 64)
+		spans = append(spans, lookupSpan{s.Start, s.End, revision, s.Attributes, s.ID, s.Parent, s.Failed, s.Message})
+	}
+	return spans
+}
