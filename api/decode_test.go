@@ -118,10 +118,11 @@ func object(kind, metadata, spec string) string {
 	return fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: %s\nmetadata: %s\nspec: %s\n", kind, metadata, spec)
 }
 
-func TestRefusals(t *testing.T) {
+// refusals are texts with one mistake each, and what is said of it.
+func refusals() []refusal {
 	const shop = "{namespace: shop, name: checkout}"
 	long := strings.Repeat("a", 59)
-	for _, c := range []struct{ name, text, want string }{
+	return []refusal{
 		// The head of an object.
 		{"not a mapping", "- a\n", `f.yaml:1:1: is a list where an object is wanted; begin with apiVersion, kind, metadata and spec`},
 		{"no apiVersion and no kind", "spec: {}\n", `f.yaml:1:1: apiVersion: is missing; begin with "apiVersion: isthmus.dev/v1alpha1" and "kind: …", one of AppEndpoints, AppExport, Cluster`},
@@ -204,7 +205,13 @@ func TestRefusals(t *testing.T) {
 		{"a caller's cluster that can't be", object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; SNI and DNS carry lower-case letters, digits and hyphens only; write a name, or "*" for any`},
 		{"a caller in this cluster", object("AppExport", shop, "{allow: [{cluster: local}]}"), `cluster name "local" is reserved`},
 		{"a pattern", object("AppExport", shop, "{allow: [{app: \"check*\"}]}"), `spec.allow[0].app: app-id "check*" has '*' at position 6`},
-	} {
+	}
+}
+
+type refusal struct{ name, text, want string }
+
+func TestRefusals(t *testing.T) {
+	for _, c := range refusals() {
 		t.Run(c.name, func(t *testing.T) {
 			objs, errs := DecodeYAML("f.yaml", []byte(c.text))
 			if len(objs) != 0 {

@@ -124,7 +124,7 @@ func (f *Follower) tell(was Status, c, net Change) {
 	}
 	for _, r := range c.Refused {
 		if !known[r.Where+"\x00"+r.Err.Error()] {
-			f.log.Warn("object refused; the rest stand, and the last good one of this name if there was one", "object", r.Key.String(), "where", r.Where, "err", r.Err)
+			f.log.Warn("object refused; the rest stand, and so does the last good one of the same name", "object", r.name(), "err", r.Err)
 		}
 	}
 	f.log.Debug("config changed", "revision", string(c.Version), "put", len(net.Objects), "deleted", len(net.Deleted))

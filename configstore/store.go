@@ -62,6 +62,14 @@ type Refusal struct {
 	Err   error
 }
 
+// name is the object where it could be told, and otherwise its place.
+func (r Refusal) name() string {
+	if r.Key == (catalog.Key{}) {
+		return r.Where
+	}
+	return r.Key.String()
+}
+
 // Store is the side of a store that is read. Its methods may be called by many at once.
 type Store interface {
 	// Watch calls deliver with the state of the store and then with its changes, on
