@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +24,8 @@ import (
 
 func TestPassesAConnectionToTheAppItNames(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		gw := serve(t, Config{Peer: tlsBackend(t, "resolver")}, exports(1, map[string][]string{
+		_, port, _ := net.SplitHostPort(tlsBackend(t, "resolver"))
+		gw := serve(t, Config{Peer: "localhost:" + port}, exports(1, map[string][]string{
 			"orders": {tlsBackend(t, "orders")},
 			"ledger": {tlsBackend(t, "ledger")},
 		}), with)
@@ -120,6 +124,71 @@ func TestTriesAnotherInstance(t *testing.T) {
 		}
 		if gw.metric("isthmus_gateway_instance_retries_total") == 0 {
 			t.Error("ten calls past three dead instances of four, and no retry counted")
+		}
+	})
+}
+
+func TestInstanceThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		gw := serve(t, Config{DialTimeout: 300 * time.Millisecond}, exports(1, map[string][]string{
+			"orders": {silentAddress(t), tlsBackend(t, "alive")},
+		}), with)
+		for range 4 {
+			started := time.Now()
+			if got, _, err := call(t, gw.addr, ordersHost); got != "alive" {
+				t.Fatalf("answered by %q, %v\n%s", got, err, gw.log)
+			}
+			if took := time.Since(started); took > 5*time.Second {
+				t.Errorf("took %v", took)
+			}
+		}
+	})
+}
+
+// silentAddress is one that answers no attempt to connect: its queue is full.
+func silentAddress(t *testing.T) string {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := cmp.Or(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
+	for range 20 {
+		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	t.Skip("this system's queues do not fill up")
+	return ""
+}
+
+// What one app was sent, another must not be sent as well.
+func TestConnectionBrokenAfterBytesIsNotRetried(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		var seen atomic.Int64
+		breaks := func() string {
+			return backend(t, func(c *net.TCPConn) {
+				seen.Add(1)
+				c.Read(make([]byte, 1))
+				reset(c)
+			})
+		}
+		gw := serve(t, Config{}, exports(1, map[string][]string{"orders": {breaks(), breaks(), breaks()}}), with)
+		if _, _, err := call(t, gw.addr, ordersHost); err == nil {
+			t.Error("no error")
+		}
+		eventually(t, "the connection is over", func() bool { return gw.metric("isthmus_gateway_connections_open") == 0 })
+		if n := seen.Load(); n != 1 {
+			t.Errorf("%d instances saw the connection; want 1", n)
 		}
 	})
 }

@@ -173,7 +173,6 @@ func FuzzHello(f *testing.F) {
 		helloOf(&tls.Config{ServerName: ordersHost, MaxVersion: tls.VersionTLS12}),
 		helloOf(&tls.Config{InsecureSkipVerify: true}), // no SNI
 		whole[:100],
-		longHello(ordersHost),
 		[]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 		{22, 3, 1, 0, 0, 22, 3, 1, 0, 0},

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/h2c"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -112,9 +111,11 @@ func TestPlaintextRefusalSaysWhy(t *testing.T) {
 // which it did not send.
 func TestPlaintextWithGoHTTP2(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		server := &http.Server{Handler: h2c.NewHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w, r.Body)
-		}), &http2.Server{})}
+		server := &http.Server{
+			Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }),
+			Protocols: new(http.Protocols),
+		}
+		server.Protocols.SetUnencryptedHTTP2(true)
 		l := listen(t)
 		go server.Serve(l)
 		t.Cleanup(func() { server.Close() })

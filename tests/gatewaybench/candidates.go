@@ -92,9 +92,9 @@ func (s *stage) candidates(only string) ([]*candidate, error) {
 		descriptors int
 	}{
 		{"isthmus", "gateway", 0, 2},
-		{"isthmus, ordinary user", "gateway", nobody, 2},
+		{"isthmus, ordinary user", "gateway", ordinaryUser, 2},
 		{"Go io.Copy", "plain", 0, 6},
-		{"Go io.Copy, ordinary user", "plain", nobody, 6},
+		{"Go io.Copy, ordinary user", "plain", ordinaryUser + 1, 6},
 	} {
 		if own.uid != 0 && os.Getuid() != 0 {
 			fmt.Fprintf(os.Stderr, "left out: %s (run as root to compare users)\n", own.name)

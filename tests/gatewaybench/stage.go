@@ -20,8 +20,9 @@ const (
 	bulkHost = "bulk.bench.east.isthmus.internal" // sends as many bytes as it is told to
 )
 
-// nobody is the ordinary user that some proxies run as.
-const nobody = 65534
+// ordinaryUser is who some proxies run as, and the next number another: what pipes a
+// user may have is counted over all his processes.
+const ordinaryUser = 65533
 
 // besideIdle is how many idle connections are open beside what is measured, where a
 // candidate says so.
