@@ -78,7 +78,7 @@ func TestImportsPointDown(t *testing.T) {
 		"api":                       {"api", "catalog"},
 		"configstore":               {"api", "catalog", "live", "configstore"},
 		"identity":                  {"api", "catalog", "live", "identity"},
-		"tracing":                   {"catalog", "tracing"},
+		"tracing":                   {"api", "catalog", "tracing"},
 		"resolver-service/topology": {"catalog", "live", "configstore"},
 		"nameresolution":            {"api", "catalog", "live", "configstore", "identity", "tracing", "nameresolution"},
 	}

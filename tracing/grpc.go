@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
 // ServerOption has a gRPC server take W3C trace context from its callers and make a
@@ -30,10 +32,14 @@ func options(provider trace.TracerProvider, cluster string) []otelgrpc.Option {
 		otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
 		otelgrpc.WithPropagators(Propagator()),
 		otelgrpc.WithSpanAttributes(OriginCluster.String(cluster)),
-		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool {
-			return !strings.HasPrefix(info.FullMethodName, "/grpc.health.")
-		}),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return !untraced(info.FullMethodName) }),
 	}
+}
+
+// untraced tells which calls make no span: health checks, and the streams that live
+// as long as a sidecar or a peer does.
+func untraced(method string) bool {
+	return strings.HasPrefix(method, "/grpc.health.") || method == pb.Resolver_Watch_FullMethodName || method == pb.Peering_Exports_FullMethodName
 }
 
 // Propagator reads and writes W3C trace context and baggage.
