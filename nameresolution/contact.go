@@ -17,6 +17,7 @@ type contact struct {
 	since  time.Time // when heard last changed; monotonic
 	err    error     // why it is not heard; nil before the first attempt has ended
 	logged string    // the error that the log has
+	at     time.Time // since when
 	blind  func() error
 }
 
@@ -38,7 +39,11 @@ func (c *contact) gain(from string) {
 	c.heard, c.since, c.err, c.logged = true, time.Now(), nil, ""
 }
 
-// lose notes that the source is not heard. The log has each reason once.
+// again is how long the log is spared another reason while the source stays away.
+const again = time.Minute
+
+// lose notes that the source is not heard. The log has the first reason, and another
+// one when a while has passed.
 func (c *contact) lose(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,29 +51,35 @@ func (c *contact) lose(err error) {
 		c.heard, c.since = false, time.Now()
 	}
 	c.err = err
-	if text := err.Error(); text != c.logged {
-		c.logged = text
+	if text := err.Error(); c.logged == "" || text != c.logged && time.Since(c.at) > again {
+		c.logged, c.at = text, time.Now()
 		c.log.Warn("the view is not being updated; lookups go on with what is there, and the attempts to get it too", "err", err)
 	}
 }
 
-// why says why there is no fresh view; it is empty when there is one.
+// old notes that what is served is from so long ago.
+func (c *contact) old(age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = time.Now().Add(-age)
+}
+
+// why says why there is no fresh view, and for how long; it is empty when there is
+// one.
 func (c *contact) why() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.heard {
 		return ""
 	}
-	var reason error
+	reason := "the first attempt has not ended yet"
+	if c.err != nil {
+		reason = c.err.Error()
+	}
 	if c.blind != nil {
-		reason = c.blind() // the root of the trouble, when it is in this process
+		if err := c.blind(); err != nil { // the root of the trouble, in this process
+			reason = err.Error()
+		}
 	}
-	switch {
-	case reason != nil:
-		return reason.Error()
-	case c.err != nil:
-		return fmt.Sprintf("%v (for %s)", c.err, time.Since(c.since).Round(time.Second))
-	default:
-		return "the first attempt has not ended yet"
-	}
+	return fmt.Sprintf("%s (for %s now)", reason, time.Since(c.since).Round(time.Second))
 }

@@ -127,8 +127,8 @@ func (f *lastGood) format(m *mirror, now time.Time) ([]byte, error) {
 	return append(append(seal(body), '\n'), body...), nil
 }
 
-// follow writes the file soon after each change, until ctx ends, and then once more
-// if there is anything new.
+// follow writes the file soon after each change, until ctx ends, and then what stands
+// at last.
 func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 	var saved *mirror
 	failing := false
@@ -143,14 +143,16 @@ func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 			saved, failing = m, err != nil
 			pause = max(saveDelay, saveRestraint*time.Since(start))
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return
 		}
 		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		select {
 		case <-time.After(pause):
-		case <-ctx.Done(): // one more round, for what has just changed
+		case <-ctx.Done():
 		}
 	}
 }

@@ -2,7 +2,9 @@ package nameresolution
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
@@ -90,5 +93,51 @@ func BenchmarkResolveID(b *testing.B) {
 				})
 			})
 		}
+	}
+}
+
+func TestWaitsAreSpreadAndBounded(t *testing.T) {
+	for _, test := range []struct {
+		failures int
+		most     time.Duration
+	}{{0, 100 * time.Millisecond}, {1, 200 * time.Millisecond}, {6, 6400 * time.Millisecond}, {7, 10 * time.Second}, {1 << 40, 10 * time.Second}} {
+		var least, most time.Duration = time.Hour, 0
+		for range 2000 {
+			w := wait(test.failures)
+			least, most = min(least, w), max(most, w)
+		}
+		if most > test.most || most < test.most*9/10 || least > test.most/10 {
+			t.Errorf("after %d failures: from %s to %s, want anything up to %s", test.failures, least, most, test.most)
+		}
+	}
+}
+
+// Sentry is not there yet: daprd starts all the same, and lookups say what is missing.
+func TestAnUnreachableSentryAtStart(t *testing.T) {
+	r := New(Options{Logger: quiet})
+	configuration := m{
+		"resolver": "127.0.0.1:1", "cluster": "west", "resolveTimeout": "300ms",
+		"identity": m{"sentry": m{"address": "127.0.0.1:1", "trustAnchors": string(identitytest.NewCA(t).PEM())}},
+	}
+	if err := r.Init(t.Context(), configuration, Instance{checkout, "10.0.0.9", 50001}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.ResolveID(t.Context(), orders)
+	if !errors.Is(err, catalog.ErrNotReady) || !strings.Contains(err.Error(), "sentry") || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("orders: %v", err)
+	}
+	if own, err := r.ResolveID(t.Context(), checkout); own != "10.0.0.9:50001" || err != nil {
+		t.Errorf("its own id: %s, %v", own, err)
+	}
+	gone, end := context.WithCancel(t.Context())
+	end()
+	if _, err := r.ResolveID(gone, orders); !errors.Is(err, catalog.ErrNotReady) || !strings.Contains(err.Error(), "canceled") {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Errorf("Drain with nobody to tell: %v", err)
+	}
+	if err := r.Close(); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }

@@ -36,12 +36,15 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
-	if m, _ := file.load(); m != nil {
+	if m, age := file.load(); m != nil {
+		r.contact.old(age)
 		r.client.mirror = m
 		r.serve(&served{view: m.view})
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	saving, saved := context.WithCancel(context.Background())
 	r.parts.Go(func() {
+		defer saved() // only now is there nothing left to save
 		defer leave()
 		// Dialling before there is an identity would only fail, and then wait.
 		if id.Wait(ctx) == nil {
@@ -49,7 +52,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		}
 	})
 	if cfg.LastGood != "" {
-		r.parts.Go(func() { file.follow(ctx, &r.mirrors) })
+		r.parts.Go(func() { file.follow(saving, &r.mirrors) })
 	}
 	return nil
 }

@@ -24,13 +24,16 @@ func (r *Resolver) startStandalone(ctx context.Context, cfg *config) error {
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
 	p := &plan{app: r.self.App, cluster: cfg.Cluster, domain: catalog.Domain(cfg.Domain)}
-	if m, _ := file.load(); m != nil {
+	if m, age := file.load(); m != nil {
+		r.contact.old(age)
 		p.revision = m.revision()
 		r.serve(&served{m.view, withoutLocal(m.view)})
 	}
 	s := &standalone{r: r, plan: p}
 	follower := configstore.NewFollower(store, s.apply, r.log)
+	saving, saved := context.WithCancel(context.Background())
 	r.parts.Go(func() {
+		defer saved() // only now is there nothing left to save
 		// Run ends with ctx; what goes wrong before, the follower logs and mends.
 		if err := follower.Run(ctx); ctx.Err() == nil {
 			r.contact.lose(err)
@@ -41,7 +44,7 @@ func (r *Resolver) startStandalone(ctx context.Context, cfg *config) error {
 	})
 	r.parts.Go(func() { s.watch(ctx, follower) })
 	if cfg.LastGood != "" {
-		r.parts.Go(func() { file.follow(ctx, &r.mirrors) })
+		r.parts.Go(func() { file.follow(saving, &r.mirrors) })
 	}
 	return nil
 }

@@ -161,9 +161,13 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Restore(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	group, inner := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.registry.run(inner) })
-	group.Go(func() error { return s.snapshot.follow(inner, &s.registry.standing, s.topology.Revision) })
+	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
+	var group errgroup.Group
+	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.standing, s.topology.Revision) })
+	group.Go(func() error {
+		defer saved() // only now is there nothing left to save
+		return s.registry.run(ctx)
+	})
 	return ignoreEnd(ctx, group.Wait())
 }
 

@@ -100,30 +100,32 @@ func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
 	return instances, s.Revision, nil
 }
 
-// follow writes the file soon after each change until ctx ends, and then once more.
-// A failure is logged and tried again with the next change.
+// follow writes the file soon after each change until ctx ends, and then what stands
+// at last. A failure is logged and tried again with the next change.
 func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster], revision func() uint64) error {
 	if f.path == "" {
 		return nil
 	}
-	wait := debounce
-	for written := false; ; written = true {
+	var written <-chan struct{} // tells what was written from what stands
+	for wait := debounce; ; {
 		now, ok, changed := standing.Follow()
-		if ok && (written || now.Len() > 0) {
+		if ok && changed != written {
 			start := time.Now()
 			if err := f.write(now, revision()); err != nil {
 				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
 			}
-			wait = max(debounce, restraint*time.Since(start))
+			written, wait = changed, max(debounce, restraint*time.Since(start))
+		}
+		if ctx.Err() != nil {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil
 		}
 		select {
 		case <-time.After(wait):
-		case <-ctx.Done(): // what changed is written at once, in one more round
+		case <-ctx.Done():
 		}
 	}
 }
