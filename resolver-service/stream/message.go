@@ -30,17 +30,18 @@ func (w *watch) message(to *catalog.View) (*prepared, error) {
 			return last, nil
 		}
 	}
-	m := &pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule}
+	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open}}
 	if w.drained != 0 {
 		m.Drained, m.Revision = true, max(w.drained, to.Revision)
 	}
 	if w.sent == nil {
-		first(m, to, w.hello.known)
+		m.first(to, w.hello.known)
 	} else {
-		difference(m, w.sent, to)
+		m.difference(w.sent, to)
 	}
-	msg := &prepared{from: w.sent, to: to, encoded: &grpc.PreparedMsg{}, revision: m.Revision, size: proto.Size(m), entries: len(m.Put) + len(m.Removed)}
-	if err := msg.encoded.Encode(w.stream, m); err != nil {
+	m.ProtoReflect().SetUnknown(m.puts)
+	msg := &prepared{from: w.sent, to: to, encoded: &grpc.PreparedMsg{}, revision: m.Revision, size: proto.Size(&m.WatchResponse), entries: m.entries}
+	if err := msg.encoded.Encode(w.stream, &m.WatchResponse); err != nil {
 		return nil, fmt.Errorf("encode revision %d: %w", m.Revision, err)
 	}
 	if !special {
@@ -49,32 +50,49 @@ func (w *watch) message(to *catalog.View) (*prepared, error) {
 	return msg, nil
 }
 
+// draft is a message that is being made. Its field put is encoded already, in puts,
+// and joins the rest as bytes.
+type draft struct {
+	pb.WatchResponse
+	puts    []byte
+	entries int // and removals
+}
+
+func (m *draft) put(e *catalog.Entry) {
+	m.puts = wire.AppendPut(m.puts, e)
+	m.entries++
+}
+
+func (m *draft) remove(app catalog.App) {
+	m.Removed = append(m.Removed, wire.App(app))
+	m.entries++
+}
+
 // first makes the client's view equal to another, given the digests of what it has.
-func first(m *pb.WatchResponse, to *catalog.View, known map[catalog.App]uint64) {
+func (m *draft) first(to *catalog.View, known map[catalog.App]uint64) {
 	m.Gateways = wire.Gateways(to.Gateways)
-	m.Put = make([]*pb.ViewEntry, 0, max(to.Entries.Len()-len(known), 0))
 	for app, entry := range to.Entries.All() {
 		if digest, has := known[app]; !has || digest != wire.Digest(entry) {
-			m.Put = append(m.Put, wire.Entry(entry))
+			m.put(entry)
 		}
 	}
 	for app := range known {
 		if _, stays := to.Entries.Get(app); !stays {
-			m.Removed = append(m.Removed, wire.App(app))
+			m.remove(app)
 		}
 	}
 }
 
 // difference is what leads from one view to another.
-func difference(m *pb.WatchResponse, from, to *catalog.View) {
+func (m *draft) difference(from, to *catalog.View) {
 	if !to.Gateways.Equal(from.Gateways) {
 		m.Gateways = wire.Gateways(to.Gateways)
 	}
 	for edit := range to.Entries.Diff(&from.Entries, same) {
 		if edit.Remove {
-			m.Removed = append(m.Removed, wire.App(edit.App))
+			m.remove(edit.App)
 		} else {
-			m.Put = append(m.Put, wire.Entry(edit.Value))
+			m.put(edit.Value)
 		}
 	}
 }

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// The fields of the messages that AppendPut writes; see services.proto.
+const (
+	responsePut protowire.Number = 3
+
+	entryApp    protowire.Number = 1
+	entryRule   protowire.Number = 2
+	entryRoutes protowire.Number = 3
+	entryDigest protowire.Number = 4
+
+	appNamespace protowire.Number = 1
+	appID        protowire.Number = 2
+
+	routeCluster   protowire.Number = 1
+	routePriority  protowire.Number = 2
+	routeWeight    protowire.Number = 3
+	routeState     protowire.Number = 4
+	routeLocal     protowire.Number = 5
+	routeGateway   protowire.Number = 6
+	routeReady     protowire.Number = 7
+	routeAddresses protowire.Number = 8
+)
+
+// AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
+// It is [Entry] and proto.Marshal in half the time and with no garbage: when an
+// instance changes, this is done once for every caller of its app.
+func AppendPut(b []byte, e *catalog.Entry) []byte {
+	var room [1024]byte
+	m := appendEntry(room[:0], e)
+	return appendMessage(b, responsePut, m)
+}
+
+func appendEntry(m []byte, e *catalog.Entry) []byte {
+	var room [512]byte
+	app := appendText(room[:0], appNamespace, e.App.Namespace)
+	app = appendText(app, appID, e.App.ID)
+	m = appendMessage(m, entryApp, app)
+	rule := e.Rule.String()
+	m = appendText(m, entryRule, rule)
+	for i := range e.Routes {
+		m = appendMessage(m, entryRoutes, appendRoute(room[:0], &e.Routes[i]))
+	}
+	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), digest(e, rule))
+}
+
+func appendRoute(m []byte, r *catalog.Route) []byte {
+	m = appendText(m, routeCluster, r.Cluster)
+	m = appendNumber(m, routePriority, uint64(r.Priority))
+	m = appendNumber(m, routeWeight, uint64(r.Weight))
+	m = appendNumber(m, routeState, uint64(state(r.State)))
+	m = appendNumber(m, routeLocal, uint64(bit(r.Local)))
+	m = appendNumber(m, routeGateway, uint64(bit(r.Gateway)))
+	m = appendNumber(m, routeReady, uint64(r.Ready))
+	for _, address := range r.Addresses {
+		m = protowire.AppendString(protowire.AppendTag(m, routeAddresses, protowire.BytesType), address)
+	}
+	return m
+}
+
+func appendMessage(b []byte, n protowire.Number, m []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), m)
+}
+
+func appendText(b []byte, n protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), s)
+}
+
+func appendNumber(b []byte, n protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), v)
+}
