@@ -92,7 +92,7 @@ type Writer interface {
 
 	// Write makes all the writes, or none of them and returns an error. It returns the
 	// new revision of each, empty for what was deleted, once they will survive a
-	// crash of the store.
+	// crash of the store. More writes than the store can make at once are ErrTooLarge.
 	Write(ctx context.Context, writes ...Write) ([]string, error)
 }
 
@@ -130,7 +130,8 @@ var (
 	// ErrConflict says that the object has another revision than Write.If: somebody
 	// else has changed it. Read it again, then decide.
 	ErrConflict = errors.New("changed by somebody else in the meantime; get it again, then write")
-	// ErrTooLarge says that an object is larger than the store can hold.
+	// ErrTooLarge says that an object, or a batch of writes, is larger than the store
+	// can hold.
 	ErrTooLarge = errors.New("too large for the store")
 	// ErrReadOnly says that the store can't be written, or not this part of it.
 	ErrReadOnly = errors.New("can't be written here")

@@ -18,7 +18,7 @@ import (
 
 // patience is how long a test waits for what must come. It is long, since it is only
 // used up when the test fails.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // reader is one Watch, and what came of it.
 type reader struct {
@@ -232,6 +232,18 @@ func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) []string
 		writes[i].Object = o
 	}
 	return write(t, s, writes...)
+}
+
+// putAll writes objects in as few batches as the backend takes.
+func putAll(t testing.TB, b Backend, s configstore.Writer, objects []catalog.Object) {
+	t.Helper()
+	size := b.MaxBatch
+	if size == 0 {
+		size = len(objects)
+	}
+	for batch := range slices.Chunk(objects, size) {
+		put(t, s, batch...)
+	}
 }
 
 func remove(t testing.TB, s configstore.Writer, o catalog.Object) {

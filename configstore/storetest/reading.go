@@ -161,7 +161,7 @@ func allowedCharacters(t *testing.T, b Backend) {
 			objects = append(objects, cluster(name, name))
 		}
 	}
-	put(t, s, objects...)
+	putAll(t, b, s, objects)
 	watch(t, s, "").awaitSet(objects...)
 	for _, o := range objects {
 		if got, err := s.Get(t.Context(), o.Key()); err != nil || got.Object.Key() != o.Key() {
@@ -172,14 +172,12 @@ func allowedCharacters(t *testing.T, b Backend) {
 
 func tenThousand(t *testing.T, b Backend) {
 	s := open(t, b)
-	const n, batch = 10_000, 1000
+	const n = 10_000
 	objects := make([]catalog.Object, n)
 	for i := range objects {
 		objects[i] = export("shop", fmt.Sprintf("app-%d", i))
 	}
-	for i := 0; i < n; i += batch {
-		put(t, s, objects[i:i+batch]...)
-	}
+	putAll(t, b, s, objects)
 	r := watch(t, s, "")
 	r.awaitSet(objects...)
 	changed := export("shop", fmt.Sprintf("app-%d", n/2))

@@ -39,6 +39,9 @@ type Backend struct {
 	// store with no link.
 	Cut func(t testing.TB) (mend func())
 
+	// MaxBatch is how many objects can be written at once; 0 for any number.
+	MaxBatch int
+
 	// MaxObject is how many bytes of JSON an object can have.
 	MaxObject int
 
