@@ -44,7 +44,7 @@ type load struct {
 	calls   int
 	failed  []string
 	by      map[string]int
-	begun   []time.Time // the calls that were answered
+	begun   []time.Time   // the calls that were answered
 	last    time.Time     // of an answer
 	gap     time.Duration // the longest time without one
 	slowest time.Duration

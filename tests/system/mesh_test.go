@@ -28,7 +28,8 @@ type mesh struct {
 
 type meshOptions struct {
 	plain        bool           // no mTLS anywhere
-	eastSettings map[string]any // more of east's isthmus.yaml
+	westSettings map[string]any // more of isthmus.yaml
+	eastSettings map[string]any
 }
 
 func startMesh(ctx context.Context, dir string, o meshOptions) (m *mesh, err error) {
@@ -52,7 +53,7 @@ func startMesh(ctx context.Context, dir string, o meshOptions) (m *mesh, err err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	options := sandbox.ClusterOptions{Name: "west", Authority: m.authority, Traces: m.traces.Endpoint()}
+	options := sandbox.ClusterOptions{Name: "west", Authority: m.authority, Traces: m.traces.Endpoint(), Settings: o.westSettings}
 	if m.west, err = s.Cluster(ctx, options); err != nil {
 		return m, err
 	}

@@ -15,16 +15,28 @@ type relay struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // nil once killed
+	held  chan struct{}         // new connections wait until it is closed; nil: they don't
 }
 
 // newRelay passes connections on to an address.
 func newRelay(t *testing.T, to string) *relay {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	r := &relay{conns: map[net.Conn]struct{}{}}
+	r.listen(t, "127.0.0.1:0", to)
+	t.Cleanup(r.kill)
+	return r
+}
+
+// reopen takes connections again at the same address, after retire.
+func (r *relay) reopen(t *testing.T, to string) { r.listen(t, r.address(), to) }
+
+func (r *relay) listen(t *testing.T, at, to string) {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{listener: l, conns: map[net.Conn]struct{}{}}
+	r.listener = l
 	r.users.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -34,14 +46,26 @@ func newRelay(t *testing.T, to string) *relay {
 			r.users.Go(func() { r.pass(conn, to) })
 		}
 	})
-	t.Cleanup(r.kill)
-	return r
 }
 
 func (r *relay) address() string { return r.listener.Addr().String() }
 
 // retire takes no more connections and leaves those that there are.
 func (r *relay) retire() { r.listener.Close() }
+
+// hold lets new connections wait until release is called.
+func (r *relay) hold() (release func()) {
+	held := make(chan struct{})
+	r.mu.Lock()
+	r.held = held
+	r.mu.Unlock()
+	return sync.OnceFunc(func() {
+		close(held)
+		r.mu.Lock()
+		r.held = nil
+		r.mu.Unlock()
+	})
+}
 
 // kill breaks every connection off, as a machine does that dies.
 func (r *relay) kill() {
@@ -65,6 +89,12 @@ func (r *relay) open() int {
 
 func (r *relay) pass(client net.Conn, to string) {
 	defer client.Close()
+	r.mu.Lock()
+	held := r.held
+	r.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 	gateway, err := net.Dial("tcp", to)
 	if err != nil {
 		return
