@@ -20,7 +20,7 @@ import (
 // each, as the service would have sent it.
 func following(callees, instances int, span func(context.Context) trace.Span) (*Resolver, []catalog.App) {
 	r := New(Options{Logger: quiet, SpanFromContext: span})
-	r.self, r.own, r.timeout = Instance{App: checkout}, "10.0.0.9:50001", time.Second
+	r.self, r.own, r.cluster, r.timeout = Instance{App: checkout}, "10.0.0.9:50001", "west", time.Second
 	r.lookups = tracing.NewLookups("west", checkout, r.opts.SpanFromContext)
 	r.contact = newContact(quiet)
 	apps := make([]catalog.App, callees)

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -36,6 +37,7 @@ func fanOut(b *testing.B, kind string, streams int) {
 	}
 	s := start(b, stream.Config{}, "127.0.0.1:0", objects...)
 	s.instances(orders, "10.0.0.1:50002")
+	empty := memory()
 	var round, joined sync.WaitGroup
 	joined.Add(streams)
 	for i := range callers {
@@ -57,7 +59,8 @@ func fanOut(b *testing.B, kind string, streams int) {
 		}()
 	}
 	joined.Wait()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // until what the joining has caused has settled
+	b.ReportMetric(float64(memory()-empty)/1024/float64(streams), "KiB/stream")
 	var took []time.Duration
 	before := cpu(b)
 	for n := 0; b.Loop(); n++ {
@@ -86,4 +89,12 @@ func cpu(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// memory is what this process holds, garbage apart.
+func memory() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
 }

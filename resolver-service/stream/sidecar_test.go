@@ -164,3 +164,41 @@ func TestBeforeTheFirstViewALookupWaitsAndSaysWhy(t *testing.T) {
 	s.instances(orders, "10.0.0.1:50002")
 	c.finds(orders, "10.0.0.1:50002")
 }
+
+func TestASidecarReachesTheServiceThroughASocket(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	s.instances(orders, "10.0.0.1:50002")
+	dir, err := os.MkdirTemp("", "isthmus") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "resolver.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(listener) }()
+	sidecarOf(t, "unix://"+socket, checkout, 50001, nil).finds(orders, "10.0.0.1:50002")
+	s.stop()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// daprd is killed and started again at the same address, faster than the service can
+// notice.
+func TestARestartOfDaprdTakesItsPlaceOver(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	sidecarOf(t, s.address, checkout, 50001, nil).finds(orders, "unavailable")
+	sidecarOf(t, s.address, orders, 50002, nil).finds(checkout, "127.0.0.1:50001")
+	// The first stays connected, as if half-dead, and fights for its place.
+	sidecarOf(t, s.address, orders, 50002, nil).finds(checkout, "127.0.0.1:50001")
+	for range 100 {
+		if d := s.topology.Resolve(checkout, orders); d.Address != "127.0.0.1:50002" {
+			t.Fatalf("while two streams claim one address: %+v", d)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
