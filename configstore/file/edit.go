@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -31,6 +32,9 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 			edits[i].clean()
 		}
 	}()
+	if err := s.sweep(); err != nil {
+		return err
+	}
 	if err := s.stage(edits); err != nil {
 		return err
 	}
@@ -48,6 +52,26 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 		}
 	}
 	return syncDirectory(s.dir)
+}
+
+// sweep removes what a writer that was killed has left. There is no other writer: the
+// caller holds the lock.
+func (s *Store) sweep() error {
+	left, err := filepath.Glob(filepath.Join(escapeGlob(s.dir), stagePrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove what an earlier writer left: %w", err)
+		}
+	}
+	return nil
+}
+
+// escapeGlob makes a path stand for itself in a pattern.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\`, "[", `\[`, "*", `\*`, "?", `\?`).Replace(path)
 }
 
 // stage writes the new files, a few at a time so that the disk can gather them.

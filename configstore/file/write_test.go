@@ -94,3 +94,20 @@ func TestABatchThatFailsHalfwayIsTakenBack(t *testing.T) {
 	}
 	leftOver(t, dir, "a.yaml", "c.yaml")
 }
+
+func TestWhatAKilledWriterLeftIsRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a*[b]")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{stagePrefix + "123", stagePrefix + "old-east.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("kind: {"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, dir)
+	if _, err := s.Write(t.Context(), configstore.Write{Object: &catalog.Cluster{Name: "east", Network: "a", StaleAfter: catalog.DefaultStaleAfter}}); err != nil {
+		t.Fatal(err)
+	}
+	leftOver(t, dir, "Cluster.east.yaml")
+}
