@@ -57,21 +57,19 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 // sweep removes what a writer that was killed has left. There is no other writer: the
 // caller holds the lock.
 func (s *Store) sweep() error {
-	left, err := filepath.Glob(filepath.Join(escapeGlob(s.dir), stagePrefix+"*"))
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return err
 	}
-	for _, path := range left {
-		if err := os.Remove(path); err != nil {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), stagePrefix) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
 			return fmt.Errorf("remove what an earlier writer left: %w", err)
 		}
 	}
 	return nil
-}
-
-// escapeGlob makes a path stand for itself in a pattern.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\`, "[", `\[`, "*", `\*`, "?", `\?`).Replace(path)
 }
 
 // stage writes the new files, a few at a time so that the disk can gather them.
