@@ -114,7 +114,8 @@ func (o *DaprdOptions) env() []string {
 		env = append(env, "DAPR_TRUST_ANCHORS="+string(o.Sentry.Anchors))
 	}
 	if o.Cluster != "" {
-		env = append(env, "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name="+o.Cluster)
+		env = append(env, "OTEL_RESOURCE_ATTRIBUTES=k8s.cluster.name="+o.Cluster,
+			"OTEL_BSP_SCHEDULE_DELAY=200") // ms until spans leave; 5 s is long to wait for
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Env)) {
 		env = append(env, name+"="+o.Env[name])
