@@ -102,18 +102,27 @@ func (r *registry) restore(ctx context.Context, former []catalog.Instance) error
 	return err
 }
 
+// blindly is how many times longer instances of a former life stand while no sidecar
+// at all comes back: then it is more likely that none can, as when the service has no
+// certificate yet, than that all are gone.
+const blindly = 10
+
 // run owns the ledger until ctx ends. Instances of a former life are withdrawn unless
-// they come back in time.
+// they come back in time after the first that does.
 func (r *registry) run(ctx context.Context) error {
 	defer close(r.stopped)
-	settled := time.NewTimer(r.settle) // monotonic: a clock that jumps moves nothing
+	settled := time.NewTimer(blindly * r.settle) // monotonic: a clock that jumps moves nothing
 	defer settled.Stop()
-	for {
+	for first := true; ; {
 		var batch []*request
 		select {
 		case req := <-r.requests:
 			batch = r.collect(req)
 			r.take(batch)
+			if first {
+				settled.Reset(r.settle)
+				first = false
+			}
 		case <-settled.C:
 			r.expire()
 		case <-ctx.Done():

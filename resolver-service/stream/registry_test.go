@@ -190,6 +190,19 @@ func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 	})
 }
 
+func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
+	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}
+	inRegistry(t, former, func(t *testing.T, _ *registry, d *diary, _ func(verb, *registration)) {
+		d.expect(t, "+orders/a@10.0.0.1:1")
+		time.Sleep(150*time.Second - time.Millisecond)
+		synctest.Wait()
+		d.expect(t)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		d.expect(t, "-orders/a")
+	})
+}
+
 func TestManyAtOnceAreFewChanges(t *testing.T) {
 	inRegistry(t, nil, func(t *testing.T, r *registry, d *diary, _ func(verb, *registration)) {
 		var all sync.WaitGroup

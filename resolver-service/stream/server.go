@@ -37,8 +37,8 @@ type Config struct {
 	// service. Without one, a restart withdraws every instance until its sidecar is
 	// back.
 	Snapshot string
-	// Settle is how long after a start an instance of the former life stands without
-	// its sidecar having come back. 0 means DefaultSettle.
+	// Settle is how long an instance of the former life stands without its sidecar
+	// having come back, after the first that did. 0 means DefaultSettle.
 	Settle time.Duration
 	// HelloTimeout is how long a client may take for its first message. 0 means
 	// DefaultHelloTimeout.
