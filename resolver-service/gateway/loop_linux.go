@@ -135,8 +135,7 @@ func (l *loop) call(job func()) {
 
 // run waits in the system call itself rather than in Go's network poller: that takes
 // four system calls where this takes one, and threads that wake one another.
-// It holds a processor of the runtime's while it waits, until somebody else wants it;
-// so there are fewer loops than processors.
+// It holds a processor of the runtime's while it waits; see [Loops].
 func (l *loop) run() {
 	defer l.closeAll()
 	events := make([]unix.EpollEvent, eventBatch)

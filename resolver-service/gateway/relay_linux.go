@@ -16,8 +16,11 @@ import (
 // small requests a second; what runs beside it needs the other processors more.
 const maxLoops = 2
 
-// loopCount leaves at least half of the processors to others, where there are two.
-func loopCount() int { return max(1, min(maxLoops, runtime.GOMAXPROCS(0)/2)) }
+// Loops is how many processors of Go's runtime a gateway that is served keeps from other
+// goroutines, also while it waits for the kernel. A program that does more than serve
+// a gateway raises GOMAXPROCS by so many, lest what it does wait for up to 10 ms until
+// the runtime takes a processor back. It depends on GOMAXPROCS itself: ask first.
+func Loops() int { return max(1, min(maxLoops, runtime.GOMAXPROCS(0)/2)) }
 
 // epollRelay is the relay of Linux. A pair costs it two descriptors, two epoll
 // entries and one small struct; there is no goroutine, buffer or pipe for a pair on
@@ -31,7 +34,7 @@ type epollRelay struct {
 
 func newRelay(cfg relayConfig) (relay, error) {
 	r := &epollRelay{cfg: cfg}
-	for range loopCount() {
+	for range Loops() {
 		l, err := newLoop(cfg)
 		if err != nil {
 			r.close()
