@@ -44,3 +44,28 @@ fuzz: ## every fuzz target for FUZZTIME
 
 demo: deps build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
 	$(BIN)/isthmus demo $(if $(ONCE),--once)
+
+# Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
+# is not here is left out and named.
+.PHONY: deps-bench bench-go bench-resolve bench-scale bench-fanout bench-gateway
+deps-bench: ## bin/consul, from source: resolvebench measures against it
+	@deps/build.sh consul github.com/hashicorp/consul $(BIN)/consul
+
+bench: bench-go bench-resolve bench-scale bench-fanout bench-gateway ## every table of docs/performance.md
+
+bench-go: ## Go benchmarks of the packages that a lookup and a change go through
+	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
+	go test -run '^$$' -bench 'Changes|Deliver' -benchtime 200x ./resolver-service/topology ./configstore/...
+	go test -run '^$$' -bench Start -benchtime 2x ./configstore/...
+
+bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
+	@cd $(DAPRD_MODULE) && ISTHMUS_CONSUL="$${ISTHMUS_CONSUL:-$(BIN)/consul}" go run -tags $(DAPRD_TAGS) ./resolvebench
+
+bench-scale: ## what a change costs, by the size of the cluster
+	@go run ./tests/bench/scale
+
+bench-fanout: ## how soon 1,000 sidecars see a change
+	@go run ./tests/bench/fanout
+
+bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
+	@go run ./tests/gatewaybench

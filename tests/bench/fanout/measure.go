@@ -31,8 +31,9 @@ type result struct {
 }
 
 // once measures one service, which it starts and ends.
-func once(ctx context.Context, p plan, mtls bool) (r result, err error) {
-	r.name = "plain text"
+func once(ctx context.Context, p plan, o occasion) (r result, err error) {
+	r.name = o.String()
+	p.fleet.Popular = o.callers
 	dir, err := os.MkdirTemp("", "isthmus-fanout-")
 	if err != nil {
 		return r, err
@@ -43,10 +44,9 @@ func once(ctx context.Context, p plan, mtls bool) (r result, err error) {
 	if err := at.fill(ctx, p.fleet); err != nil {
 		return r, err
 	}
-	if mtls {
-		r.name = "mTLS"
+	if o.mtls {
 		apps := []catalog.App{identity.ServiceApp("", cluster)}
-		for i := range p.streams + 1 {
+		for i := range p.streams/o.each + 1 {
 			apps = append(apps, fleet.App(i))
 		}
 		if err := at.issue(apps); err != nil {
@@ -59,11 +59,11 @@ func once(ctx context.Context, p plan, mtls bool) (r result, err error) {
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	r.ready = s.ready
-	return r, r.connected(ctx, p, at, s)
+	return r, r.connected(ctx, p, o, at, s)
 }
 
 // connected measures with all sidecars connected.
-func (r *result) connected(ctx context.Context, p plan, at place, s *child) error {
+func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s *child) error {
 	progress("%s: the service is ready after %s; connecting %d sidecars", r.name, s.ready.Round(time.Millisecond), p.streams)
 	f, err := newFlipper(at, s.address)
 	if err != nil {
@@ -73,12 +73,13 @@ func (r *result) connected(ctx context.Context, p plan, at place, s *child) erro
 	if err := f.flip(ctx); err != nil {
 		return err
 	}
-	all, err := connect(ctx, at, s.address, p.streams)
+	all, err := connect(ctx, at, s.address, p.streams, o.each)
 	defer all.close()
 	if err != nil {
 		return err
 	}
-	if err := all.await(ctx, f.address()); err != nil {
+	reached := all[:o.callers*o.each]
+	if err := reached.await(ctx, f.address()); err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Second) // the snapshot of instances is written meanwhile
@@ -88,7 +89,7 @@ func (r *result) connected(ctx context.Context, p plan, at place, s *child) erro
 	}
 	before, own := cpu(s.pid()), cpu(os.Getpid())
 	for range p.changes {
-		if err := r.change(ctx, f, all); err != nil {
+		if err := r.change(ctx, f, reached); err != nil {
 			return err
 		}
 	}
@@ -101,12 +102,12 @@ func (r *result) connected(ctx context.Context, p plan, at place, s *child) erro
 // pause is between two changes.
 const pause = 40 * time.Millisecond
 
-func (r *result) change(ctx context.Context, f *flipper, all sidecars) error {
+func (r *result) change(ctx context.Context, f *flipper, reached sidecars) error {
 	began := time.Now()
 	if err := f.flip(ctx); err != nil {
 		return err
 	}
-	seen, err := all.watch(ctx, f.address(), began)
+	seen, err := reached.watch(ctx, f.address(), began)
 	if err != nil {
 		return err
 	}

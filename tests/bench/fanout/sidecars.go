@@ -12,13 +12,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
 )
 
-// sidecars are the resolvers that daprd would have loaded, each another app.
+// sidecars are the resolvers that daprd would have loaded.
 type sidecars []*nameresolution.Resolver
 
-// connect makes the sidecars of the apps from 1 on. They connect by themselves.
-func connect(ctx context.Context, at place, address string, count int) (all sidecars, err error) {
-	for i := 1; i <= count; i++ {
-		own := fleet.Instance(i, 0)
+// connect makes so many sidecars, of the apps from 1 on, so many for each. They connect
+// by themselves.
+func connect(ctx context.Context, at place, address string, count, each int) (all sidecars, err error) {
+	for i := range count {
+		own := fleet.Instance(1+i/each, i%each)
 		r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
 		all = append(all, r)
 		configuration := map[string]any{
