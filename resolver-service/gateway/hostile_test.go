@@ -35,38 +35,49 @@ func roomFor(t *testing.T, n, others int) int {
 }
 
 func TestHalfOpenConnectionsDoNotKeepGoodOnesOut(t *testing.T) {
+	for what, sent := range map[string][]byte{
+		"half a hello": hello(ordersHost)[:900],
+		"nothing":      nil,
+	} {
+		t.Run(what, func(t *testing.T) { besideHalfOpen(t, sent) })
+	}
+}
+
+// besideHalfOpen opens 10,000 connections that do not go on after what they sent, and
+// wants good ones to be served before, between and after them.
+func besideHalfOpen(t *testing.T, sent []byte) {
 	gw := serve(t, Config{HelloTimeout: time.Minute}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
-	n := roomFor(t, 10_000, gw.cfg.MaxHellos)
-	half := hello(ordersHost)[:900]
+	limit := gw.cfg.MaxHellos
+	n := roomFor(t, 10_000, limit)
 	var conns []net.Conn
 	defer func() {
 		for _, c := range conns {
 			c.Close()
 		}
 	}()
+	good := func(when int) {
+		name, conn, err := call(t, gw.addr, ordersHost)
+		if name != "orders" {
+			t.Fatalf("with %d half-open: %v", when, err)
+		}
+		conn.Close()
+	}
 	for i := range n {
 		c, err := net.Dial("tcp", gw.addr)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
 		conns = append(conns, c)
-		c.Write(half)
+		c.Write(sent)
 		if i%1000 == 0 {
-			if name, _, err := call(t, gw.addr, ordersHost); name != "orders" {
-				t.Fatalf("with %d half-open: %v", i, err)
-			}
+			good(i)
 		}
 	}
-	limit := gw.cfg.MaxHellos
 	eventually(t, "the older ones have given way", func() bool {
 		return gw.metric("isthmus_gateway_hellos_pending") == float64(min(n, limit)) && gw.refused(helloEvicted) == n-min(n, limit)
 	})
 	for range 20 {
-		if name, conn, err := call(t, gw.addr, ordersHost); name != "orders" {
-			t.Errorf("beside %d half-open: %v", limit, err)
-		} else {
-			conn.Close()
-		}
+		good(n)
 	}
 	if gw.log.lines() > 5 {
 		t.Errorf("logged %d lines", gw.log.lines())
