@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,7 +19,8 @@ import (
 // StringValue; what it returns is a [Reply] in JSON.
 const whoMethod = "/isthmus.sandbox.App/Who"
 
-// grpc serves whoMethod, and refuses daprd's own questions to an app as unimplemented.
+// grpc serves whoMethod, and takes its time for a call with the metadata "takes". It
+// refuses daprd's own questions to an app as unimplemented.
 func (a *App) grpc(o AppOptions) (serve func(net.Listener) error, stop func()) {
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
@@ -29,9 +31,13 @@ func (a *App) grpc(o AppOptions) (serve func(net.Listener) error, stop func()) {
 		if err := stream.RecvMsg(&question); err != nil {
 			return err
 		}
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		if values := md.Get("takes"); len(values) > 0 {
+			takes, _ := time.ParseDuration(values[0])
+			time.Sleep(takes)
+		}
 		reply := a.reply(o)
 		reply.Method = method
-		md, _ := metadata.FromIncomingContext(stream.Context())
 		for name, values := range md {
 			reply.Header[name] = values[0]
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
@@ -24,14 +26,28 @@ type call func(context.Context) (by string, err error)
 // calling is a call over a sidecar's HTTP API, answered by "cluster instance".
 func calling(from *sandbox.Sidecar, id string) call {
 	return func(ctx context.Context) (string, error) {
-		// At each moment there are calls under way.
-		reply, err := from.Invoke(ctx, id, fmt.Sprintf("hello?takes=%dms", 5+rand.IntN(20)), untraced)
+		reply, err := from.Invoke(ctx, id, "hello?takes="+takes(), untraced)
 		if err != nil {
 			return "", err
 		}
 		return reply.Instance, nil
 	}
 }
+
+// proxying is a call proxied over gRPC.
+func proxying(conn *grpc.ClientConn, id string) call {
+	return func(ctx context.Context) (string, error) {
+		reply, err := sandbox.Proxy(ctx, conn, id, map[string]string{"takes": takes()})
+		if err != nil {
+			return "", err
+		}
+		return reply.Instance, nil
+	}
+}
+
+// takes is how long an app is to take for a call: so long that at each moment there are
+// calls under way.
+func takes() string { return (5*time.Millisecond + rand.N(20*time.Millisecond)).String() }
 
 // load is calls made at a steady pace, and what came of them.
 type load struct {

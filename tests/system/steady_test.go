@@ -12,47 +12,76 @@ import (
 
 func TestNoCallFailsWhileASelectionChanges(t *testing.T) {
 	m := sharedMesh(t)
-	m.apply(t, m.east, export("select", "orders", "west"))
-	m.apply(t, m.west, selection("select", "checkout", "app: orders, routes: [{cluster: local}]"))
-	m.app(t, m.west, "select", "orders")
-	m.app(t, m.east, "select", "orders")
+	selects := func(cluster string) {
+		routes := ", routes: [{cluster: " + cluster + "}]"
+		m.apply(t, m.west, selection("select", "checkout", "app: orders"+routes, "app: quotes"+routes))
+	}
+	selects("west")
+	for _, c := range []*sandbox.Cluster{m.west, m.east} {
+		m.app(t, c, "select", "orders")
+		m.sidecar(t, c, sandbox.SidecarOptions{App: catalog.App{Namespace: "select", ID: "quotes"}, GRPC: true})
+	}
+	m.apply(t, m.east, export("select", "orders", "west"), export("select", "quotes", "west"))
 	checkout := m.app(t, m.west, "select", "checkout")
+	conn := dial(t, checkout)
 	answers(t, checkout, "orders", "west")
 
 	l := startLoad(t, "a selection changes", calling(checkout, "orders"))
-	for range 5 {
-		for _, cluster := range []string{"west", "east"} {
-			m.apply(t, m.west, selection("select", "checkout", "app: orders, routes: [{cluster: "+cluster+"}]"))
+	proxied := startLoad(t, "a selection changes, with calls proxied over gRPC", proxying(conn, "quotes"))
+	for range 4 {
+		for _, cluster := range []string{"east", "west"} {
+			selects(cluster)
 			l.onlyFrom(cluster)
+			proxied.onlyFrom(cluster)
 		}
 	}
 	l.noneFailed()
+	proxied.noneFailed()
 }
 
 func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 	m := sharedMesh(t)
-	m.apply(t, m.east, export("fleet", "orders", "west"))
-	m.apply(t, m.west, selection("fleet", "checkout", "app: orders")) // local first, then east
-	m.app(t, m.east, "fleet", "orders")
-	checkout := m.app(t, m.west, "fleet", "checkout")
-	answers(t, checkout, "orders", "east")
-	instance := func(name string) *sandbox.Sidecar {
-		return m.sidecar(t, m.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "fleet", ID: "orders"}, Instance: name})
-	}
+	for id, c := range map[string]struct {
+		grpc bool
+		call func(*sandbox.Sidecar) call
+	}{
+		"orders": {false, func(from *sandbox.Sidecar) call { return calling(from, "orders") }},
+		"quotes": {true, func(from *sandbox.Sidecar) call { return proxying(dial(t, from), "quotes") }},
+	} {
+		t.Run(id, func(t *testing.T) {
+			o := sandbox.SidecarOptions{App: catalog.App{Namespace: "fleet", ID: id}, GRPC: c.grpc}
+			m.apply(t, m.east, export("fleet", id, "west"))
+			m.apply(t, m.west, selection("fleet", "for-"+id, "app: "+id)) // local first, then east
+			m.sidecar(t, m.east, o)
+			from := m.app(t, m.west, "fleet", "for-"+id)
+			m.leadsTo(t, m.west, "fleet/for-"+id, id, "east")
+			instance := func(name string) *sandbox.Sidecar {
+				o.Instance = name
+				return m.sidecar(t, m.west, o)
+			}
 
-	l := startLoad(t, "instances come, go and move", calling(checkout, "orders"))
-	first := instance("one")
-	l.onlyFrom("west one")
-	second := instance("two")
-	l.answersFrom("west two")
-	stop(t, first)
-	l.onlyFrom("west two")
-	// It moves: stops, and starts elsewhere.
-	stop(t, second)
-	l.onlyFrom("east")
-	instance("three")
-	l.onlyFrom("west three")
-	l.noneFailed()
+			l := startLoad(t, "instances come, go and move", c.call(from))
+			l.onlyFrom("east")
+			first := instance("one")
+			l.onlyFrom("west one")
+			second := instance("two")
+			l.answersFrom("west two")
+			stop(t, first)
+			l.onlyFrom("west two")
+			// It moves: stops, and starts elsewhere.
+			stop(t, second)
+			l.onlyFrom("east")
+			third := instance("three")
+			l.onlyFrom("west three")
+			// It restarts in its place.
+			stop(t, third)
+			if err := third.Restart(within(t, 20*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			l.onlyFrom("west three")
+			l.noneFailed()
+		})
+	}
 }
 
 // stop ends a sidecar as a user's system does, and waits for it.
@@ -133,4 +162,30 @@ func (l *load) uses(r *relay) {
 		return nil
 	})
 	l.answersFrom("east")
+}
+
+// One gateway is all there is, and its whole service goes with it: connections end when
+// the gateway has waited for them long enough, and calls under way at that moment can
+// fail. What must hold is that nothing is left of it afterwards.
+func TestCallsGoOnAfterTheOtherClustersServiceRestarted(t *testing.T) {
+	m := ownMesh(t, meshOptions{eastSettings: map[string]any{"gateway": map[string]any{"drainTimeout": "1s"}}})
+	m.apply(t, m.east, export("shop", "orders", "west"))
+	m.apply(t, m.west, selection("shop", "checkout", "app: orders"))
+	m.app(t, m.east, "shop", "orders")
+	checkout := m.app(t, m.west, "shop", "checkout")
+	answers(t, checkout, "orders", "east")
+
+	l := startLoad(t, "the only gateway restarts", calling(checkout, "orders"))
+	l.answersFrom("east")
+	if err := m.east.Stop(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.east.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	l.answersFrom("east")
+	l.end()
+	after := startLoad(t, "after it", calling(checkout, "orders"))
+	after.answersFrom("east")
+	after.noneFailed()
 }
