@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 )
 
 func newServe() *cobra.Command {
@@ -31,6 +33,10 @@ second at once.`,
 			return errReported
 		}
 		cfg.Version = programVersion()
+		if cfg.Listen.Gateway != "" {
+			// The gateway's loops keep a processor each while they wait.
+			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + gateway.Loops())
+		}
 		return resolverservice.Run(cmd.Context(), cfg, newLog(cmd.ErrOrStderr(), cfg))
 	}
 	return cmd
