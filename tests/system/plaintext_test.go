@@ -37,7 +37,7 @@ func TestAGatewayThatIsCalledWithoutMTLSSaysWhatToSwitchOn(t *testing.T) {
 	if log := m.east.Tail(100); !strings.Contains(log, advice) || !strings.Contains(log, "reason=plaintext") {
 		t.Errorf("the log of east's service does not say %q:\n%s", advice, log)
 	}
-	if n := m.metric(t, m.east.Admin, `isthmus_gateway_refusals_total{reason="plaintext"}`); n == "" {
+	if n := value(m.page(t, m.east.Admin, "/metrics"), `isthmus_gateway_refusals_total{reason="plaintext"}`); n == "" {
 		t.Error("isthmus_gateway_refusals_total does not count the refusal")
 	}
 }
@@ -70,10 +70,9 @@ func TestWithPlaintextAGatewayTellsAppsApartByTheirNames(t *testing.T) {
 	}
 }
 
-// metric is the value of a metric of a service, empty if there is none.
-func (m *mesh) metric(t *testing.T, admin, name string) string {
-	t.Helper()
-	for line := range strings.Lines(m.page(t, admin, "/metrics")) {
+// value is that of a metric on a page of metrics, empty if there is none.
+func value(page, name string) string {
+	for line := range strings.Lines(page) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			return strings.TrimSpace(value)
 		}

@@ -1,0 +1,63 @@
+package system
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A store that can't be read is not an empty one: a service that starts without it knows
+// nothing, and says so to everyone in the same way.
+func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "config")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "checkout.yaml", selection("shop", "checkout", "app: orders"))
+	m := ownMesh(t, meshOptions{westSettings: map[string]any{"store": map[string]any{"file": map[string]any{"path": dir}}}})
+	m.app(t, m.west, "shop", "orders")
+	before := m.app(t, m.west, "shop", "checkout")
+	answers(t, before, "orders", "west")
+
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, before, "orders", "west")
+	m.leadsTo(t, m.west, "shop/checkout", "orders", "west") // the service has its last good state
+	ctx := within(t, 30*time.Second)
+	if err := m.west.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.west.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var d decision
+	eventually(t, 15*time.Second, func() (err error) {
+		d, err = m.explain(t, m.west, "shop/late", "orders")
+		return err
+	})
+	if d.Outcome != "not ready" || d.Address != "" {
+		t.Errorf("isthmus explain: %+v, want not ready", d)
+	}
+	if _, complaint, err := m.isthmus(t, m.west, "", "resolve", "--from", "shop/late", "orders"); err == nil || !strings.Contains(complaint, "not ready: "+d.Reason) {
+		t.Errorf("isthmus resolve: %v, %s, want %q", err, complaint, d.Reason)
+	}
+	if ready := m.page(t, m.west.Admin, "/readyz"); !strings.Contains(ready, "not ready: store file") || !strings.Contains(ready, dir) {
+		t.Errorf("/readyz: %s, want the store and its place", ready)
+	}
+	late := m.app(t, m.west, "shop", "late")
+	if _, err := late.Invoke(within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") {
+		t.Errorf("a new sidecar: %v, want not ready", err)
+	} else {
+		t.Log(err)
+	}
+	answers(t, before, "orders", "west") // one of before has its last view
+
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, late, "orders", "west")
+	m.leadsTo(t, m.west, "shop/checkout", "orders", "west")
+}
