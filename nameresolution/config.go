@@ -24,10 +24,9 @@ type config struct {
 	Identity          *identity.Config `json:"identity"`
 	Advertise         string           `json:"advertise"`
 
-	Store   map[string]any `json:"store"`
-	Local   *localConfig   `json:"local"`
-	Network string         `json:"network"`
-	Domain  string         `json:"domain"`
+	Store  map[string]any `json:"store"`
+	Local  *localConfig   `json:"local"`
+	Domain string         `json:"domain"`
 
 	Cluster        string        `json:"cluster"`
 	LastGood       string        `json:"lastGood"`
@@ -101,6 +100,9 @@ func (c *config) checkService() (errs []error) {
 	}
 	if c.Local != nil {
 		errs = append(errs, errors.New("local: is for running without a service, beside store; with resolver the service knows this cluster's apps"))
+	}
+	if c.Domain != "" {
+		errs = append(errs, errors.New("domain: is for running without a service, beside store; with resolver the service says which it is"))
 	}
 	if c.Identity == nil {
 		errs = append(errs, errors.New("identity: is missing; want identity: {sentry: {address: …}} or identity: {files: {cert: …, key: …, ca: …}}; "+

@@ -125,12 +125,13 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 	return nil
 }
 
-// serve publishes what lookups read from now on.
+// serve publishes what lookups read from now on. The gateways come first, so that a
+// name which a lookup answers can be dialled.
 func (r *Resolver) serve(s *served) {
-	r.served.Store(s)
 	if old, ok := r.gateways.Load(); !ok || !old.Equal(s.view.Gateways) {
 		r.gateways.Store(s.view.Gateways)
 	}
+	r.served.Store(s)
 }
 
 // Gateways are the gateways of the clusters that the view leads to, for whoever turns
