@@ -142,7 +142,7 @@ func (s *Service) buildEdges() (err error) {
 		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.cfg.operators(), Snapshot: filepath.Join(s.cfg.DataDir, "instances.json"),
+		Operators: s.cfg.operators(), Snapshot: filepath.Join(s.cfg.DataDir, "instances.json"), Settled: s.links.Settled(),
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ type link struct {
 	lease     *lease
 	knowledge *knowledge
 	words     chan word
+	settling  *settling
 	status    linkStatus
 }
 
@@ -95,6 +96,7 @@ func (l *link) take(ctx context.Context, m *v1alpha1.ExportsResponse) error {
 	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}}); err != nil {
 		return fmt.Errorf("apply what cluster %s exports: %w", l.cluster, err)
 	}
+	l.settling.heard(l.cluster)
 	return nil
 }
 

@@ -20,6 +20,7 @@ type Links struct {
 	topology *topology.Topology
 	identity *identity.Source
 	log      *slog.Logger
+	settling *settling
 
 	mu    sync.Mutex // guards the map for Status; Run alone changes it
 	links map[string]*running
@@ -33,18 +34,24 @@ type running struct {
 
 // NewLinks makes links, and starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, links: map[string]*running{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), links: map[string]*running{}}
 }
+
+// Settled is closed once each cluster that the store named at first has said what it
+// exports, or has had 5 s for it. What a service knew of its peers ends with it: until
+// then views lack what the peers will say in a moment.
+func (l *Links) Settled() <-chan struct{} { return l.settling.done }
 
 // Run follows the Cluster objects and keeps a link to each until ctx ends.
 func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
+	defer l.settling.end()
 	defer l.stopAll()
 	if err := l.identity.Wait(ctx); err != nil {
 		return nil // ctx has ended
 	}
 	for {
-		all, _, changed := clusters.Follow()
-		l.follow(ctx, all)
+		all, known, changed := clusters.Follow()
+		l.follow(ctx, all, known)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -65,14 +72,21 @@ func (l *Links) Status() []*v1alpha1.PeerStatus {
 	return all
 }
 
-// follow makes the links those of the Cluster objects.
-func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster) {
+// follow makes the links those of the Cluster objects, once they are known.
+func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known bool) {
 	wanted := make(map[string]bool, len(clusters))
 	for _, c := range clusters {
-		if c.Name == l.cfg.Cluster || len(c.Gateways) == 0 {
+		if c.Name != l.cfg.Cluster && len(c.Gateways) > 0 {
+			wanted[c.Name] = true
+		}
+	}
+	if known {
+		l.settling.begin(wanted)
+	}
+	for _, c := range clusters {
+		if !wanted[c.Name] {
 			continue
 		}
-		wanted[c.Name] = true
 		if r := l.links[c.Name]; r != nil {
 			r.object.Store(c)
 			continue
@@ -91,7 +105,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 	r := &running{
 		link: &link{
 			cfg: l.cfg, cluster: c.Name, topology: l.topology, identity: l.identity, log: l.log,
-			knowledge: newKnowledge(), words: make(chan word),
+			knowledge: newKnowledge(), words: make(chan word), settling: l.settling,
 		},
 		cancel: cancel, done: make(chan struct{}),
 	}
@@ -109,6 +123,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 // drop ends a link and takes back what its cluster said.
 func (l *Links) drop(ctx context.Context, name string) {
 	l.end(name)
+	l.settling.heard(name)
 	gone := topology.PeerChange{Cluster: name, Full: true, Lease: topology.Expired}
 	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{gone}}); err != nil && ctx.Err() == nil {
 		l.log.Error("exports of a removed cluster not withdrawn", "peer", name, "err", err)

@@ -328,3 +328,42 @@ func only(l *Links) *v1alpha1.PeerStatus {
 	}
 	return all[0]
 }
+
+func TestAServiceHasSettledOnceItsFirstPeersWereHeard(t *testing.T) {
+	settled := func(l *Links) bool {
+		select {
+		case <-l.Settled():
+			return true
+		default:
+			return false
+		}
+	}
+	t.Run("all of them", func(t *testing.T) {
+		east, west := eastAndWest(t, withoutTLS)
+		links, clusters := west.link(reaches("east", 0, east.server.address), reaches("north", 0, "127.0.0.1:1"))
+		within(t, 5*time.Second, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+		if settled(links) {
+			t.Error("settled without a word of north")
+		}
+		clusters.Store([]*catalog.Cluster{reaches("east", 0, east.server.address)})
+		within(t, time.Second, "settled without north, which is gone", func() bool { return settled(links) })
+	})
+	t.Run("and what they said is in views", func(t *testing.T) {
+		east, west := eastAndWest(t, withoutTLS)
+		links, _ := west.link(reaches("east", 0, east.server.address))
+		<-links.Settled()
+		if got := west.outcome("checkout", "orders"); got != "ok east" {
+			t.Errorf("settled, and orders is %s", got)
+		}
+	})
+	t.Run("or had time to be", func(t *testing.T) {
+		_, west := eastAndWest(t, withoutTLS)
+		links, _ := west.link(reaches("north", 0, "127.0.0.1:1"))
+		within(t, 2*settleWithin, "settled without a word of north", func() bool { return settled(links) })
+	})
+	t.Run("none of them", func(t *testing.T) {
+		_, west := eastAndWest(t, withoutTLS)
+		links, _ := west.link()
+		within(t, time.Second, "settled without peers", func() bool { return settled(links) })
+	})
+}

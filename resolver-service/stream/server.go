@@ -40,6 +40,10 @@ type Config struct {
 	// Settle is how long an instance of the former life stands without its sidecar
 	// having come back, after the first that did. 0 means DefaultSettle.
 	Settle time.Duration
+	// Settled is closed once views have what peers say; nil: they have it from the
+	// start. Until then a client that has a view already keeps it: the new one would
+	// lack what the service knew of its peers before it was started again.
+	Settled <-chan struct{}
 	// HelloTimeout is how long a client may take for its first message. 0 means
 	// DefaultHelloTimeout.
 	HelloTimeout time.Duration

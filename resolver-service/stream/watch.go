@@ -190,6 +190,13 @@ func (w *watch) later(ctx context.Context, req *pb.WatchRequest) error {
 
 // follow sends the view and each change of it until the stream ends.
 func (w *watch) follow(ctx context.Context) error {
+	if settled := w.s.cfg.Settled; settled != nil && w.hello.revision > 0 {
+		select {
+		case <-settled:
+		case <-ctx.Done():
+			return ending(ctx)
+		}
+	}
 	var seen *catalog.View
 	for {
 		next, err := w.sub.Next(ctx, seen)

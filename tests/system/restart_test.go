@@ -88,6 +88,39 @@ func testRestart(t *testing.T, end func(*testing.T, *sandbox.Cluster) error) {
 	}
 }
 
+// What a service knew of a peer is gone with a restart, and the peer may be slow to
+// tell it again. Sidecars have connections to the other cluster that are well.
+func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
+	m := ownMesh(t, meshOptions{})
+	way := newRelay(t, m.east.Gateway)
+	m.apply(t, m.east, export("shop", "invoices", "west"))
+	m.apply(t, m.west, clusterObject("east", way.address()), selection("shop", "checkout", "app: invoices"))
+	m.app(t, m.east, "shop", "invoices")
+	checkout := m.app(t, m.west, "shop", "checkout")
+	answers(t, checkout, "invoices", "east")
+	l := startLoad(t, "the service restarts, and its peer is slow", calling(checkout, "invoices"))
+	eventually(t, 15*time.Second, func() error {
+		if way.open() < 2 { // the peers' own, and that of the calls
+			return fmt.Errorf("%d connections through the relay", way.open())
+		}
+		return nil
+	})
+	l.answersFrom("east")
+
+	release := way.hold()
+	defer release()
+	if err := m.west.Stop(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // the sidecar comes back, the peer does not answer
+	release()
+	l.answersFrom("east")
+	l.noneFailed()
+}
+
 // revisionsNeverGoBack looks at the spans of a sidecar's lookups in their order.
 func (m *mesh) revisionsNeverGoBack(t *testing.T, caller string, lookups int) {
 	t.Helper()

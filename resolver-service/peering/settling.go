@@ -1,0 +1,69 @@
+package peering
+
+import (
+	"sync"
+	"time"
+)
+
+// settleWithin is how long a service that has just started waits for the first word of
+// its peers.
+const settleWithin = 5 * time.Second
+
+// settling knows when a service that has just started has heard its peers.
+type settling struct {
+	done chan struct{}
+
+	mu      sync.Mutex
+	waiting map[string]bool // clusters yet to be heard; nil before begin
+	limit   *time.Timer
+}
+
+func newSettling() *settling { return &settling{done: make(chan struct{})} }
+
+// begin names the clusters to wait for. Only the first call counts: a cluster that is
+// added later is in no view of before.
+func (s *settling) begin(clusters map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting != nil {
+		return
+	}
+	s.waiting = make(map[string]bool, len(clusters))
+	for name := range clusters {
+		s.waiting[name] = true
+	}
+	s.limit = time.AfterFunc(settleWithin, s.end)
+	s.check()
+}
+
+// heard notes that a cluster need not be waited for any more.
+func (s *settling) heard(cluster string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[cluster] {
+		delete(s.waiting, cluster)
+		s.check()
+	}
+}
+
+// end gives up waiting.
+func (s *settling) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = map[string]bool{}
+	s.check()
+}
+
+func (s *settling) check() {
+	if len(s.waiting) > 0 {
+		return
+	}
+	if s.limit != nil {
+		s.limit.Stop()
+	}
+	select {
+	case <-s.done:
+	default:
+		close(s.done)
+	}
+}
