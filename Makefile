@@ -4,7 +4,10 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
-.PHONY: build
+.PHONY: help build
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
 build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
