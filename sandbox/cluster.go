@@ -90,12 +90,13 @@ type Sidecar struct {
 // SidecarOptions say how to run a sidecar in a cluster. What is left out is what the
 // files in components/ have.
 type SidecarOptions struct {
-	App       catalog.App
-	Instance  string         // tells two instances of an app apart; empty for the first
-	GRPC      bool           // the app speaks gRPC, not HTTP
-	Component map[string]any // more keys of the component's configuration
-	Env       map[string]string
-	Args      []string // more arguments of daprd
+	App        catalog.App
+	Instance   string         // tells two instances of an app apart; empty for the first
+	GRPC       bool           // the app speaks gRPC, not HTTP
+	AppAddress string         // where the app is, if it is not to be started: Behind stays nil
+	Component  map[string]any // more keys of the component's configuration
+	Env        map[string]string
+	Args       []string // more arguments of daprd
 }
 
 // Sidecar starts an app and the sidecar before it, with Isthmus for its resolver, and
@@ -105,9 +106,13 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	if o.Instance != "" {
 		name += " " + o.Instance
 	}
-	app, err := c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC})
-	if err != nil {
-		return nil, err
+	var app *App
+	if o.AppAddress == "" {
+		var err error
+		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC}); err != nil {
+			return nil, err
+		}
+		o.AppAddress = app.Address
 	}
 	configuration, err := c.configuration(o)
 	if err != nil {
@@ -122,7 +127,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 		protocol = "grpc"
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
-		Name: process, Cluster: c.Name, App: o.App, AppAddress: app.Address, AppProtocol: protocol,
+		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
 		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args,
 	})
 	if err != nil {

@@ -140,6 +140,7 @@ func (m *mesh) apply(t *testing.T, c *sandbox.Cluster, objects ...string) {
 type decision struct {
 	Outcome, Address, Cluster, Gateway, Rule, Reason string
 	Revision                                         uint64
+	Routes                                           []struct{ Ready int }
 }
 
 // explain asks a cluster's service why a lookup ends as it does.

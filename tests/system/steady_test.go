@@ -84,6 +84,55 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 	}
 }
 
+// A connection through a gateway stays with one instance. It has to find another when
+// that one leaves.
+func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
+	m := sharedMesh(t)
+	for id, c := range map[string]struct {
+		grpc bool
+		call func(*sandbox.Sidecar) call
+	}{
+		"orders": {false, func(from *sandbox.Sidecar) call { return calling(from, "orders") }},
+		"quotes": {true, func(from *sandbox.Sidecar) call { return proxying(dial(t, from), "quotes") }},
+	} {
+		t.Run(id, func(t *testing.T) {
+			m.apply(t, m.east, export("behind", id, "west"))
+			m.apply(t, m.west, selection("behind", "for-"+id, "app: "+id))
+			instance := func(name string) *sandbox.Sidecar {
+				return m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "behind", ID: id}, GRPC: c.grpc, Instance: name})
+			}
+			first := instance("one")
+			from := m.app(t, m.west, "behind", "for-"+id)
+			m.leadsTo(t, m.west, "behind/for-"+id, id, "east")
+
+			l := startLoad(t, "instances behind a gateway come and go", c.call(from))
+			l.onlyFrom("east one")
+			second := instance("two")
+			m.ready(t, m.east, 2, id)
+			stop(t, first)
+			l.onlyFrom("east two")
+			instance("three")
+			m.ready(t, m.east, 2, id)
+			stop(t, second)
+			l.onlyFrom("east three")
+			l.noneFailed()
+		})
+	}
+}
+
+// ready waits until a cluster's service has so many instances of an app of namespace
+// "behind". A sidecar is healthy a moment before.
+func (m *mesh) ready(t *testing.T, c *sandbox.Cluster, n int, id string) {
+	t.Helper()
+	eventually(t, 15*time.Second, func() error {
+		d, err := m.explain(t, c, "behind/anyone", id)
+		if err == nil && (len(d.Routes) != 1 || d.Routes[0].Ready != n) {
+			err = fmt.Errorf("%+v, want %d instances", d, n)
+		}
+		return err
+	})
+}
+
 // stop ends a sidecar as a user's system does, and waits for it.
 func stop(t *testing.T, s *sandbox.Sidecar) {
 	t.Helper()
