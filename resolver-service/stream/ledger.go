@@ -12,7 +12,7 @@ import (
 // been told yet. It belongs to one goroutine.
 type ledger struct {
 	records   map[topology.InstanceKey]*record
-	addresses map[netip.AddrPort]topology.InstanceKey // each has one holder
+	addresses map[netip.AddrPort]*record // each has one holder
 	// touched has what was told of each instance that may differ by now; nil for one
 	// that was not told of.
 	touched map[topology.InstanceKey]*catalog.Instance
@@ -24,10 +24,14 @@ type record struct {
 	held     *registration // nil: from a former life, and nobody came back yet
 }
 
+func (r *record) key() topology.InstanceKey {
+	return topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+}
+
 func newLedger() *ledger {
 	return &ledger{
 		records:   map[topology.InstanceKey]*record{},
-		addresses: map[netip.AddrPort]topology.InstanceKey{},
+		addresses: map[netip.AddrPort]*record{},
 		touched:   map[topology.InstanceKey]*catalog.Instance{},
 	}
 }
@@ -46,9 +50,9 @@ func (l *ledger) register(held *registration) (replaced []*record) {
 	if old := l.records[key]; old != nil {
 		replaced = append(replaced, old)
 	}
-	if other, ok := l.addresses[held.instance.Address]; ok && other != key {
-		replaced = append(replaced, l.records[other])
-		l.remove(other)
+	if other := l.addresses[held.instance.Address]; other != nil && other.key() != key {
+		replaced = append(replaced, other)
+		l.remove(other.key())
 	}
 	l.set(&record{held.instance, held})
 	return replaced
@@ -82,13 +86,13 @@ func (l *ledger) expire() (gone []catalog.Instance) {
 }
 
 func (l *ledger) set(r *record) {
-	key := topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+	key := r.key()
 	l.touch(key)
 	if old := l.records[key]; old != nil {
 		delete(l.addresses, old.instance.Address)
 	}
 	l.records[key] = r
-	l.addresses[r.instance.Address] = key
+	l.addresses[r.instance.Address] = r
 }
 
 func (l *ledger) remove(key topology.InstanceKey) {
@@ -125,7 +129,7 @@ func (l *ledger) flush() []topology.InstanceChange {
 			change.Put = append(change.Put, now.instance)
 		}
 	}
-	clear(l.touched)
+	l.touched = map[topology.InstanceKey]*catalog.Instance{} // the old one may have grown large
 	return order(change, freed)
 }
 

@@ -42,7 +42,8 @@ func amend(before roster, changes []topology.InstanceChange) roster {
 	}
 	edits := make([]catalog.Edit[[]catalog.Instance], 0, len(fresh))
 	for app, list := range fresh {
-		edits = append(edits, catalog.Edit[[]catalog.Instance]{App: app, Value: list, Remove: len(list) == 0})
+		// Cloned to be no longer than it must: there are many of them.
+		edits = append(edits, catalog.Edit[[]catalog.Instance]{App: app, Value: slices.Clone(list), Remove: len(list) == 0})
 	}
 	return before.With(edits...)
 }

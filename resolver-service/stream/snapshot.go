@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -149,16 +150,20 @@ func (f *snapshotFile) write(r roster, revision uint64) error {
 	return nil
 }
 
-func encode(to *os.File, r roster, revision uint64) error {
-	s := snapshot{Version: snapshotVersion, Revision: revision, Instances: make([]savedInstance, 0, r.Len())}
+// encode writes one instance after the other, so that the whole is never in memory.
+func encode(to io.Writer, r roster, revision uint64) error {
+	w := bufio.NewWriter(to)
+	fmt.Fprintf(w, `{"version":%d,"revision":%d,"instances":[`, snapshotVersion, revision)
+	each, between := json.NewEncoder(w), ""
 	for _, list := range r.All() {
 		for _, i := range list {
-			s.Instances = append(s.Instances, savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining})
+			_, _ = w.WriteString(between) // w keeps its first error for Flush
+			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining}); err != nil {
+				return err
+			}
+			between = ","
 		}
 	}
-	w := bufio.NewWriter(to)
-	if err := json.NewEncoder(w).Encode(&s); err != nil {
-		return err
-	}
+	_, _ = w.WriteString("]}\n")
 	return w.Flush()
 }

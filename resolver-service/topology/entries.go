@@ -12,7 +12,11 @@ func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
 		return g.localEntry(callee, catalog.Rule{Text: catalog.SelfRule})
 	}
 	rule := catalog.Rule{Selection: caller.selection, Index: index}
-	return caller.selection.Endpoints[index].Plan(rule, g.cfg.Cluster, &whereabouts{g, caller, callee})
+	endpoint := &caller.selection.Endpoints[index]
+	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 {
+		return g.localEntry(callee, rule)
+	}
+	return endpoint.Plan(rule, g.cfg.Cluster, &whereabouts{g, caller, callee})
 }
 
 // self is what an app sees of itself.
@@ -30,8 +34,11 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 // localEntry is an app as this cluster has it: what apps without a selection see of
 // it, and what it sees of itself.
 func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
-	e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-	return e.Plan(rule, g.cfg.Cluster, &whereabouts{g, nil, callee})
+	if callee.local == nil {
+		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
+		callee.local = e.Plan(rule, g.cfg.Cluster, &whereabouts{g, nil, callee}).Routes
+	}
+	return catalog.NewEntry(callee.app, rule, callee.local)
 }
 
 // whereabouts is what one caller may know of one app.

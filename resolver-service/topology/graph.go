@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -31,21 +32,26 @@ type node struct {
 	app       catalog.App
 	instances []instance            // by source and ID
 	ready     []string              // "ip:port", sorted; replaced, never changed
+	local     []catalog.Route       // to the ready, shared by entries; nil until it is asked for
 	selection *catalog.AppEndpoints // what the app may call
 	export    *catalog.AppExport
 	remote    map[string]*PeerExport // by cluster: who else has the app
 	callers   map[*node]int32        // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
 	view      *catalog.View          // nil without a selection
 	counted   bool                   // in Stats.Apps
+	changed   bool                   // its instances, while a change is taken in
 	uses      map[string]int         // clusters that the view leads to, and by how many entries
 }
 
 // selfIndex marks the edge from an app to itself.
 const selfIndex = -1
 
+// instance is one of a node's.
 type instance struct {
-	source string
-	catalog.Instance
+	source   string
+	id       string
+	address  netip.AddrPort
+	draining bool
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -8,16 +9,28 @@ import (
 )
 
 func (g *Graph) takeInstances(c *InstanceChange) {
+	var changed []*node // each once
+	note := func(n *node) {
+		if n != nil && !n.changed {
+			n.changed = true
+			changed = append(changed, n)
+		}
+	}
 	if c.Full {
 		for _, key := range g.departed(c) {
-			g.deleteInstance(c.Source, key)
+			note(g.deleteInstance(c.Source, key))
 		}
 	}
 	for _, key := range c.Delete {
-		g.deleteInstance(c.Source, key)
+		note(g.deleteInstance(c.Source, key))
 	}
-	for _, i := range c.Put {
-		g.putInstance(instance{c.Source, i})
+	for i := range c.Put {
+		note(g.putInstance(c.Source, &c.Put[i]))
+	}
+	for _, n := range changed {
+		n.changed = false
+		g.instancesChanged(n)
+		g.release(n)
 	}
 }
 
@@ -30,7 +43,7 @@ func (g *Graph) departed(c *InstanceChange) []InstanceKey {
 	var gone []InstanceKey
 	for _, n := range g.apps {
 		for _, i := range n.instances {
-			if key := (InstanceKey{n.app, i.ID}); i.source == c.Source && !stands[key] {
+			if key := (InstanceKey{n.app, i.id}); i.source == c.Source && !stands[key] {
 				gone = append(gone, key)
 			}
 		}
@@ -39,46 +52,45 @@ func (g *Graph) departed(c *InstanceChange) []InstanceKey {
 }
 
 func (n *node) find(source, id string) (int, bool) {
-	return slices.BinarySearchFunc(n.instances, instance{source, catalog.Instance{ID: id}}, func(a, b instance) int {
-		if c := strings.Compare(a.source, b.source); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+	return slices.BinarySearchFunc(n.instances, instance{source: source, id: id}, func(a, b instance) int {
+		return cmp.Or(strings.Compare(a.source, b.source), strings.Compare(a.id, b.id))
 	})
 }
 
-func (g *Graph) putInstance(i instance) {
+// putInstance returns the app's node, or nil if nothing has changed.
+func (g *Graph) putInstance(source string, i *catalog.Instance) *node {
 	n := g.node(i.App)
-	at, found := n.find(i.source, i.ID)
+	at, found := n.find(source, i.ID)
+	now := instance{source, i.ID, i.Address, i.Draining}
 	switch {
 	case !found:
-		n.instances = slices.Insert(n.instances, at, i)
+		n.instances = inserted(n.instances, at, now)
 		g.counts.Instances++
 		g.counts.drain(i.Draining, 1)
-	case n.instances[at] == i:
-		return
+	case n.instances[at] == now:
+		return nil
 	default:
-		g.counts.drain(n.instances[at].Draining, -1)
+		g.counts.drain(n.instances[at].draining, -1)
 		g.counts.drain(i.Draining, 1)
-		n.instances[at] = i
+		n.instances[at] = now
 	}
-	g.instancesChanged(n)
+	return n
 }
 
-func (g *Graph) deleteInstance(source string, key InstanceKey) {
+// deleteInstance returns the app's node, or nil if nothing has changed.
+func (g *Graph) deleteInstance(source string, key InstanceKey) *node {
 	n := g.apps[key.App]
 	if n == nil {
-		return
+		return nil
 	}
 	at, found := n.find(source, key.ID)
 	if !found {
-		return
+		return nil
 	}
 	g.counts.Instances--
-	g.counts.drain(n.instances[at].Draining, -1)
+	g.counts.drain(n.instances[at].draining, -1)
 	n.instances = slices.Delete(n.instances, at, at+1)
-	g.instancesChanged(n)
-	g.release(n)
+	return n
 }
 
 // instancesChanged reaches whoever may call the app, the gateway and the peers that
@@ -89,7 +101,7 @@ func (g *Graph) instancesChanged(n *node) {
 	if slices.Equal(ready, n.ready) {
 		return
 	}
-	n.ready = ready
+	n.ready, n.local = ready, nil
 	for caller := range n.callers {
 		g.dirty.entry(caller, n)
 	}
@@ -102,10 +114,20 @@ func (g *Graph) instancesChanged(n *node) {
 func (n *node) readyAddresses() []string {
 	ready := make([]string, 0, len(n.instances))
 	for i := range n.instances {
-		if !n.instances[i].Draining {
-			ready = append(ready, n.instances[i].Address.String())
+		if !n.instances[i].draining {
+			ready = append(ready, n.instances[i].address.String())
 		}
 	}
 	slices.Sort(ready)
 	return slices.Clip(slices.Compact(ready))
+}
+
+// inserted is a copy with one more and no room to spare: there are many apps, and few
+// changes of each.
+func inserted(old []instance, at int, i instance) []instance {
+	next := make([]instance, len(old)+1)
+	copy(next, old[:at])
+	next[at] = i
+	copy(next[at+1:], old[at:])
+	return next
 }
