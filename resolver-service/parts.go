@@ -10,6 +10,7 @@ import (
 // of the former life are there before the objects, so no view is without them.
 func (s *Service) startCore(ctx context.Context, core *stage) error {
 	core.start("topology", s.topology.Run)
+	core.start("memory", func(ctx context.Context) error { return SaveMemory(ctx, s.topology.Ready()) })
 	if s.listeners["resolver"] != nil {
 		if err := s.stream.Restore(ctx); err != nil {
 			return err

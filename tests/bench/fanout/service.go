@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/identity"
+	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -103,6 +104,11 @@ func (s parts) run(ctx context.Context) error {
 	// What the streams stand on ends after them.
 	below, endBelow := context.WithCancel(context.Background())
 	group.Go(func() error { return s.topology.Run(below) })
+	group.Go(func() error { return resolverservice.SaveMemory(below, s.topology.Ready()) })
+	if err := s.streams.Restore(ctx); err != nil {
+		endBelow()
+		return errors.Join(err, group.Wait(), listener.Close(), s.store.Close())
+	}
 	group.Go(func() error { return s.feed.Run(below) })
 	group.Go(func() error { return s.id.Run(below) })
 	group.Go(func() error { return s.server.Serve(listener) })
@@ -119,13 +125,6 @@ func (s parts) run(ctx context.Context) error {
 func (s parts) announce(ctx context.Context, address net.Addr) error {
 	if _, err := s.topology.Ready().Wait(ctx); err != nil {
 		return err
-	}
-	for s.topology.Stats().Instances == 0 {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 	fmt.Println(address)
 	return nil
