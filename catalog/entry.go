@@ -78,11 +78,17 @@ func (r Rule) String() string {
 	return string(append(strconv.AppendInt(b, int64(s.Endpoints[r.Index].Line), 10), ')'))
 }
 
-// Entry is one app in a view: its routes, and the choice among them made ready
-// beforehand. It is immutable.
+// Entry is one app in a view: a plan, and the rule that lets the caller see it. It is
+// immutable.
 type Entry struct {
+	*Plan
+	Rule Rule
+}
+
+// Plan is the routes to an app, and the choice among them made ready beforehand. It is
+// immutable, and shared by the entries of all callers with the same routes.
+type Plan struct {
 	App    App
-	Rule   Rule
 	Routes []Route // by priority, then as the rule lists them
 
 	only  []string // the addresses, when one route takes everything
@@ -91,66 +97,71 @@ type Entry struct {
 	total uint32 // weight of the usable ones among them
 }
 
-// NewEntry prepares the choice among routes. It keeps the slice and sorts it by
-// priority.
+// NewEntry is an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {
+	return &Entry{Plan: NewPlan(app, routes), Rule: rule}
+}
+
+// NewPlan prepares the choice among routes. It keeps the slice and sorts it by
+// priority.
+func NewPlan(app App, routes []Route) *Plan {
 	slices.SortStableFunc(routes, func(a, b Route) int { return int(a.Priority) - int(b.Priority) })
-	e := &Entry{App: app, Rule: rule, Routes: routes}
+	p := &Plan{App: app, Routes: routes}
 	first := slices.IndexFunc(routes, func(r Route) bool { return r.usable() })
 	if first < 0 {
-		return e
+		return p
 	}
 	level := routes[first].Priority
 	end, usable := first, 0
 	for ; end < len(routes) && routes[end].Priority == level; end++ {
 		if r := &routes[end]; r.usable() {
 			usable++
-			e.total += r.Weight
+			p.total += r.Weight
 		}
 	}
-	e.first, e.end = int16(first), int16(end)
+	p.first, p.end = int16(first), int16(end)
 	if usable == 1 {
-		e.only = routes[first].Addresses
+		p.only = routes[first].Addresses
 	}
-	return e
+	return p
 }
 
 // Pick chooses an address: among the usable routes of the winning priority by
 // weight, among a route's addresses at random. Address is empty when nothing is
 // ready, and when the choice fell on a Delegated route.
-func (e *Entry) Pick() (address string, route *Route) {
-	if e.total == 0 {
+func (p *Plan) Pick() (address string, route *Route) {
+	if p.total == 0 {
 		return "", nil
 	}
-	route = e.choose()
+	route = p.choose()
 	return one(route.Addresses), route
 }
 
 // pick is Pick without the route. It is small enough for the compiler to put one
 // address, the most common case, in place of the call.
-func (e *Entry) pick() string {
-	if len(e.only) == 1 {
-		return e.only[0]
+func (p *Plan) pick() string {
+	if len(p.only) == 1 {
+		return p.only[0]
 	}
-	return e.pickAny()
+	return p.pickAny()
 }
 
-func (e *Entry) pickAny() string {
-	if n := len(e.only); n > 0 {
-		return e.only[uint64(rand.Uint32())*uint64(n)>>32]
+func (p *Plan) pickAny() string {
+	if n := len(p.only); n > 0 {
+		return p.only[uint64(rand.Uint32())*uint64(n)>>32]
 	}
-	address, _ := e.Pick()
+	address, _ := p.Pick()
 	return address
 }
 
-func (e *Entry) choose() *Route {
-	n := e.total
+func (p *Plan) choose() *Route {
+	n := p.total
 	if n > 1 {
 		n = rand.Uint32N(n)
 	} else {
 		n = 0
 	}
-	winners := e.Routes[e.first:e.end]
+	winners := p.Routes[p.first:p.end]
 	for i := range winners {
 		r := &winners[i]
 		if !r.usable() {
@@ -182,34 +193,34 @@ func (e *Entry) WithoutLocal() *Entry {
 	return NewEntry(e.App, e.Rule, routes)
 }
 
-// Outcome is what a lookup of this entry ends with.
-func (e *Entry) Outcome() Outcome {
-	if e.total > 0 {
+// Outcome is what a lookup ends with.
+func (p *Plan) Outcome() Outcome {
+	if p.total > 0 {
 		return OK
 	}
-	for i := range e.Routes {
-		if e.Routes[i].State == LeaseExpired {
+	for i := range p.Routes {
+		if p.Routes[i].State == LeaseExpired {
 			return Stale
 		}
 	}
 	return Unavailable
 }
 
-// Refusal is the error of an entry with nothing ready: each route and why it was
+// Refusal is the error when nothing is ready: each route and why it was
 // passed over.
-func (e *Entry) Refusal() *Refusal {
-	return &Refusal{Outcome: e.Outcome(), Reason: e.whyNot()}
+func (p *Plan) Refusal() *Refusal {
+	return &Refusal{Outcome: p.Outcome(), Reason: p.whyNot()}
 }
 
-func (e *Entry) whyNot() string {
-	if len(e.Routes) == 0 {
-		return "no cluster has " + e.App.String() + ": it is not in this one, and no other exports it to the caller"
+func (p *Plan) whyNot() string {
+	if len(p.Routes) == 0 {
+		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller"
 	}
-	parts := make([]string, len(e.Routes))
-	for i := range e.Routes {
-		parts[i] = e.Routes[i].Cluster + " (" + e.Routes[i].why(e.App) + ")"
+	parts := make([]string, len(p.Routes))
+	for i := range p.Routes {
+		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
 	}
-	return "no route to " + e.App.String() + " is ready: " + strings.Join(parts, ", ")
+	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
 }
 
 // why says in a few words what the route's state means.

@@ -13,10 +13,10 @@ type Whereabouts interface {
 	Exporters() []string
 }
 
-// Plan makes the entry of an endpoint from what is known of its app: rules 4 to 6 of
-// a lookup. An endpoint without routes has the caller's own cluster first, then every
+// Plan makes the plan of an endpoint from what is known of its app: rules 4 to 6 of a
+// lookup. An endpoint without routes has the caller's own cluster first, then every
 // cluster that exports the app to it. own is the caller's cluster.
-func (e *Endpoint) Plan(rule Rule, own string, known Whereabouts) *Entry {
+func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
 	specs := e.Routes
 	if len(specs) == 0 {
 		specs = defaultRoutes(known.Exporters())
@@ -36,7 +36,7 @@ func (e *Endpoint) Plan(rule Rule, own string, known Whereabouts) *Entry {
 			r.State, r.Addresses = LeaseExpired, nil
 		}
 	}
-	return NewEntry(e.App, rule, routes)
+	return NewPlan(e.App, routes)
 }
 
 func defaultRoutes(exporters []string) []RouteSpec {
@@ -77,8 +77,11 @@ func (e *Entry) Same(o *Entry) bool {
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.
-func (e *Entry) SameRoutes(o *Entry) bool {
-	return e.App == o.App && slices.EqualFunc(e.Routes, o.Routes, func(a, b Route) bool { return a.equal(&b) })
+func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) }
+
+// Same tells whether two plans lead to the same decisions.
+func (p *Plan) Same(o *Plan) bool {
+	return p == o || p.App == o.App && slices.EqualFunc(p.Routes, o.Routes, func(a, b Route) bool { return a.equal(&b) })
 }
 
 func (r *Route) equal(o *Route) bool {

@@ -296,12 +296,16 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 	return func(yield func(Edit[V]) bool) {
 		aligned := len(t.shards) == len(old.shards)
 		for i, s := range t.shards {
-			if aligned && s == old.shards[i] {
+			if aligned && s == old.shards[i] || s == nil {
 				continue
 			}
-			for app, value := range s.all() {
-				was, ok := old.Get(app)
-				if (!ok || !same(was, value)) && !yield(Edit[V]{App: app, Value: value}) {
+			for j := range s.slots {
+				e := &s.slots[j]
+				if e.hash == 0 {
+					continue
+				}
+				was, ok := old.at(i, j, e)
+				if (!ok || !same(was, e.value)) && !yield(Edit[V]{App: e.app, Value: e.value}) {
 					return
 				}
 			}
@@ -317,6 +321,17 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 			}
 		}
 	}
+}
+
+// at is Get for the app of a slot of another table. A table made from this one mostly
+// has its apps where this one has them, so that is where it looks first.
+func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
+	if i < len(t.shards) && t.shards[i] != nil && j < len(t.shards[i].slots) {
+		if mine := &t.shards[i].slots[j]; mine.hash == e.hash && mine.app == e.app {
+			return mine.value, true
+		}
+	}
+	return t.Get(e.app)
 }
 
 func (s *shard[V]) all() iter.Seq2[App, V] {

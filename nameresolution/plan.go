@@ -86,7 +86,7 @@ func (p *plan) view() *catalog.View {
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
 	for i := range p.selection.Endpoints {
 		endpoint := &p.selection.Endpoints[i]
-		entry := endpoint.Plan(catalog.Rule{Selection: p.selection, Index: int32(i)}, p.cluster, whereabouts{p, endpoint.App})
+		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, whereabouts{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}}
 		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
 		for _, route := range entry.Routes {
 			if route.Gateway {

@@ -16,7 +16,25 @@ func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 {
 		return g.localEntry(callee, rule)
 	}
-	return endpoint.Plan(rule, g.cfg.Cluster, &whereabouts{g, caller, callee})
+	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee})
+	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
+}
+
+// maxShared bounds how many different plans of one app are kept for sharing.
+const maxShared = 4
+
+// share is the plan, or one like it that another caller has already.
+func (n *node) share(plan *catalog.Plan) *catalog.Plan {
+	for _, other := range n.plans {
+		if other.Same(plan) {
+			return other
+		}
+	}
+	if len(n.plans) == maxShared {
+		n.plans = slices.Delete(n.plans, 0, 1)
+	}
+	n.plans = append(n.plans, plan)
+	return plan
 }
 
 // self is what an app sees of itself.
@@ -36,9 +54,9 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
 	if callee.local == nil {
 		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-		callee.local = e.Plan(rule, g.cfg.Cluster, &whereabouts{g, nil, callee}).Routes
+		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee})
 	}
-	return catalog.NewEntry(callee.app, rule, callee.local)
+	return &catalog.Entry{Plan: callee.local, Rule: rule}
 }
 
 // whereabouts is what one caller may know of one app.

@@ -32,7 +32,8 @@ type node struct {
 	app       catalog.App
 	instances []instance            // by source and ID
 	ready     []string              // "ip:port", sorted; replaced, never changed
-	local     []catalog.Route       // to the ready, shared by entries; nil until it is asked for
+	local     *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
+	plans     []*catalog.Plan       // other plans to this app, for callers to share
 	selection *catalog.AppEndpoints // what the app may call
 	export    *catalog.AppExport
 	remote    map[string]*PeerExport // by cluster: who else has the app

@@ -101,7 +101,7 @@ func (g *Graph) instancesChanged(n *node) {
 	if slices.Equal(ready, n.ready) {
 		return
 	}
-	n.ready, n.local = ready, nil
+	n.ready, n.local, n.plans = ready, nil, nil
 	for caller := range n.callers {
 		g.dirty.entry(caller, n)
 	}

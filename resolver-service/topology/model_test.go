@@ -23,36 +23,47 @@ func newWorld() *world {
 	return &world{map[catalog.Key]catalog.Object{}, map[InstanceKey]catalog.Instance{}, map[string]map[catalog.App]PeerExport{}, map[string]Lease{}}
 }
 
+// takes notes a change. What it deletes goes before what it puts.
 func (w *world) takes(c Change) {
 	if c.Objects != nil {
-		for _, o := range c.Objects.Put {
-			w.objects[o.Key()] = o
-		}
-		for _, k := range c.Objects.Delete {
-			delete(w.objects, k)
-		}
+		w.takesObjects(c.Objects)
 	}
 	for _, ic := range c.Instances {
-		for _, i := range ic.Put {
-			w.instances[InstanceKey{i.App, i.ID}] = i
+		if ic.Full {
+			clear(w.instances)
 		}
 		for _, k := range ic.Delete {
 			delete(w.instances, k)
 		}
+		for _, i := range ic.Put {
+			w.instances[InstanceKey{i.App, i.ID}] = i
+		}
 	}
 	for _, p := range c.Peers {
-		if w.peers[p.Cluster] == nil {
+		if w.peers[p.Cluster] == nil || p.Full {
 			w.peers[p.Cluster] = map[catalog.App]PeerExport{}
-		}
-		for _, e := range p.Put {
-			w.peers[p.Cluster][e.App] = e
 		}
 		for _, a := range p.Delete {
 			delete(w.peers[p.Cluster], a)
 		}
+		for _, e := range p.Put {
+			w.peers[p.Cluster][e.App] = e
+		}
 		if p.Lease == Fresh || p.Lease == Expired && w.leases[p.Cluster] != Unchanged {
 			w.leases[p.Cluster] = p.Lease
 		}
+	}
+}
+
+func (w *world) takesObjects(c *ObjectChange) {
+	if c.Full {
+		maps.DeleteFunc(w.objects, func(k catalog.Key, _ catalog.Object) bool { return !slices.Contains(c.Keep, k) })
+	}
+	for _, k := range c.Delete {
+		delete(w.objects, k)
+	}
+	for _, o := range c.Put {
+		w.objects[o.Key()] = o
 	}
 }
 

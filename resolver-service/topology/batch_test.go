@@ -1,0 +1,144 @@
+package topology
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// randomBatch is several changes in one: puts and deletions of the same keys, all three
+// sources at once, and full sets.
+func randomBatch(r *rand.Rand) Change {
+	var batch Change
+	for range 1 + r.IntN(4) {
+		c := randomChange(r)
+		if c.Objects != nil {
+			if batch.Objects == nil {
+				batch.Objects = &ObjectChange{}
+			}
+			batch.Objects.Put = append(batch.Objects.Put, c.Objects.Put...)
+			batch.Objects.Delete = append(batch.Objects.Delete, c.Objects.Delete...)
+		}
+		batch.Instances = append(batch.Instances, c.Instances...)
+		batch.Peers = append(batch.Peers, c.Peers...)
+	}
+	if batch.Objects != nil && r.IntN(4) == 0 {
+		batch.Objects.Full = true
+		for _, id := range []string{"a", "b", "c", "d", "e"} {
+			for _, kind := range []catalog.Kind{catalog.KindAppEndpoints, catalog.KindAppExport} {
+				if r.IntN(3) == 0 {
+					batch.Objects.Keep = append(batch.Objects.Keep, catalog.Key{Kind: kind, Namespace: "shop", Name: id})
+				}
+			}
+		}
+	}
+	for i := range batch.Instances {
+		batch.Instances[i].Full = r.IntN(6) == 0
+	}
+	for i := range batch.Peers {
+		batch.Peers[i].Full = r.IntN(6) == 0
+	}
+	return batch
+}
+
+// audience is what followers of a topology have by now.
+type audience struct {
+	open    *catalog.View
+	gateway *catalog.GatewayTable
+	own     map[catalog.App]*catalog.View
+	peers   map[string]*PeerView
+}
+
+func (a *audience) takes(u Update) {
+	if u.Open != nil {
+		a.open = u.Open
+	}
+	if u.Gateway != nil {
+		a.gateway = u.Gateway
+	}
+	for _, v := range u.Views {
+		if a.own[v.App] = v.View; v.View == nil {
+			delete(a.own, v.App)
+		}
+	}
+	for name, view := range u.Peers {
+		a.peers[name] = view
+	}
+}
+
+func (a *audience) view(app catalog.App) *catalog.View {
+	if own := a.own[app]; own != nil {
+		return own
+	}
+	return a.open
+}
+
+// hears gives an update to the audience, and checks that it has all that stands and
+// that no revision went back or stands for two views.
+func (a *audience) hears(t *testing.T, g *Graph, u Update, what string) {
+	t.Helper()
+	before := map[string]*catalog.View{}
+	for _, id := range []string{"a", "b", "c", "d", "e", "stranger"} {
+		before[id] = a.view(app(id))
+	}
+	a.takes(u)
+	for id, was := range before {
+		is := a.view(app(id))
+		if is != g.viewOf(app(id)) {
+			t.Fatalf("%s: %s was not told of its view:\n%+v\n%+v", what, id, is, g.viewOf(app(id)))
+		}
+		if was != nil && is != was && is.Revision <= was.Revision {
+			t.Fatalf("%s: %s gets another view at revision %d after %d", what, id, is.Revision, was.Revision)
+		}
+	}
+	if a.gateway != g.gateway || a.peers["east"] != g.peers["east"] {
+		t.Fatalf("%s: the gateway or a peer was not told", what)
+	}
+}
+
+// TestBatchesAreAllAtOnceAndReachEveryFollower is TestStepByStepIsAllAtOnce with
+// changes of every kind in one, and holds what is published to what stands.
+func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
+	config := west
+	config.Network = "net-1"
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		r := rand.New(rand.NewPCG(seed, 2))
+		config.Open = seed%4 != 0
+		w, g := newWorld(), NewGraph(config)
+		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[string]*PeerView{}}
+		g.Peer("east")
+		for range r.IntN(5) { // instances and peers come before the store's full set, too
+			early := Change{Instances: randomBatch(r).Instances, Peers: randomBatch(r).Peers}
+			followers.takes(g.Apply(early))
+			w.takes(early)
+		}
+		followers.takes(g.Apply(full()))
+		for step := range 80 {
+			batch := randomBatch(r)
+			what := fmt.Sprintf("seed %d, step %d, %+v", seed, step, batch)
+			if batch.Objects != nil && !batch.Objects.Full {
+				lookAhead(t, g, batch, what)
+			}
+			followers.hears(t, g, g.Apply(batch), what)
+			w.takes(batch)
+			if is, want := serve(g), serve(w.afresh(config)); !reflect.DeepEqual(is, want) {
+				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
+			}
+			if r.IntN(5) == 0 {
+				raised := app([]string{"a", "b", "stranger"}[r.IntN(3)])
+				floor := g.Revision() + uint64(r.IntN(4))
+				followers.hears(t, g, g.Raise(raised, floor), what+" raised")
+				if v := g.viewOf(raised); v.Revision < floor {
+					t.Fatalf("%s: raised to %d, and is at %d", what, floor, v.Revision)
+				}
+			}
+		}
+	}
+}
