@@ -48,6 +48,7 @@ type client struct {
 
 	mirror *mirror // of run's goroutine; nil before the first view
 
+	ready   context.Context // ends when the instance may be registered
 	hailed  atomic.Bool     // a service was told of the instance
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
@@ -58,10 +59,14 @@ type client struct {
 // run keeps the stream open until ctx ends.
 func (c *client) run(ctx context.Context) {
 	for failures := 0; ; failures++ {
-		start := time.Now()
-		err := c.session(ctx)
+		start, ready := time.Now(), c.ready.Err() != nil
+		err := c.session(ctx, ready)
 		if ctx.Err() != nil {
 			return
+		}
+		if !ready && c.ready.Err() != nil {
+			failures = -1 // it was ended to come back and register
+			continue
 		}
 		c.contact.lose(err)
 		if time.Since(start) > healthy {
@@ -104,8 +109,9 @@ func (c *client) dial() (*grpc.ClientConn, error) {
 	)
 }
 
-// session is one stream from hello to its end, which always has a reason.
-func (c *client) session(ctx context.Context) error {
+// session is one stream from hello to its end, which always has a reason. Before the
+// instance is ready, the stream is for the view alone, and ends when it gets ready.
+func (c *client) session(ctx context.Context, ready bool) error {
 	conn, err := c.dial()
 	if err != nil {
 		return fmt.Errorf("resolver service %s: %w", c.target, err)
@@ -113,9 +119,12 @@ func (c *client) session(ctx context.Context) error {
 	defer func() { _ = conn.Close() }() // nothing is lost: the stream has ended
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if !ready {
+		defer context.AfterFunc(c.ready, end)()
+	}
 	stream, err := pb.NewResolverClient(conn).Watch(ctx)
 	if err == nil {
-		err = c.follow(stream)
+		err = c.follow(stream, ready && (c.drain.Err() == nil || c.hailed.Load()))
 	}
 	return fmt.Errorf("resolver service %s: %w", c.target, explained(err))
 }
@@ -128,29 +137,24 @@ func explained(err error) error {
 	return err
 }
 
-// follow says hello and takes in what comes. After Drain was asked for it says that
-// too, now or when the time comes.
-func (c *client) follow(stream pb.Resolver_WatchClient) error {
+// follow says hello, with the instance if it is to be registered, and takes in what
+// comes.
+func (c *client) follow(stream pb.Resolver_WatchClient, register bool) error {
 	base := c.mirror
 	if base != nil && base.digests.Len() > maxKnown {
 		base = nil
 	}
-	hello := &pb.Hello{App: wire.App(c.app), Instance: c.instance, Revision: c.mirror.revision(), Known: base.known()}
+	hello := &pb.Hello{App: wire.App(c.app), Revision: c.mirror.revision(), Known: base.known()}
+	if register {
+		hello.Instance = c.instance
+	}
 	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
 		return errors.Join(last(stream), err)
 	}
-	c.hailed.Store(true)
-	said := make(chan struct{})
-	stop := context.AfterFunc(c.drain, func() {
-		defer close(said)
-		// A failure is that of the stream, which Recv returns.
-		_ = stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
-	})
-	defer func() {
-		if !stop() {
-			<-said
-		}
-	}()
+	if register {
+		c.hailed.Store(true)
+		defer c.drainThrough(stream)()
+	}
 	for first := true; ; first = false {
 		change, err := stream.Recv()
 		if err != nil {
@@ -162,6 +166,22 @@ func (c *client) follow(stream pb.Resolver_WatchClient) error {
 			base = c.mirror
 		}
 		c.take(base, change)
+	}
+}
+
+// drainThrough says on a stream that the instance drains, now or when the time comes. It
+// returns what ends that.
+func (c *client) drainThrough(stream pb.Resolver_WatchClient) (end func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(c.drain, func() {
+		defer close(said)
+		// A failure is that of the stream, which Recv returns.
+		_ = stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
 	}
 }
 

@@ -38,6 +38,9 @@ type Options struct {
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span
+	// Ready returns once this sidecar can take calls, or ctx ends. Others are not sent
+	// here before. It is called in a goroutine of its own; nil is ready at once.
+	Ready func(ctx context.Context)
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)

@@ -21,6 +21,10 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	}
 	r.contact.blind = id.Ready
 	drain, leave := context.WithCancel(context.Background())
+	ready, open := context.WithCancel(context.Background())
+	if r.opts.Ready == nil {
+		open()
+	}
 	r.client = &client{
 		target:      target(cfg.Resolver),
 		credentials: id.ClientCredentials(identity.OneOf(identity.ServiceApp(cfg.ResolverNamespace, cfg.Cluster))),
@@ -33,7 +37,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			r.serve(&served{view: m.view})
 			r.mirrors.Store(m)
 		},
-		drain: drain, leave: leave, drained: make(chan struct{}),
+		ready: ready, drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
 	if m, age := file.load(); m != nil {
@@ -42,6 +46,12 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		r.serve(&served{view: m.view})
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	r.parts.Go(func() {
+		defer open() // too late to matter, when it is for ctx
+		if r.opts.Ready != nil {
+			r.opts.Ready(ctx)
+		}
+	})
 	saving, saved := context.WithCancel(context.Background())
 	r.parts.Go(func() {
 		defer saved() // only now is there nothing left to save

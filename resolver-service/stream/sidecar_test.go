@@ -31,13 +31,18 @@ func sidecarOf(t testing.TB, address string, app catalog.App, port int, more map
 
 func sidecarWith(t testing.TB, log *slog.Logger, address string, app catalog.App, port int, more map[string]any) *daprd {
 	t.Helper()
+	return sidecarFrom(t, nameresolution.Options{Logger: log}, address, app, port, more)
+}
+
+func sidecarFrom(t testing.TB, o nameresolution.Options, address string, app catalog.App, port int, more map[string]any) *daprd {
+	t.Helper()
 	configuration := map[string]any{
 		"resolver": address, "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "5s",
 	}
 	for key, value := range more {
 		configuration[key] = value
 	}
-	r := nameresolution.New(nameresolution.Options{Logger: log})
+	r := nameresolution.New(o)
 	if err := r.Init(t.Context(), configuration, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +143,37 @@ func TestDrainLeavesViewsBeforeItReturns(t *testing.T) {
 	o.finds(checkout, "127.0.0.1:50001") // lookups go on
 	if err := o.Drain(t.Context()); err != nil {
 		t.Errorf("a second Drain: %v", err)
+	}
+}
+
+// daprd starts beside its app, and often before it.
+func TestASidecarIsInNoViewBeforeItIsReady(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	c := sidecarOf(t, s.address, checkout, 50001, nil)
+	ready := make(chan struct{})
+	wait := func(ctx context.Context) {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+		}
+	}
+	o := sidecarFrom(t, nameresolution.Options{Logger: quiet, Ready: wait}, s.address, orders, 50002, nil)
+	o.finds(checkout, "127.0.0.1:50001") // it has its view
+	if d := s.topology.Resolve(checkout, orders); d.Outcome != catalog.Unavailable {
+		t.Errorf("before it is ready others are led to it: %+v", d)
+	}
+	close(ready)
+	c.finds(orders, "127.0.0.1:50002")
+	if err := o.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.finds(orders, "unavailable")
+
+	never := func(ctx context.Context) { <-ctx.Done() }
+	l := sidecarFrom(t, nameresolution.Options{Logger: quiet, Ready: never}, s.address, ledger, 50003, nil)
+	l.finds(checkout, "127.0.0.1:50001")
+	if err := l.Drain(t.Context()); err != nil {
+		t.Errorf("Drain before it is ready: %v", err)
 	}
 }
 

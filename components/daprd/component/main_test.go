@@ -8,5 +8,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Dapr starts some goroutines when it is imported; they are not ours.
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(),
+		// Of the library under Dapr's mDNS resolver, which goes on for seconds after its end.
+		goleak.IgnoreAnyFunction("github.com/grandcat/zeroconf.(*Server).probe"))
 }

@@ -1,0 +1,75 @@
+package component
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	nr "github.com/dapr/components-contrib/nameresolution"
+)
+
+// sidecarAt is daprd's word of itself, with its HTTP API and its server for others at
+// these addresses.
+func sidecarAt(t *testing.T, api, internal net.Addr) nr.Instance {
+	t.Helper()
+	return nr.Instance{
+		Address: "127.0.0.1", DaprHTTPPort: api.(*net.TCPAddr).Port, DaprInternalPort: internal.(*net.TCPAddr).Port,
+	}
+}
+
+// listen is a server for other sidecars.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// awaits says whether awaitReady returns while d passes.
+func awaits(t *testing.T, self nr.Instance, d time.Duration) (ready bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	awaitReady(ctx, self)
+	return ctx.Err() == nil
+}
+
+func TestASidecarIsReadyWhenItsHealthEndpointSaysSo(t *testing.T) {
+	var code atomic.Int64
+	code.Store(http.StatusInternalServerError) // as daprd answers until its app listens
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1.0/healthz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(int(code.Load()))
+	}))
+	defer api.Close()
+	self := sidecarAt(t, api.Listener.Addr(), listen(t).Addr())
+	if awaits(t, self, 300*time.Millisecond) {
+		t.Fatal("ready while daprd says that it is not")
+	}
+	for _, good := range []int64{http.StatusNoContent, http.StatusUnauthorized} {
+		code.Store(good)
+		if !awaits(t, self, 5*time.Second) {
+			t.Errorf("not ready after daprd answers %d", good)
+		}
+	}
+}
+
+func TestWithoutAHealthEndpointTheServerForOthersHasToDo(t *testing.T) {
+	nobody := listen(t)
+	nobody.Close()
+	if awaits(t, sidecarAt(t, nobody.Addr(), nobody.Addr()), 300*time.Millisecond) {
+		t.Error("ready before anything listens")
+	}
+	if !awaits(t, sidecarAt(t, nobody.Addr(), listen(t).Addr()), 5*time.Second) {
+		t.Error("not ready, though the server for others listens")
+	}
+}
