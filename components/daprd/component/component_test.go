@@ -113,6 +113,10 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `"resolver"`) {
 			t.Fatalf("Init: %v, want an error that names the right key", err)
 		}
+		// daprd only logs that and asks all the same.
+		if _, err := s.find(orders); err == nil || !strings.Contains(err.Error(), `"resolver"`) {
+			t.Errorf("a lookup after that: %v, want an error that says why", err)
+		}
 		if len(s.component.used) != 0 {
 			t.Error("a resolver that did not start counts as in use")
 		}

@@ -1,8 +1,10 @@
 package component
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
@@ -12,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-var errNotStarted = errors.New("name resolution with isthmus has not started; see daprd's log for the reason")
+var errNotStarted = errors.New("name resolution with isthmus has not started")
 
 // resolver is one nr.Resolver in daprd. It has no ResolveIDMulti on purpose: daprd
 // would keep that one's answers for 20 seconds, while ResolveID is asked each time.
@@ -21,17 +23,19 @@ type resolver struct {
 	log       *slog.Logger
 
 	// Set once by Init, which daprd calls before anything else.
-	isthmus   *nameresolution.Resolver
+	isthmus   *nameresolution.Resolver // nil when Init failed
+	failed    error                    // why it did
 	stopDrain func() bool
 	drained   chan struct{} // closed after the drain at the runtime's end
 }
 
-// Init starts the resolver. daprd goes on without name resolution when it fails.
+// Init starts the resolver. When it fails daprd logs the error, goes on, and still asks
+// for lookups.
 //
 // ctx ends when daprd's runtime begins to stop, which is the moment to leave views
 // when nobody said so before: at a shutdown by API, which blocks for nothing.
 func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
-	r.isthmus = nameresolution.New(nameresolution.Options{
+	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
 		SpanFromContext: utils.SpanFromContext,
 		Ready:           func(ctx context.Context) { awaitReady(ctx, md.Instance) },
@@ -43,14 +47,16 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			return l, nil
 		},
 	})
-	err := r.isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
+	err := isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
 		App:     catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID},
 		Address: md.Instance.Address,
 		Port:    md.Instance.DaprInternalPort,
 	})
 	if err != nil {
+		r.failed = fmt.Errorf("%w: %w", errNotStarted, err)
 		return err
 	}
+	r.isthmus = isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.names.Use(r.isthmus.Gateways())
@@ -61,7 +67,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 // ResolveID answers one lookup. It allocates nothing of its own.
 func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
 	if r.isthmus == nil {
-		return "", errNotStarted
+		return "", cmp.Or(r.failed, errNotStarted)
 	}
 	return r.isthmus.ResolveID(ctx, catalog.App{Namespace: req.Namespace, ID: req.ID})
 }
