@@ -104,7 +104,7 @@ func (a *audience) hears(t *testing.T, g *Graph, u Update, what string) {
 func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 	config := west
 	config.Network = "net-1"
-	seeds := uint64(60)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 10
 	}

@@ -20,7 +20,7 @@ type Config struct {
 }
 
 // Change is news from any of the three sources. It is applied as a whole: no view
-// shows a part of it.
+// shows a part of it. What it deletes goes before what it puts.
 type Change struct {
 	Objects   *ObjectChange
 	Instances []InstanceChange

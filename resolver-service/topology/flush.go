@@ -54,10 +54,11 @@ type ViewUpdate struct {
 	View *catalog.View
 }
 
-// flush computes what is dirty. Before the store's full set is in, nothing is served
-// and everything stays dirty.
+// flush computes what is dirty. Before the store's full set is in, nothing is served,
+// and nothing need be noted: with that set, everything is dirty.
 func (g *Graph) flush() Update {
 	if !g.synced {
+		g.dirty.reset()
 		return Update{Revision: g.revision}
 	}
 	d := g.dirty
@@ -68,8 +69,8 @@ func (g *Graph) flush() Update {
 	g.countApps(d.presents)
 	u := Update{Revision: g.revision + 1}
 	for n := range d.selections {
-		if now := g.apps[n.app]; now != nil && now != n {
-			continue // released and back within one change: the new node is dirty too
+		if now := g.apps[n.app]; now != nil && now != n && now.selection != nil {
+			continue // released and back with a selection: the new node is dirty too
 		}
 		u.Views = append(u.Views, g.rebuild(n, u.Revision))
 	}
@@ -125,6 +126,9 @@ func (g *Graph) Raise(app catalog.App, revision uint64) Update {
 func (g *Graph) markAll(d *dirty) {
 	for _, n := range g.apps {
 		d.presents[n] = struct{}{}
+		if n.selection != nil {
+			d.selections[n] = struct{}{}
+		}
 		if n.export != nil {
 			d.exports[n] = struct{}{}
 		}

@@ -291,3 +291,14 @@ func TestAnAppNobodyNamesIsForgotten(t *testing.T) {
 		t.Errorf("stats %+v of an empty graph", s)
 	}
 }
+
+func TestNothingStaysOfWhatGoesBeforeTheFullSet(t *testing.T) {
+	g := NewGraph(west)
+	for range 100 {
+		g.Apply(runs("orders", "1", "10.0.0.1:50002"))
+		g.Apply(stops("orders", "1"))
+	}
+	if n := len(g.apps) + len(g.dirty.presents); n != 0 {
+		t.Errorf("%d things are kept of an app that is gone", n)
+	}
+}

@@ -16,11 +16,11 @@ func (g *Graph) takeObjects(c *ObjectChange) {
 			g.dirty.all = true
 		}
 	}
-	for _, object := range c.Put {
-		g.putObject(object)
-	}
 	for _, key := range c.Delete {
 		g.deleteObject(key)
+	}
+	for _, object := range c.Put {
+		g.putObject(object)
 	}
 }
 

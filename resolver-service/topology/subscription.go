@@ -32,7 +32,7 @@ func (s *Subscription) Close() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.own.users--
-	if view, _ := s.own.value.Load(); s.own.users == 0 && view == nil {
+	if s.own.users == 0 && !s.own.stands {
 		delete(s.t.views, s.app)
 	}
 }
@@ -42,7 +42,11 @@ func (s *Subscription) View() (view *catalog.View, ok bool) {
 	if own, _ := s.own.value.Load(); own != nil {
 		return own, true
 	}
-	return s.t.open.Load()
+	view, ok = s.t.open.Load()
+	if own, _ := s.own.value.Load(); own != nil {
+		return own, true // it came first; see publish
+	}
+	return view, ok
 }
 
 // Next waits for a view other than seen, which may be nil, and returns it.
@@ -52,6 +56,9 @@ func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.V
 		var openChanged <-chan struct{}
 		if view == nil {
 			view, _, openChanged = s.t.open.Follow()
+			if own, _ := s.own.value.Load(); own != nil {
+				continue // it came first; see publish
+			}
 		}
 		if view != nil && view != seen {
 			return view, nil
@@ -84,6 +91,7 @@ func (t *Topology) Peer(ctx context.Context, name string) (*PeerSubscription, er
 	t.mu.Unlock()
 	s := &PeerSubscription{t, p}
 	err := t.ask(ctx, func(g *Graph) {
+		t.forgetPeers(g)
 		if _, started := p.value.Load(); !started && g.synced {
 			p.value.Store(g.Peer(name))
 		} else if !started {
@@ -95,6 +103,19 @@ func (t *Topology) Peer(ctx context.Context, name string) (*PeerSubscription, er
 		return nil, err
 	}
 	return s, nil
+}
+
+// forgetPeers stops keeping the views of peers that nobody follows any more. It is done
+// when another comes, so that their number stays that of the peers there are.
+func (t *Topology) forgetPeers(g *Graph) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range t.peers {
+		if p.users == 0 {
+			delete(t.peers, name)
+			g.ForgetPeer(name)
+		}
+	}
 }
 
 // Close ends the subscription.

@@ -32,8 +32,9 @@ type Topology struct {
 
 // published is a value that somebody follows, or that stands for those to come.
 type published[T any] struct {
-	value live.Value[T]
-	users int
+	value  live.Value[T]
+	users  int
+	stands bool // a view is published here, or is about to be: it stays without users
 }
 
 // New makes a topology without anything in it. Run makes it work.
@@ -123,17 +124,18 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 
 // publish makes an update visible, in the owner's goroutine: the values first, then
 // the notice to each follower, then the revision that others are told of.
+//
+// The view of apps without a selection comes after the views of apps that have one by
+// now, and before an app's own view goes: so whoever finds no view of its own finds
+// that one as new as the own would be.
 func (t *Topology) publish(g *Graph, u Update) {
+	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
 	if u.Open != nil {
 		t.open.Store(u.Open)
 	}
+	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View == nil })
 	if u.Gateway != nil {
 		t.gateway.Store(u.Gateway)
-	}
-	for _, v := range u.Views {
-		if p := t.viewOf(v); p != nil {
-			p.value.Store(v.View)
-		}
 	}
 	for name, view := range u.Peers {
 		if p := t.peerOf(name); p != nil {
@@ -150,6 +152,17 @@ func (t *Topology) publish(g *Graph, u Update) {
 	}
 }
 
+func (t *Topology) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {
+	for _, v := range views {
+		if !which(v) {
+			continue
+		}
+		if p := t.viewOf(v); p != nil {
+			p.value.Store(v.View)
+		}
+	}
+}
+
 // viewOf is where an app's view is published; nil when there is nobody to tell and
 // nothing to keep.
 func (t *Topology) viewOf(v ViewUpdate) *published[*catalog.View] {
@@ -162,6 +175,9 @@ func (t *Topology) viewOf(v ViewUpdate) *published[*catalog.View] {
 		t.views[v.App] = p
 	case p != nil && v.View == nil && p.users == 0:
 		delete(t.views, v.App)
+	}
+	if p != nil {
+		p.stands = v.View != nil
 	}
 	return p
 }

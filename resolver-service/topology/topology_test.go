@@ -161,3 +161,22 @@ func TestAnAppAlwaysResolvesItself(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestNothingStaysOfPeersThatAreGone(t *testing.T) {
+	top := running(t, west)
+	top.must(t, full(exports("orders", catalog.Allow{})))
+	for i := range 100 {
+		s, err := top.Peer(t.Context(), fmt.Sprint("peer-", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+	var kept int
+	if err := top.ask(t.Context(), func(g *Graph) { kept = len(g.peers) }); err != nil {
+		t.Fatal(err)
+	}
+	if kept > 1 || len(top.peers) > 1 {
+		t.Errorf("the views of %d peers are kept, and nobody follows any", kept)
+	}
+}
