@@ -30,7 +30,7 @@ func (w *watch) message(to *catalog.View) (*prepared, error) {
 			return last, nil
 		}
 	}
-	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open}}
+	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule}}
 	if w.drained != 0 {
 		m.Drained, m.Revision = true, max(w.drained, to.Revision)
 	}

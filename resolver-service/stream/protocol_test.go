@@ -263,3 +263,18 @@ func TestADrainIsConfirmedBeforeTheServiceHasHeardItsPeers(t *testing.T) {
 	hello.GetHello().Instance = &pb.Instance{Id: "10.0.0.1:50002", Address: "10.0.0.1:50002"}
 	s.dial().send(hello).send(drainRequest()).until(func(m *pb.WatchResponse) bool { return m.Drained })
 }
+
+func TestAViewSaysWhatDecides(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	for app, want := range map[catalog.App]string{checkout: "AppEndpoints shop/checkout", orders: catalog.DefaultRule} {
+		c := s.dial().send(helloOf(app, ""))
+		if got := c.recv().Rule; got != want {
+			t.Errorf("the first view of %s: %q decides, want %q", app, got, want)
+		}
+		s.instances(orders, "10.0.0.1:50002")
+		if got := c.recv().Rule; got != want {
+			t.Errorf("the next view of %s: %q decides, want %q", app, got, want)
+		}
+		s.instances(orders)
+	}
+}
