@@ -54,6 +54,7 @@ func (b *bench) close() error {
 
 // round measures each subject once, in another order each time.
 func (b *bench) round(ctx context.Context, slice time.Duration) error {
+	runtime.GC() // so that nobody pays for another's garbage
 	for _, i := range rand.Perm(len(b.subjects)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -71,7 +72,6 @@ func (s *subject) measure(ctx context.Context, slice time.Duration) error {
 			return err
 		}
 	}
-	runtime.GC() // so that nobody pays for the one before
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	took, err := timed(ctx, s.loop, s.n, 1)

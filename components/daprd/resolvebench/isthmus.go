@@ -23,26 +23,30 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
 )
 
-// small and large are what a caller's selection holds. A look-up must cost the same in
-// both.
+// What a caller's selection holds: a look-up must cost the same in a small and in a large
+// one. It costs a little less where an app has one instance, as there is none to choose.
 var (
-	small = selection{callees: 10, instances: 1}
-	large = selection{callees: 10_000, instances: 10}
+	single = selection{first: 0, callees: 10, instances: 1}
+	small  = selection{first: 10, callees: 10, instances: 10}
+	large  = selection{first: 0, callees: 10_000, instances: 10}
+
+	selections = []selection{single, small, large}
 )
 
-type selection struct{ callees, instances int }
+// selection is so many apps of the fleet, from one on.
+type selection struct{ first, callees, instances int }
 
 func (s selection) String() string { return fmt.Sprintf("%d callees × %d", s.callees, s.instances) }
 
 func (s selection) caller() catalog.App {
-	return catalog.App{Namespace: fleet.Namespace, ID: fmt.Sprintf("caller-of-%d", s.callees)}
+	return catalog.App{Namespace: fleet.Namespace, ID: fmt.Sprintf("caller-of-%d-%d", s.callees, s.instances)}
 }
 
 // apps are the callees with names of their own in memory, as they come with requests.
 func (s selection) apps() []catalog.App {
 	apps := make([]catalog.App, s.callees)
 	for i := range apps {
-		app := fleet.App(i)
+		app := fleet.App(s.first + i)
 		apps[i] = catalog.App{Namespace: strings.Clone(app.Namespace), ID: strings.Clone(app.ID)}
 	}
 	return apps
@@ -90,7 +94,7 @@ func (b *bench) isthmus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range []selection{small, large} {
+	for _, s := range selections {
 		if err := b.connect(ctx, address, s); err != nil {
 			return err
 		}
@@ -101,7 +105,7 @@ func (b *bench) isthmus(ctx context.Context) error {
 // connect adds a resolver with a selection, alone and as daprd calls it.
 func (b *bench) connect(ctx context.Context, address string, s selection) error {
 	r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err := r.Init(ctx, configuration(address), nameresolution.Instance{App: s.caller(), Address: "127.0.0.1", Port: 50_100 + s.instances}); err != nil {
+	if err := r.Init(ctx, configuration(address), nameresolution.Instance{App: s.caller(), Address: "127.0.0.1", Port: 50_100 + s.first + s.instances}); err != nil {
 		return err
 	}
 	b.atEnd(r.Close)
@@ -143,7 +147,7 @@ func (b *bench) adapter(ctx context.Context, address string, s selection, one ca
 		return err
 	}
 	md := nr.Metadata{
-		Instance:      nr.Instance{AppID: s.caller().ID, Namespace: s.caller().Namespace, Address: "127.0.0.1", DaprInternalPort: 50_200 + s.instances},
+		Instance:      nr.Instance{AppID: s.caller().ID, Namespace: s.caller().Namespace, Address: "127.0.0.1", DaprInternalPort: 50_200 + s.first + s.instances},
 		Configuration: configuration(address),
 	}
 	if err := r.Init(ctx, md); err != nil {
@@ -188,21 +192,21 @@ func (b *bench) service(ctx context.Context) (address string, err error) {
 	return listener.Addr().String(), err
 }
 
-// everything is both callers' selections and the instances of all apps.
+// everything is all callers' selections and the instances of all apps.
 func everything() topology.Change {
 	var objects []catalog.Object
-	for _, s := range []selection{small, large} {
+	for _, s := range selections {
 		own := &catalog.AppEndpoints{App: s.caller()}
 		for i := range s.callees {
-			own.Endpoints = append(own.Endpoints, catalog.Endpoint{App: fleet.App(i), Line: 8 + i})
+			own.Endpoints = append(own.Endpoints, catalog.Endpoint{App: fleet.App(s.first + i), Line: 8 + i})
 		}
 		objects = append(objects, own)
 	}
 	var instances []catalog.Instance
 	for i := range large.callees {
 		count := large.instances
-		if i < small.callees {
-			count = small.instances
+		if i < single.callees {
+			count = single.instances
 		}
 		for j := range count {
 			instances = append(instances, fleet.Instance(i, j))

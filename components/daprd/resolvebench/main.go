@@ -29,8 +29,8 @@ const (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 15, "rounds in which everything is measured once")
-	slice := flag.Duration("slice", 25*time.Millisecond, "how long each measurement takes")
+	rounds := flag.Int("rounds", 101, "rounds in which everything is measured once")
+	slice := flag.Duration("slice", 4*time.Millisecond, "how long each measurement takes")
 	consul := flag.String("consul", os.Getenv("ISTHMUS_CONSUL"), "the consul binary")
 	alone := flag.Bool("alone", false, "the network is this program's own; set by the program itself")
 	flag.Parse()
@@ -74,7 +74,7 @@ func run(ctx context.Context, rounds int, slice time.Duration, consul string, al
 		if err := bench.round(ctx, slice); err != nil {
 			return err
 		}
-		if (round+1)%5 == 0 {
+		if (round+1)%20 == 0 {
 			fmt.Fprintf(os.Stderr, "resolvebench: %d of %d rounds\n", round+1, rounds)
 		}
 	}
@@ -84,7 +84,7 @@ func run(ctx context.Context, rounds int, slice time.Duration, consul string, al
 
 func (b *bench) print() {
 	table := measure.Table{
-		Title: fmt.Sprintf("ResolveID on %d cores: medians of %d rounds by turns; × is against map[App]", runtime.GOMAXPROCS(0), len(b.subjects[0].serial)),
+		Title: fmt.Sprintf("ResolveID on %d cores: medians of %d rounds by turns, and the best; × is against map[App]", runtime.GOMAXPROCS(0), len(b.subjects[0].serial)),
 		Head:  []string{"", "serial ns", "×", "parallel ns", "×", "allocations", "best serial ns", "best parallel ns"},
 	}
 	base := b.subjects[0]
