@@ -172,3 +172,22 @@ func TestAServiceThatStartsBeforeItsSentryWaitsForIt(t *testing.T) {
 		return nil
 	})
 }
+
+// A person has no certificate lying about: Sentry gives the command line one.
+func TestAnOperatorIsWhoSentrySays(t *testing.T) {
+	m := sharedMesh(t)
+	stranger, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(other, stranger.Anchors(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for anchors, want := range map[string]string{m.west.Sentry.AnchorsFile: "", other: "does not chain to the trust anchors"} {
+		out, errs, err := m.isthmus(t, m.west, "", "status", "--sentry", m.west.Sentry.Address, "--trust-anchors", anchors)
+		if (err == nil) != (want == "") || !strings.Contains(errs, want) {
+			t.Errorf("trusting %s: %v\n%s%s\nwant %q", anchors, err, out, errs, want)
+		}
+	}
+}

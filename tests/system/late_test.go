@@ -45,4 +45,3 @@ func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
 	l.onlyFrom("west")
 	l.noneFailed()
 }
-
