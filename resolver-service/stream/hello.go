@@ -12,8 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// maxRevision is the highest revision that a client may hold from elsewhere: it
-// leaves room to count on for ever.
+// maxRevision is the highest revision from which a service that is started counts on:
+// it leaves room for ever. One beyond it, as a client that lies has brought about, is
+// no reason to refuse anybody.
 const maxRevision = 1 << 62
 
 // maxInstanceID is how long an instance's ID may be.

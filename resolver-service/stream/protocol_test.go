@@ -3,6 +3,8 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +83,28 @@ func TestNoClientSeesARevisionGoBackwards(t *testing.T) {
 	})
 }
 
+// What one client claims must not lock out those that were told of it, nor lose the
+// snapshot.
+func TestARevisionBeyondAnyIsNoReasonToRefuse(t *testing.T) {
+	cfg := stream.Config{Snapshot: filepath.Join(t.TempDir(), "instances.json")}
+	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders))
+	s.dial().send(helloOf(orders, "10.0.0.1:50002")).recv()
+	liar := s.dial().send(resuming(checkout, &pb.WatchResponse{Revision: 1 << 62}))
+	told := liar.recv()
+	if told.Revision <= 1<<62 {
+		t.Fatalf("revision %d after %d", told.Revision, uint64(1)<<62)
+	}
+	s.stop()
+	again := start(t, cfg, "127.0.0.1:0", selection(checkout, orders))
+	c := again.dial().send(resuming(checkout, &pb.WatchResponse{Revision: told.Revision + 100}))
+	c.until(says(orders, "[10.0.0.1:50002]"))
+	beyond := again.dial().send(resuming(checkout, &pb.WatchResponse{Revision: math.MaxUint64}))
+	beyond.until(says(orders, "[10.0.0.1:50002]"))
+	if r := again.topology.Revision(); r > 1<<63 {
+		t.Errorf("at revision %d", r)
+	}
+}
+
 func TestReconnectingLeavesNoGap(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
 	first := s.dial().send(helloOf(orders, "10.0.0.1:50002"))
@@ -151,7 +175,6 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 		"a bad app":              {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "A" })}, codes.InvalidArgument, "lower-case"},
 		"too many known":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = make([]*pb.Known, 3) })}, codes.ResourceExhausted, "at most 2"},
 		"known without an app":   {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = []*pb.Known{{Digest: 1}} })}, codes.InvalidArgument, "known[0]"},
-		"a revision beyond any":  {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Revision = 1 << 63 })}, codes.InvalidArgument, "beyond any"},
 		"no instance id":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Id = "" })}, codes.InvalidArgument, "instance id"},
 		"a host name":            {[]*pb.WatchRequest{at("localhost:1")}, codes.InvalidArgument, "ip:port"},
 		"no port":                {[]*pb.WatchRequest{at("10.0.0.1:0")}, codes.InvalidArgument, "no port"},

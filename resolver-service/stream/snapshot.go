@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -27,6 +28,9 @@ const debounce = 100 * time.Millisecond
 // restraint is how many times as long as a write took the file is left alone, so that
 // a large one does not keep a core busy.
 const restraint = 10
+
+// temporarySuffix ends the names of snapshots that are not finished.
+const temporarySuffix = ".tmp"
 
 // snapshotFile keeps the registered instances over a restart. An empty path keeps
 // nothing.
@@ -56,6 +60,7 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	if f.path == "" {
 		return nil, 0
 	}
+	f.sweep()
 	former, revision, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0
@@ -66,6 +71,23 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	}
 	f.log.Info("took over the instances of before the restart", "instances", len(former), "revision", revision)
 	return former, revision
+}
+
+// sweep removes what a service that was killed as it wrote has left.
+func (f *snapshotFile) sweep() {
+	entries, err := os.ReadDir(filepath.Dir(f.path))
+	if err != nil {
+		return // read says what is wrong, if anything is
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, filepath.Base(f.path)+".") || !strings.HasSuffix(name, temporarySuffix) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(filepath.Dir(f.path), name)); err != nil {
+			f.log.Warn("a snapshot that was not finished can't be removed", "err", err)
+		}
+	}
 }
 
 func (f *snapshotFile) read() ([]catalog.Instance, uint64, error) {
@@ -88,9 +110,6 @@ func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
 	if s.Version != snapshotVersion {
 		return nil, 0, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
 	}
-	if s.Revision > maxRevision {
-		return nil, 0, fmt.Errorf("revision %d is beyond any that is given out", s.Revision)
-	}
 	instances := make([]catalog.Instance, len(s.Instances))
 	for n, i := range s.Instances {
 		instances[n] = catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining}
@@ -98,7 +117,7 @@ func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
 			return nil, 0, fmt.Errorf("instance %d: %w", n, err)
 		}
 	}
-	return instances, s.Revision, nil
+	return instances, min(s.Revision, maxRevision), nil
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
@@ -136,7 +155,7 @@ func (f *snapshotFile) write(r roster, revision uint64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*.tmp")
+	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*"+temporarySuffix)
 	if err != nil {
 		return err
 	}

@@ -139,7 +139,11 @@ func (w *watch) greet(ctx context.Context) error {
 		return err
 	}
 	if h.revision > maxRevision && h.revision > w.s.topology.Revision() {
-		return status.Errorf(codes.InvalidArgument, "hello: revision %d is beyond any that is given out", h.revision)
+		// Either it lies, or some other client did to a former life of the service, and
+		// this one was told of it in good faith. It is served as one without a revision.
+		w.s.log.Warn("a client holds a revision beyond any that is given out; it is not counted on from there",
+			"app", h.app.String(), "revision", h.revision)
+		h.revision = 0
 	}
 	w.hello = h
 	if len(h.known) > 0 {
