@@ -29,6 +29,10 @@ func (c *connection) flags(cmd *cobra.Command) {
 		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER)")
 	f.StringVar(&c.Identity, "identity", "",
 		"directory with your cert.pem, key.pem and ca.pem (env ISTHMUS_IDENTITY)")
+	f.StringVar(&c.Sentry, "sentry", "",
+		"Dapr's Sentry, host:port, to get a certificate from (env ISTHMUS_SENTRY_ADDRESS)")
+	f.StringVar(&c.Anchors, "trust-anchors", "",
+		"file with Sentry's roots, its ca.crt; without it DAPR_TRUST_ANCHORS has their text")
 	f.StringVar(&c.Expect, "server-identity", identity.SystemNamespace+"/isthmus-*",
 		"app that the service must be; * at the end stands for any")
 	f.BoolVar(&c.Insecure, "insecure", false, "plain text: nothing is encrypted and nobody is checked")
@@ -40,8 +44,8 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 	defer cancel()
 	options := c.Options
-	if options.Identity == "" && !options.Insecure {
-		options.Identity = os.Getenv("ISTHMUS_IDENTITY")
+	if options.Identity == "" && options.Sentry == "" && !options.Insecure {
+		options.Identity, options.Sentry = os.Getenv("ISTHMUS_IDENTITY"), os.Getenv("ISTHMUS_SENTRY_ADDRESS")
 	}
 	conn, err := client.Dial(ctx, options)
 	if err != nil {

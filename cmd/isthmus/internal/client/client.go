@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -23,6 +24,8 @@ import (
 type Options struct {
 	Server   string // "host:port" or "unix:///path"
 	Identity string // directory with cert.pem, key.pem and ca.pem
+	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
+	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
 	Insecure bool   // plain text
 	// Expect is the app that the service must be: "namespace/app-id", where a "*" at
 	// the end stands for any.
@@ -68,28 +71,55 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 
 // source is who asks.
 func (o Options) source(ctx context.Context) (*identity.Source, error) {
-	quiet := slog.New(slog.DiscardHandler)
-	switch {
-	case o.Insecure && o.Identity != "":
-		return nil, fmt.Errorf("%w: --insecure and --identity exclude each other; keep one", ErrUse)
-	case o.Insecure:
-		return identity.New(identity.Config{Insecure: true}, catalog.App{}, quiet)
-	case o.Identity == "":
-		return nil, fmt.Errorf("%w: nothing says as whom to ask %s; name a directory with cert.pem, key.pem and ca.pem by --identity "+
-			"(or ISTHMUS_IDENTITY), or say --insecure for a service that speaks plain text", ErrUse, o.Server)
-	}
-	if _, err := os.Stat(o.Identity); err != nil {
-		return nil, fmt.Errorf("identity: %w; name a directory with cert.pem, key.pem and ca.pem by --identity", err)
-	}
-	source, err := identity.New(identity.Config{Files: &identity.Files{
-		Cert: filepath.Join(o.Identity, "cert.pem"),
-		Key:  filepath.Join(o.Identity, "key.pem"),
-		CA:   filepath.Join(o.Identity, "ca.pem"),
-	}}, catalog.App{}, quiet)
+	cfg, err := o.identity()
 	if err != nil {
 		return nil, err
 	}
+	var as catalog.App // any: files say themselves whose they are
+	if cfg.Sentry != nil {
+		as = identity.CLIApp("")
+	}
+	source, err := identity.New(cfg, as, slog.New(slog.DiscardHandler))
+	if err != nil || o.Insecure {
+		return source, err
+	}
 	return source, source.Load(ctx)
+}
+
+// identity is where what proves who asks comes from: exactly one of three.
+func (o Options) identity() (identity.Config, error) {
+	var named []string
+	for flag, set := range map[string]bool{"--identity": o.Identity != "", "--sentry": o.Sentry != "", "--insecure": o.Insecure} {
+		if set {
+			named = append(named, flag)
+		}
+	}
+	switch {
+	case o.Anchors != "" && o.Sentry == "":
+		return identity.Config{}, fmt.Errorf("%w: --trust-anchors goes with --sentry, which is not there", ErrUse)
+	case o.Sentry != "" && o.Anchors == "" && os.Getenv("DAPR_TRUST_ANCHORS") == "":
+		return identity.Config{}, fmt.Errorf("%w: nothing says whether to trust the Sentry at %s; name its ca.crt by --trust-anchors, "+
+			"or have the text in DAPR_TRUST_ANCHORS", ErrUse, o.Sentry)
+	case len(named) > 1:
+		slices.Sort(named)
+		return identity.Config{}, fmt.Errorf("%w: %s exclude each other; keep one", ErrUse, strings.Join(named, " and "))
+	case o.Insecure:
+		return identity.Config{Insecure: true}, nil
+	case o.Sentry != "":
+		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors}}, nil
+	case o.Identity == "":
+		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
+			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+
+			"or say --insecure for a service that speaks plain text", ErrUse, o.Server)
+	}
+	if _, err := os.Stat(o.Identity); err != nil {
+		return identity.Config{}, fmt.Errorf("identity: %w; name a directory with cert.pem, key.pem and ca.pem by --identity", err)
+	}
+	return identity.Config{Files: &identity.Files{
+		Cert: filepath.Join(o.Identity, "cert.pem"),
+		Key:  filepath.Join(o.Identity, "key.pem"),
+		CA:   filepath.Join(o.Identity, "ca.pem"),
+	}}, nil
 }
 
 // expectation tells whether a server is the one that is expected.

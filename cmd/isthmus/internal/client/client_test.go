@@ -49,6 +49,25 @@ func TestAServerIsExpectedByItsName(t *testing.T) {
 	}
 }
 
+func TestWhoAsks(t *testing.T) {
+	t.Setenv("DAPR_TRUST_ANCHORS", "")
+	for _, c := range []struct {
+		what    string
+		options Options
+		want    string // in the error
+	}{
+		{"nobody", Options{}, "by --sentry"},
+		{"two", Options{Identity: "me", Insecure: true}, "--identity and --insecure exclude each other"},
+		{"three", Options{Identity: "me", Sentry: "127.0.0.1:50001", Anchors: "ca.crt", Insecure: true}, "--identity and --insecure and --sentry"},
+		{"a Sentry that nobody vouches for", Options{Sentry: "127.0.0.1:50001"}, "by --trust-anchors"},
+		{"roots of no Sentry", Options{Identity: "me", Anchors: "ca.crt"}, "--trust-anchors goes with --sentry"},
+	} {
+		if _, err := Dial(t.Context(), c.options); !errors.Is(err, ErrUse) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want wrong use with %s", c.what, err, c.want)
+		}
+	}
+}
+
 func TestAFailedCallSaysWhatToDo(t *testing.T) {
 	plain := Options{Server: "127.0.0.1:7400", Insecure: true}
 	safe := Options{Server: "127.0.0.1:7400"}
