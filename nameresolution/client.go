@@ -151,6 +151,7 @@ func (c *client) follow(stream pb.Resolver_WatchClient, register bool) error {
 	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
 		return errors.Join(last(stream), err)
 	}
+	c.contact.reach("resolver service " + c.target)
 	if register {
 		c.hailed.Store(true)
 		defer c.drainThrough(stream)()

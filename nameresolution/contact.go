@@ -16,6 +16,7 @@ type contact struct {
 	heard  bool
 	since  time.Time // when heard last changed; monotonic
 	err    error     // why it is not heard; nil before the first attempt has ended
+	silent error     // that it was reached, and has said nothing since; nil otherwise
 	logged string    // the error that the log has
 	at     time.Time // since when
 	blind  func() error
@@ -36,7 +37,14 @@ func (c *contact) gain(from string) {
 	} else {
 		c.log.Info("following the view", "from", from)
 	}
-	c.heard, c.since, c.err, c.logged = true, time.Now(), nil, ""
+	c.heard, c.since, c.err, c.silent, c.logged = true, time.Now(), nil, nil, ""
+}
+
+// reach notes that the source was reached and has yet to say something.
+func (c *contact) reach(source string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = fmt.Errorf("%s was reached and has sent no view yet; see why it is not ready", source)
 }
 
 // again is how long the log is spared another reason while the source stays away.
@@ -50,7 +58,7 @@ func (c *contact) lose(err error) {
 	if c.heard {
 		c.heard, c.since = false, time.Now()
 	}
-	c.err = err
+	c.err, c.silent = err, nil
 	if text := err.Error(); c.logged == "" || text != c.logged && time.Since(c.at) > again {
 		c.logged, c.at = text, time.Now()
 		c.log.Warn("the view is not being updated; lookups go on with what is there, and the attempts to get it too", "err", err)
@@ -75,6 +83,9 @@ func (c *contact) why() string {
 	reason := "the first attempt has not ended yet"
 	if c.err != nil {
 		reason = c.err.Error()
+	}
+	if c.silent != nil {
+		reason = c.silent.Error()
 	}
 	if c.blind != nil {
 		if err := c.blind(); err != nil { // the root of the trouble, in this process

@@ -48,10 +48,9 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 		t.Errorf("/readyz: %s, want the store and its place", ready)
 	}
 	late := m.app(t, m.west, "shop", "late")
-	if _, err := late.Invoke(within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") {
-		t.Errorf("a new sidecar: %v, want not ready", err)
-	} else {
-		t.Log(err)
+	reached := "resolver service dns:///" + m.west.Resolver + " was reached and has sent no view yet"
+	if _, err := late.Invoke(within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
+		t.Errorf("a new sidecar: %v, want not ready, and %q", err, reached)
 	}
 	answers(t, before, "orders", "west") // one of before has its last view
 
