@@ -34,7 +34,7 @@ type end struct {
 	eof      bool   // all was read
 	told     bool   // it was told that no more comes
 	bulk     bool   // what came for it last came in bulk
-	gone     bool   // it was reset after its end was read, so no read will tell
+	reset    bool   // it was reset, or failed; a read tells, unless the end comes first
 }
 
 func (p *pair) side(backend int32) *end {
@@ -53,10 +53,13 @@ func (e *end) note(events uint32) {
 	if events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		e.last = true
 	}
-	if events&unix.EPOLLERR != 0 && e.eof {
-		e.gone = true
+	if events&unix.EPOLLERR != 0 {
+		e.reset = true
 	}
 }
+
+// gone tells whether it was reset with or after its end, so that no read will tell.
+func (e *end) gone() bool { return e.reset && e.eof }
 
 // advance passes on what can be, both ways, and ends the pair when all has been.
 func (l *loop) advance(p *pair) {
@@ -80,7 +83,7 @@ func (l *loop) advance(p *pair) {
 		more = more || answers
 	}
 	switch {
-	case err != nil || p.client.gone || p.backend.gone:
+	case err != nil || p.client.gone() || p.backend.gone():
 		l.release(p, closeWithReset)
 	case p.client.told && p.backend.told:
 		l.release(p, func(fd int) { unix.Close(fd) })
