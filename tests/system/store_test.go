@@ -1,6 +1,7 @@
 package system
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,9 +45,12 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	if _, complaint, err := m.isthmus(t, m.west, "", "resolve", "--from", "shop/late", "orders"); err == nil || !strings.Contains(complaint, "not ready: "+d.Reason) {
 		t.Errorf("isthmus resolve: %v, %s, want %q", err, complaint, d.Reason)
 	}
-	if ready := m.page(t, m.west.Admin, "/readyz"); !strings.Contains(ready, "not ready: store file") || !strings.Contains(ready, dir) {
-		t.Errorf("/readyz: %s, want the store and its place", ready)
-	}
+	eventually(t, 10*time.Second, func() error {
+		if ready := m.page(t, m.west.Admin, "/readyz"); !strings.Contains(ready, "not ready: store file") || !strings.Contains(ready, dir) {
+			return fmt.Errorf("/readyz: %s, want the store and its place", ready)
+		}
+		return nil
+	})
 	late := m.app(t, m.west, "shop", "late")
 	reached := "resolver service dns:///" + m.west.Resolver + " was reached and has sent no view yet"
 	if _, err := late.Invoke(within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
