@@ -130,6 +130,59 @@ func TestAPeerCantFloodThisCluster(t *testing.T) {
 	}
 }
 
+func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
+	k := newKnowledge()
+	long := strings.Repeat("x", 40<<20)
+	say := func(id string) error {
+		e := export(id, 1)
+		e.Allow[0].Namespace = long
+		_, err := k.take("east", message(t, []*topology.PeerExport{e}))
+		return err
+	}
+	for range 20 {
+		if err := say("orders"); err != nil {
+			t.Fatalf("the same export again: %v", err)
+		}
+	}
+	var err error
+	for i := 0; i < 20 && err == nil; i++ {
+		err = say(fmt.Sprint("a", i))
+	}
+	if err == nil || !strings.Contains(err.Error(), "bytes; at most") || len(k.digests) != 0 || k.bytes != 0 {
+		t.Errorf("taken: %v; %d exports of %d bytes are known", err, len(k.digests), k.bytes)
+	}
+}
+
+func TestALongNameIsNotRepeated(t *testing.T) {
+	for what, w := range map[string]*v1alpha1.Export{
+		"app-id":  {App: &v1alpha1.App{Namespace: "shop", Id: strings.Repeat("A", 1<<20)}},
+		"address": {App: &v1alpha1.App{Namespace: "shop", Id: "orders"}, Addresses: []string{strings.Repeat("A", 1<<20)}},
+	} {
+		k := newKnowledge()
+		if _, err := k.take("east", &v1alpha1.ExportsResponse{Cluster: "east", Put: []*v1alpha1.Export{w}}); err != nil {
+			t.Fatal(err)
+		}
+		if text := k.err().Error(); len(text) > 500 {
+			t.Errorf("%s: operators are told %d bytes", what, len(text))
+		}
+		if _, err := k.take("east", &v1alpha1.ExportsResponse{Cluster: "east", Removed: []*v1alpha1.App{w.App}}); err != nil || k.err() != nil {
+			t.Errorf("%s: removed, and still refused: %v, %v", what, k.err(), err)
+		}
+	}
+}
+
+func TestOfTwoExportsOfOneAppTheLastCounts(t *testing.T) {
+	k := newKnowledge()
+	twice := message(t, []*topology.PeerExport{export("orders", 1), export("orders", 2)})
+	if c, err := k.take("east", twice); err != nil || names(c) != "full +orders:2" {
+		t.Errorf("%q, %v", names(c), err)
+	}
+	spoiled := message(t, []*topology.PeerExport{export("orders", 3), {App: app("orders"), Addresses: []string{"nowhere"}}})
+	if c, err := k.take("east", spoiled); err != nil || names(c) != "-orders" {
+		t.Errorf("%q, %v; what can't be used at last must not stand", names(c), err)
+	}
+}
+
 func TestTheFirstMessageHasOnlyWhatThePeerDoesNotKnow(t *testing.T) {
 	orders, ledger := export("orders", 2), export("ledger", 1)
 	view := &topology.PeerView{Revision: 7}

@@ -182,6 +182,9 @@ func (l *link) converse(ctx context.Context, gateways []string) (heard bool, err
 	return heard, plain(err)
 }
 
+// maxReason is how much of what a peer gives as its reason is logged and told, in bytes.
+const maxReason = 1 << 10
+
 // plain is an error without what gRPC wraps it in.
 func plain(err error) error {
 	s, ok := status.FromError(err)
@@ -189,6 +192,9 @@ func plain(err error) error {
 		return err
 	}
 	message := s.Message()
+	if len(message) > maxReason { // the peer may have written it
+		message = message[:maxReason] + "…"
+	}
 	for _, wrapping := range []string{`connection error: desc = "`, "transport: Error while dialing: ", "transport: "} {
 		if i := strings.LastIndex(message, wrapping); i >= 0 {
 			message = message[i+len(wrapping):]
@@ -201,7 +207,7 @@ func plain(err error) error {
 // peer under another name is not believed.
 func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse) error {
 	if m.GetCluster() != l.cluster {
-		return fmt.Errorf("the Cluster object is named %q, but its gateways lead to cluster %q; correct metadata.name or spec.gateways",
+		return fmt.Errorf("the Cluster object is named %q, but its gateways lead to cluster %.64q; correct metadata.name or spec.gateways",
 			l.cluster, m.GetCluster())
 	}
 	done := make(chan error, 1)

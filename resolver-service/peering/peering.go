@@ -36,8 +36,9 @@ const (
 const (
 	maxMessage   = 64 << 20 // bytes
 	maxExports   = 100_000
-	maxAllow     = 10_000 // per export
-	maxAddresses = 10_000 // per export
+	maxBytes     = 256 << 20 // of all exports
+	maxAllow     = 10_000    // per export
+	maxAddresses = 10_000    // per export
 )
 
 // toWire makes the message of an export, with its digest.
