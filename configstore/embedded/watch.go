@@ -91,6 +91,7 @@ func (w *watch) next() (change configstore.Change, news bool, err error) {
 
 func (w *watch) full(pairs []configstore.Pair) configstore.Change {
 	objects, refused := configstore.Decode(pairs)
+	clear(w.refused)
 	w.refuse(refused)
 	return configstore.Change{Full: true, Objects: objects, Refused: refused}
 }
