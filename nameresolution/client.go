@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -127,14 +126,6 @@ func (c *client) session(ctx context.Context, ready bool) error {
 		err = c.follow(stream, ready && (c.drain.Err() == nil || c.hailed.Load()))
 	}
 	return fmt.Errorf("resolver service %s: %w", c.target, explained(err))
-}
-
-// explained is a gRPC error without gRPC's wrapping.
-func explained(err error) error {
-	if s, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", s.Code(), s.Message())
-	}
-	return err
 }
 
 // follow says hello, with the instance if it is to be registered, and takes in what
