@@ -32,6 +32,8 @@ const maxLastGood = maxViewBytes
 const (
 	saveDelay     = 100 * time.Millisecond
 	saveRestraint = 10
+	// saveAgain is when a write that failed is tried again, if nothing changes before.
+	saveAgain = 10 * time.Second
 )
 
 // lastGood is the file that keeps the view over a restart of daprd while the service
@@ -133,14 +135,18 @@ func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 	var saved *mirror
 	failing := false
 	for pause := saveDelay; ; {
+		var retry <-chan time.Time
 		m, ok, changed := current.Follow()
 		if ok && m != saved {
 			start := time.Now()
 			err := f.write(m)
-			if err != nil && !failing {
-				f.log.Warn("the view can't be saved; a restart while the service is away would find none", "err", fmt.Errorf("lastGood %s: %w", f.path, err))
+			if err == nil {
+				saved = m
+			} else {
+				retry = time.After(saveAgain)
+				f.complain(err, failing)
 			}
-			saved, failing = m, err != nil
+			failing = err != nil
 			pause = max(saveDelay, saveRestraint*time.Since(start))
 		}
 		if ctx.Err() != nil {
@@ -148,12 +154,21 @@ func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 		}
 		select {
 		case <-changed:
+		case <-retry:
 		case <-ctx.Done():
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
+	}
+}
+
+// complain reports that the file can't be written, unless it was so before.
+func (f *lastGood) complain(err error, before bool) {
+	if !before {
+		f.log.Warn("the view can't be saved; a restart while the service is away would find an older one, or none; trying again",
+			"err", fmt.Errorf("lastGood %s: %w", f.path, err))
 	}
 }
 

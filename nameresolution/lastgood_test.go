@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -138,6 +139,32 @@ func TestTheViewIsSavedAfterChangesAndAtTheEnd(t *testing.T) {
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// A disk that was full has room again, and nothing else changes.
+func TestTheViewIsSavedOnceItCanBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "in the way")
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := fileOf(filepath.Join(dir, "checkout.view"), quiet)
+		var current live.Value[*mirror]
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); f.follow(ctx, &current) }()
+		current.Store(received(t, 1, "10.0.0.1:50002"))
+		time.Sleep(time.Second)
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(saveAgain + time.Second)
+		if m, _ := f.load(); m.revision() != 1 {
+			t.Error("the view was not saved when it could be")
+		}
+		end()
+		<-done
+	})
 }
 
 func FuzzLastGood(f *testing.F) {
