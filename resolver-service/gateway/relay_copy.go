@@ -31,19 +31,25 @@ func newCopyRelay(cfg relayConfig) (relay, error) {
 
 func (r *copyRelay) pass(client, backend *net.TCPConn) {
 	p := &copiedPair{client: client, backend: backend}
+	if !r.start(p) {
+		p.breakOff()
+		r.cfg.ended()
+	}
+}
+
+// start runs a pair, unless the relay is closed: nobody would wait for it any more.
+func (r *copyRelay) start(p *copiedPair) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wg.Add(1)
 	if r.closed {
-		p.breakOff()
-	} else {
-		r.pairs[p] = struct{}{}
+		return false
 	}
-	go r.run(p)
+	r.pairs[p] = struct{}{}
+	r.wg.Go(func() { r.run(p) })
+	return true
 }
 
 func (r *copyRelay) run(p *copiedPair) {
-	defer r.wg.Done()
 	var answers sync.WaitGroup
 	answers.Go(func() { p.passOn(p.client, p.backend, r.cfg.stall, &r.cfg.traffic.toClient) })
 	p.passOn(p.backend, p.client, r.cfg.stall, &r.cfg.traffic.toBackend)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -233,3 +234,27 @@ func TestIdleConnectionOutlivesTheStallTimeout(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+func TestARelayThatIsClosedClosesWhatComesLater(t *testing.T) {
+	for name, make := range map[string]func(relayConfig) (relay, error){"copy": newCopyRelay, "native": newRelay} {
+		t.Run(name, func(t *testing.T) {
+			ended := 0
+			r, err := make(relayConfig{stall: time.Minute, traffic: &traffic{}, ended: func() { ended++ }, logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.close()
+			addr := backend(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+			client, app := dialTCP(t, addr), dialTCP(t, addr)
+			r.pass(client, app)
+			if ended != 1 { // by then: nobody waits for it later
+				t.Errorf("%d pairs ended, want 1", ended)
+			}
+			for _, c := range []*net.TCPConn{client, app} {
+				if _, err := c.Write([]byte("x")); err == nil {
+					t.Error("a connection is still open")
+				}
+			}
+		})
+	}
+}
