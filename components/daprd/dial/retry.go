@@ -8,8 +8,14 @@ package dial
 // connection for all calls that are under way on it: those that went through a gateway
 // that is well are cancelled, and cancelled calls daprd does not try again.
 //
-// It is for calls from sidecar to sidecar, which daprd tries again on Unavailable
-// anyway, and not for what apps proxy over gRPC, where their own rules hold.
+// A call that is cut off may have reached its app, so this can run it twice. daprd by
+// itself takes that risk too: it tries a call that ends with Unavailable up to three
+// times more, whatever its method. But not always, and this makes no difference there,
+// since gRPC knows neither: a target with a Resiliency policy is tried again by that
+// policy only, and a request whose length is unknown (chunked) never. gRPC gives up too once
+// the answer has begun, or when more than 256 KiB would have to be sent again.
+//
+// It is not for what apps proxy over gRPC, where their own rules hold.
 const serviceConfig = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"methodConfig": [{
