@@ -80,13 +80,15 @@ func (l *loop) watch(fd int, events uint32, slot, tag int32) error {
 	return nil
 }
 
+var errRelayClosed = errors.New("relay is closed")
+
 // add makes the descriptors of a pair the loop's own. After an error they are still
 // the caller's.
 func (l *loop) add(p *pair) error {
 	l.mu.Lock() // until both are watched: the loop looks no pair up before
 	defer l.mu.Unlock()
 	if l.closed {
-		return errors.New("relay is closed")
+		return errRelayClosed
 	}
 	if n := len(l.free); n > 0 {
 		p.slot, l.free = l.free[n-1], l.free[:n-1]

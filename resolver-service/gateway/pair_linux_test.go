@@ -1,6 +1,12 @@
 package gateway
 
-import "testing"
+import (
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+)
 
 // A loop that was busy learns of an end and of the reset that followed in one event.
 // Reading tells of the end only, and no second event comes.
@@ -34,5 +40,24 @@ func TestResetRightAfterHalfCloseIsPassedOn(t *testing.T) {
 			// Nothing more is sent: that would tell by itself.
 			eventually(t, "the connection is over", func() bool { return gw.metric("isthmus_gateway_connections_open") == 0 })
 		})
+	}
+}
+
+func TestAPairThatCantBeTakenOverIsReported(t *testing.T) {
+	var failed, ended int
+	r, err := newRelay(relayConfig{
+		stall: time.Minute, traffic: &traffic{}, logger: slog.New(slog.DiscardHandler),
+		failed: func(error) { failed++ }, ended: func() { ended++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	addr := backend(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	client, app := dialTCP(t, addr), dialTCP(t, addr)
+	client.Close() // as good as no descriptor to be had
+	r.pass(client, app)
+	if failed != 1 || ended != 1 {
+		t.Errorf("%d failures were reported and %d pairs ended, want 1 and 1", failed, ended)
 	}
 }

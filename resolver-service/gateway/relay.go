@@ -25,6 +25,7 @@ type relay interface {
 type relayConfig struct {
 	stall   time.Duration // how long bytes may wait for their receiver
 	traffic *traffic
-	ended   func() // called once for each pair, when both connections are closed
+	ended   func()      // called once for each pair, when both connections are closed
+	failed  func(error) // called for each pair that could not be taken over, before ended
 	logger  *slog.Logger
 }

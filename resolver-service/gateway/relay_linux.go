@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -56,8 +58,12 @@ func (r *epollRelay) pass(client, backend *net.TCPConn) {
 		setMillis(b, unix.TCP_USER_TIMEOUT, r.cfg.stall)
 		err1 = r.loop().add(&pair{client: end{fd: c}, backend: end{fd: b}})
 	}
-	if err1 == nil && err2 == nil {
+	err := cmp.Or(err1, err2)
+	if err == nil {
 		return
+	}
+	if !errors.Is(err, errRelayClosed) {
+		r.cfg.failed(err)
 	}
 	closeWithReset(c)
 	closeWithReset(b)

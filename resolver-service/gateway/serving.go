@@ -27,6 +27,7 @@ func (g *Gateway) newServing() (*serving, error) {
 		stall:   g.cfg.StallTimeout,
 		traffic: &g.metrics.traffic,
 		ended:   s.ended,
+		failed:  func(err error) { s.refused.acceptFailed(err, 0) },
 		logger:  g.cfg.Logger,
 	})
 	if err != nil {
