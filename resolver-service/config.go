@@ -149,3 +149,9 @@ func (c *Config) operators() []catalog.App {
 	}
 	return apps
 }
+
+// snapshot is the file that keeps the registered instances. It has the cluster's name, since
+// two clusters tried out in one directory must not take each other's instances over.
+func (c *Config) snapshot() string {
+	return filepath.Join(c.DataDir, "instances-"+c.Cluster+".json")
+}

@@ -458,3 +458,17 @@ func TestAServiceThatEndsLetsConnectionsFinish(t *testing.T) {
 		t.Error("the service waits although every connection has ended")
 	}
 }
+
+// Whoever tries two clusters in one directory gives each a store of its own, and no more.
+func TestTwoClustersInOneDirectoryKeepTheirInstancesApart(t *testing.T) {
+	west, east := configOf(t, "west", nil), configOf(t, "east", nil)
+	east.DataDir = west.DataDir
+	for _, cfg := range []*Config{west, east} {
+		if err := start(t, cfg, nil).stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files, _ := filepath.Glob(filepath.Join(west.DataDir, "instances*.json")); len(files) != 2 {
+		t.Errorf("instances are kept in %q, want a file for each cluster", files)
+	}
+}
