@@ -74,8 +74,12 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, dryRun 
 func (s *Server) plan(ctx context.Context, writes []configstore.Write) (*plan, error) {
 	p := &plan{}
 	var refused []error
+	get, err := s.reader(ctx, len(writes))
+	if err != nil {
+		return nil, err
+	}
 	for _, w := range writes {
-		held, err := s.store.Get(ctx, w.Key())
+		held, err := get(w.Key())
 		revision := held.Revision
 		switch {
 		case errors.Is(err, configstore.ErrNotFound):
@@ -92,6 +96,38 @@ func (s *Server) plan(ctx context.Context, writes []configstore.Write) (*plan, e
 		p.add(w, held)
 	}
 	return p, errors.Join(refused...)
+}
+
+// few is for how many objects the store is asked one by one. A store of files reads
+// all of them for each.
+const few = 8
+
+// reader is Get of the store, for that many objects.
+func (s *Server) reader(ctx context.Context, objects int) (get func(catalog.Key) (configstore.Stored, error), err error) {
+	if objects <= few {
+		return func(key catalog.Key) (configstore.Stored, error) { return s.store.Get(ctx, key) }, nil
+	}
+	stored, refusals, err := s.store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[catalog.Key]configstore.Stored, len(stored))
+	for _, o := range stored {
+		held[o.Object.Key()] = o
+	}
+	invalid := make(map[catalog.Key]bool, len(refusals))
+	for _, r := range refusals {
+		invalid[r.Key] = true
+	}
+	return func(key catalog.Key) (configstore.Stored, error) {
+		if invalid[key] {
+			return configstore.Stored{}, configstore.ErrInvalid
+		}
+		if o, ok := held[key]; ok {
+			return o, nil
+		}
+		return configstore.Stored{}, configstore.ErrNotFound
+	}, nil
 }
 
 func (p *plan) add(w configstore.Write, held configstore.Stored) {
