@@ -463,12 +463,12 @@ func TestAServiceThatEndsLetsConnectionsFinish(t *testing.T) {
 func TestTwoClustersInOneDirectoryKeepTheirInstancesApart(t *testing.T) {
 	west, east := configOf(t, "west", nil), configOf(t, "east", nil)
 	east.DataDir = west.DataDir
-	for _, cfg := range []*Config{west, east} {
-		if err := start(t, cfg, nil).stop(); err != nil {
-			t.Fatal(err)
-		}
+	first := start(t, west, nil)
+	first.sidecar(orders, "10.0.0.1:50002")
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
 	}
-	if files, _ := filepath.Glob(filepath.Join(west.DataDir, "instances*.json")); len(files) != 2 {
-		t.Errorf("instances are kept in %q, want a file for each cluster", files)
+	if got := start(t, east, nil).resolve(checkout, orders); !strings.Contains(got, "not found") {
+		t.Errorf("orders, which ran in west, is found in east: %s", got)
 	}
 }
