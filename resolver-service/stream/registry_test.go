@@ -318,3 +318,38 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 		t.Errorf("the log says %q", log.String())
 	}
 }
+
+func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
+	for what, heal := range map[string]func(end func()){
+		"and nothing changes":  func(func()) { time.Sleep(2 * retry) },
+		"as the service stops": func(end func()) { end() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			blocked := filepath.Join(t.TempDir(), "data")
+			if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: quiet}
+			r := newRegistry(&diary{}, time.Minute, quiet)
+			r.standing.Store(amend(roster{}, []topology.InstanceChange{{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}}))
+			ctx, end := context.WithCancel(t.Context())
+			var following sync.WaitGroup
+			following.Go(func() { _ = f.follow(ctx, &r.standing, func() uint64 { return 1 }) })
+			time.Sleep(time.Second)
+			if err := os.Remove(blocked); err != nil {
+				t.Fatal(err)
+			}
+			heal(end)
+			if what == "and nothing changes" {
+				if former, _ := f.load(); len(former) != 1 {
+					t.Errorf("%s: %v is saved", what, former)
+				}
+			}
+			end()
+			following.Wait()
+			if former, _ := f.load(); len(former) != 1 {
+				t.Errorf("%s: %v is saved at the end", what, former)
+			}
+		})
+	}
+}

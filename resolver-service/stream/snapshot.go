@@ -32,6 +32,9 @@ const restraint = 10
 // temporarySuffix ends the names of snapshots that are not finished.
 const temporarySuffix = ".tmp"
 
+// retry is how long after a write that failed another is tried, if nothing changes.
+const retry = 5 * time.Second
+
 // snapshotFile keeps the registered instances over a restart. An empty path keeps
 // nothing.
 type snapshotFile struct {
@@ -121,7 +124,7 @@ func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
-// at last. A failure is logged and tried again with the next change.
+// at last. A failure is logged, and the write tried again.
 func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster], revision func() uint64) error {
 	if f.path == "" {
 		return nil
@@ -129,18 +132,23 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 	var written <-chan struct{} // tells what was written from what stands
 	for wait := debounce; ; {
 		now, ok, changed := standing.Follow()
+		var again <-chan time.Time
 		if ok && changed != written {
 			start := time.Now()
 			if err := f.write(now, revision()); err != nil {
 				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
+				again = time.After(retry)
+			} else {
+				written = changed
 			}
-			written, wait = changed, max(debounce, restraint*time.Since(start))
+			wait = max(debounce, restraint*time.Since(start))
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 		}
 		select {
