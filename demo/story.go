@@ -36,7 +36,7 @@ func (w *world) tell(ctx context.Context, p *printer) error {
 	} {
 		p.step(step.title)
 		if err := step.do(ctx, p); err != nil {
-			return fmt.Errorf("step %d, %q: %w", p.steps, step.title, err)
+			return errors.Join(fmt.Errorf("step %d, %q: %w", p.steps, step.title, err), w.Unexpected())
 		}
 	}
 	p.say("")

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,9 +38,10 @@ type Process struct {
 
 // run is one life of a process.
 type run struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read after done
+	cmd   *exec.Cmd
+	done  chan struct{} // closed when it has ended
+	err   error         // how it ended; read after done
+	meant atomic.Bool   // it was told to end by Stop or Kill
 }
 
 // Start starts a process.
@@ -133,6 +135,7 @@ func (p *Process) Signal(s os.Signal) error {
 // process is killed and Stop returns an error with the end of its log.
 func (p *Process) Stop(ctx context.Context) error {
 	r := p.current()
+	r.meant.Store(true)
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
 		<-r.done
 		return nil
@@ -149,11 +152,26 @@ func (p *Process) Stop(ctx context.Context) error {
 // Kill ends the process with SIGKILL and waits until it is gone.
 func (p *Process) Kill() error {
 	r := p.current()
+	r.meant.Store(true)
 	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", p.command.Name, err)
 	}
 	<-r.done
 	return nil
+}
+
+// Unexpected tells that the process has ended without Stop or Kill, and how; it is nil
+// otherwise.
+func (p *Process) Unexpected() error {
+	r := p.current()
+	if !ended(r.done) || r.meant.Load() {
+		return nil
+	}
+	how := "with exit code 0"
+	if r.err != nil {
+		how = r.err.Error()
+	}
+	return fmt.Errorf("%s has ended by itself or by somebody else's hand (%s); its log is %s", p.command.Name, how, p.LogFile())
 }
 
 // Restart starts the process again, after a Kill or Stop, and waits until it is

@@ -86,6 +86,32 @@ func TestAProcessStopsAndStartsAgain(t *testing.T) {
 	}
 }
 
+func TestAProcessThatNobodyToldToEndIsNamed(t *testing.T) {
+	for what, c := range map[string]struct {
+		end  func(*Process) error
+		want string // in the error; empty: none
+	}{
+		"killed from outside": {func(p *Process) error { return p.Signal(syscall.SIGKILL) }, "helper has ended"},
+		"killed":              {(*Process).Kill, ""},
+		"stopped":             {func(p *Process) error { return p.Stop(within(t, 10*time.Second)) }, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := start(t, helper(t))
+			if err := p.Unexpected(); err != nil {
+				t.Errorf("while it runs: %v", err)
+			}
+			if err := c.end(p); err != nil {
+				t.Fatal(err)
+			}
+			<-p.Done()
+			err := p.Unexpected()
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("after that: %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
 func TestAProcessInheritsLittle(t *testing.T) {
 	t.Setenv("SECRET", "of the parent")
 	p := start(t, helper(t, "HELPER_EXIT=0"))

@@ -65,6 +65,18 @@ func (s *Sandbox) Close() error {
 	return errors.Join(errs...)
 }
 
+// Unexpected names the processes that have ended though nobody here told them to; nil
+// when there is none.
+func (s *Sandbox) Unexpected() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, p := range s.processes {
+		errs = append(errs, p.Unexpected())
+	}
+	return errors.Join(errs...)
+}
+
 func (s *Sandbox) onClose(stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
