@@ -28,7 +28,8 @@ type Options struct {
 const startTimeout = 2 * time.Minute
 
 // Run goes through the story. It returns nil only if every step did what it says.
-// When it returns, all processes are gone; their logs stay if a step failed.
+// When it returns, all processes are gone; their logs stay if a step failed, other
+// than by ctx ending.
 func Run(ctx context.Context, o Options) (err error) {
 	dir, remove, err := sandbox.Workspace()
 	if err != nil {
@@ -41,12 +42,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() {
 		p.say("Stopping what was started …")
-		err = errors.Join(err, w.close())
-		if err != nil {
+		stopped := ctx.Err() != nil // by the user, who has no use for the logs
+		closed := w.close()
+		err = errors.Join(err, closed)
+		if err != nil && (closed != nil || !stopped) {
 			p.say("Logs and files are kept in %s.", dir)
 			return
 		}
-		err = remove()
+		err = errors.Join(err, remove())
 	}()
 	if err := w.start(ctx, p); err != nil {
 		return quiet(ctx, err)
