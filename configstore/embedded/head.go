@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"strconv"
 	"strings"
 
@@ -55,8 +54,6 @@ func formatRevision(r uint64) string { return strconv.FormatUint(r, 10) }
 
 func revisionKey(r uint64) []byte { return binary.BigEndian.AppendUint64(nil, r) }
 
-var errTorn = errors.New("an entry of its history is damaged")
-
 // record notes which keys a write touched, forgets what is too old, and moves the head.
 func record(tx *bbolt.Tx, at head, paths []string) error {
 	history := tx.Bucket(historyBucket)
@@ -77,22 +74,23 @@ func record(tx *bbolt.Tx, at head, paths []string) error {
 }
 
 // touched is the keys that were written after a version. ok is false when the file
-// does not know the version, or has forgotten what came after it.
-func touched(tx *bbolt.Tx, from head) (paths []string, ok bool, err error) {
+// does not know the version, or has not kept all that came after it: then only the full
+// set will do.
+func touched(tx *bbolt.Tx, from head) (paths []string, ok bool) {
 	at := parseHead(tx.Bucket(metaBucket).Get(headKey))
 	if from == at {
-		return nil, true, nil
+		return nil, true
 	}
 	history := tx.Bucket(historyBucket)
 	entry := history.Get(revisionKey(from.revision))
 	if from.revision >= at.revision || len(entry) < 8 || [8]byte(entry[:8]) != from.nonce {
-		return nil, false, nil
+		return nil, false
 	}
 	seen := map[string]bool{}
 	for r := from.revision + 1; r <= at.revision; r++ {
 		entry := history.Get(revisionKey(r))
 		if len(entry) < 8 {
-			return nil, false, errTorn
+			return nil, false
 		}
 		for path := range strings.Lines(string(entry[8:])) {
 			if path = strings.TrimSuffix(path, "\n"); !seen[path] {
@@ -101,5 +99,5 @@ func touched(tx *bbolt.Tx, from head) (paths []string, ok bool, err error) {
 			}
 		}
 	}
-	return paths, true, nil
+	return paths, true
 }

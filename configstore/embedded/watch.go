@@ -61,12 +61,10 @@ func (w *watch) next() (change configstore.Change, news bool, err error) {
 	var paths []string
 	var at head
 	full := false
-	err = w.store.view(func(tx *bbolt.Tx) (err error) {
+	err = w.store.view(func(tx *bbolt.Tx) error {
 		at = parseHead(tx.Bucket(metaBucket).Get(headKey))
 		if w.resumed {
-			if paths, w.resumed, err = touched(tx, w.at); err != nil {
-				return err
-			}
+			paths, w.resumed = touched(tx, w.at)
 		}
 		if full = !w.resumed; full || !w.synced {
 			pairs = all(tx)
