@@ -85,7 +85,7 @@ func TestAnExplanationNamesEveryRoute(t *testing.T) {
 		Route{Cluster: "east", Priority: 1, Weight: 3, Gateway: true, Ready: 4, Addresses: []string{host}},
 	)
 	d := v.Explain(orders)
-	if d.Outcome != OK || d.Address != host || d.Gateway != host || d.Cluster != "east" || d.Revision != 7 || d.Rule != DefaultRule {
+	if d.Outcome != OK || d.Address != host || d.Gateway+":15443" != host || d.Cluster != "east" || d.Revision != 7 || d.Rule != DefaultRule {
 		t.Errorf("decision %+v", d)
 	}
 	want := []string{

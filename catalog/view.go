@@ -1,6 +1,9 @@
 package catalog
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // View is everything one app may resolve: immutable, complete, with a revision.
 type View struct {
@@ -72,7 +75,7 @@ func (e *Entry) Explain() Decision {
 	}
 	d.Address, d.Cluster = address, taken.Cluster
 	if taken.Gateway {
-		d.Gateway = address
+		d.Gateway, _, _ = strings.Cut(address, ":")
 	}
 	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.why(e.App))
 	return d
