@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
@@ -103,7 +104,7 @@ func (f *Follower) take(c Change) error {
 	}
 	net := f.set.Apply(c)
 	net.Full = !was.Synced
-	if net.Full || len(net.Objects) > 0 || len(net.Deleted) > 0 {
+	if net.Full || len(net.Objects) > 0 || len(net.Deleted) > 0 || !slices.EqualFunc(was.Refused, c.Refused, sameRefusal) {
 		if err := f.apply(net); err != nil {
 			return errApply{fmt.Errorf("apply version %q of the store: %w", c.Version, err)}
 		}
@@ -112,6 +113,8 @@ func (f *Follower) take(c Change) error {
 	f.tell(was, c, net)
 	return nil
 }
+
+func sameRefusal(a, b Refusal) bool { return a.Key == b.Key && a.Where == b.Where }
 
 // tell logs what an operator should know of, once.
 func (f *Follower) tell(was Status, c, net Change) {

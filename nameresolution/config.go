@@ -31,6 +31,7 @@ type config struct {
 	Cluster        string        `json:"cluster"`
 	LastGood       string        `json:"lastGood"`
 	ResolveTimeout time.Duration `json:"resolveTimeout"`
+	RetryCutOff    *bool         `json:"retryCutOff"` // nil: true
 }
 
 // localConfig names the Dapr resolver for this cluster's own apps.

@@ -67,6 +67,7 @@ type Resolver struct {
 	cluster  string
 	own      string // this sidecar's own address
 	timeout  time.Duration
+	retry    bool
 	lookups  *tracing.Lookups
 	contact  *contact
 	client   *client // nil without a service
@@ -112,6 +113,7 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 		return fmt.Errorf("isthmus: this sidecar's app: %w", err)
 	}
 	r.self, r.cluster, r.timeout = self, cfg.Cluster, cfg.ResolveTimeout
+	r.retry = cfg.RetryCutOff == nil || *cfg.RetryCutOff
 	r.own = net.JoinHostPort(self.Address, strconv.Itoa(self.Port))
 	r.lookups = tracing.NewLookups(cfg.Cluster, self.App, r.opts.SpanFromContext)
 	r.contact = newContact(r.log)
@@ -140,6 +142,10 @@ func (r *Resolver) serve(s *served) {
 // Gateways are the gateways of the clusters that the view leads to, for whoever turns
 // gateway names into addresses. It holds nothing before the first view.
 func (r *Resolver) Gateways() *live.Value[*catalog.Gateways] { return &r.gateways }
+
+// RetryCutOff tells whether a call that a lost gateway cut off is to be tried again
+// through another gateway, for whoever dials gateway names.
+func (r *Resolver) RetryCutOff() bool { return r.retry }
 
 // Drain takes this sidecar out of the views of others, and returns once all of them
 // are without it, or ctx ends. Lookups go on as before. Without a service, or when it

@@ -19,6 +19,12 @@ type Feed struct {
 	follower *configstore.Follower
 	clusters live.Value[[]*catalog.Cluster]
 	moved    live.Value[uint64] // the topology's revision after each change
+	log      *slog.Logger
+
+	// closed are selections that were refused when the store was first read: the apps
+	// have empty ones in the topology, until theirs are mended or deleted. Of the
+	// follower's goroutine.
+	closed map[catalog.Key]bool
 
 	mu  sync.RWMutex // guards set
 	set configstore.Set
@@ -26,7 +32,7 @@ type Feed struct {
 
 // NewFeed makes a feed, and starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t}
+	f := &Feed{topology: t, log: log, closed: map[catalog.Key]bool{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
@@ -70,6 +76,7 @@ func (f *Feed) take(c configstore.Change) error {
 	for _, r := range c.Refused {
 		change.Keep = append(change.Keep, r.Key)
 	}
+	f.failClosed(c, change)
 	// The topology answers until it ends, and that ends the feed too.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
 	if err != nil {
@@ -83,6 +90,41 @@ func (f *Feed) take(c configstore.Change) error {
 	}
 	f.moved.Store(revision)
 	return nil
+}
+
+// failClosed sees to selections that were refused before a good version of them was
+// ever seen, as after a restart. Without one the app would follow the cluster's default
+// and see more than its own selection may ever have held, so it gets an empty one. One
+// that is refused later is another matter: the last good version stands, and a new
+// object with a mistake must not cut off an app that works.
+func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
+	refused := map[catalog.Key]bool{}
+	for _, r := range c.Refused {
+		refused[r.Key] = true
+	}
+	for key := range f.closed {
+		if !refused[key] {
+			delete(f.closed, key)
+			change.Delete = append(change.Delete, key) // deletions come first: what was put stands
+		}
+	}
+	if !c.Full {
+		return
+	}
+	good := map[catalog.Key]bool{}
+	for i := range c.Objects {
+		good[c.Objects[i].Object.Key()] = true
+	}
+	for _, r := range c.Refused {
+		app := catalog.App{Namespace: r.Key.Namespace, ID: r.Key.Name}
+		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.closed[r.Key] || app.Check() != nil {
+			continue
+		}
+		f.closed[r.Key] = true
+		change.Put = append(change.Put, &catalog.AppEndpoints{App: app, Source: catalog.Source{File: r.Where}})
+		f.log.Warn("the selection is refused and no good version of it is known: the app may call itself only until it is mended or deleted",
+			"app", app.String(), "object", r.Key.String(), "err", r.Err)
+	}
 }
 
 func touchesCluster(c configstore.Change) bool {

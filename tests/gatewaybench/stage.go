@@ -95,7 +95,7 @@ func (s *stage) startSelf(uid int, args ...string) (line string, pid int, err er
 func (s *stage) start(cmd *exec.Cmd, uid int) error {
 	cmd.Stderr = os.Stderr
 	cmd.Dir = s.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = bound()
 	if uid != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	}

@@ -24,6 +24,7 @@ type follower struct {
 	name     string // "host:port", as dialled
 	cluster  string
 	cc       resolver.ClientConn
+	retry    bool // calls that a lost gateway cut off
 
 	again chan struct{} // gRPC asks for a fresh lookup
 	stop  context.CancelFunc
@@ -37,7 +38,7 @@ type follower struct {
 func start(n *Names, gateways *live.Value[*catalog.Gateways], name, cluster string, cc resolver.ClientConn) *follower {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &follower{
-		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc,
+		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc, retry: n.retry.Load(),
 		again: make(chan struct{}, 1), stop: stop, known: map[string][]string{},
 	}
 	f.done.Go(func() { f.run(ctx) })
@@ -165,7 +166,7 @@ func (f *follower) update(addresses []string) {
 		return
 	}
 	f.told = addresses
-	state := resolver.State{Addresses: make([]resolver.Address, len(addresses)), ServiceConfig: f.cc.ParseServiceConfig(serviceConfig)}
+	state := resolver.State{Addresses: make([]resolver.Address, len(addresses)), ServiceConfig: f.cc.ParseServiceConfig(f.serviceConfig(len(addresses)))}
 	for i, a := range addresses {
 		state.Addresses[i].Addr = a
 	}

@@ -47,6 +47,7 @@ type Names struct {
 	times    Times
 	lookup   func(ctx context.Context, host string) ([]string, error)
 	gateways atomic.Pointer[live.Value[*catalog.Gateways]]
+	retry    atomic.Bool
 }
 
 // New returns Names that know no gateway until Use.
@@ -54,9 +55,13 @@ func New(log *slog.Logger) *Names {
 	return &Names{log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
 }
 
-// Use makes names follow these gateways from the next dial on. daprd loads its
+// Use makes names follow these gateways from the next dial on; retry says whether a
+// call that a lost gateway cut off is tried again through another. daprd loads its
 // components anew when its configuration changes, so this may be called again.
-func (n *Names) Use(gateways *live.Value[*catalog.Gateways]) { n.gateways.Store(gateways) }
+func (n *Names) Use(gateways *live.Value[*catalog.Gateways], retry bool) {
+	n.retry.Store(retry)
+	n.gateways.Store(gateways)
+}
 
 // Register wraps gRPC's resolvers for Schemes. Call it once and before anything
 // dials: gRPC's registry is not safe for concurrent use.

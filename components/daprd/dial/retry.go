@@ -1,8 +1,10 @@
 package dial
 
-// serviceConfig is daprd's own for connections to other sidecars, with one more try
-// for a call that a lost gateway has cut off. The try comes at once and through another
-// gateway, if there is one.
+// plain is daprd's own service config for connections to other sidecars.
+const plain = `{"loadBalancingConfig": [{"round_robin": {}}]}`
+
+// retrying is plain with one more try for a call that a lost gateway has cut off, at
+// once and through another gateway; with one gateway only it is not used.
 //
 // Without it, daprd tries again after a second, which would do, but first closes the
 // connection for all calls that are under way on it: those that went through a gateway
@@ -16,7 +18,7 @@ package dial
 // the answer has begun, or when more than 256 KiB would have to be sent again.
 //
 // It is not for what apps proxy over gRPC, where their own rules hold.
-const serviceConfig = `{
+const retrying = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"methodConfig": [{
 		"name": [{"service": "dapr.proto.internals.v1.ServiceInvocation"}],
@@ -27,3 +29,11 @@ const serviceConfig = `{
 		}
 	}]
 }`
+
+// serviceConfig is the one for so many gateways.
+func (f *follower) serviceConfig(gateways int) string {
+	if f.retry && gateways > 1 {
+		return retrying
+	}
+	return plain
+}

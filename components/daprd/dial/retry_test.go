@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -24,31 +25,45 @@ func (s *sidecar) CallLocal(context.Context, *internalv1.InternalInvokeRequest) 
 }
 
 // A gateway that dies cuts off the calls under way through it. If daprd were told, it
-// would close the connection for the calls through all other gateways too.
+// would close the connection for the calls through all other gateways too; a user who
+// wants no call to run twice has it told.
 func TestACallThatALostGatewayCutsOffIsTriedThroughAnother(t *testing.T) {
-	s := &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
-	register := func(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, s) }
-	first, second := startGateway(t, register), startGateway(t, register)
-	names, gateways := east(first.Address)
-	conn := mustDial(t, names, ordersInEast)
-	mustCall(t, conn)
-	var called sync.WaitGroup
-	called.Go(func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		if _, err := internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{}); err != nil {
-			t.Error(err)
-		}
-	})
-	<-s.given
-	gateways.Store(eastAt(first.Address, second.Address))
-	until(t, conn, second.Address)
-	first.stop()
-	select {
-	case <-s.given: // again, by the second
-	case <-time.After(5 * time.Second):
-		t.Error("the call was not tried again")
+	for _, retry := range []bool{true, false} {
+		t.Run(fmt.Sprintf("retry %v", retry), func(t *testing.T) {
+			s := &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
+			register := func(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, s) }
+			first, second := startGateway(t, register), startGateway(t, register)
+			names, gateways := east(first.Address, "127.0.0.1:1") // nobody listens there
+			names.Use(gateways, retry)
+			conn := mustDial(t, names, ordersInEast)
+			mustCall(t, conn)
+			var called sync.WaitGroup
+			called.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{})
+				if (err == nil) != retry {
+					t.Errorf("the call ended with %v", err)
+				}
+			})
+			<-s.given
+			gateways.Store(eastAt(first.Address, second.Address))
+			until(t, conn, second.Address)
+			first.stop()
+			if retry {
+				select {
+				case <-s.given: // again, by the second
+				case <-time.After(5 * time.Second):
+					t.Error("the call was not tried again")
+				}
+			} else {
+				called.Wait()
+			}
+			close(s.answer)
+			called.Wait()
+			if len(s.given) > 0 {
+				t.Error("the call ran once more")
+			}
+		})
 	}
-	close(s.answer)
-	called.Wait()
 }
