@@ -40,8 +40,15 @@ func (s *Service) startEdges(edges, ingress *stage) {
 // callsTimeout is how long calls that run may go on after the end.
 const callsTimeout = 2 * time.Second
 
+// headStart is how long connections wait for the first identity. Without one each would
+// fail in its handshake, and the client not know why.
+const headStart = 2 * time.Second
+
 // serveGRPC serves until ctx ends, and lets calls that run finish.
 func (s *Service) serveGRPC(ctx context.Context, l net.Listener) error {
+	first, cancel := context.WithTimeout(ctx, headStart)
+	_ = s.identity.Wait(first) // without one it serves all the same, and /readyz says so
+	cancel()
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
