@@ -15,9 +15,9 @@ build: ## bin/isthmus
 .PHONY: deps daprd sentry
 deps: sentry daprd ## what the demo and the whole-system tests run besides isthmus
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
-	@cd $(DAPRD_MODULE) && ./build.sh daprd $(BIN)/daprd . -tags $(DAPRD_TAGS)
+	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
-	@cd $(DAPRD_MODULE) && ./build.sh sentry $(BIN)/sentry ./sentry
+	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
@@ -52,7 +52,7 @@ demo: deps build ## two clusters on loopback, step by step; ONCE=1 exits after t
 # is not here is left out and named.
 .PHONY: deps-bench bench-go bench-resolve bench-scale bench-fanout bench-gateway
 deps-bench: ## bin/consul, from source: resolvebench measures against it
-	@deps/build.sh consul github.com/hashicorp/consul $(BIN)/consul
+	@.ci/build consul deps/consul $(BIN)/consul github.com/hashicorp/consul github.com/hashicorp/consul
 
 bench: bench-go bench-resolve bench-scale bench-fanout bench-gateway ## every table of docs/performance.md
 
