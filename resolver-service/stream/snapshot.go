@@ -27,7 +27,7 @@ const debounce = 100 * time.Millisecond
 
 // restraint is how many times as long as a write took the file is left alone, so that
 // a large one does not keep a core busy.
-const restraint = 10
+const restraint = 50
 
 // temporarySuffix ends the names of snapshots that are not finished.
 const temporarySuffix = ".tmp"
