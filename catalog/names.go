@@ -137,7 +137,10 @@ func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
 	if len(host) > maxHostName {
 		return App{}, "", false
 	}
-	host = strings.ToLower(host)
+	host, ok = lowerASCII(host)
+	if !ok {
+		return App{}, "", false
+	}
 	rest, ok := strings.CutSuffix(host, string(d))
 	if !ok {
 		return App{}, "", false
@@ -151,6 +154,22 @@ func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
 		return App{}, "", false
 	}
 	return App{Namespace: ns, ID: id}, cluster, true
+}
+
+// lowerASCII is a name in lower case; ok is false for one that has more than ASCII, which
+// no host name has. Unicode's rules would turn some of that into ASCII letters.
+func lowerASCII(s string) (lower string, ok bool) {
+	upper := false
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return "", false
+		}
+		upper = upper || 'A' <= s[i] && s[i] <= 'Z'
+	}
+	if upper {
+		s = strings.ToLower(s)
+	}
+	return s, true
 }
 
 // CheckGateway checks a gateway's "host:port" and returns it with its port;

@@ -57,18 +57,20 @@ func TestHostNames(t *testing.T) {
 	d := Domain(DefaultDomain)
 	orders := App{"shop", "orders"}
 	for host, ok := range map[string]bool{
-		"orders.shop.east.isthmus.internal":    true,
-		"ORDERS.Shop.east.Isthmus.INTERNAL":    true,
-		"orders.shop.east.isthmus.internal.":   true,
-		"orders.shop.isthmus.internal":         false,
-		"1.orders.shop.east.isthmus.internal":  false,
-		"orders.shop.east.isthmus.internal..":  false,
-		"orders.shop.eastisthmus.internal":     false,
-		"orders..east.isthmus.internal":        false,
-		".orders.shop.east.isthmus.internal":   false,
-		"_resolver.east.isthmus.internal":      false,
-		"orders.shop.east.isthmus.internal.io": false,
-		"":                                     false,
+		"orders.shop.east.isthmus.internal":     true,
+		"ORDERS.Shop.east.Isthmus.INTERNAL":     true,
+		"orders.shop.east.isthmus.internal.":    true,
+		"orders.shop.isthmus.internal":          false,
+		"1.orders.shop.east.isthmus.internal":   false,
+		"orders.shop.east.isthmus.internal..":   false,
+		"orders.shop.eastisthmus.internal":      false,
+		"orders..east.isthmus.internal":         false,
+		".orders.shop.east.isthmus.internal":    false,
+		"_resolver.east.isthmus.internal":       false,
+		"orders.shop.east.isthmus.internal.io":  false,
+		"orders\xff.shop.east.isthmus.internal": false,
+		"\u212a.shop.east.isthmus.internal":     false, // the Kelvin sign, a k in lower case
+		"":                                      false,
 	} {
 		app, cluster, got := d.ParseHost(host)
 		if got != ok || ok && (app != orders || cluster != "east") {
