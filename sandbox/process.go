@@ -118,11 +118,6 @@ func (p *Process) Done() <-chan struct{} { return p.current().done }
 // LogFile is where the process's output goes.
 func (p *Process) LogFile() string { return filepath.Join(p.command.LogDir, p.command.Name+".log") }
 
-// String is the command line, as a person would repeat it.
-func (p *Process) String() string {
-	return p.command.Path + " " + strings.Join(p.command.Args, " ")
-}
-
 // Signal sends a signal.
 func (p *Process) Signal(s os.Signal) error {
 	if err := p.current().cmd.Process.Signal(s); err != nil {
