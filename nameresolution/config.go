@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
 // DefaultResolveTimeout is how long a lookup waits for the first view when the
@@ -50,7 +51,7 @@ func parseConfig(configuration any) (*config, error) {
 	if configuration == nil {
 		return nil, errors.New("isthmus configuration: there is none; want spec.nameResolution.configuration " + example)
 	}
-	errs := decode(configuration, c)
+	errs := settings.Decode("", configuration, c)
 	if len(errs) == 0 {
 		errs = c.check()
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -36,13 +38,8 @@ type Config struct {
 
 // Store says where the objects are: one of the backends.
 type Store struct {
-	Embedded *Path `yaml:"embedded"`
-	File     *Path `yaml:"file"`
-}
-
-// Path is the place of a backend that lives in files.
-type Path struct {
-	Path string `yaml:"path"`
+	Embedded *embedded.Config `yaml:"embedded"`
+	File     *file.Config     `yaml:"file"`
 }
 
 // Listen says which parts run and where. A part without an address does not run.
@@ -131,7 +128,7 @@ func (c *Config) setDefaults() {
 		}
 	}
 	if c.Store == (Store{}) {
-		c.Store.Embedded = &Path{}
+		c.Store.Embedded = &embedded.Config{}
 	}
 	if e := c.Store.Embedded; e != nil && e.Path == "" {
 		e.Path = filepath.Join(c.DataDir, "isthmus.db")

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
 
@@ -50,7 +52,7 @@ func compare(t *testing.T, what string, documented, real []string) {
 
 func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
 	compare(t, "key", firstCells(serviceDocs(t), "Configuration"), strictyaml.Paths(&Config{
-		Store: Store{Embedded: &Path{}, File: &Path{}},
+		Store: Store{Embedded: &embedded.Config{}, File: &file.Config{}},
 	}))
 }
 

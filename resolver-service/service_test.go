@@ -23,6 +23,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
@@ -344,7 +345,7 @@ func TestAServiceThatCantOpenItsStoreSaysSo(t *testing.T) {
 func TestAStoreOfFilesIsFollowed(t *testing.T) {
 	cfg := configOf(t, "west", nil)
 	dir := t.TempDir()
-	cfg.Store = Store{File: &Path{dir}}
+	cfg.Store = Store{File: &file.Config{Path: dir}}
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, ".new"), []byte(text), 0o600); err != nil {

@@ -47,6 +47,11 @@ var (
 	headKey       = []byte("head")
 )
 
+// Config is the settings of an embedded store.
+type Config struct {
+	Path string `yaml:"path" json:"path"` // of its one file
+}
+
 // Store is an open file. It is a configstore.ReadWriter.
 type Store struct {
 	db      *bbolt.DB

@@ -45,6 +45,11 @@ const (
 	poll      = time.Second            // the same, where there are no events
 )
 
+// Config is the settings of a store of files.
+type Config struct {
+	Path string `yaml:"path" json:"path"` // of the directory
+}
+
 // Store is a directory. It is a configstore.ReadWriter.
 type Store struct {
 	dir string

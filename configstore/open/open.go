@@ -4,6 +4,7 @@
 package open
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,50 +15,77 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
 // Config is a "store" as a configuration file or a Dapr component has it: one kind
 // with its settings, such as {embedded: {path: data/isthmus.db}}.
-type Config map[string]map[string]any
+type Config map[string]any
 
 // Kind is a sort of store.
 type Kind struct {
-	Name     string
-	Settings []string // the names of all its settings
-	Open     func(settings map[string]any, log *slog.Logger) (configstore.ReadWriter, error)
+	Name string
+	// Open opens a store that has these settings, untyped.
+	Open func(settings any, scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error)
+}
+
+// Of is the kind of a backend whose configuration is a C, which is decoded by its json
+// tags.
+func Of[C any, S configstore.ReadWriter](name string, open func(C, configstore.Scope, *slog.Logger) (S, error)) Kind {
+	return Kind{name, func(from any, scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
+		var c C
+		if from == nil {
+			from = map[string]any{} // the backend says what is missing
+		}
+		if errs := settings.Decode("store."+name, from, &c); len(errs) > 0 {
+			return nil, errors.Join(errs...)
+		}
+		s, err := open(c, scope, log)
+		if err != nil {
+			return nil, fmt.Errorf("store.%s: %w", name, err)
+		}
+		return s, nil
+	}}
 }
 
 // Builtin is the kinds that need no server: embedded and file.
 func Builtin() []Kind {
 	return []Kind{
-		{"embedded", []string{"path"}, func(settings map[string]any, _ *slog.Logger) (configstore.ReadWriter, error) {
-			path, err := Text(settings, "path")
-			if err != nil {
+		Of("embedded", func(c embedded.Config, scope configstore.Scope, _ *slog.Logger) (configstore.ReadWriter, error) {
+			if err := checkPath(c.Path); err != nil {
 				return nil, err
 			}
-			return opened(embedded.Open(path))
-		}},
-		{"file", []string{"path"}, func(settings map[string]any, log *slog.Logger) (configstore.ReadWriter, error) {
-			path, err := Text(settings, "path")
-			if err != nil {
+			s, err := embedded.Open(c.Path)
+			return narrow(s, scope, err)
+		}),
+		Of("file", func(c file.Config, scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
+			if err := checkPath(c.Path); err != nil {
 				return nil, err
 			}
-			return opened(file.Open(path, log))
-		}},
+			s, err := file.Open(c.Path, log)
+			return narrow(s, scope, err)
+		}),
 	}
 }
 
-// opened keeps a nil store with an error from becoming an interface that is not nil.
-func opened[S configstore.ReadWriter](s S, err error) (configstore.ReadWriter, error) {
+func checkPath(path string) error {
+	if path == "" {
+		return errors.New("path is missing; give it a value")
+	}
+	return nil
+}
+
+// narrow keeps a nil store with an error from becoming an interface that is not nil.
+func narrow(s configstore.ReadWriter, scope configstore.Scope, err error) (configstore.ReadWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return configstore.Narrow(s, scope), nil
 }
 
 // Open opens the store that a configuration names, of the built-in kinds and those
-// given.
-func Open(c Config, log *slog.Logger, more ...Kind) (configstore.ReadWriter, error) {
+// given. What of it is watched is the scope.
+func Open(c Config, scope configstore.Scope, log *slog.Logger, more ...Kind) (configstore.ReadWriter, error) {
 	kinds := append(Builtin(), more...)
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -68,20 +96,10 @@ func Open(c Config, log *slog.Logger, more ...Kind) (configstore.ReadWriter, err
 			len(c), strings.Join(slices.Sorted(maps.Keys(c)), ", "), strings.Join(names, ", "))
 	}
 	for name, settings := range c {
-		i := slices.Index(names, name)
-		if i < 0 {
-			return nil, fmt.Errorf("store: unknown kind %q; %s", name, hint(name, names))
+		if i := slices.Index(names, name); i >= 0 {
+			return kinds[i].Open(settings, scope, log)
 		}
-		for setting := range settings {
-			if !slices.Contains(kinds[i].Settings, setting) {
-				return nil, fmt.Errorf("store.%s: unknown setting %q; %s", name, setting, hint(setting, kinds[i].Settings))
-			}
-		}
-		s, err := kinds[i].Open(settings, log)
-		if err != nil {
-			return nil, fmt.Errorf("store.%s: %w", name, err)
-		}
-		return s, nil
+		return nil, fmt.Errorf("store: unknown kind %q; %s", name, hint(name, names))
 	}
 	return nil, nil // not reached: there is one
 }
@@ -91,18 +109,4 @@ func hint(name string, names []string) string {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "want one of " + strings.Join(names, ", ")
-}
-
-// Text is a setting that must be there, and be a string. The value is in no error: it
-// may be a secret.
-func Text(settings map[string]any, name string) (string, error) {
-	value, there := settings[name]
-	s, ok := value.(string)
-	switch {
-	case !there:
-		return "", fmt.Errorf("%s is missing; give it a value", name)
-	case !ok || s == "":
-		return "", fmt.Errorf("%s is not a string with something in it; put it in quotes", name)
-	}
-	return s, nil
 }

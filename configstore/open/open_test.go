@@ -26,7 +26,7 @@ func TestStoresThatAConfigurationNames(t *testing.T) {
 			if err := yaml.Unmarshal([]byte(text), &c); err != nil {
 				t.Fatal(err)
 			}
-			s, err := Open(c, quiet)
+			s, err := Open(c, configstore.Scope{}, quiet)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,16 +46,16 @@ func TestConfigurationsThatNameNone(t *testing.T) {
 		want   string
 	}{
 		{"none", Config{}, "store: names 0 kinds of store (); want one of embedded, file"},
-		{"two", Config{"file": {"path": dir}, "embedded": {"path": dir}}, "names 2 kinds of store (embedded, file)"},
-		{"a misspelt kind", Config{"files": {"path": dir}}, `unknown kind "files"; did you mean "file"?`},
+		{"two", Config{"file": map[string]any{"path": dir}, "embedded": map[string]any{"path": dir}}, "names 2 kinds of store (embedded, file)"},
+		{"a misspelt kind", Config{"files": map[string]any{"path": dir}}, `unknown kind "files"; did you mean "file"?`},
 		{"another kind", Config{"zookeeper": nil}, `unknown kind "zookeeper"; want one of embedded, file`},
-		{"a misspelt setting", Config{"file": {"pth": dir}}, `store.file: unknown setting "pth"; did you mean "path"?`},
+		{"a misspelt setting", Config{"file": map[string]any{"pth": dir}}, `store.file.pth: unknown key; did you mean "path"?`},
 		{"no path", Config{"embedded": nil}, "store.embedded: path is missing; give it a value"},
-		{"a number for a path", Config{"embedded": {"path": 7}}, "store.embedded: path is not a string with something in it"},
-		{"a path that can't be", Config{"embedded": {"path": dir}}, "store.embedded: store embedded: open " + dir},
+		{"a number for a path", Config{"embedded": map[string]any{"path": 7}}, "store.embedded.path: is the number 7; want a text"},
+		{"a path that can't be", Config{"embedded": map[string]any{"path": dir}}, "store.embedded: store embedded: open " + dir},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := Open(c.config, quiet)
+			s, err := Open(c.config, configstore.Scope{}, quiet)
 			if err == nil || !strings.Contains(err.Error(), c.want) || s != nil {
 				t.Errorf("store %v, error %v; want none, and %q", s, err, c.want)
 			}
@@ -64,15 +64,18 @@ func TestConfigurationsThatNameNone(t *testing.T) {
 }
 
 func TestAKindThatTheProgramBrings(t *testing.T) {
+	type settings struct {
+		URL string `json:"url"`
+	}
 	mine := errors.New("opened")
-	kind := Kind{Name: "mine", Settings: []string{"url"}, Open: func(settings map[string]any, _ *slog.Logger) (configstore.ReadWriter, error) {
-		url, _ := Text(settings, "url")
-		if url != "there" {
-			t.Errorf("url %q, want there", url)
+	kind := Of("mine", func(c settings, scope configstore.Scope, _ *slog.Logger) (configstore.ReadWriter, error) {
+		if c.URL != "there" || scope.App.ID != "checkout" {
+			t.Errorf("settings %+v, scope %v; want what was given", c, scope)
 		}
 		return nil, mine
-	}}
-	if _, err := Open(Config{"mine": {"url": "there"}}, quiet, kind); !errors.Is(err, mine) {
+	})
+	scope := configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}}
+	if _, err := Open(Config{"mine": map[string]any{"url": "there"}}, scope, quiet, kind); !errors.Is(err, mine) {
 		t.Errorf("error %v, want that of the kind", err)
 	}
 }

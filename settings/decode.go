@@ -1,8 +1,11 @@
-package nameresolution
+// Package settings is what the configurations of stores and of the Dapr component have in
+// common: strict decoding of untyped values, secrets that stay where they are, and TLS.
+package settings
 
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -19,10 +22,11 @@ type decoder struct {
 	errs []error
 }
 
-// decode fills the struct that into points to.
-func decode(from, into any) []error {
+// Decode fills the struct that into points to, by its json tags, and returns every
+// mistake with the path of its key below path.
+func Decode(path string, from, into any) []error {
 	d := &decoder{}
-	d.value("", from, reflect.ValueOf(into).Elem())
+	d.value(path, from, reflect.ValueOf(into).Elem())
 	return d.errs
 }
 
@@ -50,6 +54,8 @@ func (d *decoder) value(path string, from any, into reflect.Value) {
 		into.Set(reflect.ValueOf(d.plain(path, from)))
 	case into.Type() == durationType:
 		d.duration(path, from, into)
+	case into.Kind() == reflect.Slice:
+		d.list(path, from, into)
 	default:
 		d.scalar(path, from, into)
 	}
@@ -62,8 +68,9 @@ func (d *decoder) structure(path string, from any, into reflect.Value) {
 	}
 	fields := map[string]reflect.Value{}
 	for i := range into.NumField() {
-		name, _, _ := strings.Cut(into.Type().Field(i).Tag.Get("json"), ",")
-		fields[name] = into.Field(i)
+		if name, _, _ := strings.Cut(into.Type().Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
+			fields[name] = into.Field(i)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if field, known := fields[key]; known {
@@ -76,6 +83,18 @@ func (d *decoder) structure(path string, from any, into reflect.Value) {
 		} else {
 			d.refuse(join(path, key), "unknown key; the keys here are %s", strings.Join(names, ", "))
 		}
+	}
+}
+
+func (d *decoder) list(path string, from any, into reflect.Value) {
+	v := reflect.ValueOf(from)
+	if v.Kind() != reflect.Slice {
+		d.refuse(path, "is %s; want a list", kindOf(from))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), v.Len(), v.Len()))
+	for i := range v.Len() {
+		d.value(fmt.Sprintf("%s[%d]", path, i), v.Index(i).Interface(), into.Index(i))
 	}
 }
 
@@ -153,9 +172,32 @@ func (d *decoder) scalar(path string, from any, into reflect.Value) {
 		into.SetBool(v.Bool())
 	case into.Kind() == reflect.Bool:
 		d.refuse(path, "is %s; want true or false", kindOf(from))
+	case into.CanInt():
+		d.whole(path, from, into)
 	default:
 		d.refuse(path, "is %s; want a text", kindOf(from))
 	}
+}
+
+// whole fills a whole number. Numbers that came by JSON are floating-point.
+func (d *decoder) whole(path string, from any, into reflect.Value) {
+	v := reflect.ValueOf(from)
+	n, ok := int64(0), true
+	switch {
+	case v.CanInt():
+		n = v.Int()
+	case v.CanUint() && v.Uint() <= math.MaxInt64:
+		n = int64(v.Uint())
+	case v.CanFloat() && v.Float() == math.Trunc(v.Float()) && math.Abs(v.Float()) < 1<<53:
+		n = int64(v.Float())
+	default:
+		ok = false
+	}
+	if !ok || into.OverflowInt(n) {
+		d.refuse(path, "is %s; want a whole number such as 100", kindOf(from))
+		return
+	}
+	into.SetInt(n)
 }
 
 func kindOf(v any) string {

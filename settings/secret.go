@@ -1,0 +1,54 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Secret says where a secret is: in a file, or in an environment variable. It has no
+// place for the secret itself, so configurations, logs and errors can't show it.
+type Secret struct {
+	File string `yaml:"file,omitempty" json:"file,omitempty"` // read at every use, so it can be rotated
+	Env  string `yaml:"env,omitempty" json:"env,omitempty"`   // the variable's name
+}
+
+// Check tells whether exactly one place is named. The error is about the key that the
+// Secret stands at.
+func (s *Secret) Check() error {
+	if s == nil {
+		return nil
+	}
+	if (s.File == "") == (s.Env == "") {
+		return errors.New("want one of file and env: {file: /run/secrets/name} or {env: NAME}")
+	}
+	return nil
+}
+
+// Read returns the secret without the line break at its end; that of a nil Secret is
+// empty.
+func (s *Secret) Read() (string, error) {
+	if s == nil {
+		return "", nil
+	}
+	if err := s.Check(); err != nil {
+		return "", err
+	}
+	if s.Env != "" {
+		text, ok := os.LookupEnv(s.Env)
+		if !ok || text == "" {
+			return "", fmt.Errorf("the environment has no %s; set it, or name a file instead", s.Env)
+		}
+		return text, nil
+	}
+	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return "", fmt.Errorf("read the secret: %w", err)
+	}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("read the secret: %s is empty", s.File)
+	}
+	return secret, nil
+}
