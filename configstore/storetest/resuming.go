@@ -112,7 +112,7 @@ func serverRestart(t *testing.T, b Backend) {
 	put(t, s, cluster("east", "a"), cluster("west", "a"))
 	f := follow(t, s)
 	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	b.Restart(t)
+	b.Restart(t, true)
 	writeSoon(t, s, cluster("east", "b"))
 	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
 	f.neverLost(cluster("west", "").Key())
