@@ -14,10 +14,22 @@ import (
 
 // How long a Follower waits after a failure: twice as long after each, within these
 // bounds, give or take a quarter.
+//
+// A store that is away costs next to nothing to ask for again, and whoever waits for its
+// return waits for the rest of a pause: so pauses stay short. One that refuses our
+// credentials is there, has work with each try, may count them and lock us out, and is
+// mended by a person: so those pauses are long.
 const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = 5 * time.Second
+	firstPause  = 50 * time.Millisecond
+	lastPause   = 500 * time.Millisecond
+	firstDenied = time.Second
+	lastDenied  = 10 * time.Second
 )
+
+// settled is how long a Watch must last for the next failure to be a new one. A store
+// that answers and fails at once, again and again, is not asked for everything every
+// firstPause.
+const settled = time.Second
 
 // Status is how a Follower stands to its store.
 type Status struct {
@@ -62,11 +74,13 @@ func (e errApply) Unwrap() error { return e.error }
 // Run watches the store until the context ends, the store is closed or apply fails,
 // and returns the reason.
 func (f *Follower) Run(ctx context.Context) error {
-	pause := firstPause
+	var pauses backoff
 	for {
-		var heard bool
+		var heard time.Time // when the first change came
 		err := f.store.Watch(ctx, f.current().Version, func(c Change) error {
-			heard = true
+			if heard.IsZero() {
+				heard = time.Now()
+			}
 			return f.take(c)
 		})
 		if ctx.Err() != nil {
@@ -79,15 +93,28 @@ func (f *Follower) Run(ctx context.Context) error {
 		if errors.Is(err, ErrClosed) {
 			return err
 		}
-		if heard {
-			pause = firstPause
+		if !heard.IsZero() && time.Since(heard) >= settled {
+			pauses = backoff{}
 		}
 		f.fail(err)
-		if !sleep(ctx, jitter(pause)) {
+		if !sleep(ctx, jitter(pauses.next(err))) {
 			return ctx.Err()
 		}
-		pause = min(2*pause, lastPause)
 	}
+}
+
+// backoff is how long the pauses have become.
+type backoff struct{ away, denied time.Duration }
+
+// next is the pause after one more failure.
+func (b *backoff) next(err error) time.Duration {
+	if errors.Is(err, ErrDenied) {
+		b.denied = min(max(2*b.denied, firstDenied), lastDenied)
+		return b.denied
+	}
+	b.denied = 0
+	b.away = min(max(2*b.away, firstPause), lastPause)
+	return b.away
 }
 
 func (f *Follower) current() Status {

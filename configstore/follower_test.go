@@ -123,28 +123,75 @@ func TestAFullSetAfterAFailureComesToWhatIsDifferent(t *testing.T) {
 }
 
 func TestAFailingStoreIsTriedAgainEverMoreSeldom(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		err         error
+		first, last time.Duration
+		most        int // tries in two minutes
+	}{
+		{"one that is away, so often that its return is seen at once", errors.New("connection refused"), firstPause, lastPause, 350},
+		{"one that refuses our credentials, so seldom that it does not mind", fmt.Errorf("403: %w", ErrDenied), firstDenied, lastDenied, 25},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{}
+				for range 1000 {
+					s.watches = append(s.watches, func(Version, func(Change) error) error { return c.err })
+				}
+				begin := time.Now()
+				_, f := run(t, s, 2*time.Minute)
+				if n := len(s.times); n < 12 || n > c.most {
+					t.Errorf("tried %d times in two minutes, want at most %d", n, c.most)
+				}
+				if pause := s.times[1].Sub(s.times[0]); pause < c.first*3/4 || pause > c.first*5/4 {
+					t.Errorf("first tried again after %s, want %s or so", pause, c.first)
+				}
+				for i := 1; i < len(s.times); i++ {
+					if pause := s.times[i].Sub(s.times[i-1]); pause > c.last*5/4 {
+						t.Errorf("try %d came after %s, want at most %s", i, pause, c.last*5/4)
+					}
+				}
+				status, _ := f.Status().Load()
+				if !errors.Is(status.Err, c.err) || !status.Since.Equal(begin) || status.Synced {
+					t.Errorf("status %+v; want the error, since the first failure, and no full set yet", status)
+				}
+			})
+		})
+	}
+}
+
+func TestAStoreThatAnswersAndFailsAtOnceIsNotAskedForEverythingAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away := errors.New("connection refused")
 		s := &script{}
-		for range 1000 {
-			s.watches = append(s.watches, func(Version, func(Change) error) error { return away })
+		for range 10_000 {
+			s.watches = append(s.watches, func(_ Version, deliver func(Change) error) error {
+				return errors.Join(deliver(Change{Full: true, Version: "1"}), errors.New("reset by peer"))
+			})
 		}
-		begin := time.Now()
-		_, f := run(t, s, 2*time.Minute)
-		if n := len(s.times); n < 20 || n > 50 {
-			t.Errorf("tried %d times in two minutes", n)
+		run(t, s, time.Minute)
+		if n := len(s.times); n > 180 {
+			t.Errorf("read in full %d times in a minute; want about two times a second", n)
 		}
-		if pause := s.times[1].Sub(s.times[0]); pause > firstPause*5/4 {
-			t.Errorf("first tried again after %s, want at most %s", pause, firstPause*5/4)
+	})
+}
+
+func TestAFailureAfterATimeOfPeaceIsTriedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := func(Version, func(Change) error) error { return errors.New("connection refused") }
+		s := &script{}
+		for range 20 {
+			s.watches = append(s.watches, away)
 		}
-		for i := 1; i < len(s.times); i++ {
-			if pause := s.times[i].Sub(s.times[i-1]); pause > lastPause*5/4 {
-				t.Errorf("try %d came after %s, want at most %s", i, pause, lastPause*5/4)
-			}
-		}
-		status, _ := f.Status().Load()
-		if !errors.Is(status.Err, away) || !status.Since.Equal(begin) || status.Synced {
-			t.Errorf("status %+v; want the error, since the first failure, and no full set yet", status)
+		var failed time.Time
+		s.watches = append(s.watches, func(_ Version, deliver func(Change) error) error {
+			err := deliver(Change{Full: true, Version: "1"})
+			time.Sleep(settled)
+			failed = time.Now()
+			return errors.Join(err, errors.New("reset by peer"))
+		})
+		run(t, s, time.Minute)
+		if pause := s.times[len(s.times)-1].Sub(failed); pause > firstPause*5/4 {
+			t.Errorf("tried again after %s, want %s or so", pause, firstPause)
 		}
 	})
 }

@@ -137,6 +137,9 @@ var (
 	ErrReadOnly = errors.New("can't be written here")
 	// ErrInvalid says that what should be written is not an object that can be used.
 	ErrInvalid = errors.New("not valid")
+	// ErrDenied says that the store's server refuses our credentials, or that they do
+	// not suffice. A [Follower] asks such a server more seldom than one that is away.
+	ErrDenied = errors.New("the store refuses our credentials")
 	// ErrClosed says that the store has been closed.
 	ErrClosed = errors.New("store is closed")
 )
