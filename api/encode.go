@@ -93,8 +93,12 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 
 // EncodeJSON is an object as a key-value store holds it: compact, fields in the
 // order of their definition, defaults left out, the same bytes for the same object.
-func EncodeJSON(obj catalog.Object) []byte {
-	return appendJSON(nil, ToProto(obj).ProtoReflect())
+func EncodeJSON(obj catalog.Object) []byte { return EncodeJSONAt(obj, "") }
+
+// EncodeJSONAt is [EncodeJSON] with the object's revision in its metadata, for whoever
+// reads the object to write it again. Stores hold what EncodeJSON makes.
+func EncodeJSONAt(obj catalog.Object, revision string) []byte {
+	return appendJSON(nil, at(obj, revision))
 }
 
 func appendJSON(b []byte, m protoreflect.Message) []byte {

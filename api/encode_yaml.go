@@ -5,14 +5,26 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // EncodeYAML is an object as "isthmus get -o yaml" prints it: fields in the order of
 // their definition, defaults left out, the same bytes for the same object. Messages
 // with nothing but scalars are written in one line.
-func EncodeYAML(obj catalog.Object) []byte {
-	return appendYAML(nil, ToProto(obj).ProtoReflect(), "")
+func EncodeYAML(obj catalog.Object) []byte { return EncodeYAMLAt(obj, "") }
+
+// EncodeYAMLAt is [EncodeYAML] with the object's revision in its metadata, on the same
+// lines.
+func EncodeYAMLAt(obj catalog.Object, revision string) []byte {
+	return appendYAML(nil, at(obj, revision), "")
+}
+
+// at is an object's message with a revision in its metadata.
+func at(obj catalog.Object, revision string) protoreflect.Message {
+	m := ToProto(obj)
+	m.(interface{ GetMetadata() *v1alpha1.Metadata }).GetMetadata().Revision = revision
+	return m.ProtoReflect()
 }
 
 // appendYAML writes the fields of a message, each on lines of its own.

@@ -20,12 +20,33 @@ const (
 	maxAliasNodes = 100_000 // that aliases may add to a file: an alias can repeat much with few words
 )
 
+// Manifest is an object as a user wrote it, with the revision of the object that it was
+// made from: its metadata.revision, empty where there is none.
+type Manifest struct {
+	catalog.Object
+	Revision string
+}
+
 // DecodeYAML reads the objects of a YAML file, of which each document is one. file
-// names it in errors and in the objects' Source.
+// names it in errors and in the objects' Source. It leaves out metadata.revision, which
+// says nothing in a file that is itself the store.
 //
 // Good objects are returned beside the mistakes of bad ones. If the file is not YAML
 // at all, or is cut off, no object is returned, and the error has no key.
 func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
+	manifests, errs := DecodeManifests(file, data)
+	if manifests == nil {
+		return nil, errs
+	}
+	objects := make([]catalog.Object, len(manifests))
+	for i, m := range manifests {
+		objects[i] = m.Object
+	}
+	return objects, errs
+}
+
+// DecodeManifests is [DecodeYAML] of a file that is to be applied: with the revisions.
+func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
 	docs, err := parseYAML(file, data)
 	if err != nil {
 		return nil, Errors{err}
@@ -40,7 +61,7 @@ func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
 // yamlFile collects what the documents of a file hold.
 type yamlFile struct {
 	name    string
-	objects []catalog.Object
+	objects []Manifest
 	first   map[catalog.Key]int // the line of each key's first object
 	doubled map[catalog.Key]bool
 	errors  Errors
@@ -69,7 +90,7 @@ func (f *yamlFile) document(doc *yaml.Node) {
 	}
 	f.first[r.key] = root.at.line
 	if obj != nil {
-		f.objects = append(f.objects, obj)
+		f.objects = append(f.objects, Manifest{obj, revisionOf(&root)})
 	}
 }
 
@@ -87,11 +108,19 @@ func (f *yamlFile) double(key catalog.Key, at position, first int) {
 	})
 }
 
-func (f *yamlFile) result() []catalog.Object {
+// revisionOf is the metadata.revision of an object that was decoded without a mistake.
+func revisionOf(root *node) string {
+	if revision := root.field("metadata").field("revision"); revision != nil {
+		return revision.text
+	}
+	return ""
+}
+
+func (f *yamlFile) result() []Manifest {
 	if f.doubled == nil {
 		return f.objects
 	}
-	var single []catalog.Object
+	var single []Manifest
 	for _, obj := range f.objects {
 		if !f.doubled[obj.Key()] {
 			single = append(single, obj)

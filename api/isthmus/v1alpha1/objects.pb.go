@@ -32,7 +32,13 @@ type Metadata struct {
 	// The namespace of the app. Cluster objects have none.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// The app-id, or the cluster's name.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The revision of the object as it was read. "isthmus get" prints it. Where it is
+	// there, "isthmus apply" writes only if the object still has it; where it is left
+	// out, in any case. It is never stored: a store has revisions of its own, and
+	// ignores this field in what it holds. Kubernetes has metadata.resourceVersion
+	// instead, so this is no field of a CustomResourceDefinition.
+	Revision      string `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -77,6 +83,13 @@ func (x *Metadata) GetNamespace() string {
 func (x *Metadata) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *Metadata) GetRevision() string {
+	if x != nil {
+		return x.Revision
 	}
 	return ""
 }
@@ -712,10 +725,11 @@ var File_isthmus_v1alpha1_objects_proto protoreflect.FileDescriptor
 
 const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\n" +
-	"\x1eisthmus/v1alpha1/objects.proto\x12\x10isthmus.v1alpha1\"<\n" +
+	"\x1eisthmus/v1alpha1/objects.proto\x12\x10isthmus.v1alpha1\"X\n" +
 	"\bMetadata\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xb3\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\tR\brevision\"\xb3\x01\n" +
 	"\fAppEndpoints\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +

@@ -1051,9 +1051,14 @@ func (x *RouteDecision) GetReason() string {
 }
 
 type ApplyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Objects       []*ApplyObject         `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Objects []*ApplyObject         `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	DryRun  bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Answer with what the store holds of each object before the change.
+	WithHeld bool `protobuf:"varint,3,opt,name=with_held,json=withHeld,proto3" json:"with_held,omitempty"`
+	// Where the store can't write all of it at once, write as many as it can at a time.
+	// Each part is written whole or not at all; an error says how many were written.
+	InParts       bool `protobuf:"varint,4,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1102,10 +1107,26 @@ func (x *ApplyRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *ApplyRequest) GetWithHeld() bool {
+	if x != nil {
+		return x.WithHeld
+	}
+	return false
+}
+
+func (x *ApplyRequest) GetInParts() bool {
+	if x != nil {
+		return x.InParts
+	}
+	return false
+}
+
 type ApplyObject struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Json  []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
-	// Write only if the object still has this revision; empty writes in any case.
+	// Write only if the object still has this revision, and for "absent" only if there
+	// is none; empty writes in any case. Where it is empty, the object's own
+	// metadata.revision stands for it.
 	IfRevision    string `protobuf:"bytes,2,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1158,11 +1179,14 @@ func (x *ApplyObject) GetIfRevision() string {
 type ApplyResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Results []*ApplyResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
-	// The decisions that change (or would): one for each caller and app.
-	Effects       []*Effect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
-	Revision      uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the topology that has the change; 0 for a dry run
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The decisions that change (or would): one for each caller and app, in their
+	// order, and at most so many as people can read.
+	Effects  []*Effect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
+	Revision uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the topology that has the change; 0 for a dry run
+	// How many more decisions change than effects has.
+	EffectsLeftOut uint32 `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
@@ -1216,11 +1240,22 @@ func (x *ApplyResponse) GetRevision() uint64 {
 	return 0
 }
 
+func (x *ApplyResponse) GetEffectsLeftOut() uint32 {
+	if x != nil {
+		return x.EffectsLeftOut
+	}
+	return 0
+}
+
 type ApplyResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Result        string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`     // created, changed, unchanged, deleted
-	Revision      string                 `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the object in the store
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Key    *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Result string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"` // created, changed, unchanged, deleted
+	// Of the object in the store, after the change; for a dry run before it. Empty where
+	// there is none.
+	Revision      string `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Held          []byte `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`         // what the store held before, as JSON; with with_held
+	Unusable      string `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"` // why what the store held before can't be used
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1272,6 +1307,20 @@ func (x *ApplyResult) GetResult() string {
 func (x *ApplyResult) GetRevision() string {
 	if x != nil {
 		return x.Revision
+	}
+	return ""
+}
+
+func (x *ApplyResult) GetHeld() []byte {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *ApplyResult) GetUnusable() string {
+	if x != nil {
+		return x.Unusable
 	}
 	return ""
 }
@@ -1566,6 +1615,7 @@ type DeleteRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Keys          []*ObjectKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	InParts       bool                   `protobuf:"varint,3,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"` // as in ApplyRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1614,6 +1664,186 @@ func (x *DeleteRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *DeleteRequest) GetInParts() bool {
+	if x != nil {
+		return x.InParts
+	}
+	return false
+}
+
+type HistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Most          uint32                 `protobuf:"varint,2,opt,name=most,proto3" json:"most,omitempty"` // how many versions at most; 0 for all that the store keeps
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *HistoryRequest) GetKey() *ObjectKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+type HistoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Versions      []*PastObject          `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"` // newest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *HistoryResponse) GetVersions() []*PastObject {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+// PastObject is what an object was from one write to the next.
+type PastObject struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Json          []byte                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`                            // empty where it was deleted, or could not be used
+	Deleted       bool                   `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`                     // by this write
+	AtUnixMs      int64                  `protobuf:"varint,4,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"` // of the write; 0 where the store does not keep it
+	Unusable      string                 `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"`                    // why it could not be used
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PastObject) Reset() {
+	*x = PastObject{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PastObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PastObject) ProtoMessage() {}
+
+func (x *PastObject) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
+func (*PastObject) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PastObject) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *PastObject) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *PastObject) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
+func (x *PastObject) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *PastObject) GetUnusable() string {
+	if x != nil {
+		return x.Unusable
+	}
+	return ""
+}
+
 type ExportsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
@@ -1624,7 +1854,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1866,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1879,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -1680,7 +1910,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1922,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1935,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -1750,7 +1980,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1992,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +2005,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Export) GetApp() *App {
@@ -1821,7 +2051,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2063,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2076,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 type StatusResponse struct {
@@ -1873,7 +2103,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2115,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2128,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2026,7 +2256,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2268,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2281,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -2099,7 +2329,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2341,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2354,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -2155,7 +2385,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2397,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2410,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -2305,22 +2535,27 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06weight\x18\x03 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\rR\x05ready\x12\x14\n" +
 	"\x05taken\x18\x05 \x01(\bR\x05taken\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"`\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"B\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
+	"\twith_held\x18\x03 \x01(\bR\bwithHeld\x12\x19\n" +
+	"\bin_parts\x18\x04 \x01(\bR\ainParts\"B\n" +
 	"\vApplyObject\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1f\n" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
-	"ifRevision\"\x98\x01\n" +
+	"ifRevision\"\xc2\x01\n" +
 	"\rApplyResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
 	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"p\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
+	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\"\xa0\x01\n" +
 	"\vApplyResult\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\tR\brevision\"\xc6\x01\n" +
+	"\brevision\x18\x03 \x01(\tR\brevision\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\fR\x04held\x12\x1a\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"\xc6\x01\n" +
 	"\x06Effect\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x122\n" +
@@ -2339,10 +2574,24 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\fR\x04json\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x16\n" +
-	"\x06source\x18\x04 \x01(\tR\x06source\"Y\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\"t\n" +
 	"\rDeleteRequest\x12/\n" +
 	"\x04keys\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x04keys\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"Y\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
+	"\bin_parts\x18\x03 \x01(\bR\ainParts\"S\n" +
+	"\x0eHistoryRequest\x12-\n" +
+	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\rR\x04most\"K\n" +
+	"\x0fHistoryResponse\x128\n" +
+	"\bversions\x18\x01 \x03(\v2\x1c.isthmus.v1alpha1.PastObjectR\bversions\"\x90\x01\n" +
+	"\n" +
+	"PastObject\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x12\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"Y\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\"\xa4\x01\n" +
@@ -2395,11 +2644,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aexports\x18\x06 \x01(\rR\aexports2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
-	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\xe3\x01\n" +
+	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\xb3\x02\n" +
 	"\aObjects\x12H\n" +
 	"\x05Apply\x12\x1e.isthmus.v1alpha1.ApplyRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12B\n" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
-	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse2[\n" +
+	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
+	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2[\n" +
 	"\aPeering\x12P\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse0\x012U\n" +
 	"\x06Status\x12K\n" +
@@ -2418,7 +2668,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),    // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),             // 1: isthmus.v1alpha1.App
@@ -2445,15 +2695,18 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*GetResponse)(nil),     // 22: isthmus.v1alpha1.GetResponse
 	(*StoredObject)(nil),    // 23: isthmus.v1alpha1.StoredObject
 	(*DeleteRequest)(nil),   // 24: isthmus.v1alpha1.DeleteRequest
-	(*ExportsRequest)(nil),  // 25: isthmus.v1alpha1.ExportsRequest
-	(*ExportsResponse)(nil), // 26: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),          // 27: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),   // 28: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),  // 29: isthmus.v1alpha1.StatusResponse
-	(*StoreStatus)(nil),     // 30: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),   // 31: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),      // 32: isthmus.v1alpha1.PeerStatus
-	(*Allow)(nil),           // 33: isthmus.v1alpha1.Allow
+	(*HistoryRequest)(nil),  // 25: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil), // 26: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),      // 27: isthmus.v1alpha1.PastObject
+	(*ExportsRequest)(nil),  // 28: isthmus.v1alpha1.ExportsRequest
+	(*ExportsResponse)(nil), // 29: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),          // 30: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),   // 31: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),  // 32: isthmus.v1alpha1.StatusResponse
+	(*StoreStatus)(nil),     // 33: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),   // 34: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),      // 35: isthmus.v1alpha1.PeerStatus
+	(*Allow)(nil),           // 36: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -2484,33 +2737,37 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	23, // 25: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
 	20, // 26: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
 	20, // 27: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	5,  // 28: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	27, // 29: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 30: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 31: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	33, // 32: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	30, // 33: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	31, // 34: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	32, // 35: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	2,  // 36: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	12, // 37: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	15, // 38: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	21, // 39: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	24, // 40: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	25, // 41: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	28, // 42: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	7,  // 43: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	13, // 44: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	17, // 45: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	22, // 46: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	17, // 47: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	26, // 48: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	29, // 49: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	43, // [43:50] is the sub-list for method output_type
-	36, // [36:43] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	20, // 28: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 29: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	5,  // 30: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	30, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,  // 32: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,  // 33: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	36, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	33, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	34, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	35, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	2,  // 38: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	12, // 39: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	15, // 40: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	21, // 41: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	24, // 42: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	25, // 43: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28, // 44: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	31, // 45: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	7,  // 46: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	13, // 47: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	17, // 48: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	22, // 49: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	17, // 50: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	26, // 51: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	29, // 52: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	32, // 53: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	46, // [46:54] is the sub-list for method output_type
+	38, // [38:46] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -2529,7 +2786,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -172,9 +172,10 @@ var Resolver_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Objects_Apply_FullMethodName  = "/isthmus.v1alpha1.Objects/Apply"
-	Objects_Get_FullMethodName    = "/isthmus.v1alpha1.Objects/Get"
-	Objects_Delete_FullMethodName = "/isthmus.v1alpha1.Objects/Delete"
+	Objects_Apply_FullMethodName   = "/isthmus.v1alpha1.Objects/Apply"
+	Objects_Get_FullMethodName     = "/isthmus.v1alpha1.Objects/Get"
+	Objects_Delete_FullMethodName  = "/isthmus.v1alpha1.Objects/Delete"
+	Objects_History_FullMethodName = "/isthmus.v1alpha1.Objects/History"
 )
 
 // ObjectsClient is the client API for Objects service.
@@ -189,6 +190,9 @@ type ObjectsClient interface {
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
+	// History tells what an object was, newest first, for as long as the store keeps
+	// it. FAILED_PRECONDITION where the store keeps no history.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 }
 
 type objectsClient struct {
@@ -229,6 +233,16 @@ func (c *objectsClient) Delete(ctx context.Context, in *DeleteRequest, opts ...g
 	return out, nil
 }
 
+func (c *objectsClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HistoryResponse)
+	err := c.cc.Invoke(ctx, Objects_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ObjectsServer is the server API for Objects service.
 // All implementations must embed UnimplementedObjectsServer
 // for forward compatibility.
@@ -241,6 +255,9 @@ type ObjectsServer interface {
 	Apply(context.Context, *ApplyRequest) (*ApplyResponse, error)
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	Delete(context.Context, *DeleteRequest) (*ApplyResponse, error)
+	// History tells what an object was, newest first, for as long as the store keeps
+	// it. FAILED_PRECONDITION where the store keeps no history.
+	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	mustEmbedUnimplementedObjectsServer()
 }
 
@@ -259,6 +276,9 @@ func (UnimplementedObjectsServer) Get(context.Context, *GetRequest) (*GetRespons
 }
 func (UnimplementedObjectsServer) Delete(context.Context, *DeleteRequest) (*ApplyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
+}
+func (UnimplementedObjectsServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedObjectsServer) mustEmbedUnimplementedObjectsServer() {}
 func (UnimplementedObjectsServer) testEmbeddedByValue()                 {}
@@ -335,6 +355,24 @@ func _Objects_Delete_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Objects_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ObjectsServer).History(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Objects_History_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ObjectsServer).History(ctx, req.(*HistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Objects_ServiceDesc is the grpc.ServiceDesc for Objects service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -353,6 +391,10 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Delete",
 			Handler:    _Objects_Delete_Handler,
+		},
+		{
+			MethodName: "History",
+			Handler:    _Objects_History_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
