@@ -10,7 +10,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -72,25 +74,50 @@ func (a *Authority) Issuer(name string) (cert, key []byte, err error) {
 
 // Leaf makes a certificate of an app and its key, both in PEM, as Dapr's Sentry would.
 func (a *Authority) Leaf(trustDomain string, app catalog.App) (cert, key []byte, err error) {
-	fail := func(err error) ([]byte, []byte, error) {
+	id := identity.ID{TrustDomain: trustDomain, App: app}
+	uri, err := url.Parse(id.String())
+	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate for %s: %w", app, err)
+	}
+	return a.leaf(app.String(), func(c *x509.Certificate) { c.URIs = []*url.URL{uri} })
+}
+
+// Server makes a certificate of a server at these names and IP addresses, and its key,
+// both in PEM.
+func (a *Authority) Server(hosts ...string) (cert, key []byte, err error) {
+	return a.leaf(strings.Join(hosts, ","), func(c *x509.Certificate) {
+		for _, host := range hosts {
+			if ip := net.ParseIP(host); ip != nil {
+				c.IPAddresses = append(c.IPAddresses, ip)
+			} else {
+				c.DNSNames = append(c.DNSNames, host)
+			}
+		}
+	})
+}
+
+// Client makes a certificate of a user and its key, both in PEM, for servers that take
+// the common name for the user, and organizations for its groups.
+func (a *Authority) Client(user string, groups ...string) (cert, key []byte, err error) {
+	return a.leaf(user, func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: user, Organization: groups} })
+}
+
+// leaf makes a certificate that signs no others.
+func (a *Authority) leaf(name string, fill func(*x509.Certificate)) (cert, key []byte, err error) {
+	fail := func(err error) ([]byte, []byte, error) {
+		return nil, nil, fmt.Errorf("make a certificate for %s: %w", name, err)
 	}
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fail(err)
 	}
-	template, err := caTemplate(app.String())
+	template, err := caTemplate(name)
 	if err != nil {
 		return fail(err)
 	}
 	template.IsCA, template.KeyUsage = false, x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	id := identity.ID{TrustDomain: trustDomain, App: app}
-	uri, err := url.Parse(id.String())
-	if err != nil {
-		return fail(err)
-	}
-	template.URIs = []*url.URL{uri}
+	fill(template)
 	leaf, err := sign(template, a.cert, own.Public(), a.key)
 	if err != nil {
 		return fail(err)

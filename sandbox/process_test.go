@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -207,6 +208,32 @@ func TestBinary(t *testing.T) {
 		t.Chdir(t.TempDir())
 		if _, err := Binary("sentry"); err == nil || !strings.Contains(err.Error(), "make deps") {
 			t.Errorf("Binary: %v, want an error that says make deps", err)
+		}
+	})
+	t.Run("a server whose name has a dash", func(t *testing.T) {
+		sh, err := exec.LookPath("sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("ISTHMUS_KUBE_APISERVER", sh)
+		if got, err := Binary("kube-apiserver"); err != nil || got != sh {
+			t.Errorf("Binary: %q, %v, want %q", got, err, sh)
+		}
+	})
+	t.Run("a server on the PATH", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		bin := t.TempDir()
+		t.Setenv("PATH", bin)
+		for _, name := range []string{"redis-server", "daprd"} {
+			if err := os.WriteFile(filepath.Join(bin, name), nil, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := Binary("redis-server"); err != nil || got != filepath.Join(bin, "redis-server") {
+			t.Errorf("Binary: %q, %v, want the one on the PATH", got, err)
+		}
+		if got, err := Binary("daprd"); !errors.Is(err, ErrNoBinary) {
+			t.Errorf("Binary: %q, %v; a daprd on the PATH has no Isthmus in it", got, err)
 		}
 	})
 	t.Run("in a repository", func(t *testing.T) {
