@@ -12,7 +12,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
@@ -35,10 +34,9 @@ func (s *Service) newGRPC() *grpc.Server {
 	server := grpc.NewServer(options...)
 	v1alpha1.RegisterResolverServer(server, s.stream)
 	v1alpha1.RegisterPeeringServer(server, s.peers)
-	writer, _ := s.store.(configstore.Writer)
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
-		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.name(),
-	}, writer, s.feed, s.topology, s.log))
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(),
+	}, s.store, s.feed, s.topology, s.log))
 	v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
 	return server
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/configstore/embedded"
-	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -34,12 +32,6 @@ type Config struct {
 	Log       Log         `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
-}
-
-// Store says where the objects are: one of the backends.
-type Store struct {
-	Embedded *embedded.Config `yaml:"embedded"`
-	File     *file.Config     `yaml:"file"`
 }
 
 // Listen says which parts run and where. A part without an address does not run.
@@ -127,12 +119,7 @@ func (c *Config) setDefaults() {
 			*d.value = d.or
 		}
 	}
-	if c.Store == (Store{}) {
-		c.Store.Embedded = &embedded.Config{}
-	}
-	if e := c.Store.Embedded; e != nil && e.Path == "" {
-		e.Path = filepath.Join(c.DataDir, "isthmus.db")
-	}
+	c.defaultStore()
 	if len(c.Operators) == 0 {
 		c.Operators = []string{identity.CLIApp(c.Identity.Namespace).String()}
 	}

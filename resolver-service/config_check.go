@@ -44,15 +44,6 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkStore(doc *strictyaml.Document) {
-	if c.Store.Embedded != nil && c.Store.File != nil {
-		doc.Refuse("store", "embedded and file exclude each other", "keep one of them")
-	}
-	if f := c.Store.File; f != nil && f.Path == "" && !doc.Has("store.file.path") {
-		doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
-	}
-}
-
 func (c *Config) checkListen(doc *strictyaml.Document) {
 	if c.Listen == (Listen{}) {
 		doc.Refuse("listen", "nothing would run", "name resolver, gateway or admin with an address, or leave listen out for all of them")

@@ -33,7 +33,7 @@ type Service struct {
 	started   time.Time
 	stopping  live.Value[bool]
 
-	store    configstore.Store
+	store    configstore.ReadWriter
 	identity *identity.Source
 	topology *topology.Topology
 	feed     *objects.Feed
@@ -118,7 +118,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.identity, err = identity.New(s.cfg.Identity.Config, self, s.log); err != nil {
 		return err
 	}
-	if s.store, err = openStore(s.cfg.Store, s.log); err != nil {
+	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}
 	domain := catalog.Domain(s.cfg.Domain)

@@ -1,33 +1,167 @@
 package resolverservice
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
 
-// name is what status, metrics and errors call the store.
-func (s Store) name() string {
-	if s.File != nil {
-		return "file"
-	}
-	return "embedded"
+// Store says where the objects are: one of the backends.
+type Store struct {
+	Embedded *embedded.Config `yaml:"embedded"`
+	File     *file.Config     `yaml:"file"`
 }
 
-// openStore opens the backend that the configuration names.
-func openStore(s Store, log *slog.Logger) (configstore.Store, error) {
-	if s.File != nil {
-		return opened(file.Open(s.File.Path, log))
-	}
-	return opened(embedded.Open(s.Embedded.Path))
+// backend is one of the backends with its settings, if it was chosen.
+type backend struct {
+	name   string
+	chosen bool
+	check  func() error // what is wrong with the settings
+	open   func(configstore.Scope, *slog.Logger) (configstore.ReadWriter, error)
 }
 
-// opened keeps a backend that failed to open from looking like one.
-func opened[S configstore.Store](store S, err error) (configstore.Store, error) {
+// backends are all that there are, in the order of the documentation.
+func (s Store) backends() []backend {
+	return []backend{
+		backendOf("embedded", s.Embedded, open.Embedded),
+		backendOf("file", s.File, open.File),
+	}
+}
+
+func backendOf[C any, S configstore.ReadWriter](name string, c *C, open func(C, configstore.Scope, *slog.Logger) (S, error)) backend {
+	return backend{
+		name: name, chosen: c != nil,
+		check: func() error {
+			if checked, ok := any(c).(interface{ Check() error }); ok {
+				return checked.Check()
+			}
+			return nil
+		},
+		open: func(scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
+			store, err := open(*c, scope, log)
+			if err != nil {
+				return nil, err // and no store that is not nil
+			}
+			return store, nil
+		},
+	}
+}
+
+func (s Store) chosen() []backend {
+	return slices.DeleteFunc(s.backends(), func(b backend) bool { return !b.chosen })
+}
+
+// Name is what status, metrics and errors call the store.
+func (s Store) Name() string {
+	if chosen := s.chosen(); len(chosen) == 1 {
+		return chosen[0].name
+	}
+	return ""
+}
+
+// Open opens the store for a reader of so much of it. A store with a server need not be
+// there: what is wrong with it is for those to see who read or write.
+func (s Store) Open(scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
+	chosen := s.chosen()
+	if len(chosen) != 1 {
+		return nil, fmt.Errorf("store: names %d kinds of store; want one", len(chosen))
+	}
+	return chosen[0].open(scope, log)
+}
+
+// New tells whether the store would be made by opening it: an embedded one whose file is
+// not there yet.
+func (s Store) New() bool {
+	if s.Embedded == nil {
+		return false
+	}
+	_, err := os.Stat(s.Embedded.Path)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// LoadStore reads the store that a file names: an isthmus.yaml, or one with only the
+// "store" of one. It is as strict as [Load] with what is there.
+func LoadStore(path string) (Store, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return Store{}, fmt.Errorf("read configuration: %w; name an isthmus.yaml, or a file with only its \"store\"", err)
 	}
-	return store, nil
+	cfg := &Config{}
+	doc := strictyaml.Decode(path, text, cfg)
+	if !doc.Has("store") && !doc.Has("cluster") {
+		doc.Refuse("store", "is missing", "name the store, such as \"store: {file: {path: ./config}}\"")
+	}
+	cfg.setDefaults()
+	cfg.checkStore(doc)
+	return cfg.Store, doc.Err()
+}
+
+func (c *Config) defaultStore() {
+	if len(c.Store.chosen()) == 0 {
+		c.Store.Embedded = &embedded.Config{}
+	}
+	if e := c.Store.Embedded; e != nil && e.Path == "" {
+		e.Path = filepath.Join(c.DataDir, "isthmus.db")
+	}
+}
+
+func (c *Config) checkStore(doc *strictyaml.Document) {
+	chosen := c.Store.chosen()
+	if len(chosen) > 1 {
+		var names []string
+		for _, b := range chosen {
+			names = append(names, b.name)
+		}
+		doc.Refuse("store", strings.Join(names, " and ")+" exclude each other", "keep one of them")
+		return
+	}
+	if f := c.Store.File; f != nil && f.Path == "" && !doc.Has("store.file.path") {
+		doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
+	}
+	for _, b := range chosen {
+		refuseBelow(doc, "store."+b.name, b.check())
+	}
+}
+
+// refuseBelow adds what a part's own check found, which may be several errors joined.
+// One that begins with a key of the part, such as "tls.ca: …", has its place there.
+func refuseBelow(doc *strictyaml.Document, path string, err error) {
+	if err == nil {
+		return
+	}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			refuseBelow(doc, path, err)
+		}
+		return
+	}
+	what, fix, _ := strings.Cut(err.Error(), "; ")
+	if key, rest, ok := strings.Cut(what, ": "); ok && slices.ContainsFunc(storePaths(), func(known string) bool {
+		below := path + "." + key
+		return known == below || strings.HasPrefix(known, below+".")
+	}) {
+		path, what = path+"."+key, rest
+	}
+	doc.Refuse(path, what, fix)
+}
+
+// storePaths is every key below "store".
+func storePaths() []string {
+	var below []string
+	for _, path := range strictyaml.Paths(&Config{}) {
+		if strings.HasPrefix(path, "store.") {
+			below = append(below, path)
+		}
+	}
+	return below
 }

@@ -49,23 +49,24 @@ func Of[C any, S configstore.ReadWriter](name string, open func(C, configstore.S
 }
 
 // Builtin is the kinds that need no server: embedded and file.
-func Builtin() []Kind {
-	return []Kind{
-		Of("embedded", func(c embedded.Config, scope configstore.Scope, _ *slog.Logger) (configstore.ReadWriter, error) {
-			if err := checkPath(c.Path); err != nil {
-				return nil, err
-			}
-			s, err := embedded.Open(c.Path)
-			return narrow(s, scope, err)
-		}),
-		Of("file", func(c file.Config, scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
-			if err := checkPath(c.Path); err != nil {
-				return nil, err
-			}
-			s, err := file.Open(c.Path, log)
-			return narrow(s, scope, err)
-		}),
+func Builtin() []Kind { return []Kind{Of("embedded", Embedded), Of("file", File)} }
+
+// Embedded opens an embedded store for a reader of so much of it.
+func Embedded(c embedded.Config, scope configstore.Scope, _ *slog.Logger) (configstore.ReadWriter, error) {
+	if err := checkPath(c.Path); err != nil {
+		return nil, err
 	}
+	s, err := embedded.Open(c.Path)
+	return narrow(s, scope, err)
+}
+
+// File opens a store of files for a reader of so much of it.
+func File(c file.Config, scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
+	if err := checkPath(c.Path); err != nil {
+		return nil, err
+	}
+	s, err := file.Open(c.Path, log)
+	return narrow(s, scope, err)
 }
 
 func checkPath(path string) error {
