@@ -19,6 +19,13 @@ daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
 
+# The servers that the tests of the stores run, where no package has a current version.
+.PHONY: etcd
+etcd: ## bin/etcd, bin/etcdutl, bin/etcdctl: the server and its tools, from source
+	@.ci/build etcd deps/etcd $(BIN)/etcd go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3
+	@.ci/build etcdutl deps/etcd $(BIN)/etcdutl go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
+	@.ci/build etcdctl deps/etcd $(BIN)/etcdctl go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdctl/v3
+
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
 generate:
