@@ -80,6 +80,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /livez", livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry}))
+	mux.HandleFunc("GET /debug/store", s.store)
 	mux.HandleFunc("GET /debug/views", s.views)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -95,6 +96,7 @@ func index(w http.ResponseWriter, _ *http.Request) {
 /livez         the process runs
 /readyz        lookups can be answered; ?format=json
 /metrics       for Prometheus
+/debug/store   the config store, and what of it can't be used
 /debug/views   apps with a selection; ?app=namespace/app-id for a view
 /debug/pprof/  profiles
 `)

@@ -72,6 +72,9 @@ func (f *fake) get(path string, header ...string) (code int, body string) {
 }
 
 func TestReadinessSaysWhatItWaitsFor(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	clock := func(d time.Duration) string { return now.Add(-d).Format(time.TimeOnly) }
 	for _, c := range []struct {
 		what string
 		set  func(*v1alpha1.StatusResponse)
@@ -81,11 +84,12 @@ func TestReadinessSaysWhatItWaitsFor(t *testing.T) {
 		{"all is well", func(*v1alpha1.StatusResponse) {}, 200, "ok\n"},
 		{"the store has not answered", func(s *v1alpha1.StatusResponse) { s.Store.Ready = false }, 503,
 			"not ready: store embedded: its full set has not arrived yet\n"},
-		{"the store fails from the start", func(s *v1alpha1.StatusResponse) { s.Store.Ready, s.Store.Error = false, "connection refused" }, 503,
-			"not ready: store embedded: connection refused\n"},
-		{"the store fails later", func(s *v1alpha1.StatusResponse) {
-			s.Store.Error, s.Store.FailingUnixMs = "disk on fire", time.Now().Add(-12*time.Second).UnixMilli()
-		}, 200, "ok\nnote: store embedded failing for 12s: disk on fire; serving revision 41\n"},
+		{"the store is away from the start", func(s *v1alpha1.StatusResponse) {
+			s.Store.Ready, s.Store.Error, s.Store.FailingUnixMs = false, "store embedded: connection refused", ago(12*time.Second)
+		}, 503, "not ready: store embedded: away for 12s, since " + clock(12*time.Second) + ": connection refused; nothing was read of it yet\n"},
+		{"the store is away later", func(s *v1alpha1.StatusResponse) {
+			s.Store.Error, s.Store.FailingUnixMs, s.Objects = "disk on fire", ago(12*time.Second), 3
+		}, 200, "ok\nnote: store embedded: away for 12s, since " + clock(12*time.Second) + ": disk on fire; serving revision 41, 3 objects\n"},
 		{"no identity yet", func(s *v1alpha1.StatusResponse) { s.Identity, s.IdentityError = "", "sentry not reached" }, 503,
 			"not ready: no identity: sentry not reached\n"},
 		{"the identity is not renewed", func(s *v1alpha1.StatusResponse) { s.IdentityError = "sentry not reached" }, 200,
@@ -145,6 +149,41 @@ func TestMetricsTellTheStatus(t *testing.T) {
 		if !strings.Contains(body, "\n"+want) {
 			t.Errorf("no %s", want)
 		}
+	}
+}
+
+func TestSinceWhenAStoreIsAway(t *testing.T) {
+	now := time.Date(2026, 11, 20, 14, 3, 23, 0, time.Local)
+	for want, away := range map[string]time.Duration{
+		"away for 12s, since 14:03:11: refused; serving revision 41, 0 objects":                 12 * time.Second,
+		"away for 26h0m0s, since 2026-11-19 12:03:23: refused; serving revision 41, 0 objects":  26 * time.Hour,
+		"away for 14h10m0s, since 2026-11-19 23:53:23: refused; serving revision 41, 0 objects": 14*time.Hour + 10*time.Minute,
+		"away for 0s, since 14:03:24: refused; serving revision 41, 0 objects":                  -time.Second, // clocks differ
+	} {
+		s := ready()
+		s.Store.Error, s.Store.FailingUnixMs = "store embedded: refused", now.Add(-away).UnixMilli()
+		if got := Away(s, now); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := Away(ready(), now); got != "" {
+		t.Errorf("a store that is there: %q", got)
+	}
+}
+
+func TestTheStoreHasAPage(t *testing.T) {
+	f := newFake(t)
+	f.status.Refused = []*v1alpha1.RefusedObject{{Source: "isthmus/v1alpha1/Cluster/east", Error: "bad"}}
+	var page storePage
+	code, body := f.get("/debug/store")
+	if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 || page.Name != "embedded" || !page.Ready || page.Away != "" ||
+		page.Since != nil || page.Revision != 41 || len(page.Refused) != 1 || page.Refused[0].Error != "bad" {
+		t.Errorf("%d %s (%v)", code, body, err)
+	}
+	f.status.Store.Error, f.status.Store.FailingUnixMs = "refused", time.Now().UnixMilli()
+	_, body = f.get("/debug/store")
+	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Since == nil || !strings.HasPrefix(page.Away, "away for 0s, since ") || page.Error != "refused" {
+		t.Errorf("away: %s (%v)", body, err)
 	}
 }
 

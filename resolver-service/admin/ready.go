@@ -25,15 +25,14 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 	if stopping {
 		r.Reasons = append(r.Reasons, "shutting down")
 	}
-	store := s.GetStore()
-	switch {
-	case !store.GetReady() && store.GetError() != "":
-		r.Reasons = append(r.Reasons, fmt.Sprintf("store %s: %s", store.GetName(), store.GetError()))
-	case !store.GetReady():
-		r.Reasons = append(r.Reasons, fmt.Sprintf("store %s: its full set has not arrived yet", store.GetName()))
-	case store.GetError() != "":
-		age := time.Since(time.UnixMilli(store.GetFailingUnixMs())).Round(time.Second)
-		r.Notes = append(r.Notes, fmt.Sprintf("store %s failing for %s: %s; serving revision %d", store.GetName(), age, store.GetError(), s.GetRevision()))
+	name := "store " + s.GetStore().GetName() + ": "
+	switch away := Away(s, time.Now()); {
+	case !s.GetStore().GetReady() && away != "":
+		r.Reasons = append(r.Reasons, name+away)
+	case !s.GetStore().GetReady():
+		r.Reasons = append(r.Reasons, name+"its full set has not arrived yet")
+	case away != "":
+		r.Notes = append(r.Notes, name+away)
 	}
 	switch {
 	case s.GetIdentity() == "":

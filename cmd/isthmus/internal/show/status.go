@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 )
 
 // Message makes of a message the plain value that JSON and YAML are printed from,
@@ -25,7 +26,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
 		{"running", "for " + age(s.GetStartedUnixMs(), now)},
 		{"domain", s.GetDomain()},
 		{"identity", identityLine(s)},
-		{"store", storeLine(s.GetStore(), now)},
+		{"store", storeLine(s, now)},
 		{"revision", fmt.Sprint(s.GetRevision())},
 		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
 		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
@@ -67,18 +68,17 @@ func identityLine(s *v1alpha1.StatusResponse) string {
 	}
 }
 
-func storeLine(s *v1alpha1.StoreStatus, now time.Time) string {
-	switch {
-	case s.GetError() != "" && s.GetReady():
-		return fmt.Sprintf("%s, failing for %s: %s", s.GetName(), age(s.GetFailingUnixMs(), now), s.GetError())
-	case s.GetError() != "":
-		return s.GetName() + ", not read yet: " + s.GetError()
-	case !s.GetReady():
-		return s.GetName() + ", not read yet"
-	case s.GetVersion() != "":
-		return s.GetName() + ", version " + s.GetVersion()
+func storeLine(s *v1alpha1.StatusResponse, now time.Time) string {
+	store := s.GetStore()
+	switch away := admin.Away(s, now); {
+	case away != "":
+		return store.GetName() + ", " + away
+	case !store.GetReady():
+		return store.GetName() + ", not read yet"
+	case store.GetVersion() != "":
+		return store.GetName() + ", version " + store.GetVersion()
 	default:
-		return s.GetName()
+		return store.GetName()
 	}
 }
 
