@@ -26,6 +26,11 @@ etcd: ## bin/etcd, bin/etcdutl, bin/etcdctl: the server and its tools, from sour
 	@.ci/build etcdutl deps/etcd $(BIN)/etcdutl go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
 	@.ci/build etcdctl deps/etcd $(BIN)/etcdctl go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdctl/v3
 
+.PHONY: kubernetes
+kubernetes: etcd ## bin/kube-apiserver and bin/kubectl, from source; the API server keeps its objects in etcd
+	@.ci/build kube-apiserver deps/kubernetes $(BIN)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes
+	@.ci/build kubectl deps/kubernetes $(BIN)/kubectl k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
+
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
 generate:
