@@ -24,6 +24,10 @@ type Command struct {
 	Env      []string // all of it: nothing is inherited but PATH, HOME and TMPDIR
 	LogDir   string
 	ReadyURL string // answers 2xx when the process is ready; empty: it is at once
+
+	// UID and GID are the user that the process runs as, where it is not 0 and the caller
+	// is root: some servers refuse to run as root.
+	UID, GID uint32
 }
 
 // Process is a running or ended process. Its output goes to a log file that is
@@ -65,6 +69,9 @@ func (p *Process) Start() error {
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(inherited(), p.command.Env...)
 	cmd.SysProcAttr = ownGroup() // Ctrl-C in a terminal must reach us alone; we decide who stops when
+	if p.command.UID != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: p.command.UID, Gid: p.command.GID}
+	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go r.live(out, started)
