@@ -8,7 +8,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
@@ -19,7 +18,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		return err
 	}
 	defer leave()
-	w := watch{store: s, refused: map[string]configstore.Refusal{}}
+	w := watch{store: s}
 	w.at, w.resumed = parseVersion(from)
 	for first := true; ; first = false {
 		_, _, changed := s.head.Follow()
@@ -49,15 +48,15 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 type watch struct {
 	store   *Store
 	at      head
-	resumed bool // at is a version of this file, and what it refuses is not known yet
-	synced  bool // refused is complete
-	refused map[string]configstore.Refusal
+	resumed bool // at is a version of this file
+	synced  bool // the ledger knows what is refused
+	ledger  configstore.Ledger
 }
 
 // next reads what has changed since the last call. The transaction is over before
 // anything is decoded.
 func (w *watch) next() (change configstore.Change, news bool, err error) {
-	var pairs []configstore.Pair
+	var everything, put []configstore.Pair
 	var paths []string
 	var at head
 	full := false
@@ -67,80 +66,27 @@ func (w *watch) next() (change configstore.Change, news bool, err error) {
 			paths, w.resumed = touched(tx, w.at)
 		}
 		if full = !w.resumed; full || !w.synced {
-			pairs = all(tx)
-			return nil
+			everything = all(tx)
 		}
-		pairs = some(tx, paths)
+		if !full {
+			put = some(tx, paths)
+		}
 		return nil
 	})
 	if err != nil {
 		return change, false, err
 	}
 	if full {
-		change = w.full(pairs)
+		change = w.ledger.Reset(everything, at.version())
 	} else {
-		change = w.difference(pairs, paths)
+		if !w.synced {
+			w.ledger.Resume(everything)
+		}
+		change = w.ledger.Apply(put, missing(paths, put), at.version())
 	}
 	news = full || at != w.at
 	w.at, w.resumed, w.synced = at, true, true
-	change.Version = at.version()
 	return change, news, nil
-}
-
-func (w *watch) full(pairs []configstore.Pair) configstore.Change {
-	objects, refused := configstore.Decode(pairs)
-	clear(w.refused)
-	w.refuse(refused)
-	return configstore.Change{Full: true, Objects: objects, Refused: refused}
-}
-
-func (w *watch) refuse(refused []configstore.Refusal) {
-	for _, r := range refused {
-		w.refused[r.Where] = r
-	}
-}
-
-// difference takes pairs that hold at least those of the paths that are there.
-func (w *watch) difference(pairs []configstore.Pair, paths []string) configstore.Change {
-	var change configstore.Change
-	missing := make(map[string]bool, len(paths))
-	for _, path := range paths {
-		missing[path] = true
-		delete(w.refused, path)
-	}
-	wanted := make(map[string]bool, len(paths))
-	for _, p := range pairs {
-		wanted[p.Path] = missing[p.Path]
-		delete(missing, p.Path)
-	}
-	objects, refused := configstore.Decode(pairs)
-	w.refuse(refused)
-	for _, o := range objects {
-		if wanted[api.KeyPath(o.Object.Key())] {
-			change.Objects = append(change.Objects, o)
-		}
-	}
-	for _, path := range paths {
-		if key, err := api.ParseKeyPath(path); missing[path] && err == nil {
-			change.Deleted = append(change.Deleted, key)
-		}
-	}
-	change.Refused = w.allRefused()
-	return change
-}
-
-func (w *watch) allRefused() []configstore.Refusal {
-	var all []configstore.Refusal
-	for _, r := range w.refused {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b configstore.Refusal) int {
-		if a.Where < b.Where {
-			return -1
-		}
-		return 1
-	})
-	return all
 }
 
 // all copies every pair out of the file.
@@ -161,6 +107,15 @@ func some(tx *bbolt.Tx, paths []string) []configstore.Pair {
 		}
 	}
 	return pairs
+}
+
+// missing is the paths that no pair has.
+func missing(paths []string, pairs []configstore.Pair) []string {
+	there := make(map[string]bool, len(pairs))
+	for _, p := range pairs {
+		there[p.Path] = true
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return there[path] })
 }
 
 // pair copies a value, whose memory is the file's and goes with the transaction.

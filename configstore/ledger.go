@@ -1,0 +1,109 @@
+package configstore
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/api"
+)
+
+// Ledger makes Changes of what a key-value store says of its keys: it decodes what is new,
+// leaves the rest alone, and remembers what is refused, so that each Change names all of
+// it. Every backend on keys and values has one for each Watch. It is for one goroutine.
+type Ledger struct {
+	// Prefix is what the store has before each path, which is said where something is
+	// refused.
+	Prefix string
+
+	refused map[string]Refusal // by path
+	sorted  []Refusal          // of refused; nil when it is to be made again
+}
+
+// Reset begins anew with the full set.
+func (l *Ledger) Reset(pairs []Pair, at Version) Change {
+	l.refused, l.sorted = nil, nil
+	return Change{Full: true, Objects: l.decode(pairs), Refused: l.Refused(), Version: at}
+}
+
+// Resume is told the full set of a store that a reader goes on from: of which it has the
+// objects, and the Ledger needs what is refused. It is the state that the next Apply
+// comes after.
+func (l *Ledger) Resume(pairs []Pair) {
+	l.refused, l.sorted = nil, nil
+	l.decode(pairs)
+}
+
+// Apply is what has been put and deleted since. No path may be in both, or twice. A
+// deleted path need not have been there.
+func (l *Ledger) Apply(put []Pair, deleted []string, at Version) Change {
+	change := Change{Version: at}
+	for _, path := range deleted {
+		l.forget(path)
+		if key, err := api.ParseKeyPath(path); err == nil {
+			change.Deleted = append(change.Deleted, key)
+		}
+	}
+	for _, p := range put {
+		l.forget(p.Path)
+	}
+	change.Objects = l.decode(put)
+	change.Refused = l.Refused()
+	return change
+}
+
+// Refused is everything that is refused now, ordered by path. It is the caller's.
+func (l *Ledger) Refused() []Refusal {
+	if l.sorted == nil && len(l.refused) > 0 {
+		l.sorted = slices.SortedFunc(maps.Values(l.refused), func(a, b Refusal) int { return strings.Compare(a.Where, b.Where) })
+	}
+	return slices.Clone(l.sorted)
+}
+
+// decode is the objects of pairs; what is none is noted.
+func (l *Ledger) decode(pairs []Pair) []Stored {
+	objects, refused := Decode(pairs)
+	for _, r := range refused {
+		if l.refused == nil {
+			l.refused = map[string]Refusal{}
+		}
+		path := r.Where
+		r.Where = l.Prefix + path
+		l.refused[path], l.sorted = r, nil
+	}
+	return objects
+}
+
+func (l *Ledger) forget(path string) {
+	if _, ok := l.refused[path]; ok {
+		delete(l.refused, path)
+		l.sorted = nil
+	}
+}
+
+// Listing is the revisions that a store held when it was last read, by path: for stores
+// that can only be read whole and not asked what has changed. The zero Listing is of an
+// empty store. It is for one goroutine.
+type Listing struct {
+	revisions map[string]string
+}
+
+// Next takes what the store holds now, and returns what of it was put and what was
+// deleted since it was last told, as Ledger.Apply takes it.
+func (l *Listing) Next(pairs []Pair) (put []Pair, deleted []string) {
+	now := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		now[p.Path] = p.Revision
+		if was, ok := l.revisions[p.Path]; !ok || was != p.Revision {
+			put = append(put, p)
+		}
+	}
+	for path := range l.revisions {
+		if _, ok := now[path]; !ok {
+			deleted = append(deleted, path)
+		}
+	}
+	slices.Sort(deleted)
+	l.revisions = now
+	return put, deleted
+}
