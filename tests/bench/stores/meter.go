@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+)
+
+// series is what was measured of changes that were all made in one way. Each has one
+// value for each change, from the moment before the write was sent.
+type series struct {
+	by                   string
+	wrote, bare, decided []time.Duration
+}
+
+// extra is by how much each decision came after the bare watch.
+func (s *series) extra() []time.Duration {
+	extra := make([]time.Duration, len(s.bare))
+	for i := range extra {
+		extra[i] = s.decided[i] - s.bare[i]
+	}
+	return extra
+}
+
+func (s *series) row(store string) []string {
+	row := []string{store + ", " + s.by}
+	extra := s.extra() // before anything is sorted
+	for _, values := range [][]time.Duration{s.wrote, s.bare, s.decided, extra} {
+		row = append(row, quantile(values, .5), quantile(values, .99))
+	}
+	return append(row, quantile(extra, 1))
+}
+
+func quantile(values []time.Duration, q float64) string {
+	if len(values) == 0 {
+		return "—"
+	}
+	return measure.Millis(measure.Quantile(slices.Clone(values), q))
+}
+
+// meter makes changes and times who sees them.
+type meter struct {
+	on       bool
+	sidecars *sidecars
+	bare     chan sight // nil where there is no bare watch
+}
+
+// measure makes changes by put.
+func (m *meter) measure(ctx context.Context, by string, changes int, put func(context.Context, catalog.Object) error) (*series, error) {
+	s := &series{by: by}
+	const warm = 20
+	for i := range changes + warm {
+		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond)) // in step with nothing
+		if i == warm {
+			*s = series{by: by}
+		}
+		if err := m.change(ctx, s, put); err != nil {
+			return nil, fmt.Errorf("change %d %s: %w", i, by, err)
+		}
+	}
+	return s, nil
+}
+
+func (m *meter) change(ctx context.Context, s *series, put func(context.Context, catalog.Object) error) error {
+	m.on = !m.on
+	began := time.Now()
+	if err := put(ctx, selection(m.on)); err != nil {
+		return err
+	}
+	s.wrote = append(s.wrote, time.Since(began))
+	if m.bare != nil {
+		at, err := await(ctx, m.bare, m.on)
+		if err != nil {
+			return fmt.Errorf("the bare watch: %w", err)
+		}
+		s.bare = append(s.bare, at.Sub(began))
+	}
+	at, err := await(ctx, m.sidecars.seen, m.on)
+	if err != nil {
+		return fmt.Errorf("the sidecar: %w", err)
+	}
+	s.decided = append(s.decided, at.Sub(began))
+	return nil
+}
+
+var errUnseen = errors.New("has not seen a change")
+
+// await waits until it is known whether the callee may be called.
+func await(ctx context.Context, seen <-chan sight, on bool) (time.Time, error) {
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		select {
+		case s := <-seen:
+			if s.on == on {
+				return s.at, nil
+			}
+		case <-limit.C:
+			return time.Time{}, fmt.Errorf("%w after %s", errUnseen, patience)
+		case <-ctx.Done():
+			return time.Time{}, ctx.Err()
+		}
+	}
+}
+
+// watchBare runs a subject's bare watch, and returns once it stands.
+func watchBare(ctx context.Context, s *subject) (seen chan sight, end func() error, err error) {
+	if s.watch == nil {
+		return nil, func() error { return nil }, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	seen = make(chan sight, 16)
+	var running sync.WaitGroup
+	running.Go(func() {
+		err = s.watch(ctx, selection(true).Key(), func(value []byte) {
+			select {
+			case seen <- sight{holds(value), time.Now()}:
+			case <-ctx.Done():
+			}
+		})
+		if ctx.Err() != nil {
+			err = nil
+		}
+	})
+	end = func() error {
+		cancel()
+		running.Wait()
+		return err
+	}
+	if _, unseen := await(ctx, seen, false); unseen != nil {
+		return nil, nil, errors.Join(fmt.Errorf("the bare watch has not begun: %w", unseen), end())
+	}
+	return seen, end, nil
+}
+
+// result is what was measured of one store, which is still up.
+type result struct {
+	name    string
+	subject *subject
+	service *service
+	series  []*series
+	ready   []time.Duration
+	rss     uint64
+	at      [2]count // before and after the rest
+	dir     string
+}
+
+// once measures a store. What it returns has to be closed.
+func once(ctx context.Context, p plan, k kind) (r *result, err error) {
+	r = &result{name: k.name}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+			r = nil
+		}
+	}()
+	if r.dir, err = os.MkdirTemp("", "isthmus-stores-"); err != nil {
+		return r, err
+	}
+	if err := os.Chmod(r.dir, 0o755); err != nil { // a server may run as somebody else
+		return r, err
+	}
+	progress("%s: starting the server", k.name)
+	if r.subject, err = k.start(ctx, r.dir); err != nil {
+		return r, err
+	}
+	progress("%s: writing %d objects", k.name, p.objects)
+	began := time.Now()
+	if err := r.subject.fill(ctx, objects(p.objects)); err != nil {
+		return r, fmt.Errorf("fill: %w", err)
+	}
+	progress("%s: written in %s; starting the service", k.name, time.Since(began).Round(10*time.Millisecond))
+	for range p.starts {
+		if r.service != nil {
+			if err := r.service.stop(); err != nil {
+				return r, err
+			}
+		}
+		if r.service, err = startService(ctx, filepath.Join(r.dir), r.subject.settings); err != nil {
+			return r, err
+		}
+		r.ready = append(r.ready, r.service.ready)
+	}
+	return r, r.follow(ctx, p)
+}
+
+// follow measures changes.
+func (r *result) follow(ctx context.Context, p plan) (err error) {
+	m := &meter{}
+	if m.sidecars, err = connect(ctx, r.service.address); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.sidecars.close()) }()
+	var end func() error
+	if m.bare, end, err = watchBare(ctx, r.subject); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	a, err := newApplier(r.service.address)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.conn.Close()) }()
+	for _, way := range []struct {
+		by  string
+		put func(context.Context, catalog.Object) error
+	}{{"isthmus apply", a.put}, {"by hand", r.subject.put}} {
+		if way.put == nil {
+			continue
+		}
+		progress("%s: measuring %d changes, %s", r.name, p.changes, way.by)
+		s, err := m.measure(ctx, way.by, p.changes, way.put)
+		if err != nil {
+			return err
+		}
+		r.series = append(r.series, s)
+	}
+	return nil
+}
+
+func (r *result) close() error {
+	var errs []error
+	if r.service != nil {
+		errs = append(errs, r.service.stop())
+	}
+	if r.subject != nil {
+		errs = append(errs, r.subject.close())
+	}
+	if r.dir != "" {
+		errs = append(errs, os.RemoveAll(r.dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// service is a running "isthmus serve", and how soon it was ready.
+type service struct {
+	*sandbox.Process
+	address string
+	ready   time.Duration // from the start of the process until /readyz said so
+}
+
+// startService starts the service on a store, with nothing in its data directory but
+// what the store keeps there itself.
+func startService(ctx context.Context, dir string, store map[string]any) (*service, error) {
+	binary, err := sandbox.Binary("isthmus")
+	if err != nil {
+		return nil, err
+	}
+	dir, err = os.MkdirTemp(dir, "service-")
+	if err != nil {
+		return nil, err
+	}
+	box, err := sandbox.New(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	written, err := box.NewService(sandbox.ServiceOptions{Cluster: cluster, Store: maps.Clone(store)})
+	if err != nil {
+		return nil, err
+	}
+	s := &service{address: written.Resolver}
+	began := time.Now()
+	s.Process, err = sandbox.Start(sandbox.Command{
+		Name: "isthmus", Path: binary, Args: []string{"serve", "-c", written.Config}, LogDir: dir,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for !ready(ctx, written.Admin) {
+		if time.Since(began) > patience || s.Unexpected() != nil {
+			return nil, errors.Join(fmt.Errorf("the service is not ready; its log ends:\n%s", s.Tail(10)), s.Kill())
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	s.ready = time.Since(began)
+	return s, nil
+}
+
+func ready(ctx context.Context, admin string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+filepath.Join(admin, "readyz"), nil)
+	if err != nil {
+		return false
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	_ = answer.Body.Close() // what it says does not matter
+	return answer.StatusCode == http.StatusOK
+}
+
+func (s *service) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.Stop(ctx)
+}
+
+// applier writes as "isthmus apply" does: through a service.
+type applier struct{ conn *grpc.ClientConn }
+
+func newApplier(address string) (applier, error) {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	return applier{conn}, err
+}
+
+func (a applier) put(ctx context.Context, object catalog.Object) error {
+	_, err := pb.NewObjectsClient(a.conn).Apply(ctx, &pb.ApplyRequest{Objects: []*pb.ApplyObject{{Json: api.EncodeJSON(object)}}})
+	return err
+}
