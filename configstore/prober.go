@@ -1,0 +1,15 @@
+package configstore
+
+import "context"
+
+// Prober is a store with a server that can be tried out without changing anything: for
+// people who set one up, with isthmus store check.
+type Prober interface {
+	// Server says in a few words who answers, such as "Consul 1.21.0 at
+	// http://127.0.0.1:8500". It has no secret in it. Credentials may be refused.
+	Server(ctx context.Context) (string, error)
+
+	// MayWrite returns nil where our credentials may write objects, and ErrDenied or
+	// ErrReadOnly where they may not. It writes nothing.
+	MayWrite(ctx context.Context) error
+}
