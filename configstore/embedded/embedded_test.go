@@ -22,9 +22,14 @@ func TestMain(m *testing.M) {
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		path := filepath.Join(t.TempDir(), "data", "isthmus.db")
+		var latest *Store // one process has the file, and has it once
 		return storetest.Backend{
-			Open:      func(t testing.TB) configstore.ReadWriter { return open(t, path) },
+			Open: func(t testing.TB) configstore.ReadWriter {
+				latest = open(t, path)
+				return latest
+			},
 			PutRaw:    putRaw,
+			Scoped:    func(_ testing.TB, s configstore.Scope) configstore.ReadWriter { return configstore.Narrow(latest, s) },
 			MaxObject: api.MaxObjectBytes,
 			Resumes:   true,
 		}

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,10 +23,14 @@ func TestStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		return storetest.Backend{
-			Open:      func(t testing.TB) configstore.ReadWriter { return open(t, dir) },
-			Shared:    true,
-			PutRaw:    putRaw,
-			Fail:      moveAway,
+			Open:   func(t testing.TB) configstore.ReadWriter { return open(t, dir) },
+			Shared: true,
+			PutRaw: putRaw,
+			Fail:   moveAway,
+			Rewind: func(t testing.TB) (restore func()) { return backup(t, dir) },
+			Scoped: func(t testing.TB, s configstore.Scope) configstore.ReadWriter {
+				return configstore.Narrow(open(t, dir), s)
+			},
 			MaxObject: api.MaxObjectBytes,
 		}
 	})
@@ -71,4 +76,38 @@ func moveAway(t testing.TB, s configstore.ReadWriter) (mend func()) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// backup copies the directory; restore puts back every file of it by a rename, and
+// removes what has come since.
+func backup(t testing.TB, dir string) (restore func()) {
+	t.Helper()
+	kept := t.TempDir()
+	if err := os.CopyFS(kept, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		for _, path := range list(t, dir) {
+			if _, err := os.Stat(filepath.Join(kept, filepath.Base(path))); errors.Is(err, os.ErrNotExist) {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, path := range list(t, kept) {
+			if err := os.Rename(path, filepath.Join(dir, filepath.Base(path))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func list(t testing.TB, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,13 +18,52 @@ import (
 type follower struct {
 	*configstore.Follower
 	reader
+	tap *tap
+}
+
+// tap notes what a store delivers a second time though it is no full set.
+type tap struct {
+	configstore.Store
+
+	mu    sync.Mutex
+	held  map[catalog.Key]string // its revision
+	twice []string
+}
+
+// Watch is that of configstore.Store.
+func (p *tap) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
+	return p.Store.Watch(ctx, from, func(c configstore.Change) error {
+		p.note(c)
+		return deliver(c)
+	})
+}
+
+func (p *tap) note(c configstore.Change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.Full {
+		clear(p.held)
+	}
+	for _, key := range c.Deleted {
+		delete(p.held, key)
+	}
+	for _, o := range c.Objects {
+		key := o.Object.Key()
+		if p.held[key] == o.Revision {
+			p.twice = append(p.twice, fmt.Sprintf("%s at revision %s", key, o.Revision))
+		}
+		p.held[key] = o.Revision
+	}
 }
 
 // follow runs a Follower until the test ends.
 func follow(t *testing.T, s configstore.Store) *follower {
 	t.Helper()
-	f := &follower{reader: reader{t: t, done: make(chan struct{}), news: make(chan struct{})}}
-	f.Follower = configstore.NewFollower(s, f.deliver, slog.New(slog.DiscardHandler))
+	f := &follower{
+		reader: reader{t: t, done: make(chan struct{}), news: make(chan struct{})},
+		tap:    &tap{Store: s, held: map[catalog.Key]string{}},
+	}
+	f.Follower = configstore.NewFollower(f.tap, f.deliver, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Go(func() { f.err = f.Run(ctx) })
@@ -49,14 +90,24 @@ func (f *follower) awaitStatus(what string, is func(configstore.Status) bool) {
 	}
 }
 
-// neverLost holds that an object was never taken away.
-func (f *follower) neverLost(key catalog.Key) {
+// neverLost holds that objects were never taken away.
+func (f *follower) neverLost(keys ...catalog.Key) {
 	f.t.Helper()
 	for i, c := range f.all() {
 		for _, gone := range c.Deleted {
-			if gone == key {
-				f.t.Errorf("change %d took %s away, which nobody had deleted", i, key)
+			if slices.Contains(keys, gone) {
+				f.t.Errorf("change %d took %s away, which nobody had deleted", i, gone)
 			}
 		}
+	}
+}
+
+// neverTwice holds that no change came a second time.
+func (f *follower) neverTwice() {
+	f.t.Helper()
+	f.tap.mu.Lock()
+	defer f.tap.mu.Unlock()
+	for _, what := range f.tap.twice {
+		f.t.Errorf("the store delivered %s twice", what)
 	}
 }

@@ -30,11 +30,11 @@ func slowReader(t *testing.T, b Backend) {
 	slow := watch(t, s, "")
 	slow.awaitSet()
 	slow.block()
-	put(t, s, cluster("east", "n00"))
+	put(t, b, s, cluster("east", "n00"))
 	fast := watch(t, s, "")
 	const last = 40
 	for i := 1; i <= last; i++ {
-		put(t, s, cluster("east", fmt.Sprintf("n%02d", i)))
+		put(t, b, s, cluster("east", fmt.Sprintf("n%02d", i)))
 	}
 	newest := cluster("east", fmt.Sprintf("n%02d", last))
 	fast.awaitSet(newest)
@@ -54,7 +54,7 @@ func contextEnds(t *testing.T, b Backend) {
 	if err := r.awaitEnd(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Watch ended with %v, want context.Canceled", err)
 	}
-	put(t, s, cluster("east", "a")) // the store goes on
+	put(t, b, s, cluster("east", "a")) // the store goes on
 	watch(t, s, "").awaitSet(cluster("east", "a"))
 
 	ended, cancel := context.WithCancel(context.Background())
@@ -72,7 +72,7 @@ func readerFails(t *testing.T, b Backend) {
 	if !errors.Is(err, mine) {
 		t.Errorf("Watch ended with %v, want the error of its reader", err)
 	}
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	other.awaitSet(cluster("east", "a"))
 }
 
@@ -147,10 +147,10 @@ func watchers() int {
 
 func followed(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	f := follow(t, s)
 	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	put(t, s, cluster("east", "b"))
+	put(t, b, s, cluster("east", "b"))
 	remove(t, s, cluster("west", ""))
 	f.awaitSet(cluster("east", "b"))
 	var got []string

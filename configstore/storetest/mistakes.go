@@ -29,7 +29,7 @@ var (
 
 func badObject(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("west", "a"))
+	put(t, b, s, cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
 	r := watch(t, s, "")
 	r.awaitSet(cluster("west", "a"))
@@ -37,7 +37,7 @@ func badObject(t *testing.T, b Backend) {
 	if text := refusal.Err.Error(); !strings.Contains(text, "spec.netwrk: unknown field") || refusal.Where == "" {
 		t.Errorf("refused %q with %q; want the place and the mistake", refusal.Where, text)
 	}
-	put(t, s, cluster("north", "a"))
+	put(t, b, s, cluster("north", "a"))
 	r.awaitSet(cluster("north", "a"), cluster("west", "a"))
 	r.awaitRefused(eastKey)
 	if _, err := s.Get(t.Context(), eastKey); !errors.Is(err, configstore.ErrInvalid) {
@@ -50,7 +50,7 @@ func badObject(t *testing.T, b Backend) {
 
 func lastGood(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
@@ -76,7 +76,7 @@ func mended(t *testing.T, b Backend) {
 
 func badDeleted(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
@@ -88,7 +88,7 @@ func badDeleted(t *testing.T, b Backend) {
 
 func wrongKey(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"))
 	b.PutRaw(t, s, "isthmus/v1alpha1/Cluster/west", api.EncodeJSON(cluster("east", "b")))
@@ -101,7 +101,7 @@ func foreignKey(t *testing.T, b Backend) {
 	for _, path := range []string{"isthmus/v1alpha1/", "isthmus/v1alpha1/Unknown/a/b", "isthmus/v1alpha1/Cluster/a/b", "isthmus/v1alpha1/Cluster/UPPER", "isthmus/v1alpha1/README"} {
 		b.PutRaw(t, s, path, []byte("# nothing of ours"))
 	}
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"))
 	for _, refusal := range r.all()[0].Refused {
@@ -109,17 +109,17 @@ func foreignKey(t *testing.T, b Backend) {
 			t.Errorf("foreign key refused as %+v; want its place and no object's name", refusal)
 		}
 	}
-	put(t, s, cluster("east", "b"))
+	put(t, b, s, cluster("east", "b"))
 	r.awaitSet(cluster("east", "b"))
 }
 
 func refusedAfterResume(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("west", "a"))
+	put(t, b, s, cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
 	r := watch(t, s, "")
 	r.awaitRefused(eastKey)
-	since := comeBack(t, s, r, func() { put(t, s, cluster("west", "b")) })
+	since := comeBack(t, s, r, func() { put(t, b, s, cluster("west", "b")) })
 	r.await("word from the store", func() bool { return len(r.changes) > since })
 	r.awaitSet(cluster("west", "b"))
 	r.awaitRefused(eastKey)

@@ -3,8 +3,10 @@ package storetest
 import (
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -33,17 +35,38 @@ func selection(namespace, app string, n int) *catalog.AppEndpoints {
 	return s
 }
 
-// large is a selection of at least so many bytes of JSON.
-func large(bytes int) *catalog.AppEndpoints {
+// sized is a selection of exactly so many bytes of JSON.
+func sized(t testing.TB, app string, bytes int) *catalog.AppEndpoints {
+	t.Helper()
+	s := &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: app}}
+	callee := func(id string, routes []catalog.RouteSpec) {
+		s.Endpoints = append(s.Endpoints, catalog.Endpoint{App: catalog.App{Namespace: "shop", ID: id}, Routes: routes})
+	}
 	var routes []catalog.RouteSpec
 	for i := range catalog.MaxRoutes {
 		routes = append(routes, catalog.RouteSpec{Cluster: fmt.Sprintf("%s-%d", strings.Repeat("c", 40), i), Weight: 1})
 	}
-	s := &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "large"}}
-	for size := 0; size < bytes; size += catalog.MaxRoutes * len(`{"cluster":"cccccccccccccccccccccccccccccccccccccccc-0"},`) {
-		s.Endpoints = append(s.Endpoints, catalog.Endpoint{
-			App: catalog.App{Namespace: "shop", ID: fmt.Sprintf("callee-%d", len(s.Endpoints))}, Routes: routes,
-		})
+	callee("first", nil)
+	left := bytes - len(api.EncodeJSON(s))
+	withRoutes := func(id string) int {
+		one := &catalog.AppEndpoints{App: s.App, Endpoints: []catalog.Endpoint{s.Endpoints[0], {App: catalog.App{Namespace: "shop", ID: id}, Routes: routes}}}
+		return len(api.EncodeJSON(one)) - len(api.EncodeJSON(&catalog.AppEndpoints{App: s.App, Endpoints: s.Endpoints[:1]}))
+	}
+	for step := withRoutes("callee-0000"); left > 2*step; left -= step {
+		callee(fmt.Sprintf("callee-%04d", len(s.Endpoints)), routes)
+	}
+	const empty = len(`,{"app":""}`)
+	for left > 0 {
+		length := min(left-empty, 40)
+		if rest := left - empty - length; rest > 0 && rest < 30 {
+			length = 20 // leaves room for the last name
+		}
+		name := fmt.Sprintf("n%d", len(s.Endpoints))
+		callee(name+strings.Repeat("n", max(0, length-len(name))), nil)
+		left -= empty + length
+	}
+	if got := len(api.EncodeJSON(s)); got != bytes {
+		t.Fatalf("an object to be of %d bytes has %d", bytes, got)
 	}
 	return s
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -205,7 +207,12 @@ func (r *reader) awaitEnd() error {
 // open opens the store and closes it with the test.
 func open(t testing.TB, b Backend) configstore.ReadWriter {
 	t.Helper()
-	s := b.Open(t)
+	return closing(t, b.Open(t))
+}
+
+// closing closes a store with the test.
+func closing(t testing.TB, s configstore.ReadWriter) configstore.ReadWriter {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil && !errors.Is(err, configstore.ErrClosed) {
 			t.Errorf("close: %v", err)
@@ -224,29 +231,75 @@ func write(t testing.TB, s configstore.Writer, writes ...configstore.Write) []st
 	return revisions
 }
 
-// put writes objects in one batch.
-func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) []string {
+// put writes objects, in one batch where the backend takes so many, and otherwise in
+// several at once.
+func put(t testing.TB, b Backend, s configstore.Writer, objects ...catalog.Object) []string {
 	t.Helper()
-	writes := make([]configstore.Write, len(objects))
-	for i, o := range objects {
-		writes[i].Object = o
+	size := len(objects)
+	if b.MaxBatch > 0 {
+		size = min(size, b.MaxBatch)
 	}
-	return write(t, s, writes...)
+	revisions := make([]string, len(objects))
+	var writers errgroup.Group
+	writers.SetLimit(parallelWriters)
+	for begin := 0; begin < len(objects); begin += size {
+		batch := objects[begin:min(begin+size, len(objects))]
+		writers.Go(func() error {
+			writes := make([]configstore.Write, len(batch))
+			for i, o := range batch {
+				writes[i].Object = o
+			}
+			written, err := s.Write(t.Context(), writes...)
+			copy(revisions[begin:], written)
+			return err
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+	return revisions
 }
 
-// putAll writes objects in as few batches as the backend takes.
-func putAll(t testing.TB, b Backend, s configstore.Writer, objects []catalog.Object) {
-	t.Helper()
-	size := b.MaxBatch
-	if size == 0 {
-		size = len(objects)
-	}
-	for batch := range slices.Chunk(objects, size) {
-		put(t, s, batch...)
-	}
-}
+// parallelWriters is how many batches are written at once: enough for a server to make
+// use of one flush to its disk for several.
+const parallelWriters = 8
 
 func remove(t testing.TB, s configstore.Writer, o catalog.Object) {
 	t.Helper()
 	write(t, s, configstore.Write{Delete: o.Key()})
+}
+
+// writeSoon writes to a store that has only just come back.
+func writeSoon(t testing.TB, s configstore.Writer, o catalog.Object) {
+	t.Helper()
+	soon(t, "write", func(ctx context.Context) error {
+		_, err := s.Write(ctx, configstore.Write{Object: o})
+		return err
+	})
+}
+
+// listSoon lists a store that has only just come back.
+func listSoon(t testing.TB, s configstore.Writer) (objects []configstore.Stored) {
+	t.Helper()
+	soon(t, "list", func(ctx context.Context) (err error) {
+		objects, _, err = s.List(ctx)
+		return err
+	})
+	return objects
+}
+
+func soon(t testing.TB, what string, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := call(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || errors.Is(err, configstore.ErrClosed) {
+			t.Fatalf("%s by a store that is back: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }

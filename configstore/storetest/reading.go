@@ -3,6 +3,7 @@ package storetest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -34,7 +35,7 @@ func emptySet(t *testing.T, b Backend) {
 func fullFirst(t *testing.T, b Backend) {
 	s := open(t, b)
 	objects := []catalog.Object{full("east"), export("shop", "orders"), selection("shop", "checkout", 3)}
-	put(t, s, objects...)
+	put(t, b, s, objects...)
 	r := watch(t, s, "")
 	r.awaitSet(objects...)
 	first := r.all()[0]
@@ -50,10 +51,10 @@ func fullFirst(t *testing.T, b Backend) {
 
 func changeFollows(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	put(t, s, cluster("east", "b"))
+	put(t, b, s, cluster("east", "b"))
 	r.awaitSet(cluster("east", "b"), cluster("west", "a"))
 	last := r.all()[len(r.all())-1]
 	if last.Full || len(last.Objects) != 1 || last.Objects[0].Object.Key().Name != "east" || len(last.Deleted) != 0 {
@@ -66,7 +67,7 @@ func inOrder(t *testing.T, b Backend) {
 	r := watch(t, s, "")
 	const last = 30
 	for i := range last + 1 {
-		put(t, s, cluster("east", fmt.Sprintf("n%02d", i)))
+		put(t, b, s, cluster("east", fmt.Sprintf("n%02d", i)))
 	}
 	r.awaitSet(cluster("east", fmt.Sprintf("n%02d", last)))
 	before := ""
@@ -85,9 +86,9 @@ func comesOnce(t *testing.T, b Backend) {
 	s := open(t, b)
 	r := watch(t, s, "")
 	r.awaitSet()
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	r.awaitSet(cluster("east", "a"))
-	put(t, s, cluster("west", "a")) // what comes after it shows that east came no second time
+	put(t, b, s, cluster("west", "a")) // what comes after it shows that east came no second time
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 	times := 0
 	for _, c := range r.all() {
@@ -103,12 +104,13 @@ func comesOnce(t *testing.T, b Backend) {
 }
 
 func together(t *testing.T, b Backend) {
+	b.atOnce(t, 3)
 	s := open(t, b)
 	r := watch(t, s, "")
 	const last = 10
 	for i := range last + 1 {
 		network := fmt.Sprintf("n%02d", i)
-		put(t, s, cluster("east", network), cluster("north", network), cluster("west", network))
+		put(t, b, s, cluster("east", network), cluster("north", network), cluster("west", network))
 	}
 	r.awaitSet(cluster("east", "n10"), cluster("north", "n10"), cluster("west", "n10"))
 	var seen configstore.Set
@@ -126,7 +128,7 @@ func together(t *testing.T, b Backend) {
 
 func deleteIsDelete(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 	remove(t, s, cluster("east", ""))
@@ -135,7 +137,7 @@ func deleteIsDelete(t *testing.T, b Backend) {
 	if last.Full || len(last.Deleted) != 1 || last.Deleted[0].Name != "east" {
 		t.Errorf("last change %+v; want Cluster east deleted, and no full set", last)
 	}
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 }
 
@@ -144,7 +146,7 @@ func everyReader(t *testing.T, b Backend) {
 	readers := make([]*reader, 5)
 	for i := range readers {
 		readers[i] = watch(t, s, "")
-		put(t, s, cluster(fmt.Sprintf("c%d", i), "a"))
+		put(t, b, s, cluster(fmt.Sprintf("c%d", i), "a"))
 	}
 	remove(t, s, cluster("c0", ""))
 	for _, r := range readers {
@@ -161,7 +163,7 @@ func allowedCharacters(t *testing.T, b Backend) {
 			objects = append(objects, cluster(name, name))
 		}
 	}
-	putAll(t, b, s, objects)
+	put(t, b, s, objects...)
 	watch(t, s, "").awaitSet(objects...)
 	for _, o := range objects {
 		if got, err := s.Get(t.Context(), o.Key()); err != nil || got.Object.Key() != o.Key() {
@@ -170,6 +172,10 @@ func allowedCharacters(t *testing.T, b Backend) {
 	}
 }
 
+// readingTime is how long reading ten thousand objects may take, with the race detector
+// on a small machine.
+const readingTime = 15 * time.Second
+
 func tenThousand(t *testing.T, b Backend) {
 	s := open(t, b)
 	const n = 10_000
@@ -177,15 +183,19 @@ func tenThousand(t *testing.T, b Backend) {
 	for i := range objects {
 		objects[i] = export("shop", fmt.Sprintf("app-%d", i))
 	}
-	putAll(t, b, s, objects)
+	put(t, b, s, objects...)
+	begin := time.Now()
 	r := watch(t, s, "")
 	r.awaitSet(objects...)
+	if took := time.Since(begin); took > readingTime {
+		t.Errorf("the full set of %d objects took %s; want less than %s", n, took, readingTime)
+	}
 	changed := export("shop", fmt.Sprintf("app-%d", n/2))
 	changed.Allow = nil
 	objects[n/2] = changed
-	put(t, s, objects[n/2])
+	put(t, b, s, objects[n/2])
 	r.awaitSet(objects...)
-	if last := r.all()[len(r.all())-1]; last.Full || len(last.Objects) != 1 {
-		t.Errorf("one change among %d objects came with %d objects, Full %t", n, len(last.Objects), last.Full)
+	if last := r.all()[len(r.all())-1]; last.Full || len(last.Objects) != 1 || len(last.Deleted) != 0 {
+		t.Errorf("one change among %d objects came with %d objects, %d deleted, Full %t", n, len(last.Objects), len(last.Deleted), last.Full)
 	}
 }

@@ -1,11 +1,8 @@
 package storetest
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -17,9 +14,6 @@ func resuming() []specification {
 		{"a reader that missed nothing is told so at once", missedNothing},
 		{"a version that nobody knows gets the full set", unknownVersion},
 		{"a reader goes on after the store was closed and opened", reopened},
-		{"a server's restart loses nothing and empties nothing", serverRestart},
-		{"a cut link is an error, and what was missed comes after it", cutLink},
-		{"failing is not empty", failingIsNotEmpty},
 	}
 }
 
@@ -37,14 +31,14 @@ func comeBack(t *testing.T, s configstore.Store, r *reader, missed func()) (sinc
 
 func missed(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
 	since := comeBack(t, s, r, func() {
-		put(t, s, cluster("east", "b"))
-		put(t, s, cluster("east", "c"))
+		put(t, b, s, cluster("east", "b"))
+		put(t, b, s, cluster("east", "c"))
 		remove(t, s, cluster("north", ""))
-		put(t, s, cluster("south", "a"))
+		put(t, b, s, cluster("south", "a"))
 		remove(t, s, cluster("south", ""))
 	})
 	r.awaitSet(cluster("east", "c"), cluster("west", "a"))
@@ -59,7 +53,7 @@ func missed(t *testing.T, b Backend) {
 
 func missedNothing(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"))
 	since := comeBack(t, s, r, func() {})
@@ -72,7 +66,7 @@ func missedNothing(t *testing.T, b Backend) {
 
 func unknownVersion(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "a"))
+	put(t, b, s, cluster("east", "a"))
 	for _, version := range []configstore.Version{"nonsense", "0", "999999999", "-", "1-", "99999999999999999999999-0011223344556677", "1-0011223344556677", configstore.Version(strings.Repeat("9", 5000))} {
 		r := watch(t, s, version)
 		r.awaitSet(cluster("east", "a"))
@@ -84,13 +78,13 @@ func unknownVersion(t *testing.T, b Backend) {
 
 func reopened(t *testing.T, b Backend) {
 	s := b.Open(t)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
 	r := watch(t, s, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
 	version := r.version()
 	r.stop()
 	remove(t, s, cluster("west", ""))
-	put(t, s, cluster("north", "a"))
+	put(t, b, s, cluster("north", "a"))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,67 +95,5 @@ func reopened(t *testing.T, b Backend) {
 	r.awaitSet(cluster("east", "a"), cluster("north", "a"))
 	if first := r.all()[since]; b.Resumes && first.Full {
 		t.Errorf("first change after the store was opened again is the full set; want what was missed")
-	}
-}
-
-func serverRestart(t *testing.T, b Backend) {
-	if b.Restart == nil {
-		t.Skip("this store has no server")
-	}
-	s := open(t, b)
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	b.Restart(t, true)
-	writeSoon(t, s, cluster("east", "b"))
-	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	f.neverLost(cluster("west", "").Key())
-}
-
-func cutLink(t *testing.T, b Backend) {
-	if b.Cut == nil {
-		t.Skip("this store has no link")
-	}
-	holdsThroughOutage(t, b, open(t, b), func() func() { return b.Cut(t) })
-}
-
-func failingIsNotEmpty(t *testing.T, b Backend) {
-	if b.Fail == nil {
-		t.Skip("this store's source can't be made to fail")
-	}
-	s := open(t, b)
-	holdsThroughOutage(t, b, s, func() func() { return b.Fail(t, s) })
-}
-
-func holdsThroughOutage(t *testing.T, b Backend, s configstore.ReadWriter, fail func() (mend func())) {
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	before := time.Now()
-	mend := fail()
-	f.awaitStatus("a failing store", func(s configstore.Status) bool { return s.Err != nil })
-	status, _ := f.Status().Load()
-	if !status.Synced || status.Objects != 2 || status.Since.Before(before) {
-		t.Errorf("status of the failing store %+v; want two objects that stand, and since when", status)
-	}
-	mend()
-	f.awaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
-	writeSoon(t, s, cluster("east", "b"))
-	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	f.neverLost(cluster("east", "").Key())
-	f.neverLost(cluster("west", "").Key())
-}
-
-// writeSoon writes to a store that has only just come back.
-func writeSoon(t *testing.T, s configstore.Writer, o catalog.Object) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if _, err = s.Write(t.Context(), configstore.Write{Object: o}); err == nil || errors.Is(err, configstore.ErrClosed) {
-			break
-		}
-	}
-	if err != nil {
-		t.Fatal(fmt.Errorf("write to the store that is back: %w", err))
 	}
 }

@@ -9,6 +9,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -74,9 +75,10 @@ type Backend struct {
 	// Scoped opens the same store for a scope.
 	Scoped func(t testing.TB, s configstore.Scope) configstore.ReadWriter
 
-	// Server is how errors name the server: its host:port, or that of the link to it.
-	// Wanted with Denied.
-	Server string
+	// Servers is how errors name the server: the host:port of every link to it that the
+	// functions above use. One of them stands in every error that the server or a link
+	// causes.
+	Servers []string
 
 	// Secrets are the passwords and tokens of all credentials above, wrong ones too.
 	// They may never stand in an error.
@@ -93,9 +95,23 @@ type Backend struct {
 	Resumes bool
 }
 
+// orSkip skips a specification that needs what a backend does not have.
+func orSkip(t testing.TB, has bool, why string) {
+	t.Helper()
+	if !has {
+		t.Skip(why)
+	}
+}
+
+// atOnce skips a specification that needs so many writes to be made at once.
+func (b Backend) atOnce(t testing.TB, n int) {
+	t.Helper()
+	orSkip(t, b.MaxBatch == 0 || b.MaxBatch >= n, fmt.Sprintf("this store makes at most %d writes at once", b.MaxBatch))
+}
+
 // Run holds a backend to the specification.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	for _, group := range [][]specification{reading(), resuming(), mistakes(), writing(), living()} {
+	for _, group := range [][]specification{reading(), resuming(), mistakes(), writing(), sizes(), past(), living(), scopes(), outages(), backups(), access()} {
 		for _, s := range group {
 			t.Run(s.says, func(t *testing.T) {
 				s.test(t, open(t))

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -18,9 +20,9 @@ func writing() []specification {
 		{"what is not there is not found", notFound},
 		{"a write holds only for the revision that it was made for", preconditions},
 		{"a batch is written whole or not at all", wholeBatch},
+		{"of writers for one revision exactly one wins", oneWinner},
 		{"of writers at once, nobody's change is lost without an error", conflictingWriters},
 		{"an object that can't be used is not written", invalidWrite},
-		{"an object up to the limit is held, and a larger one is an honest error", tooLarge},
 		{"writes that contradict each other are refused", contradiction},
 	}
 }
@@ -28,7 +30,7 @@ func writing() []specification {
 func getAndList(t *testing.T, b Backend) {
 	s := open(t, b)
 	objects := []catalog.Object{selection("shop", "checkout", 2), export("shop", "orders"), full("east"), cluster("west", "a")}
-	revisions := put(t, s, objects...)
+	revisions := put(t, b, s, objects...)
 	list, refused, err := s.List(t.Context())
 	if err != nil || len(refused) != 0 || len(list) != len(objects) {
 		t.Fatalf("list: %d objects, refused %v, %v; want %d", len(list), refused, err, len(objects))
@@ -45,7 +47,7 @@ func getAndList(t *testing.T, b Backend) {
 			t.Errorf("list has %s at %s in place %d; want %s at %s, ordered by key", list[i].Object.Key(), list[i].Revision, i, want.Key(), revisions[i])
 		}
 	}
-	if again := put(t, s, cluster("west", "b")); again[0] == revisions[3] {
+	if again := put(t, b, s, cluster("west", "b")); again[0] == revisions[3] {
 		t.Errorf("revision %s stands for two different objects", again[0])
 	}
 }
@@ -78,8 +80,9 @@ func preconditions(t *testing.T, b Backend) {
 }
 
 func wholeBatch(t *testing.T, b Backend) {
+	b.atOnce(t, 3)
 	s := open(t, b)
-	put(t, s, cluster("north", "a"))
+	put(t, b, s, cluster("north", "a"))
 	_, err := s.Write(t.Context(),
 		configstore.Write{Object: cluster("east", "a")},
 		configstore.Write{Delete: cluster("north", "").Key()},
@@ -93,30 +96,98 @@ func wholeBatch(t *testing.T, b Backend) {
 	watch(t, s, "").awaitSet(cluster("east", "a"))
 }
 
-// conflictingWriters lets several count on one object: each success must count.
-func conflictingWriters(t *testing.T, b Backend) {
+// oneWinner lets several write for the same state of an object: as it is not there yet,
+// as it is, and to delete it.
+func oneWinner(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, s, cluster("east", "n0"))
-	const writers, each = 4, 5
-	var wait sync.WaitGroup
-	failed := make(chan error, writers)
-	for range writers {
-		writer := configstore.Writer(s)
-		if b.Shared {
-			writer = open(t, b)
+	var held string
+	for _, c := range []struct {
+		what  string
+		write func(n int) configstore.Write
+	}{
+		{"create", func(n int) configstore.Write {
+			return configstore.Write{Object: cluster("east", fmt.Sprintf("a%d", n)), If: configstore.Absent}
+		}},
+		{"replace", func(n int) configstore.Write {
+			return configstore.Write{Object: cluster("east", fmt.Sprintf("b%d", n)), If: held}
+		}},
+		{"delete", func(int) configstore.Write { return configstore.Write{Delete: eastKey, If: held} }},
+	} {
+		won := race(t, b, s, c.what, c.write)
+		held = won.revision
+		if c.what == "delete" {
+			watch(t, s, "").awaitSet()
+		} else {
+			watch(t, s, "").awaitSet(c.write(won.writer).Object)
 		}
+	}
+}
+
+type winner struct {
+	writer   int
+	revision string
+}
+
+// race makes writes at once, of which one may be made, and returns which was.
+func race(t *testing.T, b Backend, s configstore.ReadWriter, what string, write func(n int) configstore.Write) winner {
+	t.Helper()
+	const writers = 8
+	revisions, errs := make([]string, writers), make([]error, writers)
+	var wait sync.WaitGroup
+	for n, w := range several(t, b, s, writers) {
 		wait.Go(func() {
-			for range each {
-				if err := increment(t, writer); err != nil {
-					failed <- err
-					return
-				}
+			written, err := w.Write(t.Context(), write(n))
+			if errs[n] = err; err == nil {
+				revisions[n] = written[0]
 			}
 		})
 	}
 	wait.Wait()
-	close(failed)
-	for err := range failed {
+	won := []winner{}
+	for n, err := range errs {
+		switch {
+		case err == nil:
+			won = append(won, winner{n, revisions[n]})
+		case !errors.Is(err, configstore.ErrConflict):
+			t.Errorf("%s: %v; want ErrConflict", what, err)
+		}
+	}
+	if len(won) != 1 {
+		t.Fatalf("%s: %d of %d writers won; want one", what, len(won), writers)
+	}
+	return won[0]
+}
+
+// several is the store opened by so many writers, or the one that is open where there
+// can be just one.
+func several(t *testing.T, b Backend, s configstore.ReadWriter, n int) []configstore.Writer {
+	t.Helper()
+	writers := make([]configstore.Writer, n)
+	for i := range writers {
+		if writers[i] = s; b.Shared {
+			writers[i] = open(t, b)
+		}
+	}
+	return writers
+}
+
+// conflictingWriters lets several count on one object: each success must count.
+func conflictingWriters(t *testing.T, b Backend) {
+	s := open(t, b)
+	put(t, b, s, cluster("east", "n0"))
+	const writers, each = 6, 8
+	var counting errgroup.Group
+	for _, w := range several(t, b, s, writers) {
+		counting.Go(func() error {
+			for range each {
+				if err := increment(t, w); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := counting.Wait(); err != nil {
 		t.Error(err)
 	}
 	watch(t, s, "").awaitSet(cluster("east", fmt.Sprintf("n%d", writers*each)))
@@ -147,28 +218,19 @@ func invalidWrite(t *testing.T, b Backend) {
 		"a cluster with no way to it":  &catalog.Cluster{Name: "east", StaleAfter: catalog.DefaultStaleAfter},
 		"an endpoint for itself":       &catalog.AppEndpoints{App: catalog.App{Namespace: "a", ID: "b"}, Endpoints: []catalog.Endpoint{{App: catalog.App{Namespace: "a", ID: "b"}}}},
 	} {
-		if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("good", "a")}, configstore.Write{Object: o}); !errors.Is(err, configstore.ErrInvalid) {
+		writes := []configstore.Write{{Object: o}, {Object: cluster("good", "a")}}
+		if b.MaxBatch == 1 {
+			writes = writes[:1]
+		}
+		if _, err := s.Write(t.Context(), writes...); !errors.Is(err, configstore.ErrInvalid) {
 			t.Errorf("%s: %v; want ErrInvalid", name, err)
 		}
 	}
 	watch(t, s, "").awaitSet()
 }
 
-func tooLarge(t *testing.T, b Backend) {
-	s := open(t, b)
-	fits := large(b.MaxObject * 8 / 10)
-	put(t, s, fits)
-	r := watch(t, s, "")
-	r.awaitSet(fits)
-	_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "a")}, configstore.Write{Object: large(b.MaxObject + b.MaxObject/8)})
-	if !errors.Is(err, configstore.ErrTooLarge) {
-		t.Errorf("write of what is too large: %v; want ErrTooLarge", err)
-	}
-	put(t, s, cluster("west", "a"))
-	r.awaitSet(fits, cluster("west", "a"))
-}
-
 func contradiction(t *testing.T, b Backend) {
+	b.atOnce(t, 2)
 	s := open(t, b)
 	for name, writes := range map[string][]configstore.Write{
 		"one object twice":       {{Object: cluster("east", "a")}, {Object: cluster("east", "b")}},

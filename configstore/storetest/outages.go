@@ -1,0 +1,205 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// noticing is how long a Watch may take to find out that its link drops every packet.
+const noticing = 15 * time.Second
+
+func outages() []specification {
+	return []specification{
+		{"failing is not empty", failingIsNotEmpty},
+		{"a server's restart loses nothing, doubles nothing and empties nothing", func(t *testing.T, b Backend) { restart(t, b, false) }},
+		{"a server's kill -9 loses nothing, doubles nothing and empties nothing", func(t *testing.T, b Backend) { restart(t, b, true) }},
+		{"a Watch finds out by itself that its link is cut, and what was missed comes once", cutLink},
+		{"a store is opened while its server can't be reached, and is there when it can", cutFromTheStart},
+		{"by a cut link, get, list and write end in time", cutCalls},
+		{"by a slow link, the full set and changes come all the same", slowLink},
+		{"by a slow link, a write ends in time", slowWrite},
+	}
+}
+
+func failingIsNotEmpty(t *testing.T, b Backend) {
+	orSkip(t, b.Fail != nil, "this store's source can't be made to fail")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
+	f := follow(t, s)
+	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	before := time.Now()
+	mend := b.Fail(t, s)
+	f.awaitStatus("a failing store", func(s configstore.Status) bool { return s.Err != nil })
+	status, _ := f.Status().Load()
+	if !status.Synced || status.Objects != 2 || status.Since.Before(before) {
+		t.Errorf("status of the failing store %+v; want two objects that stand, and since when", status)
+	}
+	b.names(t, "watch", status.Err)
+	_, getErr := s.Get(t.Context(), eastKey)
+	_, _, listErr := s.List(t.Context())
+	for what, err := range map[string]error{"get": getErr, "list": listErr} {
+		if err == nil || errors.Is(err, configstore.ErrNotFound) {
+			t.Errorf("%s from a failing store: %v; want why it fails", what, err)
+		}
+		b.names(t, what, err)
+	}
+	mend()
+	f.awaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
+	writeSoon(t, s, cluster("east", "b"))
+	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
+	f.neverLost(eastKey, cluster("west", "").Key())
+}
+
+// restart ends the server just after it has acknowledged a row of writes.
+func restart(t *testing.T, b Backend, kill bool) {
+	orSkip(t, b.Restart != nil, "this store has no server")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"))
+	f := follow(t, s)
+	f.awaitSet(cluster("east", "a"))
+	want := []catalog.Object{cluster("east", "b")}
+	for i := range 10 {
+		want = append(want, cluster(fmt.Sprintf("c%d", i), "a"))
+	}
+	for _, o := range want {
+		put(t, b, s, o)
+	}
+	b.Restart(t, kill)
+	if kill && b.Forgets {
+		want = nil
+		for _, stored := range listSoon(t, s) {
+			want = append(want, stored.Object)
+		}
+	}
+	f.awaitSet(want...)
+	writeSoon(t, s, cluster("north", "a"))
+	f.awaitSet(append(want, cluster("north", "a"))...)
+	if !kill || !b.Forgets {
+		f.neverLost(eastKey)
+	}
+	f.neverTwice()
+}
+
+func cutLink(t *testing.T, b Backend) {
+	orSkip(t, b.Cut != nil, "this store has no link")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	f := follow(t, s)
+	f.awaitSet(cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	begin := time.Now()
+	mend := b.Cut(t)
+	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(cluster("east", "b")))
+	b.PutRaw(t, s, api.KeyPath(cluster("north", "").Key()), nil)
+	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
+	if took := time.Since(begin); took > noticing {
+		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, noticing)
+	}
+	status, _ := f.Status().Load()
+	if status.Objects != 3 {
+		t.Errorf("status by a cut link %+v; want what was there to stand", status)
+	}
+	b.names(t, "watch", status.Err)
+	mend()
+	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
+	f.awaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
+	writeSoon(t, s, cluster("west", "b"))
+	f.awaitSet(cluster("east", "b"), cluster("west", "b"))
+	f.neverLost(eastKey, cluster("west", "").Key())
+	f.neverTwice()
+}
+
+func cutFromTheStart(t *testing.T, b Backend) {
+	orSkip(t, b.Cut != nil, "this store has no link")
+	put(t, b, open(t, b), cluster("east", "a"))
+	mend := b.Cut(t)
+	begin := time.Now()
+	s := open(t, b)
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("to open the store took %s; want that it waits for no server", took)
+	}
+	f := follow(t, s)
+	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
+	if took := time.Since(begin); took > noticing {
+		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, noticing)
+	}
+	if status, _ := f.Status().Load(); status.Synced || len(f.all()) > 0 {
+		t.Errorf("status %+v after %d changes; want nothing from a store that could not be reached", status, len(f.all()))
+	}
+	mend()
+	f.awaitSet(cluster("east", "a"))
+	if first := f.all()[0]; !first.Full {
+		t.Errorf("first change %+v; want the full set", first)
+	}
+}
+
+func cutCalls(t *testing.T, b Backend) {
+	orSkip(t, b.Cut != nil, "this store has no link")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"))
+	mend := b.Cut(t)
+	for what, call := range calls(s, cluster("east", "b")) {
+		inTime(t, what, 500*time.Millisecond, call)
+	}
+	mend()
+	writeSoon(t, s, cluster("east", "b"))
+	watch(t, s, "").awaitSet(cluster("east", "b"))
+}
+
+// calls are the calls of a Writer.
+func calls(s configstore.Writer, o catalog.Object) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"get":   func(ctx context.Context) error { _, err := s.Get(ctx, o.Key()); return err },
+		"list":  func(ctx context.Context) error { _, _, err := s.List(ctx); return err },
+		"write": func(ctx context.Context) error { _, err := s.Write(ctx, configstore.Write{Object: o}); return err },
+	}
+}
+
+// inTime holds that a call ends with its context, and says that it was that.
+func inTime(t *testing.T, what string, given time.Duration, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), given)
+	defer cancel()
+	begin := time.Now()
+	err := call(ctx)
+	if took := time.Since(begin); took > given+time.Second {
+		t.Errorf("%s ended after %s; its context had %s", what, took, given)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%s ended with %v; want context.DeadlineExceeded", what, err)
+	}
+}
+
+func slowLink(t *testing.T, b Backend) {
+	orSkip(t, b.Slow != nil, "this store has no link")
+	put(t, b, open(t, b), cluster("east", "a"), cluster("west", "a"))
+	defer b.Slow(t, 300*time.Millisecond)()
+	s := open(t, b)
+	f := follow(t, s)
+	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, cluster("east", "b"))
+	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
+	remove(t, s, cluster("west", ""))
+	f.awaitSet(cluster("east", "b"))
+	f.neverTwice()
+	if status, _ := f.Status().Load(); status.Err != nil {
+		t.Errorf("status %+v; want that a slow store is not taken for a failing one", status)
+	}
+}
+
+func slowWrite(t *testing.T, b Backend) {
+	orSkip(t, b.Slow != nil, "this store has no link")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"))
+	mend := b.Slow(t, 2*time.Second)
+	inTime(t, "write", 200*time.Millisecond, calls(s, cluster("east", "b"))["write"])
+	mend()
+	writeSoon(t, s, cluster("east", "c"))
+	watch(t, s, "").awaitSet(cluster("east", "c"))
+}

@@ -1,0 +1,104 @@
+package storetest
+
+import (
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+func scopes() []specification {
+	return []specification{
+		{"a store opened for one app has its selection and every cluster", scoped},
+		{"of a store opened for one app, what others have is never delivered nor refused", othersUnheard},
+		{"a bad selection of its own is refused by name", ownRefused},
+		{"a reader of one app's scope that comes back learns what it missed", scopedComesBack},
+	}
+}
+
+var (
+	checkout    = configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}}
+	checkoutKey = checkout.Selection()
+)
+
+// openScoped opens the store for everything and for one app, with objects that are in
+// the scope and some that are not.
+func openScoped(t *testing.T, b Backend) (all, own configstore.ReadWriter) {
+	t.Helper()
+	orSkip(t, b.Scoped != nil, "this store has no scopes")
+	all = open(t, b)
+	put(t, b, all, cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1),
+		selection("shop", "orders", 1), selection("else", "checkout", 1), selection("shop", "checkout-2", 1),
+		export("shop", "checkout"), export("shop", "orders"))
+	return all, closing(t, b.Scoped(t, checkout))
+}
+
+func scoped(t *testing.T, b Backend) {
+	s, own := openScoped(t, b)
+	r := watch(t, own, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	if first := r.all()[0]; !first.Full {
+		t.Errorf("first change %+v; want the full set", first)
+	}
+	put(t, b, s, selection("shop", "checkout", 2), cluster("north", "a"))
+	remove(t, s, cluster("west", ""))
+	r.awaitSet(cluster("east", "a"), cluster("north", "a"), selection("shop", "checkout", 2))
+	remove(t, s, selection("shop", "checkout", 0))
+	r.awaitSet(cluster("east", "a"), cluster("north", "a"))
+	put(t, b, s, selection("shop", "checkout", 3))
+	r.awaitSet(cluster("east", "a"), cluster("north", "a"), selection("shop", "checkout", 3))
+}
+
+func othersUnheard(t *testing.T, b Backend) {
+	s, own := openScoped(t, b)
+	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/bad", []byte("{"))
+	r := watch(t, own, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	put(t, b, s, selection("shop", "orders", 2), export("shop", "more"))
+	remove(t, s, selection("else", "checkout", 0))
+	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/worse", []byte("{"))
+	put(t, b, s, cluster("east", "b"))
+	r.awaitSet(cluster("east", "b"), cluster("west", "a"), selection("shop", "checkout", 1))
+	for i, c := range r.all() {
+		var heard []catalog.Key
+		for _, o := range c.Objects {
+			heard = append(heard, o.Object.Key())
+		}
+		for _, refusal := range c.Refused {
+			if refusal.Key != (catalog.Key{}) { // may else be the file with the app's own
+				heard = append(heard, refusal.Key)
+			}
+		}
+		for _, key := range append(heard, c.Deleted...) {
+			if !checkout.Has(key) {
+				t.Errorf("change %d tells %s of %s", i, checkout.App, key)
+			}
+		}
+	}
+}
+
+func ownRefused(t *testing.T, b Backend) {
+	s, own := openScoped(t, b)
+	r := watch(t, own, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	b.PutRaw(t, s, api.KeyPath(checkoutKey), []byte(`{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppEndpoints","metadata":{"namespace":"shop","name":"checkout"},"spec":{"endpoint":[]}}`))
+	r.awaitRefused(checkoutKey)
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	b.PutRaw(t, s, api.KeyPath(checkoutKey), api.EncodeJSON(selection("shop", "checkout", 2)))
+	r.awaitRefused()
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 2))
+}
+
+func scopedComesBack(t *testing.T, b Backend) {
+	s, own := openScoped(t, b)
+	r := watch(t, own, "")
+	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	comeBack(t, own, r, func() {
+		put(t, b, s, selection("shop", "orders", 2))
+		remove(t, s, selection("shop", "checkout", 0))
+		remove(t, s, cluster("west", ""))
+		put(t, b, s, cluster("east", "b"))
+	})
+	r.awaitSet(cluster("east", "b"))
+}
