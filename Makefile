@@ -51,7 +51,7 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
 	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
 	GOOS=darwin go vet ./...
-	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api
+	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy/kubernetes/crds.yaml
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME

@@ -1,0 +1,168 @@
+package crd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// refine adds to a field or a message, by its name in the protobuf package, what a
+// descriptor can't know. The bounds come from package catalog and package api, which
+// hold every object to them; the words are theirs, too.
+func refine() map[string]func(*schema) {
+	return map[string]func(*schema){
+		"AppEndpoints": func(s *schema) {
+			s.Required = []string{"spec"}
+			s.Rules = []rule{nameRule("an app-id", catalog.CheckAppID), {
+				Rule:       "!has(self.spec.endpoints) || self.spec.endpoints.all(e, has(e.namespace) || e.app != self.metadata.name)",
+				Message:    "spec.endpoints has the app itself, which always resolves to its own instance; leave this endpoint out",
+				Expression: "'spec.endpoints: is ' + self.metadata.name + ' itself, which always resolves to its own instance; leave this endpoint out'",
+			}}
+		},
+		"AppExport": func(s *schema) {
+			s.Required = []string{"spec"}
+			s.Rules = []rule{nameRule("an app-id", catalog.CheckAppID)}
+		},
+		"Cluster": func(s *schema) {
+			s.Required = []string{"spec"}
+			s.Rules = []rule{nameRule("a cluster's name", catalog.CheckCluster), {
+				Rule:       fmt.Sprintf("!(self.metadata.name in %s)", quoted(reserved())),
+				Message:    "the cluster's name is reserved; choose another",
+				Expression: `'metadata.name: cluster name "' + self.metadata.name + '" is reserved; choose another'`,
+			}}
+		},
+		"AppEndpointsSpec.endpoints": func(s *schema) { list(s, catalog.MaxEndpoints) },
+		"Endpoint":                   func(s *schema) { s.Required = []string{"app"}; keepNull(s) },
+		"Endpoint.app":               func(s *schema) { name(s, catalog.CheckAppID) },
+		"Endpoint.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
+		"Endpoint.whenStale":         func(s *schema) { s.Enum = []string{catalog.Withdraw.String(), catalog.Serve.String()} },
+		"Endpoint.routes": func(s *schema) {
+			list(s, catalog.MaxRoutes)
+			s.ListType, s.ListMapKeys = "map", []string{"cluster"}
+			// Every route with weight 0. In CEL it would cost more than an API server allows for
+			// so many endpoints.
+			idle := &schema{Required: []string{"weight"}, Properties: map[string]*schema{"weight": {Maximum: number(0)}}}
+			s.Not = &schema{MinItems: number(1), Items: idle}
+		},
+		"Route": func(s *schema) { s.Required = []string{"cluster"}; keepNull(s) },
+		"Route.cluster": func(s *schema) {
+			name(s, catalog.CheckCluster)
+			s.Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}
+		},
+		"Route.priority":         func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
+		"Route.weight":           func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
+		"AppExportSpec.allow":    func(s *schema) { list(s, api.MaxAllow) },
+		"Allow":                  func(s *schema) { noNull(s, "cluster", "namespace", "app") },
+		"Allow.cluster":          func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
+		"Allow.namespace":        func(s *schema) { pattern(s, catalog.CheckNamespace) },
+		"Allow.app":              func(s *schema) { pattern(s, catalog.CheckAppID) },
+		"ClusterSpec":            clusterSpec,
+		"ClusterSpec.gateways":   gateways,
+		"ClusterSpec.network":    network,
+		"ClusterSpec.staleAfter": staleAfter,
+		"Gateway":                func(s *schema) { s.Required = []string{"address"} },
+		"Gateway.address":        address,
+		"AppEndpointsSpec":       keepNull,
+		"AppExportSpec":          keepNull,
+	}
+}
+
+// label is RFC 1123, 2.1, in lower case.
+const label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+// longest is the longest name that a check lets through.
+func longest(check func(string) error) int {
+	n := 0
+	for check(strings.Repeat("a", n+1)) == nil {
+		n++
+	}
+	return n
+}
+
+// reserved are the names of clusters that stand for something else.
+func reserved() []string {
+	var words []string
+	for _, word := range []string{catalog.LocalCluster, "cli"} {
+		if catalog.CheckCluster(word) != nil {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+func without(words []string, word string) []string {
+	var rest []string
+	for _, w := range words {
+		if w != word {
+			rest = append(rest, w)
+		}
+	}
+	return rest
+}
+
+func quoted(words []string) string { return "['" + strings.Join(words, "', '") + "']" }
+
+func name(s *schema, check func(string) error) {
+	s.Pattern, s.MinLength, s.MaxLength = "^"+label+"$", number(1), number(longest(check))
+}
+
+// pattern is a name, or "*" for any.
+func pattern(s *schema, check func(string) error) {
+	s.Pattern, s.MinLength, s.MaxLength = "^([*]|"+label+")$", number(1), number(longest(check))
+}
+
+func list(s *schema, most int) { s.MaxItems = number(most) }
+
+// keepNull keeps fields that are there with no value, so that the resolver service refuses
+// them, as everywhere: the API server would drop them in silence, and a template that was
+// given nothing would allow anybody. Its own rules can't see them. "kubectl apply" drops
+// them before anybody sees them; docs/stores/kubernetes.md warns of it.
+func keepNull(s *schema) {
+	for name, field := range s.Properties {
+		if !slices.Contains(s.Required, name) {
+			field.Nullable = true
+		}
+	}
+}
+
+// nameRule is for metadata.name, of which a schema can say nothing else.
+func nameRule(what string, check func(string) error) rule {
+	return rule{
+		Rule: fmt.Sprintf("self.metadata.name.matches('^%s$') && self.metadata.name.size() <= %d", label, longest(check)),
+		Message: fmt.Sprintf("metadata.name: %s has lower-case letters, digits and hyphens only, no hyphen at either end, and at most %d characters; choose another",
+			what, longest(check)),
+	}
+}
+
+func clusterSpec(s *schema) {
+	keepNull(s)
+	s.Rules = append(s.Rules, rule{
+		Rule:    "has(self.gateways) && self.gateways.size() > 0 || has(self.network)",
+		Message: "has neither gateways nor a network, so nothing leads to the cluster; write at least one",
+	})
+}
+
+func gateways(s *schema) {
+	list(s, api.MaxGateways)
+	s.ListType, s.ListMapKeys = "map", []string{"address"}
+	s.Rules = []rule{{
+		Rule:    fmt.Sprintf("self.all(a, !self.exists(b, b.address == a.address + ':%d'))", catalog.DefaultGatewayPort),
+		Message: fmt.Sprintf("a gateway is there twice, with the port %d and without, which is the same; keep one of them", catalog.DefaultGatewayPort),
+	}}
+}
+
+func network(s *schema) {
+	s.Pattern, s.MinLength, s.MaxLength = "^[A-Za-z0-9][A-Za-z0-9._/-]*$", number(1), number(api.MaxNetwork)
+}
+
+func staleAfter(s *schema) {
+	s.Pattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	s.MinLength, s.MaxLength = number(1), number(64)
+	s.Rules = []rule{{
+		Rule:    fmt.Sprintf("duration(self) >= duration('%s') && duration(self) <= duration('%s')", api.MinStaleAfter, api.MaxStaleAfter),
+		Message: fmt.Sprintf("is out of bounds; write one from %s to %s", api.MinStaleAfter, api.MaxStaleAfter),
+	}}
+}
