@@ -84,7 +84,9 @@ type Store interface {
 
 // Writer is the side of a store that is written.
 type Writer interface {
-	// Get returns an object, ErrNotFound, or why the one that is there can't be used.
+	// Get returns an object, ErrNotFound, or ErrInvalid and why the one that is there
+	// can't be used. It then has the revision alone, where the store can tell it, so
+	// that who replaces it can say what.
 	Get(ctx context.Context, key catalog.Key) (Stored, error)
 
 	// List returns every object, ordered by key, and what can't be used.
@@ -149,11 +151,22 @@ var (
 func (w Write) CheckIf(held string) error {
 	switch {
 	case w.If != "" && w.If != held:
-		return fmt.Errorf("%s: %w (it is at revision %s, not %s)", w.Key(), ErrConflict, held, w.If)
+		return fmt.Errorf("%s: %w (%s)", w.Key(), ErrConflict, w.instead(held))
 	case w.Object == nil && held == Absent:
 		return fmt.Errorf("%s: %w", w.Key(), ErrNotFound)
 	}
 	return nil
+}
+
+// instead says what there is instead of what the write is for.
+func (w Write) instead(held string) string {
+	switch {
+	case held == Absent:
+		return fmt.Sprintf("it is deleted, and was at revision %s", w.If)
+	case w.If == Absent:
+		return fmt.Sprintf("it is there already, at revision %s", held)
+	}
+	return fmt.Sprintf("it is at revision %s, not %s", held, w.If)
 }
 
 // CheckWrites refuses writes that contradict each other or name no object.

@@ -155,6 +155,29 @@ func checkBatches(t *testing.T, path string, acknowledged int) {
 	if len(networks) != 1 {
 		t.Errorf("a batch is there in part: three objects that were written together are of %v", networks)
 	}
+	checkHistory(t, s, networks)
+}
+
+// checkHistory holds that the history of an object ends in what stands, and lacks
+// nothing before that.
+func checkHistory(t *testing.T, s *Store, standing map[string]bool) {
+	t.Helper()
+	past, err := s.History(t.Context(), eastKey, ObjectHistory)
+	if err != nil || len(past) < 2 {
+		t.Fatalf("history: %d versions, %v", len(past), err)
+	}
+	for i, p := range past {
+		network := p.Object.(*catalog.Cluster).Network
+		var n, after int
+		_, _ = fmt.Sscanf(network, "n%d", &n)
+		if i > 0 {
+			_, _ = fmt.Sscanf(past[i-1].Object.(*catalog.Cluster).Network, "n%d", &after)
+		}
+		if i == 0 && !standing[network] || i > 0 && n != after-1 && after != 0 {
+			t.Errorf("version %d of the history is %s after %d; what stands is %v", i, network, after, standing)
+		}
+	}
+	checkPast(t, s)
 }
 
 func TestAFullDiskIsAnErrorAndNothingIsLost(t *testing.T) {

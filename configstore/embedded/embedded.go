@@ -60,19 +60,25 @@ type Store struct {
 	head    live.Value[head] // the last committed write
 	corrupt atomic.Bool      // the file can't be trusted any more
 
+	historyBytes uint64 // HistoryBytes; less in tests
+
 	mu     sync.Mutex // guards the closing of closed, and calls from growing after it
 	closed chan struct{}
 	calls  sync.WaitGroup // in flight
 }
 
-var _ configstore.ReadWriter = (*Store)(nil)
+var (
+	_ configstore.ReadWriter = (*Store)(nil)
+	_ configstore.Historian  = (*Store)(nil)
+	_ configstore.ManyGetter = (*Store)(nil)
+)
 
 // Open opens the file, and makes it and its directory where there are none.
 func Open(path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("store embedded: make the directory of %s: %w; make it yourself, or choose another path", path, err)
 	}
-	s := &Store{path: path, closed: make(chan struct{})}
+	s := &Store{path: path, closed: make(chan struct{}), historyBytes: HistoryBytes}
 	err := s.guard(func() (err error) {
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 		return err

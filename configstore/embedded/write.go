@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -30,14 +31,50 @@ func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, e
 	if err != nil {
 		return configstore.Stored{}, fmt.Errorf("store embedded: get %s: %w", key, err)
 	}
+	got := decode(key, pairs)
+	return got.Stored, got.Err
+}
+
+// decode makes of at most one pair what Get says of its key.
+func decode(key catalog.Key, pairs []configstore.Pair) (got configstore.Got) {
 	objects, refused := configstore.Decode(pairs)
 	switch {
 	case len(refused) > 0:
-		return configstore.Stored{}, fmt.Errorf("store embedded: get %s: %w: %w", key, configstore.ErrInvalid, refused[0].Err)
+		got.Revision = pairs[0].Revision
+		got.Err = fmt.Errorf("store embedded: get %s: %w: %w", key, configstore.ErrInvalid, refused[0].Err)
 	case len(objects) == 0:
-		return configstore.Stored{}, fmt.Errorf("store embedded: get %s: %w", key, configstore.ErrNotFound)
+		got.Err = fmt.Errorf("store embedded: get %s: %w", key, configstore.ErrNotFound)
+	default:
+		got.Stored = objects[0]
 	}
-	return objects[0], nil
+	return got
+}
+
+// GetMany is that of configstore.ManyGetter: all of it is of one moment.
+func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	pairs := make([][]configstore.Pair, len(keys))
+	err = s.view(func(tx *bbolt.Tx) error {
+		for i, key := range keys {
+			pairs[i] = some(tx, []string{api.KeyPath(key)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store embedded: get %d objects: %w", len(keys), err)
+	}
+	got := make([]configstore.Got, len(keys))
+	for i, key := range keys {
+		got[i] = decode(key, pairs[i])
+	}
+	return got, nil
 }
 
 // List is that of configstore.Writer.
@@ -135,11 +172,22 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 			return refused
 		}
 		paths := make([]string, len(edits))
+		history, err := openPast(tx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
 		for i, e := range edits {
 			paths[i] = e.path
+			if err := history.replace(e, at.revision, now); err != nil {
+				return err
+			}
 			if err := put(tx.Bucket(objectsBucket), e, at.revision); err != nil {
 				return err
 			}
+		}
+		if err := history.trim(s.historyBytes); err != nil {
+			return err
 		}
 		return record(tx, at, paths)
 	})

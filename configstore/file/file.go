@@ -62,7 +62,10 @@ type Store struct {
 	calls  sync.WaitGroup
 }
 
-var _ configstore.ReadWriter = (*Store)(nil)
+var (
+	_ configstore.ReadWriter = (*Store)(nil)
+	_ configstore.ManyGetter = (*Store)(nil)
+)
 
 // Open makes a Store of a directory, which need not be there yet. It reads nothing.
 func Open(dir string, log *slog.Logger) (*Store, error) {
@@ -112,7 +115,7 @@ func wanted(name string) bool {
 func (s *Store) list() (names []string, infos map[string]os.FileInfo, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store file: read the directory: %w; make it, or let this user read it", err)
+		return nil, nil, s.noDirectory(err)
 	}
 	infos = make(map[string]os.FileInfo, len(entries))
 	for _, e := range entries {
@@ -129,11 +132,25 @@ func (s *Store) list() (names []string, infos map[string]os.FileInfo, err error)
 	return names, infos, s.believe(len(names))
 }
 
+// noDirectory says what to do about a directory that can't be read. It is looked for
+// again and again, so that a mount may come later than the service.
+func (s *Store) noDirectory(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("store file: the directory: %w; make it (an empty one stands for no objects), mount it, or correct the path", err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("store file: read the directory: %w; let this user read it", err)
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("store file: %s is not a directory; name the directory that the file is in", s.dir)
+	}
+	return fmt.Errorf("store file: read the directory: %w", err)
+}
+
 // believe refuses an empty directory in the place of another that had objects.
 func (s *Store) believe(files int) error {
 	root, err := os.Stat(s.dir)
 	if err != nil {
-		return fmt.Errorf("store file: %w", err)
+		return s.noDirectory(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

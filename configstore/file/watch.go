@@ -293,7 +293,7 @@ func (w *watch) listen() error {
 func (w *watch) relisten() error {
 	root, err := os.Stat(w.store.dir)
 	if err != nil {
-		return fmt.Errorf("store file: %w", err)
+		return w.store.noDirectory(err)
 	}
 	if w.root != nil && os.SameFile(w.root, root) {
 		return nil

@@ -14,20 +14,39 @@ import (
 
 // Get is that of configstore.Writer.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	x, err := s.readAll(ctx)
+	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
 		return configstore.Stored{}, err
 	}
+	return got[0].Stored, got[0].Err
+}
+
+// GetMany is that of configstore.ManyGetter. Every file is looked at, however many keys
+// there are: which of them has an object, nobody else can know.
+func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
+	x, err := s.readAll(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c, _ := x.change(true)
+	refused := make(map[catalog.Key]error, len(c.Refused))
 	for _, r := range c.Refused {
-		if r.Key == key {
-			return configstore.Stored{}, fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, r.Err)
+		refused[r.Key] = r.Err
+	}
+	got := make([]configstore.Got, len(keys))
+	for i, key := range keys {
+		stored, there := x.stands[key]
+		switch err := refused[key]; {
+		case err != nil:
+			got[i].Revision = refusedRevision
+			got[i].Err = fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, err)
+		case there:
+			got[i].Stored = stored
+		default:
+			got[i].Err = fmt.Errorf("store file: get %s: %w", key, configstore.ErrNotFound)
 		}
 	}
-	if stored, ok := x.stands[key]; ok {
-		return stored, nil
-	}
-	return configstore.Stored{}, fmt.Errorf("store file: get %s: %w", key, configstore.ErrNotFound)
+	return got, nil
 }
 
 // List is that of configstore.Writer.
@@ -144,6 +163,9 @@ func (x *index) plan(writes []configstore.Write) ([]edit, []string, error) {
 	return edits, revisions, nil
 }
 
+// refusedRevision is the revision of every object that can't be used.
+const refusedRevision = "refused"
+
 // place is the file that holds an object, or would, and the revision that it holds.
 func (x *index) place(key catalog.Key) (name, held string, err error) {
 	names := x.claims[key]
@@ -155,7 +177,7 @@ func (x *index) place(key catalog.Key) (name, held string, err error) {
 		if stored, good := p.objects[key]; good {
 			return names[0], stored.Revision, nil
 		}
-		return names[0], "refused", nil
+		return names[0], refusedRevision, nil
 	}
 	return "", "", fmt.Errorf("%w: %w", configstore.ErrReadOnly, x.doubled(key))
 }

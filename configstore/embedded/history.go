@@ -1,0 +1,63 @@
+package embedded
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// History is that of configstore.Historian. It goes back ObjectHistory versions of an
+// object, unless those of all objects together are more than HistoryBytes.
+func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	leave, err := s.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	path := api.KeyPath(key)
+	var all []former
+	err = s.view(func(tx *bbolt.Tx) error {
+		if now, ok := standing(tx, path); ok && most > 0 {
+			all = append(all, now)
+		}
+		all = append(all, formers(tx, path, most-len(all))...)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("store embedded: history of %s: %w", key, err)
+	case len(all) == 0:
+		return nil, fmt.Errorf("store embedded: history of %s: %w, nor is one of before remembered", key, configstore.ErrNotFound)
+	}
+	past := make([]configstore.Past, len(all))
+	for i, v := range all {
+		past[i] = configstore.Past{Revision: formatRevision(v.revision), Deleted: v.deleted, At: v.at}
+		if !v.deleted {
+			past[i].Object, past[i].Err = api.DecodeJSON(path, v.value)
+		}
+	}
+	return past, nil
+}
+
+// standing is the version of an object that stands.
+func standing(tx *bbolt.Tx, path string) (former, bool) {
+	value := tx.Bucket(objectsBucket).Get([]byte(path))
+	if value == nil {
+		return former{}, false
+	}
+	v := former{}
+	if len(value) >= 8 {
+		v.revision, v.value = binary.BigEndian.Uint64(value), append([]byte(nil), value[8:]...)
+	}
+	v.at = writtenAt(tx, path, v.revision)
+	return v, true
+}
