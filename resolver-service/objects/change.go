@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,30 +9,21 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// The results of a write.
-const (
-	created   = "created"
-	changed   = "changed"
-	unchanged = "unchanged"
-	deleted   = "deleted"
-)
-
-// plan is what a request comes to, given what the store holds.
-type plan struct {
-	results []*v1alpha1.ApplyResult
-	writes  []configstore.Write // those that change something
-	places  []int               // of each write among the results
+// how a change is made.
+type how struct {
+	dryRun   bool // not at all
+	withHeld bool // telling what was held before
+	inParts  bool // as many writes at a time as the store can make
 }
 
 // change makes the writes, unless it is a dry run, and says what becomes of them.
-func (s *Server) change(ctx context.Context, writes []configstore.Write, dryRun bool) (*v1alpha1.ApplyResponse, error) {
+func (s *Server) change(ctx context.Context, writes []configstore.Write, how how) (*v1alpha1.ApplyResponse, error) {
 	if s.store == nil {
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"store %s: %v: this service only reads it; change the objects where it gets them from", s.cfg.Store, configstore.ErrReadOnly)
@@ -41,19 +31,19 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, dryRun 
 	if err := configstore.CheckWrites(writes); err != nil {
 		return nil, s.explain(err)
 	}
-	p, err := s.plan(ctx, writes)
+	p, err := s.plan(ctx, writes, how.withHeld)
 	if err != nil {
 		return nil, s.explain(err)
 	}
 	answer := &v1alpha1.ApplyResponse{Results: p.results}
-	if answer.Effects, err = s.try(ctx, p.writes); err != nil {
+	if answer.Effects, answer.EffectsLeftOut, err = s.try(ctx, p.writes); err != nil {
 		return nil, err
 	}
-	if dryRun {
+	if how.dryRun {
 		return answer, nil
 	}
 	if len(p.writes) > 0 {
-		revisions, err := s.store.Write(ctx, p.writes...)
+		revisions, err := s.write(ctx, p.writes, how.inParts)
 		if err != nil {
 			return nil, s.explain(err)
 		}
@@ -69,86 +59,45 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, dryRun 
 	return answer, nil
 }
 
-// plan compares the writes with what the store holds, and leaves out those that would
-// change nothing.
-func (s *Server) plan(ctx context.Context, writes []configstore.Write) (*plan, error) {
-	p := &plan{}
-	var refused []error
-	get, err := s.reader(ctx, len(writes))
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range writes {
-		held, err := get(w.Key())
-		revision := held.Revision
-		switch {
-		case errors.Is(err, configstore.ErrNotFound):
-			revision = configstore.Absent
-		case errors.Is(err, configstore.ErrInvalid):
-			// What is there can't be used, so it may be replaced or deleted.
-		case err != nil:
-			return nil, err
+// write makes all the writes at once, or in parts as large as the store takes them.
+func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts bool) ([]string, error) {
+	if !inParts {
+		revisions, err := s.store.Write(ctx, writes...)
+		if errors.Is(err, configstore.ErrTooLarge) && len(writes) > 1 {
+			err = fmt.Errorf("%w; nothing of the %d changes was written: make them in parts, by --in-parts or with fewer objects at once", err, len(writes))
 		}
-		if err := w.CheckIf(revision); err != nil {
-			refused = append(refused, err)
+		return revisions, err
+	}
+	var revisions []string
+	for size := len(writes); len(revisions) < len(writes); {
+		begin := len(revisions)
+		part := writes[begin:min(begin+size, len(writes))]
+		written, err := s.store.Write(ctx, part...)
+		if errors.Is(err, configstore.ErrTooLarge) && len(part) > 1 {
+			size = (len(part) + 1) / 2 // which the store refused without a change
 			continue
 		}
-		p.add(w, held)
-	}
-	return p, errors.Join(refused...)
-}
-
-// few is for how many objects the store is asked one by one. A store of files reads
-// all of them for each.
-const few = 8
-
-// reader is Get of the store, for that many objects.
-func (s *Server) reader(ctx context.Context, objects int) (get func(catalog.Key) (configstore.Stored, error), err error) {
-	if objects <= few {
-		return func(key catalog.Key) (configstore.Stored, error) { return s.store.Get(ctx, key) }, nil
-	}
-	stored, refusals, err := s.store.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	held := make(map[catalog.Key]configstore.Stored, len(stored))
-	for _, o := range stored {
-		held[o.Object.Key()] = o
-	}
-	invalid := make(map[catalog.Key]bool, len(refusals))
-	for _, r := range refusals {
-		invalid[r.Key] = true
-	}
-	return func(key catalog.Key) (configstore.Stored, error) {
-		if invalid[key] {
-			return configstore.Stored{}, configstore.ErrInvalid
+		if err != nil {
+			return nil, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))
 		}
-		if o, ok := held[key]; ok {
-			return o, nil
-		}
-		return configstore.Stored{}, configstore.ErrNotFound
-	}, nil
+		revisions = append(revisions, written...)
+	}
+	return revisions, nil
 }
 
-func (p *plan) add(w configstore.Write, held configstore.Stored) {
-	result := &v1alpha1.ApplyResult{Key: keyToWire(w.Key()), Result: changed, Revision: held.Revision}
-	switch {
-	case w.Object == nil:
-		result.Result = deleted
-	case held.Object == nil:
-		result.Result = created
-	case bytes.Equal(api.EncodeJSON(w.Object), api.EncodeJSON(held.Object)):
-		result.Result = unchanged
+func lastKey(writes []configstore.Write) string {
+	if len(writes) == 0 {
+		return "none"
 	}
-	p.results = append(p.results, result)
-	if result.Result != unchanged {
-		p.writes = append(p.writes, w)
-		p.places = append(p.places, len(p.results)-1)
-	}
+	return writes[len(writes)-1].Key().String()
 }
 
-// try tells which decisions the writes would change.
-func (s *Server) try(ctx context.Context, writes []configstore.Write) ([]*v1alpha1.Effect, error) {
+// mostEffects is how many decisions that change an answer lists: more than people
+// read. One Cluster can change those of every app.
+const mostEffects = 1000
+
+// try tells which decisions the writes would change, and how many more than it lists.
+func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []*v1alpha1.Effect, more uint32, err error) {
 	change := &topology.ObjectChange{}
 	for _, w := range writes {
 		if w.Object != nil {
@@ -159,16 +108,16 @@ func (s *Server) try(ctx context.Context, writes []configstore.Write) ([]*v1alph
 	}
 	effects, err := s.topology.Try(ctx, topology.Change{Objects: change})
 	if errors.Is(err, topology.ErrNotSynced) {
-		return nil, status.Errorf(codes.FailedPrecondition, "%v; see isthmus status", err)
+		return nil, 0, status.Errorf(codes.FailedPrecondition, "%v; see isthmus status", err)
 	}
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, 0, s.explain(err)
 	}
-	all := make([]*v1alpha1.Effect, len(effects))
-	for i := range effects {
-		all[i] = effectToWire(&effects[i])
+	listed = make([]*v1alpha1.Effect, min(len(effects), mostEffects))
+	for i := range listed {
+		listed[i] = effectToWire(&effects[i])
 	}
-	return all, nil
+	return listed, uint32(len(effects) - len(listed)), nil
 }
 
 // How long an answer waits for lookups to follow a write, and how often the store is

@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (s *Server) Apply(ctx context.Context, req *v1alpha1.ApplyRequest) (*v1alph
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return s.change(ctx, writes, req.GetDryRun())
+	return s.change(ctx, writes, how{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
 }
 
 // Delete deletes objects, all of them or none, and answers once lookups follow.
@@ -60,7 +61,7 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 		}
 		writes = append(writes, configstore.Write{Delete: key})
 	}
-	return s.change(ctx, writes, req.GetDryRun())
+	return s.change(ctx, writes, how{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
 }
 
 // Get returns the objects that a key names.
@@ -124,7 +125,10 @@ func (s *Server) decode(objects []*v1alpha1.ApplyObject) ([]configstore.Write, e
 	var mistakes []error
 	writes := make([]configstore.Write, 0, len(objects))
 	for i, o := range objects {
-		key, err := keyOf(o.GetJson())
+		key, revision, err := headOf(o.GetJson())
+		if err == nil && revision != "" && o.GetIfRevision() != "" && revision != o.GetIfRevision() {
+			err = fmt.Errorf("if_revision is %q, and its own metadata.revision %q; keep one of them", o.GetIfRevision(), revision)
+		}
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("object %d of %d: %w", i+1, len(objects), err))
 			continue
@@ -137,7 +141,7 @@ func (s *Server) decode(objects []*v1alpha1.ApplyObject) ([]configstore.Write, e
 			mistakes = append(mistakes, err)
 			continue
 		}
-		writes = append(writes, configstore.Write{Object: object, If: o.GetIfRevision()})
+		writes = append(writes, configstore.Write{Object: object, If: cmp.Or(o.GetIfRevision(), revision)})
 	}
 	return writes, errors.Join(mistakes...)
 }

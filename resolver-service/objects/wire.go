@@ -20,23 +20,37 @@ func keyToWire(k catalog.Key) *v1alpha1.ObjectKey {
 	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
-// keyOf reads the key of an object that has not been checked.
-func keyOf(text []byte) (catalog.Key, error) {
+// headOf reads the key and the revision of an object that has not been checked.
+func headOf(text []byte) (key catalog.Key, revision string, err error) {
 	var head struct {
 		Kind     catalog.Kind
-		Metadata struct{ Namespace, Name string }
+		Metadata struct{ Namespace, Name, Revision string }
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return catalog.Key{}, fmt.Errorf("not an object as JSON: %w", err)
+		return catalog.Key{}, "", fmt.Errorf("not an object as JSON: %w", err)
 	}
-	key := catalog.Key{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
-	return key, api.CheckKey(key)
+	key = catalog.Key{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
+	return key, head.Metadata.Revision, api.CheckKey(key)
 }
 
 func storedToWire(s configstore.Stored) *v1alpha1.StoredObject {
 	w := &v1alpha1.StoredObject{Key: keyToWire(s.Object.Key()), Json: api.EncodeJSON(s.Object), Revision: s.Revision}
 	if source := s.Object.Origin(); source.File != "" {
 		w.Source = fmt.Sprintf("%s:%d", source.File, source.Line)
+	}
+	return w
+}
+
+func pastToWire(p *configstore.Past) *v1alpha1.PastObject {
+	w := &v1alpha1.PastObject{Revision: p.Revision, Deleted: p.Deleted}
+	if p.Object != nil {
+		w.Json = api.EncodeJSON(p.Object)
+	}
+	if !p.At.IsZero() {
+		w.AtUnixMs = p.At.UnixMilli()
+	}
+	if p.Err != nil {
+		w.Unusable = p.Err.Error()
 	}
 	return w
 }

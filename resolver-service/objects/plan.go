@@ -1,0 +1,82 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// The results of a write.
+const (
+	created   = "created"
+	changed   = "changed"
+	unchanged = "unchanged"
+	deleted   = "deleted"
+)
+
+// plan is what a request comes to, given what the store holds.
+type plan struct {
+	results []*v1alpha1.ApplyResult
+	writes  []configstore.Write // those that change something
+	places  []int               // of each write among the results
+}
+
+// plan compares the writes with what the store holds, and leaves out those that would
+// change nothing. It asks the store and not the feed, which may lag behind: what would
+// change nothing by the feed could undo a change that the feed has not heard of.
+func (s *Server) plan(ctx context.Context, writes []configstore.Write, withHeld bool) (*plan, error) {
+	p := &plan{}
+	keys := make([]catalog.Key, len(writes))
+	for i, w := range writes {
+		keys[i] = w.Key()
+	}
+	got, err := configstore.GetMany(ctx, s.store, keys)
+	if err != nil {
+		return nil, err
+	}
+	var refused []error
+	for i, w := range writes {
+		revision := got[i].Revision
+		if errors.Is(got[i].Err, configstore.ErrNotFound) {
+			revision = configstore.Absent
+		}
+		if err := w.CheckIf(revision); err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		p.add(w, &got[i], withHeld)
+	}
+	return p, errors.Join(refused...)
+}
+
+func (p *plan) add(w configstore.Write, held *configstore.Got, withHeld bool) {
+	result := &v1alpha1.ApplyResult{Key: keyToWire(w.Key()), Result: changed, Revision: held.Revision}
+	var text []byte
+	if held.Object != nil {
+		text = api.EncodeJSON(held.Object)
+	}
+	switch {
+	case w.Object == nil:
+		result.Result = deleted
+	case errors.Is(held.Err, configstore.ErrNotFound):
+		result.Result = created
+	case bytes.Equal(api.EncodeJSON(w.Object), text):
+		result.Result = unchanged
+	}
+	if errors.Is(held.Err, configstore.ErrInvalid) {
+		result.Unusable = held.Err.Error() // it may be replaced or deleted
+	}
+	if withHeld {
+		result.Held = text
+	}
+	p.results = append(p.results, result)
+	if result.Result != unchanged {
+		p.writes = append(p.writes, w)
+		p.places = append(p.places, len(p.results)-1)
+	}
+}
