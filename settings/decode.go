@@ -44,6 +44,8 @@ func (d *decoder) value(path string, from any, into reflect.Value) {
 	case into.Kind() == reflect.Pointer:
 		into.Set(reflect.New(into.Type().Elem()))
 		d.value(path, from, into.Elem())
+	case into.Type() == SecretType && reflect.ValueOf(from).Kind() != reflect.Map:
+		d.refuse(path, "%s", NoSecretHere) // and not what stands there
 	case into.Kind() == reflect.Struct:
 		d.structure(path, from, into)
 	case into.Kind() == reflect.Map:
@@ -51,7 +53,9 @@ func (d *decoder) value(path string, from any, into reflect.Value) {
 			into.Set(reflect.ValueOf(d.plainMap(path, m)))
 		}
 	case into.Kind() == reflect.Interface:
-		into.Set(reflect.ValueOf(d.plain(path, from)))
+		if plain := d.plain(path, from); plain != nil {
+			into.Set(reflect.ValueOf(plain))
+		}
 	case into.Type() == durationType:
 		d.duration(path, from, into)
 	case into.Kind() == reflect.Slice:

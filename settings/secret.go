@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 )
 
@@ -13,6 +14,13 @@ type Secret struct {
 	File string `yaml:"file,omitempty" json:"file,omitempty"` // read at every use, so it can be rotated
 	Env  string `yaml:"env,omitempty" json:"env,omitempty"`   // the variable's name
 }
+
+// SecretType is the type of a Secret, for decoders: what stands in its stead must not be
+// shown in an error, since it may be the secret itself. They say NoSecretHere.
+var SecretType = reflect.TypeFor[Secret]()
+
+// NoSecretHere is what is wrong with a secret that stands in a configuration.
+const NoSecretHere = "a secret does not stand here itself; write where it is: {file: /run/secrets/name} or {env: NAME}"
 
 // Check tells whether exactly one place is named. The error is about the key that the
 // Secret stands at.

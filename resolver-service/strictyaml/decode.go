@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
 var durationType = reflect.TypeFor[time.Duration]()
@@ -29,6 +30,9 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value) {
 			v.Set(reflect.New(v.Type().Elem()))
 		}
 		d.value(path, n, v.Elem())
+	case v.Type() == settings.SecretType && n.Kind != yaml.MappingNode:
+		what, fix, _ := strings.Cut(settings.NoSecretHere, "; ")
+		d.add(at, path, what, fix) // and not what stands there
 	case v.Kind() == reflect.Struct:
 		d.mapping(path, n, v)
 	case v.Kind() == reflect.Slice:

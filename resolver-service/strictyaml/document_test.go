@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
-type settings struct {
+type example struct {
 	Name         string        `yaml:"name"`
 	Count        int           `yaml:"count"`
 	Ratio        *float64      `yaml:"ratio"`
@@ -16,7 +18,8 @@ type settings struct {
 	Tags         []string      `yaml:"tags"`
 	Part         *part         `yaml:"part"`
 	embeddedPart `yaml:",inline"`
-	Hidden       string `yaml:"-"`
+	Token        *settings.Secret `yaml:"token"`
+	Hidden       string           `yaml:"-"`
 	Unnamed      string
 }
 
@@ -29,7 +32,7 @@ type part struct {
 }
 
 func TestAStructIsFilled(t *testing.T) {
-	var got settings
+	var got example
 	doc := Decode("x.yaml", []byte(`# a comment
 name: 12
 count: 3
@@ -52,9 +55,19 @@ extra: more
 	}
 }
 
+func TestASecretInTheWrongPlaceIsNotShown(t *testing.T) {
+	for _, text := range []string{"token: hunter2", "token: [hunter2]", "token: |\n  hunter2\n"} {
+		var got example
+		err := Decode("x.yaml", []byte(text), &got).Err()
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.HasPrefix(err.Error(), "x.yaml:1:8: token: a secret does not stand here itself; write where it is: {file: ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestAnEmptyFileLeavesEverythingOut(t *testing.T) {
 	for _, text := range []string{"", "\n# only this\n", "---\n", "null\n"} {
-		var got settings
+		var got example
 		if err := Decode("x.yaml", []byte(text), &got).Err(); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -87,7 +100,7 @@ func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
 		"name: x\n---\nname: y":       `a second document begins here; one is wanted`,
 		"\tname: x":                   `x.yaml:1:1: not YAML: `,
 	} {
-		var got settings
+		var got example
 		err := Decode("x.yaml", []byte(text), &got).Err()
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v\nwant %s", text, err, want)
@@ -96,7 +109,7 @@ func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
 }
 
 func TestEveryMistakeIsReported(t *testing.T) {
-	var got settings
+	var got example
 	err := Decode("x.yaml", []byte("count: a\nwait: b\nother: c\n"), &got).Err()
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines: %v", err)
@@ -104,7 +117,7 @@ func TestEveryMistakeIsReported(t *testing.T) {
 }
 
 func TestAReaderRefusesAtThePlaceOfAPath(t *testing.T) {
-	doc := Decode("x.yaml", []byte("name: x\npart:\n  path: y\n"), &settings{})
+	doc := Decode("x.yaml", []byte("name: x\npart:\n  path: y\n"), &example{})
 	doc.Refuse("part.path", "is wrong", "mend it")
 	doc.Refuse("part.more.still", "is missing", "write it")
 	doc.Refuse("count", "is missing", "write it")
@@ -115,8 +128,8 @@ func TestAReaderRefusesAtThePlaceOfAPath(t *testing.T) {
 }
 
 func TestPathsAreThoseOfTheTags(t *testing.T) {
-	want := []string{"name", "count", "ratio", "wait", "strict", "tags", "part.path", "extra"}
-	if got := Paths(&settings{}); !slices.Equal(got, want) {
+	want := []string{"name", "count", "ratio", "wait", "strict", "tags", "part.path", "extra", "token.file", "token.env"}
+	if got := Paths(&example{}); !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -125,7 +138,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("name: x\npart: {path: y}\ntags: [a]\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var got settings
+		var got example
 		doc := Decode("x.yaml", text, &got)
 		if doc.Err() == nil && got.Part != nil && doc.Has("part.path") && got.Part.Path == "" {
 			t.Error("an empty text was taken")
