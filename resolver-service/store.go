@@ -26,27 +26,37 @@ type Store struct {
 type backend struct {
 	name   string
 	chosen bool
-	check  func() error // what is wrong with the settings
+	check  func() error // what is wrong with the settings, asking no server
 	open   func(configstore.Scope, *slog.Logger) (configstore.ReadWriter, error)
 }
 
 // backends are all that there are, in the order of the documentation.
 func (s Store) backends() []backend {
 	return []backend{
-		backendOf("embedded", s.Embedded, open.Embedded),
-		backendOf("file", s.File, open.File),
+		localOf("embedded", s.Embedded, open.Embedded),
+		localOf("file", s.File, open.File),
 	}
 }
 
+// backendOf is a backend whose Open asks nothing of its server, and so can be tried when
+// the configuration is read.
 func backendOf[C any, S configstore.ReadWriter](name string, c *C, open func(C, configstore.Scope, *slog.Logger) (S, error)) backend {
+	b := localOf(name, c, open)
+	b.check = func() error {
+		store, err := b.open(configstore.Scope{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		return store.Close()
+	}
+	return b
+}
+
+// localOf is a backend that is there once it is open.
+func localOf[C any, S configstore.ReadWriter](name string, c *C, open func(C, configstore.Scope, *slog.Logger) (S, error)) backend {
 	return backend{
 		name: name, chosen: c != nil,
-		check: func() error {
-			if checked, ok := any(c).(interface{ Check() error }); ok {
-				return checked.Check()
-			}
-			return nil
-		},
+		check: func() error { return nil },
 		open: func(scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
 			store, err := open(*c, scope, log)
 			if err != nil {
@@ -145,23 +155,17 @@ func refuseBelow(doc *strictyaml.Document, path string, err error) {
 		}
 		return
 	}
-	what, fix, _ := strings.Cut(err.Error(), "; ")
-	if key, rest, ok := strings.Cut(what, ": "); ok && slices.ContainsFunc(storePaths(), func(known string) bool {
-		below := path + "." + key
-		return known == below || strings.HasPrefix(known, below+".")
-	}) {
+	what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), "store "+strings.TrimPrefix(path, "store.")+": "), "; ")
+	if key, rest, ok := strings.Cut(what, ": "); ok && isStorePath(path+"."+key) {
 		path, what = path+"."+key, rest
 	}
 	doc.Refuse(path, what, fix)
 }
 
-// storePaths is every key below "store".
-func storePaths() []string {
-	var below []string
-	for _, path := range strictyaml.Paths(&Config{}) {
-		if strings.HasPrefix(path, "store.") {
-			below = append(below, path)
-		}
-	}
-	return below
+// isStorePath tells whether a path is a key below "store", or an item of its list.
+func isStorePath(path string) bool {
+	path, _, _ = strings.Cut(path, "[")
+	return slices.ContainsFunc(strictyaml.Paths(&Config{}), func(known string) bool {
+		return known == path || strings.HasPrefix(known, path+".")
+	})
 }

@@ -300,9 +300,12 @@ func TestATargetThatTakesNothingEndsTheCopy(t *testing.T) {
 		objects = append(objects, export("shop", fmt.Sprintf("a%03d", i)))
 	}
 	put(t, from, objects...)
-	for _, cause := range []error{configstore.ErrReadOnly, configstore.ErrDenied, errors.New("connection refused")} {
+	for _, cause := range []error{configstore.ErrReadOnly, fmt.Errorf("%w (%w)", configstore.ErrReadOnly, configstore.ErrDenied), errors.New("connection refused")} {
 		to := &between{Writer: target, write: func(int, []configstore.Write) error { return cause }}
 		r, err := Copy(t.Context(), from, to, Options{})
+		if errors.Is(cause, configstore.ErrDenied) && to.n != 1 {
+			t.Errorf("%v: tried %d times", cause, to.n)
+		}
 		if !errors.Is(err, cause) || r.Verified || r.Count(Failed) > mostFailures || r.Count(Pending) < 400 {
 			t.Errorf("%v: %v, %d failed, %d pending", cause, err, r.Count(Failed), r.Count(Pending))
 		}

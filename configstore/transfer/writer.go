@@ -107,7 +107,7 @@ func (w *writer) write(ctx context.Context, steps []*step) error {
 	switch {
 	case err == nil:
 		return w.settle(steps, nil)
-	case ctx.Err() != nil || !slices.ContainsFunc(perObject, func(known error) bool { return errors.Is(err, known) }):
+	case ctx.Err() != nil || errors.Is(err, configstore.ErrDenied) || !slices.ContainsFunc(perObject, func(known error) bool { return errors.Is(err, known) }):
 		return fmt.Errorf("write to the target: %w", err)
 	case len(steps) == 1:
 		return w.settle(steps, err)
