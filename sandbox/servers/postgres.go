@@ -44,11 +44,11 @@ type Postgres struct {
 // another user, since PostgreSQL does not run as root, and opens dir and the directories
 // above it, as far as they are temporary, to being passed through.
 func StartPostgres(ctx context.Context, dir string, o PostgresOptions) (*Postgres, error) {
-	server, err := sandbox.Binary("postgres")
+	server, err := postgresBinary("postgres")
 	if err != nil {
 		return nil, err
 	}
-	initdb, err := sandbox.Binary("initdb")
+	initdb, err := postgresBinary("initdb")
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +74,16 @@ func StartPostgres(ctx context.Context, dir string, o PostgresOptions) (*Postgre
 		return nil, err
 	}
 	return p, p.waitReady(ctx)
+}
+
+// postgresBinary finds a program of PostgreSQL, without links on the way: the user that
+// it runs as may not pass through root's directories.
+func postgresBinary(name string) (string, error) {
+	path, err := sandbox.Binary(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // ownerOf makes a directory for data and says who owns it: somebody else, for root.
