@@ -1,0 +1,144 @@
+// Package consul is the config store in Consul's KV, by its HTTP API
+// (https://developer.hashicorp.com/consul/api-docs/kv), for Consul 1.14 and newer.
+//
+// Each object is a key, as in every key-value store. Beside them, under the same prefix,
+// is the key ".changes": which keys the last few writes by Isthmus touched. It is written
+// in the same transaction as they are.
+//
+// Consul tells a watcher that something under a prefix has changed, and not what; to ask
+// for the prefix is to get all of it. So a Watch waits with a question whose answer is
+// small (the names of the first level), then reads ".changes", and then the few keys
+// that it names, in one transaction. What ".changes" does not explain was written by
+// somebody else's hand, and then everything is read. A writer of each sort in the same
+// few milliseconds could be taken for one: so a while after a change that was believed,
+// everything is read once, to be sure.
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/hashicorp/consul/api"
+
+	isthmus "github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/settings"
+)
+
+// Config is the settings of a store in Consul.
+type Config struct {
+	// Address is that of an agent: http://127.0.0.1:8500, which is the default,
+	// https://consul.example:8501 or unix:///run/consul.sock.
+	Address string           `yaml:"address,omitempty" json:"address,omitempty"`
+	Token   *settings.Secret `yaml:"token,omitempty" json:"token,omitempty"` // read for every request, so it can be rotated
+	TLS     *settings.TLS    `yaml:"tls,omitempty" json:"tls,omitempty"`
+	Prefix  string           `yaml:"prefix,omitempty" json:"prefix,omitempty"` // what goes before isthmus/v1alpha1/
+
+	// What is empty is not sent: then it is what the agent and the token say. Namespace and
+	// Partition are of Consul Enterprise.
+	Datacenter string `yaml:"datacenter,omitempty" json:"datacenter,omitempty"`
+	Namespace  string `yaml:"namespace,omitempty" json:"namespace,omitempty"`
+	Partition  string `yaml:"partition,omitempty" json:"partition,omitempty"`
+}
+
+// DefaultAddress is where an agent of Consul listens if it is not told otherwise.
+const DefaultAddress = "http://127.0.0.1:8500"
+
+// Store is a config store in Consul. It is a configstore.ReadWriter.
+type Store struct {
+	config    Config
+	scope     configstore.Scope
+	log       *slog.Logger
+	client    *api.Client
+	transport *http.Transport
+	writing   chan struct{} // holds a token while nobody of this process writes
+
+	life context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu    sync.Mutex // guards the beginning of calls against Close
+	calls sync.WaitGroup
+}
+
+var (
+	_ configstore.ReadWriter = (*Store)(nil)
+	_ configstore.ManyGetter = (*Store)(nil)
+)
+
+// Open checks the settings. It asks nothing of Consul yet: who is away shows when it is
+// needed.
+func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	s := &Store{config: c, scope: scope, log: log, writing: make(chan struct{}, 1)}
+	var err error
+	if s.client, s.transport, err = c.connect(); err != nil {
+		return nil, err
+	}
+	s.writing <- struct{}{}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s, nil
+}
+
+// Close ends every Watch and every call, and waits for them.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.end(configstore.ErrClosed)
+	s.mu.Unlock()
+	s.calls.Wait()
+	s.transport.CloseIdleConnections()
+	return nil
+}
+
+// enter makes a context that also ends when the store is closed. Whoever enters must
+// leave.
+func (s *Store) enter(ctx context.Context) (inside context.Context, leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return nil, nil, configstore.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.calls.Add(1)
+	inside, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(configstore.ErrClosed) })
+	return inside, func() {
+		stop()
+		cancel(nil)
+		s.calls.Done()
+	}, nil
+}
+
+// failed is the error of a call: the end of its context or of the store where that is
+// the reason, and otherwise what was tried, with what, and what to do.
+func (s *Store) failed(ctx context.Context, err error, tried string, args ...any) error {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = ctx.Err()
+	case errors.Is(cause, configstore.ErrClosed), errors.Is(cause, context.Canceled):
+		return cause
+	default:
+		err = cause // of the heartbeat
+	}
+	return fmt.Errorf("store consul: %s at %s: %w", fmt.Sprintf(tried, args...), s.config.Address, s.explain(err))
+}
+
+// base is what the keys of all objects begin with, in this Consul.
+func (s *Store) base() string { return s.config.Prefix + isthmus.KeyPrefix }
+
+const clustersPath = isthmus.KeyPrefix + string(catalog.KindCluster) + "/"
+
+// clusters is what the keys of all Clusters begin with.
+func (s *Store) clusters() string { return s.config.Prefix + clustersPath }
+
+// headKey is the key that says what was changed last.
+func (s *Store) headKey() string { return s.base() + headName }

@@ -1,0 +1,227 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	isthmus "github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
+// less the key that says what was changed.
+const MaxBatch = maxOps - 1
+
+// MaxObject is how many bytes of JSON an object can have, by Consul's own limit for a value
+// (limits.kv_max_value_size) if it was not changed.
+const MaxObject = 512 << 10
+
+// writeAttempts is how often a write is tried while others write something else.
+const writeAttempts = 100
+
+var errBusy = errors.New("others wrote each time in between")
+
+// edit is one write as Consul has it.
+type edit struct {
+	configstore.Write
+	path  string
+	value []byte
+}
+
+// Write is that of configstore.Writer. All writes are one transaction, which Consul has
+// on the disks of most of its servers when Write returns.
+func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	edits, err := encode(writes)
+	if err != nil {
+		return nil, fmt.Errorf("store consul: write: %w", err)
+	}
+	select {
+	case <-s.writing: // those of one process need not race each other
+		defer func() { s.writing <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, s.failed(ctx, ctx.Err(), "write")
+	}
+	revisions, err := s.persist(ctx, edits)
+	if err != nil {
+		return nil, s.failed(ctx, err, "write %s", isthmus.KeyPath(writes[0].Key()))
+	}
+	return revisions, nil
+}
+
+func encode(writes []configstore.Write) ([]edit, error) {
+	if err := configstore.CheckWrites(writes); err != nil {
+		return nil, err
+	}
+	if len(writes) > MaxBatch {
+		return nil, fmt.Errorf("%w: it is %d writes, and Consul takes %d at once; write them in several batches", configstore.ErrTooLarge, len(writes), MaxBatch)
+	}
+	edits := make([]edit, len(writes))
+	for i, w := range writes {
+		edits[i] = edit{Write: w, path: isthmus.KeyPath(w.Key())}
+		if w.Object == nil {
+			continue
+		}
+		var err error
+		if edits[i].value, err = configstore.Encode(w.Object, isthmus.MaxObjectBytes); err != nil {
+			return nil, err
+		}
+	}
+	return edits, nil
+}
+
+// persist tries until no other writer comes in between.
+func (s *Store) persist(ctx context.Context, edits []edit) ([]string, error) {
+	for try := range writeAttempts {
+		revisions, err := s.attempt(ctx, edits)
+		if !errors.Is(err, errBusy) {
+			return revisions, err
+		}
+		select {
+		case <-time.After(rand.N(min(50, time.Duration(try)+1) * time.Millisecond)):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, fmt.Errorf("%w, %d times: %w", errBusy, writeAttempts, configstore.ErrConflict)
+}
+
+// attempt reads what is there, checks that the writes may be made, and makes them if that
+// is still there.
+func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	paths := make([]string, len(edits))
+	for i, e := range edits {
+		paths[i] = e.path
+	}
+	now, err := s.some(ctx, paths, &api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[string]uint64, len(edits))
+	for _, p := range now.pairs {
+		if held[p.Path], err = strconv.ParseUint(p.Revision, 10, 64); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range edits {
+		revision := configstore.Absent
+		if index := held[e.path]; index > 0 {
+			revision = strconv.FormatUint(index, 10)
+		}
+		if err := e.CheckIf(revision); err != nil {
+			return nil, err
+		}
+	}
+	ops, err := s.operations(edits, held, now.head)
+	if err != nil {
+		return nil, err
+	}
+	return s.commit(ctx, edits, ops)
+}
+
+// operations is the transaction that makes the edits. It fails if a key, or the head, is
+// no longer as it was.
+func (s *Store) operations(edits []edit, held map[string]uint64, h head) (api.KVTxnOps, error) {
+	var ops api.KVTxnOps
+	var paths []string
+	for _, e := range edits {
+		op := &api.KVTxnOp{Verb: api.KVCAS, Key: s.config.Prefix + e.path, Value: e.value, Index: held[e.path]}
+		if e.Object == nil {
+			op.Verb = api.KVDeleteCAS
+		}
+		ops, paths = append(ops, op), append(paths, e.path)
+	}
+	value, err := h.next(paths)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: value, Index: h.index})
+	s.place(ops)
+	return ops, nil
+}
+
+func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]string, error) {
+	ok, answer, _, err := s.client.KV().Txn(ops, (&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case err != nil && strings.Contains(err.Error(), "too large"):
+		if len(edits) == 1 && edits[0].Object != nil {
+			return s.alone(ctx, edits[0], ops[0].Index)
+		}
+		return nil, fmt.Errorf("%w: %s; Consul says: %w; an object may be %d bytes long if it is written alone and limits.kv_max_value_size is not set; a transaction has values in base64, so write fewer objects at once, or raise limits.txn_max_req_len", configstore.ErrTooLarge, largest(edits), err, MaxObject)
+	case err != nil:
+		return nil, fmt.Errorf("%w; whether it was written is not known: read it again", err)
+	case !ok:
+		return nil, s.refused(answer.Errors)
+	}
+	indexes := make(map[string]uint64, len(answer.Results))
+	for _, p := range answer.Results {
+		indexes[p.Key] = p.ModifyIndex
+	}
+	revisions := make([]string, len(edits))
+	for i, e := range edits {
+		if e.Object != nil {
+			revisions[i] = strconv.FormatUint(indexes[ops[i].Key], 10)
+		}
+	}
+	return revisions, nil
+}
+
+// largest is the largest object of some edits, in words.
+func largest(edits []edit) string {
+	most := slices.MaxFunc(edits, func(a, b edit) int { return len(a.value) - len(b.value) })
+	return fmt.Sprintf("%s is %d bytes long", most.Key(), len(most.value))
+}
+
+// refused is why a transaction was not made.
+func (s *Store) refused(errs api.TxnErrors) error {
+	denied := slices.IndexFunc(errs, func(e *api.TxnError) bool { return strings.Contains(e.What, "Permission denied") })
+	if denied >= 0 {
+		return fmt.Errorf("%s: %w (%w); give the token %s", errs[denied].What, configstore.ErrReadOnly, configstore.ErrDenied, s.policy("write"))
+	}
+	if slices.ContainsFunc(errs, func(e *api.TxnError) bool { return strings.Contains(e.What, "index is stale") }) {
+		return errBusy
+	}
+	return refusal(errs)
+}
+
+// alone writes an object that is too large for a transaction: a value by itself is sent
+// as it is, so that it may be a third larger. Readers find it as they find what
+// other hands wrote.
+func (s *Store) alone(ctx context.Context, e edit, index uint64) ([]string, error) {
+	pair := &api.KVPair{Key: s.config.Prefix + e.path, Value: e.value, ModifyIndex: index}
+	options := &api.WriteOptions{Namespace: s.config.Namespace, Partition: s.config.Partition}
+	ok, _, err := s.client.KV().CAS(pair, options.WithContext(ctx))
+	switch {
+	case err != nil && strings.Contains(err.Error(), "too large"):
+		return nil, fmt.Errorf("%w: %s; Consul says: %w", configstore.ErrTooLarge, largest([]edit{e}), err)
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, errBusy
+	}
+	written, _, err := s.client.KV().Get(pair.Key, consistent(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("it is written, but its revision can't be read: %w", err)
+	}
+	if written == nil || string(written.Value) != string(e.value) {
+		return []string{"0"}, nil // somebody has written since: no later write is for this revision
+	}
+	return []string{strconv.FormatUint(written.ModifyIndex, 10)}, nil
+}
