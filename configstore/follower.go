@@ -21,7 +21,7 @@ import (
 // mended by a person: so those pauses are long.
 const (
 	firstPause  = 50 * time.Millisecond
-	lastPause   = 500 * time.Millisecond
+	lastPause   = 250 * time.Millisecond
 	firstDenied = time.Second
 	lastDenied  = 10 * time.Second
 )

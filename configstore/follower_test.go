@@ -129,7 +129,7 @@ func TestAFailingStoreIsTriedAgainEverMoreSeldom(t *testing.T) {
 		first, last time.Duration
 		most        int // tries in two minutes
 	}{
-		{"one that is away, so often that its return is seen at once", errors.New("connection refused"), firstPause, lastPause, 350},
+		{"one that is away, so often that its return is seen at once", errors.New("connection refused"), firstPause, lastPause, 650},
 		{"one that refuses our credentials, so seldom that it does not mind", fmt.Errorf("403: %w", ErrDenied), firstDenied, lastDenied, 25},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestAStoreThatAnswersAndFailsAtOnceIsNotAskedForEverythingAllTheTime(t *tes
 			})
 		}
 		run(t, s, time.Minute)
-		if n := len(s.times); n > 180 {
-			t.Errorf("read in full %d times in a minute; want about two times a second", n)
+		if n := len(s.times); n > 320 {
+			t.Errorf("read in full %d times in a minute; want about four times a second", n)
 		}
 	})
 }

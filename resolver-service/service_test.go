@@ -55,8 +55,16 @@ func configOf(t *testing.T, cluster string, ca *identitytest.CA) *Config {
 	return cfg
 }
 
-// start runs a service until the test ends, or stop.
+// start runs a service until the test ends, or stop, and waits until it is ready.
 func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
+	t.Helper()
+	r := launch(t, cfg, ca)
+	r.within(5*time.Second, "ready", func() bool { code, _ := r.get("/readyz"); return code == http.StatusOK })
+	return r
+}
+
+// launch is start without waiting.
+func launch(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
 	r := &running{Service: New(cfg, log), t: t, ca: ca}
@@ -80,7 +88,6 @@ func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 			t.Error(err)
 		}
 	})
-	r.within(5*time.Second, "ready", func() bool { code, _ := r.get("/readyz"); return code == http.StatusOK })
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
@@ -20,6 +21,7 @@ import (
 type Store struct {
 	Embedded *embedded.Config `yaml:"embedded"`
 	File     *file.Config     `yaml:"file"`
+	Consul   *consul.Config   `yaml:"consul"`
 }
 
 // backend is one of the backends with its settings, if it was chosen.
@@ -35,6 +37,7 @@ func (s Store) backends() []backend {
 	return []backend{
 		localOf("embedded", s.Embedded, open.Embedded),
 		localOf("file", s.File, open.File),
+		backendOf("consul", s.Consul, consul.Open),
 	}
 }
 
