@@ -11,25 +11,43 @@ help: ## this list
 build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
-# Go knows itself what is up to date, so these always run and mostly do nothing.
-.PHONY: deps daprd sentry
-deps: sentry daprd ## what the demo and the whole-system tests run besides isthmus
+.PHONY: deps deps-demo
+deps: deps-demo consul etcd kubernetes servers ## everything that tests run besides isthmus; half an hour the first time
+deps-demo: sentry daprd ## what the demo runs besides isthmus
+
+# Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
+.PHONY: daprd sentry
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
 
-# The servers that the tests of the stores run, where no package has a current version.
-.PHONY: etcd
-etcd: ## bin/etcd, bin/etcdutl, bin/etcdctl: the server and its tools, from source
-	@.ci/build etcd deps/etcd $(BIN)/etcd go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3
-	@.ci/build etcdutl deps/etcd $(BIN)/etcdutl go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
-	@.ci/build etcdctl deps/etcd $(BIN)/etcdctl go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdctl/v3
+# The servers that the tests of the stores run. What each is built from stands in a go.mod
+# of its own, and it is built again when that changes.
+.PHONY: consul etcd kubernetes servers
+consul: $(BIN)/consul ## bin/consul, from source
+etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
+kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
+servers: ## Redis and PostgreSQL: those of this machine, or their packages unpacked into bin/servers
+	@.ci/servers
 
-.PHONY: kubernetes
-kubernetes: etcd ## bin/kube-apiserver and bin/kubectl, from source; the API server keeps its objects in etcd
-	@.ci/build kube-apiserver deps/kubernetes $(BIN)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes
-	@.ci/build kubectl deps/kubernetes $(BIN)/kubectl k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
+CONSUL := deps/consul/go.mod deps/consul/go.sum
+$(BIN)/consul: $(CONSUL)
+	@.ci/build consul deps/consul $@ github.com/hashicorp/consul github.com/hashicorp/consul
+
+ETCD := deps/etcd/go.mod deps/etcd/go.sum
+$(BIN)/etcd: $(ETCD)
+	@.ci/build etcd deps/etcd $@ go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3
+$(BIN)/etcdctl: $(ETCD)
+	@.ci/build etcdctl deps/etcd $@ go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdctl/v3
+$(BIN)/etcdutl: $(ETCD)
+	@.ci/build etcdutl deps/etcd $@ go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
+
+KUBERNETES := deps/kubernetes/go.mod deps/kubernetes/go.sum
+$(BIN)/kube-apiserver: $(KUBERNETES)
+	@.ci/build kube-apiserver deps/kubernetes $@ k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes
+$(BIN)/kubectl: $(KUBERNETES)
+	@.ci/build kubectl deps/kubernetes $@ k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
@@ -43,7 +61,7 @@ MODULES := . $(DAPRD_MODULE)
 
 .PHONY: test lint fuzz bench demo
 test: export ISTHMUS_REQUIRE_BINARIES = 1
-test: deps build ## everything, with real daprd and Sentry
+test: deps build ## everything, against the real servers
 	go test -race ./...
 	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...
 
@@ -57,15 +75,12 @@ FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME
 	.ci/fuzz $(FUZZTIME)
 
-demo: deps build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
+demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
 	$(BIN)/isthmus demo $(if $(ONCE),--once)
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
-.PHONY: deps-bench bench-go bench-resolve bench-scale bench-fanout bench-gateway
-deps-bench: ## bin/consul, from source: resolvebench measures against it
-	@.ci/build consul deps/consul $(BIN)/consul github.com/hashicorp/consul github.com/hashicorp/consul
-
+.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-gateway
 bench: bench-go bench-resolve bench-scale bench-fanout bench-gateway ## every table of docs/performance.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through

@@ -34,7 +34,7 @@ func TestRedisKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := StartRedis(ctx, t.TempDir(), RedisOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) {
+	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func TestPostgresStartsAgainAfterAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := StartPostgres(ctx, t.TempDir(), PostgresOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) {
+	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
 		t.Skip(err)
 	}
 	if err != nil {

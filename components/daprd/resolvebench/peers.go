@@ -87,10 +87,10 @@ const cached = 20 * time.Microsecond
 
 func (b *bench) consul(ctx context.Context, binary string) error {
 	if binary == "" {
-		return errors.New("there is no consul; build bin/consul with: make deps-bench, or name one in ISTHMUS_CONSUL")
+		return errors.New("there is no consul; build bin/consul with: make consul, or name one in ISTHMUS_CONSUL")
 	}
 	if _, err := os.Stat(binary); err != nil {
-		return fmt.Errorf("%w; build bin/consul with: make deps-bench, or name one in ISTHMUS_CONSUL", err)
+		return fmt.Errorf("%w; build bin/consul with: make consul, or name one in ISTHMUS_CONSUL", err)
 	}
 	agent, err := startConsul(ctx, binary, filepath.Join(b.dir, "consul.log"))
 	if err != nil {
