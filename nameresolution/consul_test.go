@@ -1,0 +1,176 @@
+package nameresolution
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	consulapi "github.com/hashicorp/consul/api"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/settings"
+)
+
+// aclConsul is a Consul that denies what no token allows.
+type aclConsul struct {
+	t       *testing.T
+	server  *servers.Consul
+	admin   *consulapi.Client
+	objects *consul.Store // opened with all rights
+	tokens  int
+}
+
+func newConsul(t *testing.T) *aclConsul {
+	t.Helper()
+	const management = "11111111-2222-3333-4444-555555555555"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{Management: management})
+	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	c := &aclConsul{t: t, server: server}
+	if c.admin, err = consulapi.NewClient(&consulapi.Config{Address: server.Addr(), Token: management}); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ISTHMUS_TEST_MANAGEMENT", management)
+	c.objects, err = consul.Open(consul.Config{Address: server.URL(), Token: &settings.Secret{Env: "ISTHMUS_TEST_MANAGEMENT"}}, configstore.Scope{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.objects.Close() })
+	return c
+}
+
+func (c *aclConsul) put(objects ...catalog.Object) {
+	c.t.Helper()
+	for _, o := range objects {
+		if _, err := c.objects.Write(c.t.Context(), configstore.Write{Object: o}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// tokenOf is the token of an app's sidecar, which may read what docs say and nothing else.
+func (c *aclConsul) tokenOf(app catalog.App) (secret, file string) {
+	c.t.Helper()
+	c.tokens++
+	rules := fmt.Sprintf(`key "isthmus/v1alpha1/AppEndpoints/%s" { policy = "read" } key_prefix "isthmus/v1alpha1/Cluster/" { policy = "read" }`, app)
+	name := fmt.Sprintf("sidecar-%d", c.tokens)
+	if _, _, err := c.admin.ACL().PolicyCreate(&consulapi.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
+		c.t.Fatal(err)
+	}
+	token, _, err := c.admin.ACL().TokenCreate(&consulapi.ACLToken{Policies: []*consulapi.ACLTokenPolicyLink{{Name: name}}}, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	file = filepath.Join(c.t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token.SecretID+"\n"), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return token.SecretID, file
+}
+
+// sidecar is the component of checkout's sidecar, without a service and with a token.
+func (c *aclConsul) sidecar(tokenFile string) *Resolver {
+	c.t.Helper()
+	r := New(Options{
+		Logger: quiet, Stores: []open.Kind{open.Of("consul", consul.Open)},
+		Local: func(string, string, any) (LocalResolver, error) { return &dapr{knows: map[catalog.App]string{}}, nil },
+	})
+	configuration := m{
+		"store":   m{"consul": m{"address": c.server.URL(), "token": m{"file": tokenFile}}},
+		"cluster": "west", "local": m{"component": "mdns"}, "resolveTimeout": "3s",
+	}
+	if err := r.Init(c.t.Context(), configuration, Instance{checkout, "10.0.0.9", 50001}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func eventually(t *testing.T, r *Resolver, app catalog.App, want string) {
+	t.Helper()
+	var address string
+	var err error
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if address, err = r.ResolveID(t.Context(), app); address == want && want != "" || want == "" && err != nil {
+			return
+		}
+	}
+	t.Fatalf("%s: %q, %v; want %q", app, address, err, want)
+}
+
+// A sidecar that reads the store itself needs the right to read its own selection and the
+// clusters, and no other; it is held to that by the server.
+func TestASidecarsCredentialsReadItsOwnSelectionAndTheClusters(t *testing.T) {
+	c := newConsul(t)
+	ledger, other := catalog.App{Namespace: "shop", ID: "ledger"}, catalog.App{Namespace: "shop", ID: "other"}
+	c.put(clusterAt("east", "203.0.113.7:15443"),
+		&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{{App: ledger, Routes: []catalog.RouteSpec{route("east", 0)}}}},
+		&catalog.AppEndpoints{App: other, Endpoints: []catalog.Endpoint{{App: orders}}},
+		&catalog.AppExport{App: orders})
+	secret, file := c.tokenOf(checkout)
+
+	mine, err := consulapi.NewClient(&consulapi.Config{Address: c.server.Addr(), Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, may := range map[string]bool{
+		api.KeyPath(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "checkout"}): true,
+		api.KeyPath(catalog.Key{Kind: catalog.KindCluster, Name: "east"}):                             true,
+		api.KeyPath(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "other"}):    false,
+		api.KeyPath(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: "orders"}):      false,
+	} {
+		if pair, _, err := mine.KV().Get(key, nil); (pair != nil && err == nil) != may {
+			t.Errorf("the token reads %s: %v, %v; want %t", key, pair, err, may)
+		}
+	}
+
+	r := c.sidecar(file)
+	east := "ledger.shop.east.isthmus.internal:15443"
+	eventually(t, r, ledger, east)
+	expect(t, r, orders, "refused: denied")
+	c.put(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{route("east", 0)}}}})
+	eventually(t, r, orders, "orders.shop.east.isthmus.internal:15443")
+	expect(t, r, ledger, "refused: denied")
+
+	// The store goes, and lookups go on; it comes back, and the first change is seen.
+	if err := c.server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, orders, "orders.shop.east.isthmus.internal:15443")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.server.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.put(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{{App: ledger, Routes: []catalog.RouteSpec{route("east", 0)}}}})
+	eventually(t, r, ledger, east)
+}
+
+func TestASidecarWithAnothersCredentialsIsNotReadyAndSaysWhatItNeeds(t *testing.T) {
+	c := newConsul(t)
+	c.put(clusterAt("east", "203.0.113.7:15443"), &catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{{App: orders}}})
+	secret, file := c.tokenOf(catalog.App{Namespace: "shop", ID: "other"})
+	r := c.sidecar(file)
+	_, err := r.ResolveID(t.Context(), orders)
+	if err == nil || !strings.HasPrefix(err.Error(), "not ready: ") || !strings.Contains(err.Error(), `key "isthmus/v1alpha1/AppEndpoints/shop/checkout"`) || strings.Contains(err.Error(), secret) {
+		t.Errorf("a lookup: %v", err)
+	}
+}
