@@ -39,6 +39,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Logger:          r.log,
 		SpanFromContext: utils.SpanFromContext,
 		Ready:           func(ctx context.Context) { awaitReady(ctx, md.Instance) },
+		Stores:          stores(),
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
 			if err != nil {
