@@ -40,6 +40,7 @@ const MaxFileBytes = 64 << 20
 const (
 	settle    = 4 * time.Millisecond   // after an event, for those that belong to it
 	settleMax = 100 * time.Millisecond // however many events come
+	lull      = time.Millisecond       // before an event, for it to be alone
 	patience  = 150 * time.Millisecond // with a file that seems half-written
 	rescan    = 30 * time.Second       // for what no event told of
 	poll      = time.Second            // the same, where there are no events

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -16,6 +17,7 @@ import (
 // parsed is what a file says. It is immutable.
 type parsed struct {
 	info    os.FileInfo
+	steady  bool              // it had been left alone for a while when it was read
 	sum     [sha256.Size]byte // of its name and bytes
 	objects map[catalog.Key]configstore.Stored
 	bad     map[catalog.Key]error // objects that can be told but not used
@@ -61,17 +63,31 @@ func (s *Store) read(name string) (*parsed, error) {
 	s.mu.Lock()
 	known := s.parsed[name]
 	s.mu.Unlock()
+	p := &parsed{}
 	if known != nil && known.sum == sum {
-		again := *known
-		again.info = info
-		return &again, nil
+		*p = *known
+	} else {
+		p = parse(filepath.Join(s.dir, name), data)
 	}
-	p := parse(filepath.Join(s.dir, name), data)
-	p.info, p.sum = info, sum
+	p.info, p.sum, p.steady = info, sum, time.Since(info.ModTime()) > steadyAfter
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.parsed[name] = p
 	return p, nil
+}
+
+// steadyAfter is how far back a file's last change must lie for the next one to show in
+// its time: some file systems count in seconds.
+const steadyAfter = 3 * time.Second
+
+// unchanged is what a file said when it was last read, if it has not been written since.
+func (s *Store) unchanged(name string, info os.FileInfo) *parsed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.parsed[name]; p != nil && p.steady && sameInfo(p.info, info) {
+		return p
+	}
+	return nil
 }
 
 // readMany reads many files on every processor, and a few on the caller's goroutine.

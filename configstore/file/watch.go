@@ -210,6 +210,7 @@ func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
 		defer timer.Stop()
 		again = timer.C
 	}
+	began := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,7 +223,11 @@ func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
 			w.everything = true
 			return nil
 		case e := <-w.eventChannel():
-			if w.note(e) {
+			switch {
+			case !w.note(e):
+			case time.Since(began) > lull && w.replaced(e):
+				return nil // complete, and nothing else is going on
+			default:
 				return w.settle(ctx)
 			}
 		case err := <-w.errorChannel():
@@ -231,6 +236,18 @@ func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
 			return w.settle(ctx)
 		}
 	}
+}
+
+// replaced tells whether a file that is known has another in its place, by a rename. Who
+// moves the old one away first is seen to do that.
+func (w *watch) replaced(e fsnotify.Event) bool {
+	name := filepath.Base(e.Name)
+	known := w.index.files[name]
+	if !e.Has(fsnotify.Create) || w.everything || len(w.dirty) > 1 || known == nil || known.info == nil {
+		return false
+	}
+	now, err := os.Stat(e.Name)
+	return err == nil && !os.SameFile(known.info, now)
 }
 
 // settle takes the events that belong to the one that came.

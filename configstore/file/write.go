@@ -71,14 +71,23 @@ func (s *Store) readAll(ctx context.Context) (*index, error) {
 	return s.index(ctx)
 }
 
-// index reads every file as it is now. The caller holds the lock.
+// index is every file as it is now: read, where it was written since it last was. The
+// caller holds the lock.
 func (s *Store) index(ctx context.Context) (*index, error) {
-	names, _, err := s.list()
+	names, infos, err := s.list()
 	if err != nil {
 		return nil, err
 	}
 	x := newIndex(s.dir)
-	for name, p := range s.readMany(names) {
+	var unknown []string
+	for _, name := range names {
+		if p := s.unchanged(name, infos[name]); p != nil {
+			x.update(name, p)
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	for name, p := range s.readMany(unknown) {
 		if p != nil {
 			x.update(name, p)
 		}
