@@ -142,7 +142,9 @@ func (c *Config) checkStore(doc *strictyaml.Document) {
 		doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
 	}
 	for _, b := range chosen {
-		refuseBelow(doc, "store."+b.name, b.check())
+		if path := "store." + b.name; !doc.Wrong(path) {
+			refuseBelow(doc, path, b.check())
+		}
 	}
 }
 

@@ -52,11 +52,15 @@ func TestScripts(t *testing.T) {
 			"waitfor":  waitFor,
 			"hold":     hold,
 			"closed":   closed,
+			"server":   runServer,
+			"fill":     fill,
 		},
+		Condition: hasServer,
 	})
 }
 
 func setUp(t *testing.T, e *testscript.Env) error {
+	e.Values[serversKey{}] = map[string]started{}
 	var ca *identitytest.CA
 	serviceID := "{insecure: true}"
 	if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls") {

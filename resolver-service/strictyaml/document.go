@@ -15,6 +15,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,14 @@ func (d *Document) Has(path string) bool {
 // the nearest part of the path that was.
 func (d *Document) Refuse(path, what, fix string) {
 	d.add(d.find(path), path, what, fix)
+}
+
+// Wrong tells whether there is a mistake at a path or below it.
+func (d *Document) Wrong(path string) bool {
+	return slices.ContainsFunc(d.errors, func(e *api.Error) bool {
+		rest, below := strings.CutPrefix(e.Path, path)
+		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 // Err is nil if there is no mistake, and otherwise an [api.Errors].

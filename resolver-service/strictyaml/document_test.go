@@ -65,6 +65,16 @@ func TestASecretInTheWrongPlaceIsNotShown(t *testing.T) {
 	}
 }
 
+func TestWhereSomethingIsWrong(t *testing.T) {
+	var got example
+	doc := Decode("x.yaml", []byte("part: {pth: x}\ntags: [a, 7, []]\ncount: 1\n"), &got)
+	for path, want := range map[string]bool{"part": true, "part.pth": true, "tags": true, "tags[2]": true, "par": false, "tag": false, "count": false, "name": false} {
+		if doc.Wrong(path) != want {
+			t.Errorf("%s is wrong: %t, want %t", path, !want, want)
+		}
+	}
+}
+
 func TestAnEmptyFileLeavesEverythingOut(t *testing.T) {
 	for _, text := range []string{"", "\n# only this\n", "---\n", "null\n"} {
 		var got example
