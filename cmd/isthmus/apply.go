@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/files"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 func newApply(c *connection) *cobra.Command {
@@ -22,30 +23,94 @@ func newApply(c *connection) *cobra.Command {
 		Short: "Write objects, all of them or none",
 		Long: `Write the objects of files, all of them or none. It returns once lookups follow the change.
 
-With --dry-run nothing is written, and the lookups that would end in another way are listed.`,
+An object with a metadata.revision, as "isthmus get" prints it, is written only if the store still
+has it at that revision: nobody's change is written over unseen. If one is not, nothing is written.
+
+With --diff each object that changes is shown as it is and as it will be, and then just that is
+written, unless somebody changes one of them in between. With --dry-run nothing is written, and the
+lookups that would end in another way are listed.`,
 		Example: `  isthmus apply -f objects.yaml
-  isthmus apply -f objects/ -f more.yaml --dry-run
+  isthmus apply -f objects/ -f more.yaml --diff --dry-run
   generate | isthmus apply -f -`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
-	dryRun := dryRunFlag(cmd)
+	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)
+	diff := cmd.Flags().Bool("diff", false, "show what changes in each object before it is written")
+	force := cmd.Flags().Bool("force", false, "write whatever the store holds by now; metadata.revision is not looked at")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		set, err := readFiles(cmd, *names)
 		if err != nil {
 			return err
 		}
-		req := &v1alpha1.ApplyRequest{DryRun: *dryRun}
-		for _, object := range set.Objects {
-			req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(object)})
+		req := &v1alpha1.ApplyRequest{DryRun: *dryRun, InParts: *inParts}
+		for i, object := range set.Objects {
+			o := &v1alpha1.ApplyObject{Json: api.EncodeJSON(object)}
+			if !*force {
+				o.IfRevision = set.Revisions[i]
+			}
+			req.Objects = append(req.Objects, o)
+		}
+		if *diff {
+			return c.applyShown(cmd, output.Format, set.Objects, req)
 		}
 		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
 			return v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 		})
 	}
 	return cmd
+}
+
+// applyShown shows what an apply will change, and then makes just that change.
+func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects []catalog.Object, req *v1alpha1.ApplyRequest) error {
+	call := func(req *v1alpha1.ApplyRequest) (answer *v1alpha1.ApplyResponse, err error) {
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+			answer, err = v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
+			return err
+		})
+		return answer, err
+	}
+	answer, err := call(&v1alpha1.ApplyRequest{Objects: req.GetObjects(), DryRun: true, WithHeld: true})
+	if err != nil {
+		return err
+	}
+	applied := show.AppliedOf(answer, true)
+	if err := applied.AddDiffs(answer, objects); err != nil {
+		return err
+	}
+	if out := cmd.OutOrStdout(); output == show.Table {
+		if err := show.Diffs(out, applied, show.Colours(out)); err != nil {
+			return err
+		}
+	}
+	if !req.GetDryRun() {
+		pin(req, answer)
+		if answer, err = call(req); err != nil {
+			return err
+		}
+		written := show.AppliedOf(answer, false)
+		for i := range written.Results {
+			written.Results[i].Diff = applied.Results[i].Diff
+		}
+		applied = written
+	}
+	return printApplied(cmd, output, applied)
+}
+
+// pin makes a request hold only for the state of the store that an answer was made of.
+// Of an object that can't be used, a store may not know the revision: it is replaced
+// whatever it is.
+func pin(req *v1alpha1.ApplyRequest, answer *v1alpha1.ApplyResponse) {
+	for i, r := range answer.GetResults() {
+		switch {
+		case r.GetRevision() != "":
+			req.Objects[i].IfRevision = r.GetRevision()
+		case r.GetUnusable() == "":
+			req.Objects[i].IfRevision = configstore.Absent
+		}
+	}
 }
 
 // change makes a call that writes, and prints what it did.
@@ -58,7 +123,10 @@ func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool,
 	if err != nil {
 		return err
 	}
-	applied := show.AppliedOf(answer, dryRun)
+	return printApplied(cmd, output, show.AppliedOf(answer, dryRun))
+}
+
+func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) error {
 	if output == show.Table {
 		return show.Apply(cmd.OutOrStdout(), applied)
 	}
@@ -69,6 +137,10 @@ func fileFlag(cmd *cobra.Command) *[]string {
 	names := cmd.Flags().StringSliceP("filename", "f", nil, "file, directory, or - for standard input; can be given more than once")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return names
+}
+
+func inPartsFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("in-parts", false, "where the store can't write all at once, write as much as it can at a time; then each part is all or nothing")
 }
 
 func dryRunFlag(cmd *cobra.Command) *bool {

@@ -28,13 +28,13 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 	c.flags(cmd)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
-	dryRun := dryRunFlag(cmd)
+	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		keys, err := keysToDelete(cmd, args, *names)
 		if err != nil {
 			return err
 		}
-		req := &v1alpha1.DeleteRequest{DryRun: *dryRun}
+		req := &v1alpha1.DeleteRequest{DryRun: *dryRun, InParts: *inParts}
 		for _, key := range keys {
 			req.Keys = append(req.Keys, wireKey(key))
 		}

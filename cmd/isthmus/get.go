@@ -21,7 +21,8 @@ func newGet(c *connection) *cobra.Command {
 		Long: `Print the objects of a kind, or one of them by name.
 
 KIND is appendpoints (ae), appexports (ax), clusters (cl) or all, in upper or lower case. A
-Cluster has no namespace. What -o yaml prints can be applied again.`,
+Cluster has no namespace. What -o yaml and -o json print has the revision of each object in its
+metadata: change it and apply it, and nobody's change is written over unseen.`,
 		Example: `  isthmus get ae
   isthmus get appendpoints shop/checkout -o yaml
   isthmus get all -n shop`,
@@ -36,15 +37,7 @@ Cluster has no namespace. What -o yaml prints can be applied again.`,
 		if err != nil {
 			return misused(err)
 		}
-		var objects []show.Object
-		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
-			if err != nil {
-				return err
-			}
-			objects, err = show.ObjectsOf(answer)
-			return err
-		})
+		objects, err := c.get(cmd, key)
 		if err != nil {
 			return err
 		}
@@ -54,6 +47,25 @@ Cluster has no namespace. What -o yaml prints can be applied again.`,
 		return show.Objects(cmd.OutOrStdout(), output.Format, objects, key.Name != "")
 	}
 	return cmd
+}
+
+// get gets the objects that a key names.
+func (c *connection) get(cmd *cobra.Command, key catalog.Key) (objects []show.Object, err error) {
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
+		if err != nil {
+			return err
+		}
+		objects, err = show.ObjectsOf(answer)
+		return err
+	})
+	return objects, err
+}
+
+// oneKey is the key of a command that is about one object.
+func oneKey(args []string) (catalog.Key, error) {
+	key, err := keyToGet(args, "")
+	return key, misused(err)
 }
 
 // keyToGet is the key that the arguments name; without a name it lists.

@@ -33,7 +33,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 	}
 	p, err := s.plan(ctx, writes, how.withHeld)
 	if err != nil {
-		return nil, s.explain(err)
+		return nil, s.explain(untouched(err))
 	}
 	answer := &v1alpha1.ApplyResponse{Results: p.results}
 	if answer.Effects, answer.EffectsLeftOut, err = s.try(ctx, p.writes); err != nil {
@@ -66,7 +66,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 		if errors.Is(err, configstore.ErrTooLarge) && len(writes) > 1 {
 			err = fmt.Errorf("%w; nothing of the %d changes was written: make them in parts, by --in-parts or with fewer objects at once", err, len(writes))
 		}
-		return revisions, err
+		return revisions, untouched(err)
 	}
 	var revisions []string
 	for size := len(writes); len(revisions) < len(writes); {
@@ -83,6 +83,14 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 		revisions = append(revisions, written...)
 	}
 	return revisions, nil
+}
+
+// untouched says of a conflict that the store is as it was.
+func untouched(err error) error {
+	if errors.Is(err, configstore.ErrConflict) {
+		return fmt.Errorf("%w; nothing was written", err)
+	}
+	return err
 }
 
 func lastKey(writes []configstore.Write) string {

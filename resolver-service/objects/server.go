@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -169,5 +170,6 @@ func (s *Server) explain(err error) error {
 			break
 		}
 	}
-	return status.Errorf(code, "store %s: %v", s.cfg.Store, err)
+	prefix := "store " + s.cfg.Store + ": " // which stores write themselves
+	return status.Error(code, prefix+strings.TrimPrefix(err.Error(), prefix))
 }

@@ -155,8 +155,23 @@ func (c *Conn) Explain(err error) error {
 	case codes.PermissionDenied:
 		return fmt.Errorf("refused: %s", s.Message())
 	}
+	if s.Code() == codes.Aborted {
+		return conflict(s.Message())
+	}
 	return errors.New(s.Message())
 }
+
+// ErrConflict says that somebody else has changed an object since it was read.
+var ErrConflict = errors.New("changed by somebody else in the meantime")
+
+// conflict is an error that is ErrConflict and says so in the words of the service.
+type conflict string
+
+// Error is what the service said.
+func (c conflict) Error() string { return string(c) }
+
+// Is makes it ErrConflict.
+func (c conflict) Is(target error) bool { return target == ErrConflict }
 
 func (c *Conn) advice(message string) string {
 	switch {

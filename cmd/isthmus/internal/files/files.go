@@ -21,8 +21,9 @@ const maxBytes = 64 << 20
 
 // Set is what was read.
 type Set struct {
-	Objects []catalog.Object
-	Files   int
+	Objects   []catalog.Object
+	Revisions []string // the metadata.revision of each; empty where there is none
+	Files     int
 }
 
 // Read reads every name: a file, a directory with everything in it and below that
@@ -92,18 +93,18 @@ func (r *reader) read(name string, from io.Reader) {
 		r.errors = append(r.errors, fmt.Errorf("%s: %w", name, err))
 		return
 	}
-	objects, mistakes := api.DecodeYAML(name, text)
+	manifests, mistakes := api.DecodeManifests(name, text)
 	if err := mistakes.Err(); err != nil {
 		r.errors = append(r.errors, err)
 	}
-	for _, object := range objects {
-		r.add(object)
+	for _, m := range manifests {
+		r.add(m)
 	}
 }
 
 // add takes an object in, unless another file has it too.
-func (r *reader) add(object catalog.Object) {
-	key, source := object.Key(), object.Origin()
+func (r *reader) add(m api.Manifest) {
+	key, source := m.Key(), m.Origin()
 	if first, doubled := r.first[key]; doubled {
 		r.errors = append(r.errors, &api.Error{
 			File: source.File, Line: source.Line, Column: 1, Key: key,
@@ -112,5 +113,6 @@ func (r *reader) add(object catalog.Object) {
 		return
 	}
 	r.first[key] = source
-	r.set.Objects = append(r.set.Objects, object)
+	r.set.Objects = append(r.set.Objects, m.Object)
+	r.set.Revisions = append(r.set.Revisions, m.Revision)
 }

@@ -13,6 +13,9 @@ type Applied struct {
 	Revision uint64   `json:"revision" yaml:"revision"`
 	Results  []Result `json:"results" yaml:"results"`
 	Effects  []Effect `json:"effects" yaml:"effects"`
+
+	// EffectsLeftOut is how many more decisions change than are listed.
+	EffectsLeftOut uint32 `json:"effectsLeftOut" yaml:"effectsLeftOut"`
 }
 
 // Result is what became of one object.
@@ -22,6 +25,7 @@ type Result struct {
 	Name      string `json:"name" yaml:"name"`
 	Result    string `json:"result" yaml:"result"`
 	Revision  string `json:"revision" yaml:"revision"`
+	Diff      string `json:"diff,omitempty" yaml:"diff,omitempty"` // where it was asked for
 }
 
 // Effect is one decision that changes. Caller is empty for every app without a
@@ -35,7 +39,7 @@ type Effect struct {
 
 // AppliedOf reads an answer.
 func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
-	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}}
+	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut()}
 	for _, r := range m.GetResults() {
 		a.Results = append(a.Results, Result{
 			Kind: r.GetKey().GetKind(), Namespace: r.GetKey().GetNamespace(), Name: r.GetKey().GetName(),
@@ -87,7 +91,11 @@ func Apply(w io.Writer, a Applied) error {
 		}
 		table = append(table, []string{caller, e.App, before, after})
 	}
-	return rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
+	err := rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
+	if a.EffectsLeftOut > 0 {
+		fmt.Fprintf(w, "and %d more\n", a.EffectsLeftOut)
+	}
+	return err
 }
 
 func keyName(r Result) string {

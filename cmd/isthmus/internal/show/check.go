@@ -3,6 +3,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore/probe"
@@ -52,7 +53,7 @@ func Check(w io.Writer, c Checked) error {
 		}
 		found := s.Found
 		if s.Error != "" {
-			found = s.Error
+			found = strings.TrimPrefix(s.Error, "store "+c.Store+": ")
 		}
 		table = append(table, []string{s.Name, s.Result, took, found})
 	}

@@ -32,8 +32,8 @@ func ObjectsOf(m *v1alpha1.GetResponse) ([]Object, error) {
 	return all, nil
 }
 
-// Objects writes objects. As YAML they can be applied again as they are; as JSON one
-// that was asked for by name stands alone, others in a list.
+// Objects writes objects. As YAML and JSON they have the revision that they stand at, so
+// that they can be applied again unless somebody else has changed them; as JSON one that was asked for by name stands alone, others in a list.
 func Objects(w io.Writer, f Format, all []Object, single bool) error {
 	switch f {
 	case YAML:
@@ -41,7 +41,7 @@ func Objects(w io.Writer, f Format, all []Object, single bool) error {
 	case JSON:
 		list := make([]json.RawMessage, len(all))
 		for i, o := range all {
-			list[i] = api.EncodeJSON(o.Object)
+			list[i] = api.EncodeJSONAt(o.Object, o.Revision)
 		}
 		if single && len(list) == 1 {
 			return Print(w, JSON, list[0])
@@ -57,7 +57,7 @@ func objectsYAML(w io.Writer, all []Object) error {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
 		}
-		if _, err := w.Write(api.EncodeYAML(o.Object)); err != nil {
+		if _, err := w.Write(api.EncodeYAMLAt(o.Object, o.Revision)); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func objectRow(o Object) []string {
 	case *catalog.AppExport:
 		var allows []string
 		for _, a := range spec.Allow {
-			allows = append(allows, orAny(a.Cluster)+":"+orAny(a.Namespace)+"/"+orAny(a.App))
+			allows = append(allows, allowed(a))
 		}
 		return []string{spec.App.String(), list(allows), o.Revision, o.Stored}
 	case *catalog.Cluster:
@@ -120,6 +120,11 @@ func relative(a catalog.App, namespace string) string {
 		return a.ID
 	}
 	return a.String()
+}
+
+// allowed is who may call, as "cluster:namespace/app".
+func allowed(a catalog.Allow) string {
+	return orAny(a.Cluster) + ":" + orAny(a.Namespace) + "/" + orAny(a.App)
 }
 
 func orAny(pattern string) string {
