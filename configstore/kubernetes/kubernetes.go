@@ -1,0 +1,125 @@
+// Package kubernetes is the config store of whoever runs on Kubernetes: each object is a
+// custom resource of the same kind. deploy/kubernetes has the definitions and the roles.
+//
+// A resource's name and namespace are those of the object, its spec is the object's. A
+// revision is the resource's metadata.generation with its uid, which change when the
+// spec does and not when somebody writes a label or a status. A Version is the
+// resourceVersion that each of the kinds has been read up to.
+//
+// Nothing is listed while all is well: a Watch lists each kind once and then keeps one
+// request open for it, which the API server ends every half an hour or so and which then
+// goes on where it was. Kubernetes writes one object at a time, so a batch holds one.
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// Config is the settings of a store on Kubernetes.
+type Config struct {
+	// Kubeconfig is the file that says where the API server is and who we are to it. The
+	// service account of the pod that this runs in, where empty.
+	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty"`
+	// Context is the one of the kubeconfig to use; its current one where empty.
+	Context string `yaml:"context,omitempty" json:"context,omitempty"`
+	// Status says whether objects are told in their status what becomes of them; true
+	// where left out. A store that is opened for one app never does.
+	Status *bool `yaml:"status,omitempty" json:"status,omitempty"`
+}
+
+// Check tells what is wrong without reading a file.
+func (c *Config) Check() error {
+	if c.Context != "" && c.Kubeconfig == "" {
+		return errors.New("context: names a context of a kubeconfig, and there is none; add kubeconfig, or leave context out")
+	}
+	return nil
+}
+
+// Store is a configstore.ReadWriter.
+type Store struct {
+	api       *apiServer
+	resources []resource // that are read: what the scope has
+	status    *reporter  // nil where statuses are not written
+	log       *slog.Logger
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu    sync.Mutex     // keeps calls from growing after the end of life; guards left
+	left  *watch         // that ended last
+	calls sync.WaitGroup // in flight
+}
+
+var _ configstore.ReadWriter = (*Store)(nil)
+
+// Open makes a store of its settings. It reads the kubeconfig, or the pod's service
+// account, and does not ask the API server anything.
+func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	api, err := newAPIServer(c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{api: api, resources: resourcesOf(scope), log: log}
+	s.life, s.end = context.WithCancel(context.Background())
+	if scope.All() && (c.Status == nil || *c.Status) {
+		s.status = newReporter(api, log)
+	}
+	return s, nil
+}
+
+// Close ends every Watch and call, waits for them and for what is being reported, and
+// closes the connections.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.calls.Wait()
+	s.api.close()
+	return nil
+}
+
+// enter keeps the store open until leave is called. The context that it returns ends with
+// the given one and when the store is closed.
+func (s *Store) enter(ctx context.Context) (inside context.Context, leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return nil, nil, configstore.ErrClosed
+	}
+	s.calls.Add(1)
+	inside, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(configstore.ErrClosed) })
+	return inside, func() {
+		stop()
+		cancel(nil)
+		s.calls.Done()
+	}, nil
+}
+
+// ended is the error of a call: that the store was closed, if that is why it failed.
+func ended(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), configstore.ErrClosed) {
+		return configstore.ErrClosed
+	}
+	return err
+}
+
+// failed says whose error it is.
+func failed(err error) error {
+	if err == nil || errors.Is(err, configstore.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("store kubernetes: %w", err)
+}

@@ -1,0 +1,279 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+func kindsByName() map[catalog.Kind]resource {
+	all := map[catalog.Kind]resource{}
+	for _, kind := range catalog.Kinds() {
+		all[kind] = resourceOf(kind)
+	}
+	return all
+}
+
+// TestStore runs against definitions that take anything, so that what is wrong gets past
+// the API server, as it does where the definitions are older than the service.
+func TestStore(t *testing.T) {
+	c := lax(t)
+	spaces := &namespaces{cluster: c, made: map[string]bool{}}
+	storetest.Run(t, func(t *testing.T) storetest.Backend {
+		c.wipe(t)
+		b := backend{c, spaces}
+		as := func(user string) func(testing.TB) configstore.ReadWriter {
+			return func(t testing.TB) configstore.ReadWriter {
+				return b.open(t, c.config(t, user), configstore.Scope{})
+			}
+		}
+		return storetest.Backend{
+			Open: as(tokens["service"]), Shared: true, PutRaw: b.putRaw,
+			Denied: as(wrongToken), Unwritable: as(tokens["reader"]), WrongCA: b.wrongCA, Scoped: b.scoped,
+			Fail:    func(t testing.TB, _ configstore.ReadWriter) func() { c.link.Refuse(); return b.mend(t) },
+			Cut:     func(t testing.TB) func() { c.link.Drop(); return b.mend(t) },
+			Slow:    func(t testing.TB, by time.Duration) func() { c.link.Delay(by); return b.mend(t) },
+			Restart: b.restart, Compact: b.compact, Rewind: b.rewind,
+			Servers: []string{c.link.Addr()}, Secrets: append([]string{wrongToken}, tokenList()...),
+			MaxBatch: MaxBatch, MaxObject: MaxObject,
+		}
+	})
+}
+
+func tokenList() []string {
+	var all []string
+	for _, token := range tokens {
+		all = append(all, token)
+	}
+	return all
+}
+
+type backend struct {
+	*cluster
+	spaces *namespaces
+}
+
+// inNamespaces is a store for a test that does not know of namespaces.
+type inNamespaces struct {
+	*Store
+	spaces *namespaces
+}
+
+func (s inNamespaces) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
+	for _, w := range writes {
+		if api.CheckKey(w.Key()) == nil {
+			if err := s.spaces.make(context.WithoutCancel(ctx), w.Key().Namespace); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.Store.Write(ctx, writes...)
+}
+
+func (b backend) open(t testing.TB, c Config, scope configstore.Scope) configstore.ReadWriter {
+	return inNamespaces{openStore(t, c, scope), b.spaces}
+}
+
+func (b backend) mend(t testing.TB) func() {
+	return func() {
+		if err := b.link.Mend(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (b backend) wrongCA(t testing.TB) configstore.ReadWriter {
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, path := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(ca, authority.Anchors(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := servers.Kubeconfig(path, b.link.Addr(), ca, tokens["service"]); err != nil {
+		t.Fatal(err)
+	}
+	return b.open(t, Config{Kubeconfig: path}, configstore.Scope{})
+}
+
+// scoped is as a sidecar that may read its own selection and every Cluster, and nothing
+// else.
+func (b backend) scoped(t testing.TB, s configstore.Scope) configstore.ReadWriter {
+	t.Helper()
+	if err := b.spaces.make(t.Context(), s.App.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	b.allowSidecar(t, s.App)
+	return b.open(t, b.config(t, tokens["sidecar"]), s)
+}
+
+// allowSidecar applies deploy/kubernetes/sidecar.yaml for the user sidecar.
+func (c *cluster) allowSidecar(t testing.TB, app catalog.App) {
+	t.Helper()
+	text, err := os.ReadFile(manifests + "sidecar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml := strings.NewReplacer(
+		"{kind: ServiceAccount, name: checkout, namespace: shop}", "{kind: User, name: sidecar, apiGroup: rbac.authorization.k8s.io}",
+		"[checkout]", "["+app.ID+"]", "namespace: shop", "namespace: "+app.Namespace,
+	).Replace(string(text))
+	if out, err := c.run(yaml, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// putRaw puts what is no object, as the spec of a resource that has the name of the path
+// if Kubernetes knows such names.
+func (b backend) putRaw(t testing.TB, _ configstore.ReadWriter, path string, value []byte) {
+	t.Helper()
+	key, ok := looseKey(path)
+	if !ok {
+		return // Kubernetes has no place for it
+	}
+	if err := b.spaces.make(t.Context(), key.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	if value == nil {
+		if _, err := b.admin.call(t.Context(), request{method: http.MethodDelete, path: objectPath(key)}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	b.putJSON(t, key, rawBody(key, value))
+}
+
+// rawBody makes a resource of any value.
+func rawBody(key catalog.Key, value []byte) map[string]any {
+	body := map[string]any{}
+	if json.Unmarshal(value, &body) != nil || body["spec"] == nil {
+		body = map[string]any{"spec": string(value)}
+	}
+	if named, _ := body["metadata"].(map[string]any); named != nil && named["name"] != key.Name {
+		body["spec"] = named // its name can't be another than its key's
+	}
+	body["apiVersion"], body["kind"] = catalog.Version, key.Kind
+	return body
+}
+
+// putJSON creates a resource, or replaces one.
+func (b backend) putJSON(t testing.TB, key catalog.Key, body map[string]any) {
+	t.Helper()
+	metadata := map[string]string{"namespace": key.Namespace, "name": key.Name}
+	body["metadata"] = metadata
+	r := resourceOf(key.Kind)
+	q := request{method: http.MethodPost, path: r.path(key.Namespace), contentType: "application/json"}
+	text, err := b.admin.call(t.Context(), request{method: http.MethodGet, path: objectPath(key)})
+	if err == nil {
+		there, err := r.parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata["resourceVersion"] = there.meta.ResourceVersion
+		q.method, q.path = http.MethodPut, objectPath(key)
+	} else if !missing(err, r) {
+		t.Fatal(err)
+	}
+	if q.body, err = json.Marshal(body); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.admin.call(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// looseKey is the key of a path, with the names that Kubernetes takes: also some with
+// dots, that objects can't have.
+func looseKey(path string) (catalog.Key, bool) {
+	parts := strings.Split(strings.TrimPrefix(path, api.KeyPrefix), "/")
+	for kind := range kindsByName() {
+		switch {
+		case string(kind) != parts[0]:
+		case kind.Namespaced() && len(parts) == 3:
+			return catalog.Key{Kind: kind, Namespace: parts[1], Name: strings.ToLower(parts[2])}, true
+		case !kind.Namespaced() && len(parts) == 2 && parts[1] == strings.ToLower(parts[1]):
+			return catalog.Key{Kind: kind, Name: parts[1]}, true
+		case !kind.Namespaced():
+			return catalog.Key{Kind: kind, Name: strings.ToLower(strings.Join(parts[1:], ".")) + ".of.somebody"}, true
+		}
+	}
+	return catalog.Key{}, false
+}
+
+func (b backend) restart(t testing.TB, kill bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	end := b.api.Kill
+	if !kill {
+		end = func() error { return b.api.Stop(ctx) }
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.api.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compact makes etcd forget what was, and the API server, which remembers it until it is
+// started anew.
+func (b backend) compact(t testing.TB) {
+	t.Helper()
+	now, err := b.keys.Get(t.Context(), "/registry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.keys.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	b.restart(t, true)
+}
+
+// rewind restores etcd as Kubernetes tells its operators to:
+// https://kubernetes.io/docs/tasks/administer-cluster/configure-upgrade-etcd/#restoring-an-etcd-cluster
+func (b backend) rewind(t testing.TB) (restore func()) {
+	t.Helper()
+	binary, err := sandbox.Binary("etcdctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	var out bytes.Buffer
+	cmd := exec.Command(binary, "--endpoints="+b.etcd.URL(), "snapshot", "save", backup)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatal(fmt.Errorf("%w\n%s", err, out.String()))
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := b.api.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.etcd.Restore(ctx, backup, "--bump-revision=1000000000", "--mark-compacted"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.api.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package kubernetes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// settled is how long the streams of a reader that comes back must be silent for it to
+// know what it has missed. A watch does not say when it is done with the past.
+const settled = 50 * time.Millisecond
+
+// Watch is that of configstore.Store.
+func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
+	inside, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if s.status != nil {
+		s.status.start(s)
+	}
+	w := s.retake(from)
+	for {
+		if w == nil {
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}}
+		}
+		w.deliver = deliver
+		err := w.run(inside)
+		if w.unheard != nil {
+			return w.unheard
+		}
+		s.leave(w)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !expired(err) {
+			return failed(ended(inside, err))
+		}
+		w = nil // what happened since is forgotten: everything is read anew
+	}
+}
+
+// watch is how far a Watch has come: what its reader has been told.
+type watch struct {
+	store     *Store
+	deliver   func(configstore.Change) error
+	unheard   error    // of deliver
+	at        []string // resourceVersion of each resource; nil before the full set
+	revisions map[catalog.Key]string
+	refused   map[catalog.Key]configstore.Refusal
+}
+
+// leave keeps what a Watch knew when it ended, for its reader to come back.
+func (s *Store) leave(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.at != nil {
+		s.left = w
+	}
+}
+
+// retake is the Watch that ended at a version, if it was the last one that did. What it
+// knew is not in the Version: without it everything has to be read.
+func (s *Store) retake(from configstore.Version) *watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.left
+	if w == nil || formatVersion(w.at) != from {
+		return nil
+	}
+	s.left = nil
+	return w
+}
+
+func (w *watch) run(ctx context.Context) error {
+	if w.at != nil {
+		now, err := w.store.now(ctx)
+		if err != nil {
+			return err
+		}
+		// A server that is behind what its reader knew has been put back from a backup.
+		if !slices.ContainsFunc(zip(w.at, now), func(p [2]string) bool { return newer(p[0], p[1]) }) {
+			return w.follow(ctx, newNews(slices.Clone(w.at)), now)
+		}
+	}
+	items, at, err := w.store.listAll(ctx)
+	if err != nil {
+		return err
+	}
+	clear(w.revisions)
+	clear(w.refused)
+	full, _ := w.change(put(items))
+	full.Full = true
+	if err := w.say(full, at); err != nil {
+		return err
+	}
+	return w.follow(ctx, newNews(at), nil)
+}
+
+func zip(a, b []string) [][2]string {
+	pairs := make([][2]string, len(a))
+	for i := range a {
+		pairs[i] = [2]string{a[i], b[i]}
+	}
+	return pairs
+}
+
+func put(items []item) []event {
+	events := make([]event, len(items))
+	for i := range items {
+		events[i].item = items[i]
+	}
+	return events
+}
+
+// follow delivers news. A reader that comes back is first told at once all that it
+// missed, up to where the server is now.
+func (w *watch) follow(ctx context.Context, n *news, now []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	defer cancel(nil)
+	for i, r := range w.store.resources {
+		s := &stream{api: w.store.api, r: r, index: i, news: n}
+		streams.Go(func() { cancel(s.run(ctx)) })
+	}
+	first := now != nil
+	if first && !n.catchUp(ctx, now) {
+		return context.Cause(ctx)
+	}
+	for {
+		events, at, moved := n.take()
+		if change, news := w.change(events); first || moved || news {
+			if err := w.say(change, at); err != nil {
+				return err
+			}
+		}
+		first = false
+		select {
+		case <-n.wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// catchUp waits until the streams have come to where the server was, or say nothing more.
+func (n *news) catchUp(ctx context.Context, now []string) bool {
+	for {
+		n.mu.Lock()
+		open := !slices.Contains(n.open, false)
+		there := !slices.ContainsFunc(zip(now, n.at), func(p [2]string) bool { return newer(p[0], p[1]) })
+		left := settled - time.Since(n.heard)
+		n.mu.Unlock()
+		if open && (there || left <= 0) {
+			return true
+		}
+		if !open {
+			left = time.Hour // the wake comes
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+		timer.Stop()
+	}
+}
+
+// change makes a change of events, and tells whether there is any: what only touched a
+// status or a label is no news.
+func (w *watch) change(events []event) (c configstore.Change, news bool) {
+	var items []item
+	for _, e := range events {
+		key := e.item.key
+		was, there := w.revisions[key]
+		switch {
+		case e.deleted && there:
+			delete(w.revisions, key)
+			delete(w.refused, key)
+			if w.store.status != nil {
+				w.store.status.forget(key)
+			}
+			news = true
+			if api.CheckKey(key) == nil {
+				c.Deleted = append(c.Deleted, key)
+			}
+		case !e.deleted && was != e.item.meta.revision():
+			w.revisions[key] = e.item.meta.revision()
+			delete(w.refused, key)
+			news = true
+			items = append(items, e.item)
+		}
+	}
+	slices.SortFunc(c.Deleted, catalog.Key.Compare)
+	c.Objects = w.decode(items)
+	return c, news
+}
+
+// decode decodes, notes what is refused, and lets the status say so.
+func (w *watch) decode(items []item) []configstore.Stored {
+	if len(items) == 0 {
+		return nil
+	}
+	objects, refused := decode(items)
+	verdicts := make(map[string]error, len(refused))
+	for _, r := range refused {
+		verdicts[r.Where] = r.Err
+	}
+	for _, i := range items {
+		err := verdicts[where(i.key)]
+		if err != nil {
+			key := i.key
+			if api.CheckKey(key) != nil {
+				key = catalog.Key{}
+			}
+			w.refused[i.key] = configstore.Refusal{Key: key, Where: where(i.key), Err: err}
+		}
+		if w.store.status != nil {
+			w.store.status.report(i, err)
+		}
+	}
+	return objects
+}
+
+func (w *watch) allRefused() []configstore.Refusal {
+	var all []configstore.Refusal
+	for _, r := range w.refused {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
+	return all
+}
+
+func (w *watch) say(c configstore.Change, at []string) error {
+	c.Version, c.Refused = formatVersion(at), w.allRefused()
+	if err := w.deliver(c); err != nil {
+		w.unheard = err
+		return err
+	}
+	w.at = at
+	return nil
+}

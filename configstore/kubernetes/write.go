@@ -1,0 +1,232 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// MaxBatch is how many objects can be written at once: Kubernetes has no write of two.
+const MaxBatch = 1
+
+// MaxObject is how many bytes of JSON an object can have. etcd takes requests of 1.5 MiB
+// unless it is told otherwise; the rest is for labels, annotations, status and what
+// Kubernetes itself adds.
+const MaxObject = 1472 << 10
+
+// tries is how often a write is tried when others write to the same object meanwhile,
+// such as its status.
+const tries = 20
+
+// Get is that of configstore.Writer.
+func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
+	inside, leave, err := s.enter(ctx)
+	if err != nil {
+		return configstore.Stored{}, err
+	}
+	defer leave()
+	_, i, err := s.get(inside, key)
+	if err != nil {
+		return configstore.Stored{}, failed(ended(inside, err))
+	}
+	objects, refused := decode([]item{i})
+	if len(refused) > 0 {
+		return configstore.Stored{Revision: i.meta.revision()}, failed(fmt.Errorf("get %s: %w: %w", where(key), configstore.ErrInvalid, refused[0].Err))
+	}
+	return objects[0], nil
+}
+
+// get reads one resource as it is, and as the API server wrote it.
+func (s *Store) get(ctx context.Context, key catalog.Key) ([]byte, item, error) {
+	r := resourceOf(key.Kind)
+	body, err := s.api.call(ctx, request{verb: "get", method: http.MethodGet, path: objectPath(key)})
+	if missing(err, r) {
+		return nil, item{}, fmt.Errorf("get %s: %w", where(key), configstore.ErrNotFound)
+	}
+	if err != nil {
+		return nil, item{}, fmt.Errorf("get %s %w", where(key), advise(err, "get", r))
+	}
+	i, err := r.parse(body)
+	return body, i, err
+}
+
+func objectPath(key catalog.Key) string {
+	return resourceOf(key.Kind).path(key.Namespace) + "/" + url.PathEscape(key.Name)
+}
+
+// List is that of configstore.Writer.
+func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
+	inside, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	items, _, err := s.listAll(inside)
+	if err != nil {
+		return nil, nil, failed(ended(inside, err))
+	}
+	objects, refused := decode(items)
+	for i := range refused {
+		if !slices.Contains(catalog.Kinds(), refused[i].Key.Kind) {
+			refused[i].Key = catalog.Key{}
+		}
+	}
+	return objects, refused, nil
+}
+
+// Write is that of configstore.Writer. Labels, annotations and what else is in an
+// object's metadata stay as they are.
+func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
+	inside, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if len(writes) == 0 {
+		return nil, nil
+	}
+	if err := configstore.CheckWrites(writes); err != nil {
+		return nil, failed(fmt.Errorf("write: %w", err))
+	}
+	values := make([][]byte, len(writes))
+	for i, w := range writes {
+		if w.Object == nil {
+			continue
+		}
+		if values[i], err = configstore.Encode(w.Object, MaxObject); err != nil {
+			return nil, failed(fmt.Errorf("write: %w", err))
+		}
+	}
+	if len(writes) > MaxBatch {
+		return nil, failed(fmt.Errorf("write: %w: %d objects at once, and Kubernetes writes %d at a time; write them one after the other", configstore.ErrTooLarge, len(writes), MaxBatch))
+	}
+	revision, err := s.write(inside, writes[0], values[0])
+	if err != nil {
+		return nil, failed(ended(inside, err))
+	}
+	return []string{revision}, nil
+}
+
+// errRaced says that the object is another than was just read.
+var errRaced = errors.New("others write to it all the time")
+
+// write makes one write, again when somebody else came between reading and writing. The
+// condition of the write is held to what is there each time.
+func (s *Store) write(ctx context.Context, w configstore.Write, value []byte) (revision string, err error) {
+	for range tries {
+		revision, err = s.try(ctx, w, value)
+		if !errors.Is(err, errRaced) {
+			return revision, err
+		}
+	}
+	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(w.Key()), s.api.host(), configstore.ErrConflict, errRaced, tries)
+}
+
+func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (string, error) {
+	held := configstore.Absent
+	var body []byte
+	var there item
+	if w.If != configstore.Absent { // else the API server itself refuses what is there
+		var err error
+		body, there, err = s.get(ctx, w.Key())
+		if err == nil {
+			held = there.meta.revision()
+		} else if !errors.Is(err, configstore.ErrNotFound) {
+			return "", err
+		}
+		if err := w.CheckIf(held); err != nil {
+			return "", fmt.Errorf("write: %w", err)
+		}
+	}
+	switch {
+	case w.Object == nil:
+		return "", s.remove(ctx, w.Key(), there)
+	case held == configstore.Absent:
+		return s.create(ctx, w, value)
+	}
+	return s.replace(ctx, w.Key(), body, value)
+}
+
+func (s *Store) create(ctx context.Context, w configstore.Write, value []byte) (string, error) {
+	key := w.Key()
+	r := resourceOf(key.Kind)
+	revision, err := s.put(ctx, r, request{verb: "create", method: http.MethodPost, path: r.path(key.Namespace), body: value})
+	if code(err) == http.StatusConflict {
+		if w.If == "" {
+			return "", errRaced
+		}
+		_, there, getErr := s.get(ctx, key)
+		if getErr != nil {
+			return "", errRaced
+		}
+		return "", fmt.Errorf("write: %w", w.CheckIf(there.meta.revision()))
+	}
+	if err != nil {
+		return "", fmt.Errorf("create %s %w", where(key), err)
+	}
+	return revision, nil
+}
+
+// replace puts a spec into the place of another, in a resource that was just read.
+func (s *Store) replace(ctx context.Context, key catalog.Key, body, value []byte) (string, error) {
+	var was, is map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(body, &was), json.Unmarshal(value, &is)); err != nil {
+		return "", err
+	}
+	is["metadata"] = was["metadata"]
+	whole, err := json.Marshal(is)
+	if err != nil {
+		return "", err
+	}
+	r := resourceOf(key.Kind)
+	revision, err := s.put(ctx, r, request{verb: "update", method: http.MethodPut, path: objectPath(key), body: whole})
+	if code(err) == http.StatusConflict || missing(err, r) {
+		return "", errRaced
+	}
+	if err != nil {
+		return "", fmt.Errorf("write %s %w", where(key), err)
+	}
+	return revision, nil
+}
+
+func (s *Store) put(ctx context.Context, r resource, q request) (revision string, err error) {
+	q.contentType = "application/json"
+	q.query = url.Values{"fieldManager": {fieldManager}, "fieldValidation": {"Strict"}}
+	body, err := s.api.call(ctx, q)
+	if err != nil {
+		return "", writeError(err, q.verb, r)
+	}
+	i, err := r.parse(body)
+	return i.meta.revision(), err
+}
+
+// remove deletes a resource if it is still as it was read.
+func (s *Store) remove(ctx context.Context, key catalog.Key, there item) error {
+	var options struct {
+		Preconditions struct {
+			UID             string `json:"uid"`
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"preconditions"`
+	}
+	options.Preconditions.UID, options.Preconditions.ResourceVersion = there.meta.UID, there.meta.ResourceVersion
+	body, err := json.Marshal(options)
+	if err != nil {
+		return err
+	}
+	r := resourceOf(key.Kind)
+	_, err = s.api.call(ctx, request{verb: "delete", method: http.MethodDelete, path: objectPath(key), contentType: "application/json", body: body})
+	if code(err) == http.StatusConflict || missing(err, r) {
+		return errRaced
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s %w", where(key), writeError(err, "delete", r))
+	}
+	return nil
+}
