@@ -18,11 +18,13 @@ const noticing = 15 * time.Second
 func outages() []specification {
 	return []specification{
 		{"failing is not empty", failingIsNotEmpty},
+		{"by a connection lost again and again, changes come in order, none lost and none twice", flapping},
 		{"a server's restart loses nothing, doubles nothing and empties nothing", func(t *testing.T, b Backend) { restart(t, b, false) }},
 		{"a server's kill -9 loses nothing, doubles nothing and empties nothing", func(t *testing.T, b Backend) { restart(t, b, true) }},
 		{"a Watch finds out by itself that its link is cut, and what was missed comes once", cutLink},
 		{"a store is opened while its server can't be reached, and is there when it can", cutFromTheStart},
 		{"by a cut link, get, list and write end in time", cutCalls},
+		{"by a cut link, a Watch ends with its context, and Close ends the others", cutEnds},
 		{"by a slow link, the full set and changes come all the same", slowLink},
 		{"by a slow link, a write ends in time", slowWrite},
 	}
@@ -55,6 +57,36 @@ func failingIsNotEmpty(t *testing.T, b Backend) {
 	writeSoon(t, s, cluster("east", "b"))
 	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
 	f.neverLost(eastKey, cluster("west", "").Key())
+}
+
+func flapping(t *testing.T, b Backend) {
+	orSkip(t, b.Cut != nil && b.Fail != nil, "this store has no link")
+	s := open(t, b)
+	network := func(n int) *catalog.Cluster { return cluster("east", fmt.Sprintf("n%02d", n)) }
+	put(t, b, s, network(0), cluster("west", "a"))
+	f := follow(t, s)
+	f.awaitSet(network(0), cluster("west", "a"))
+	const last = 12
+	for n := 1; n < last; n += 2 {
+		mend := b.Fail(t, s)
+		b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(network(n)))
+		mend()
+		b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(network(n+1)))
+		f.awaitSet(network(n+1), cluster("west", "a"))
+	}
+	before := ""
+	for _, c := range f.all() {
+		for _, o := range c.Objects {
+			if now := o.Object.(*catalog.Cluster); now.Name == "east" {
+				if now.Network <= before {
+					t.Errorf("network %s came after %s", now.Network, before)
+				}
+				before = now.Network
+			}
+		}
+	}
+	f.neverLost(eastKey, cluster("west", "").Key())
+	f.neverTwice()
 }
 
 // restart ends the server just after it has acknowledged a row of writes.
@@ -150,6 +182,30 @@ func cutCalls(t *testing.T, b Backend) {
 	mend()
 	writeSoon(t, s, cluster("east", "b"))
 	watch(t, s, "").awaitSet(cluster("east", "b"))
+}
+
+func cutEnds(t *testing.T, b Backend) {
+	orSkip(t, b.Cut != nil, "this store has no link")
+	s := open(t, b)
+	put(t, b, s, cluster("east", "a"))
+	one, other := watch(t, s, ""), watch(t, s, "")
+	one.awaitSet(cluster("east", "a"))
+	other.awaitSet(cluster("east", "a"))
+	defer b.Cut(t)()
+	begin := time.Now()
+	one.cancel()
+	if err := one.awaitEnd(); !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch ended with %v, want context.Canceled", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := other.awaitEnd(); !errors.Is(err, configstore.ErrClosed) {
+		t.Errorf("Watch ended with %v, want ErrClosed", err)
+	}
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("to end took %s; want that it waits for no server", took)
+	}
 }
 
 // calls are the calls of a Writer.
