@@ -1,0 +1,295 @@
+// Package dapr is the config store on any Dapr configuration store of components-contrib:
+// it takes the YAML of the component that the user has.
+//
+// Dapr's interface can subscribe to keys, and get them one by one. It can't list, can't
+// write, and does not say when a subscription has ended. So each part of it is used for
+// what it does well: the component's YAML and its settings, and Subscribe for being told
+// at once. What is told is taken for a hint only. What the store holds is read by the
+// store's own protocol with the same settings, several keys at one moment; and writes are
+// made so, in a transaction that writes a head with them (head.go). A reader looks at the
+// head every few seconds: this finds what a lost notification has not told, and a server
+// that is gone.
+//
+// Azure App Configuration has no such engine here and is read by Dapr's interface alone.
+// docs/stores/dapr.md says what that means for users.
+package dapr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// Config is the settings of a store on a Dapr component.
+type Config struct {
+	Component string `yaml:"component" json:"component"`                 // the component's YAML, or the directory that has it
+	Name      string `yaml:"name,omitempty" json:"name,omitempty"`       // which, where there are several
+	Secrets   string `yaml:"secrets,omitempty" json:"secrets,omitempty"` // where secretKeyRef leads: a directory, a JSON file, or "env"
+	Prefix    string `yaml:"prefix,omitempty" json:"prefix,omitempty"`   // of every key, so that two clusters can share a store
+	Label     string `yaml:"label,omitempty" json:"label,omitempty"`     // of the settings in Azure
+
+	// Heartbeat is how often a reader asks for the head where nothing is told.
+	Heartbeat time.Duration `yaml:"heartbeat,omitempty" json:"heartbeat,omitempty"`
+	// Rescan is how often a reader reads everything again, for what was written by hand.
+	Rescan time.Duration `yaml:"rescan,omitempty" json:"rescan,omitempty"`
+}
+
+// The heartbeat and rescan of a Config that has none.
+const (
+	DefaultHeartbeat = 5 * time.Second
+	DefaultRescan    = 30 * time.Second
+)
+
+// Store is a config store on a Dapr component. It is a configstore.ReadWriter.
+type Store struct {
+	config Config
+	scope  configstore.Scope
+	log    *slog.Logger
+	scrub  *scrubber
+	once   *notices
+
+	mu         sync.Mutex // guards all below
+	loaded     component
+	current    *lease
+	connecting chan struct{} // closed when that has ended, in current or failed
+	failed     error
+	closed     chan struct{}
+	calls      sync.WaitGroup // in flight
+}
+
+// lease is a connected engine and who uses it. It is closed when it is worn out and
+// nobody does.
+type lease struct {
+	engine
+	settings settings
+	users    int
+	worn     bool
+}
+
+var _ configstore.ReadWriter = (*Store)(nil)
+var _ configstore.ManyGetter = (*Store)(nil)
+
+// Open reads the component and checks it. It does not connect.
+func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
+	if c.Component == "" {
+		return nil, errors.New("component is missing; give the file of a Dapr configuration store, such as ./redis.yaml")
+	}
+	if !allowedPrefix.MatchString(c.Prefix) {
+		return nil, fmt.Errorf("prefix: %q has a character that is not a letter, a digit or one of . _ : / { } -", c.Prefix)
+	}
+	if err := secretSource(c.Secrets).check(); err != nil {
+		return nil, err
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = DefaultHeartbeat
+	}
+	if c.Rescan == 0 {
+		c.Rescan = DefaultRescan
+	}
+	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{}, closed: make(chan struct{})}
+	loaded, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	if loaded.kind == kindPostgres && loaded.property("notifyChannel", "pgNotifyChannel") == "" {
+		log.Warn("the component has no notifyChannel; changes are found by looking", "every", c.Heartbeat)
+	}
+	return s, nil
+}
+
+// load reads the component anew, with its secrets.
+func (s *Store) load() (component, error) {
+	c, err := readComponent(s.config.Component, s.config.Name, secretSource(s.config.Secrets))
+	if err != nil {
+		return component{}, s.scrub.err(err)
+	}
+	s.scrub.add(c.secrets...)
+	if c.kind == kindPostgres {
+		if p, err := parsePostgres(c); err == nil {
+			s.scrub.add(p.pool.ConnConfig.Password)
+		}
+	}
+	if err := checkComponent(c, names{s.config.Prefix, s.scope}); err != nil {
+		return component{}, s.scrub.err(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = c
+	return c, nil
+}
+
+// where is how errors call the store.
+func (s *Store) where() string {
+	s.mu.Lock()
+	c := s.loaded
+	s.mu.Unlock()
+	return settings{component: c, scrub: s.scrub}.where()
+}
+
+// acquire is the engine, connected. Who has it must release it.
+func (s *Store) acquire(ctx context.Context) (*lease, error) {
+	for tried := false; ; tried = true {
+		s.mu.Lock()
+		if l := s.current; l != nil && !l.worn {
+			l.users++
+			s.mu.Unlock()
+			return l, nil
+		}
+		if err := s.failed; tried && err != nil && s.connecting == nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		if s.connecting == nil {
+			done := make(chan struct{})
+			s.connecting = done
+			s.calls.Go(func() { s.connect(done) })
+		}
+		wait := s.connecting
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// connect makes an engine. Dapr's code asks Redis for its version with a time of its own,
+// so it may take longer than who waits for it has.
+func (s *Store) connect(done chan struct{}) {
+	defer close(done)
+	l, err := s.newLease()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connecting, s.failed = nil, err
+	if err == nil {
+		s.current = l
+	}
+}
+
+func (s *Store) newLease() (*lease, error) {
+	c, err := s.load() // a secret may have been changed
+	if err != nil {
+		return nil, err
+	}
+	with := settings{component: c, names: names{s.config.Prefix, s.scope}, label: s.config.Label, scrub: s.scrub, log: s.log, once: s.once}
+	e, err := connect(context.Background(), with)
+	if err != nil {
+		return nil, err
+	}
+	return &lease{engine: e, settings: with}, nil
+}
+
+// release lets go of an engine.
+func (s *Store) release(l *lease) {
+	s.mu.Lock()
+	l.users--
+	last := l.worn && l.users == 0
+	s.mu.Unlock()
+	if last {
+		l.close()
+	}
+}
+
+// renew has a new engine made, after a failure, if the component or a secret of it is
+// another by now. Otherwise the engine is kept: its client connects again by itself.
+func (s *Store) renew(l *lease) {
+	c, err := s.load()
+	if err != nil || maps.Equal(c.properties, l.settings.component.properties) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.worn = true
+	if s.current == l {
+		s.current = nil
+	}
+}
+
+// Close ends every Watch, waits for it, and disconnects.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	select {
+	case <-s.closed:
+		s.mu.Unlock()
+		return nil
+	default:
+		close(s.closed)
+	}
+	s.mu.Unlock()
+	s.calls.Wait()
+	if s.current != nil { // nobody else is left to touch it
+		s.current.close()
+		s.current = nil
+	}
+	return nil
+}
+
+// enter keeps the store connected until leave is called, and ends the context when the
+// store is closed.
+func (s *Store) enter(ctx context.Context) (inner context.Context, leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	select {
+	case <-s.closed:
+		return nil, nil, configstore.ErrClosed
+	default:
+	}
+	s.calls.Add(1)
+	inner, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	s.calls.Go(func() {
+		select {
+		case <-s.closed:
+			cancel(configstore.ErrClosed)
+		case <-done:
+		}
+	})
+	return inner, func() {
+		close(done)
+		cancel(nil)
+		s.calls.Done()
+	}, nil
+}
+
+// fail makes an error of the store's one that says what was tried, and where.
+func (s *Store) fail(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, configstore.ErrClosed):
+		return cause
+	case cause != nil:
+		err = cause
+	}
+	return s.scrub.err(fmt.Errorf("store dapr: %s at %s: %w", what, s.where(), err))
+}
+
+// notices says each thing once.
+type notices struct {
+	mu   sync.Mutex
+	said map[string]bool
+}
+
+func (n *notices) say(log *slog.Logger, what, text string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.said[what] {
+		return
+	}
+	if n.said == nil {
+		n.said = map[string]bool{}
+	}
+	n.said[what] = true
+	log.Warn(text, args...)
+}

@@ -1,0 +1,117 @@
+package dapr
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// need skips a test whose server is not to be had.
+func need(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, sandbox.ErrNoBinary) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t testing.TB, target string) *servers.Proxy {
+	t.Helper()
+	p, err := servers.NewProxy(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func mend(t testing.TB, p *servers.Proxy) func() {
+	return func() {
+		if err := p.Mend(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// prefixes is how many backends have had a prefix of their own.
+var prefixes atomic.Int64
+
+func newPrefix() string { return fmt.Sprintf("t%d/", prefixes.Add(1)) }
+
+// yamlOf is a component's YAML, in a file of its own.
+func yamlOf(t testing.TB, kind string, settings map[string]string) string {
+	t.Helper()
+	text := "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: config\nspec:\n  type: " + kind + "\n  version: v1\n  metadata:\n"
+	for name, value := range settings {
+		text += fmt.Sprintf("  - name: %s\n    value: %q\n", name, value)
+	}
+	file := filepath.Join(t.TempDir(), "component.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func openStore(t testing.TB, c Config, scope configstore.Scope) *Store {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("ISTHMUS_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	s, err := Open(c, scope, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// copyAll copies a directory with its owners, as a backup of a server's data.
+func copyAll(t testing.TB, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v\n%s", from, err, out)
+	}
+}
+
+// authority makes a server's certificate, in files.
+func authority(t testing.TB) (cert, key, ca string) {
+	t.Helper()
+	a, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, k, err := a.Server("127.0.0.1", "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"cert.pem": c, "key.pem": k, "ca.pem": a.Anchors()} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+}
+
+const testPatience = time.Minute

@@ -1,0 +1,223 @@
+package dapr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+const (
+	adminPassword    = "s3cret-of-postgres"
+	postgresPassword = "s3cret of @ user"
+)
+
+// postgresTable is the DDL of docs/stores/dapr.md.
+const postgresTable = `
+CREATE TABLE configtable (
+  key      VARCHAR PRIMARY KEY,
+  value    VARCHAR NOT NULL,
+  version  VARCHAR NOT NULL,
+  metadata JSON
+);
+CREATE FUNCTION configtable_notify() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  changed configtable;
+  message text;
+BEGIN
+  IF TG_OP = 'DELETE' THEN changed := OLD; ELSE changed := NEW; END IF;
+  message := json_build_object('table', TG_TABLE_NAME, 'action', TG_OP, 'data', changed)::text;
+  IF octet_length(message) > 7900 THEN
+    changed.value := '';
+    message := json_build_object('table', TG_TABLE_NAME, 'action', TG_OP, 'data', changed)::text;
+  END IF;
+  PERFORM pg_notify('config', message);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER configtable_notify AFTER INSERT OR UPDATE OR DELETE ON configtable
+  FOR EACH ROW EXECUTE FUNCTION configtable_notify();
+`
+
+// postgresServer is a PostgreSQL, the link to it, and an operator of it. Every backend has
+// a database of its own.
+type postgresServer struct {
+	*servers.Postgres
+	link *servers.Proxy
+	ca   string
+}
+
+func startPostgres(t testing.TB) *postgresServer {
+	t.Helper()
+	cert, key, ca := authority(t)
+	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	defer cancel()
+	p, err := servers.StartPostgres(ctx, t.TempDir(), servers.PostgresOptions{Password: adminPassword, Cert: cert, Key: key})
+	need(t, err)
+	t.Cleanup(func() { _ = p.Kill() })
+	s := &postgresServer{p, link(t, p.Addr()), ca}
+	s.exec(t, "postgres", "CREATE ROLE reader LOGIN PASSWORD '"+postgresPassword+"'; CREATE ROLE writer LOGIN PASSWORD '"+postgresPassword+"'; CREATE ROLE checkout LOGIN PASSWORD '"+postgresPassword+"'")
+	return s
+}
+
+// exec is done by the superuser, past the link.
+func (p *postgresServer) exec(t testing.TB, database, sql string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	var err error
+	for ctx.Err() == nil {
+		var conn *pgx.Conn
+		if conn, err = pgx.Connect(ctx, p.URL(database)); err != nil {
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		_, err = conn.Exec(ctx, sql, args...)
+		_ = conn.Close(ctx)
+		break
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newDatabase makes a database with the table, and gives the users their rights.
+func (p *postgresServer) newDatabase(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("db%d", prefixes.Add(1))
+	p.exec(t, "postgres", "CREATE DATABASE "+name)
+	p.exec(t, name, postgresTable)
+	p.exec(t, name, "GRANT SELECT ON configtable TO reader, checkout; GRANT SELECT, INSERT, UPDATE, DELETE ON configtable TO writer")
+	return name
+}
+
+func (p *postgresServer) settings(database, user, password string) map[string]string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: p.link.Addr(), Path: database, RawQuery: "sslmode=disable"}
+	return map[string]string{"connectionString": u.String(), "table": "configtable", "notifyChannel": "config"}
+}
+
+func (p *postgresServer) put(t testing.TB, database, key string, value []byte) {
+	t.Helper()
+	if value == nil {
+		p.exec(t, database, "DELETE FROM configtable WHERE key = $1", key)
+		return
+	}
+	p.exec(t, database, "INSERT INTO configtable VALUES ($1, $2, '1') ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, string(value))
+}
+
+func (p *postgresServer) backend(t testing.TB) storetest.Backend {
+	database, prefix := p.newDatabase(t), newPrefix()
+	as := func(t testing.TB, scope configstore.Scope, settings map[string]string) configstore.ReadWriter {
+		return openStore(t, Config{Component: yamlOf(t, kindPostgres, settings), Prefix: prefix}, scope)
+	}
+	return storetest.Backend{
+		Open: func(t testing.TB) configstore.ReadWriter {
+			return as(t, configstore.Scope{}, p.settings(database, "writer", postgresPassword))
+		},
+		Shared: true,
+		PutRaw: func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) {
+			p.put(t, database, prefix+path, value)
+		},
+		MaxObject: api.MaxObjectBytes,
+		Fail: func(t testing.TB, _ configstore.ReadWriter) func() {
+			p.link.Refuse()
+			return mend(t, p.link)
+		},
+		Restart: func(t testing.TB, kill bool) { p.restart(t, kill) },
+		Cut: func(t testing.TB) func() {
+			p.link.Drop()
+			return mend(t, p.link)
+		},
+		Slow: func(t testing.TB, by time.Duration) func() {
+			p.link.Delay(by)
+			return mend(t, p.link)
+		},
+		Rewind: p.rewind,
+		Denied: func(t testing.TB) configstore.ReadWriter {
+			return as(t, configstore.Scope{}, p.settings(database, "writer", wrongPassword))
+		},
+		Unwritable: func(t testing.TB) configstore.ReadWriter {
+			return as(t, configstore.Scope{}, p.settings(database, "reader", postgresPassword))
+		},
+		WrongCA: func(t testing.TB) configstore.ReadWriter {
+			_, _, other := authority(t)
+			return as(t, configstore.Scope{}, map[string]string{
+				"connectionString": fmt.Sprintf("host=127.0.0.1 port=%s user=writer database=%s sslmode=verify-full", portOf(p.link.Addr()), database),
+				"password":         "s3cret-without-spaces", "sslRootCert": other, "table": "configtable",
+			})
+		},
+		Scoped: func(t testing.TB, s configstore.Scope) configstore.ReadWriter {
+			p.restrict(t, database, prefix, s)
+			return as(t, s, p.settings(database, "checkout", postgresPassword))
+		},
+		Servers: []string{p.link.Addr()},
+		Secrets: []string{adminPassword, postgresPassword, url.QueryEscape(postgresPassword), url.PathEscape(postgresPassword), wrongPassword, "s3cret-without-spaces"},
+	}
+}
+
+// restrict lets the sidecar's user see just its rows, as docs/stores/dapr.md says.
+func (p *postgresServer) restrict(t testing.TB, database, prefix string, s configstore.Scope) {
+	t.Helper()
+	p.exec(t, database, fmt.Sprintf(`
+ALTER TABLE configtable ENABLE ROW LEVEL SECURITY;
+CREATE POLICY everything ON configtable TO reader, writer USING (true) WITH CHECK (true);
+CREATE POLICY sidecar ON configtable FOR SELECT TO checkout USING (
+  key IN ('%s', '%s') OR starts_with(key, '%s'))`, prefix+headPath, prefix+api.KeyPath(s.Selection()), prefix+clusterPaths))
+}
+
+func portOf(address string) string {
+	u, _ := url.Parse("tcp://" + address)
+	return u.Port()
+}
+
+func (p *postgresServer) restart(t testing.TB, kill bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	end := p.Stop
+	if kill {
+		end = func(context.Context) error { return p.Kill() }
+	}
+	if err := errors.Join(end(ctx), p.Start(ctx)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rewind copies the data of the stopped server, and starts it again.
+func (p *postgresServer) rewind(t testing.TB) func() {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	backup := t.TempDir() + "/backup"
+	if err := p.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	copyAll(t, p.Data(), backup)
+	if err := p.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+		defer cancel()
+		if err := p.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		copyAll(t, backup, p.Data())
+		if err := p.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStoreOnPostgres(t *testing.T) {
+	p := startPostgres(t)
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return p.backend(t) })
+}

@@ -1,0 +1,118 @@
+package dapr
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/isthmus-mesh/isthmus/api"
+)
+
+// writeTimeout is how long a batch may take, which can be many rows.
+const writeTimeout = 30 * time.Second
+
+// commit is one transaction. Writers of Isthmus wait for each other by an advisory lock,
+// and for who edits the rows by hand by the rows' locks.
+func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	for {
+		again, err := p.try(ctx, paths, decide)
+		if again {
+			continue
+		}
+		switch codeOf(err) {
+		case uniqueViolation, serializationFailure, deadlockDetected: // somebody wrote by hand at the same time
+			continue
+		}
+		return readOnly(p.hint(err))
+	}
+}
+
+// try makes one transaction. again tells that none was begun, since the connection was no
+// longer one.
+func (p *postgresEngine) try(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) (again bool, err error) {
+	conn, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return ctx.Err() == nil && conn.Conn().IsClosed(), err
+	}
+	defer rollback(ctx, tx)
+	if err := p.transact(ctx, tx, paths, decide); err != nil {
+		return false, err
+	}
+	return false, tx.Commit(ctx)
+}
+
+// rollback does nothing after a commit. By a dead link it takes at most a second more,
+// and then closes the connection, which has the server roll back.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}
+
+func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string, decide func(snapshot) (plan, error)) error {
+	lock := "isthmus " + p.table + " " + p.names.prefix
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock); err != nil {
+		return err
+	}
+	keys := p.names.keys(append([]string{headPath}, paths...))
+	rows, err := tx.Query(ctx, "SELECT key, value, version FROM "+p.table+" WHERE key = ANY($1) FOR UPDATE", keys)
+	if err != nil {
+		return err
+	}
+	was, err := p.collect(rows)
+	if err != nil {
+		return err
+	}
+	plan, err := decide(was)
+	if err != nil {
+		return err
+	}
+	batch := &pgx.Batch{}
+	for _, e := range plan.edits {
+		_, there := was.pairs[e.path]
+		p.queue(batch, e, there)
+	}
+	text := held{value: plan.head.text(), version: strconv.FormatUint(plan.head.revision(), 10)}
+	p.queue(batch, edit{path: headPath, now: text}, was.head != "")
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+func (p *postgresEngine) queue(batch *pgx.Batch, e edit, there bool) {
+	key := p.names.key(e.path)
+	switch {
+	case e.delete:
+		batch.Queue("DELETE FROM "+p.table+" WHERE key = $1", key)
+	case there:
+		batch.Queue("UPDATE "+p.table+" SET value = $2, version = $3 WHERE key = $1", key, e.now.value, e.now.version)
+	default:
+		batch.Queue("INSERT INTO "+p.table+" (key, value, version) VALUES ($1, $2, $3)", key, e.now.value, e.now.version)
+	}
+}
+
+// reindex has every reader read everything again: a table can be listed, and needs no
+// index.
+func (p *postgresEngine) reindex(ctx context.Context) (int, error) {
+	all, err := p.list(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for path := range all.pairs {
+		if _, err := api.ParseKeyPath(path); err == nil {
+			n++
+		}
+	}
+	return n, p.commit(ctx, nil, func(was snapshot) (plan, error) {
+		h, _ := parseHead(was.head)
+		return plan{head: h.next(newNonce(), nil)}, nil
+	})
+}

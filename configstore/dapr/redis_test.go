@@ -1,0 +1,204 @@
+package dapr
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+const (
+	redisPassword = "s3cret-of-redis"
+	wrongPassword = "wr0ng-of-redis"
+)
+
+// redisServer is a Redis, the link to it, and an operator of it.
+type redisServer struct {
+	*servers.Redis
+	link  *servers.Proxy
+	tls   string // host:port
+	admin *goredis.Client
+}
+
+func startRedis(t testing.TB) *redisServer {
+	t.Helper()
+	cert, key, _ := authority(t)
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	defer cancel()
+	r, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Config: []string{
+		"requirepass " + redisPassword, "notify-keyspace-events Kg$",
+		fmt.Sprintf("tls-port %d", port), "tls-cert-file " + cert, "tls-key-file " + key, "tls-auth-clients no",
+	}})
+	need(t, err)
+	t.Cleanup(func() { _ = r.Kill() })
+	admin := goredis.NewClient(&goredis.Options{Addr: r.Addr(), Password: redisPassword})
+	t.Cleanup(func() { _ = admin.Close() })
+	return &redisServer{r, link(t, r.Addr()), fmt.Sprintf("127.0.0.1:%d", port), admin}
+}
+
+// settings is those of a component for a user, by the link.
+func (r *redisServer) settings(user, password string) map[string]string {
+	s := map[string]string{"redisHost": r.link.Addr(), "redisPassword": password}
+	if user != "" {
+		s["redisUsername"] = user
+	}
+	return s
+}
+
+// user makes a user by rules of an access control list.
+func (r *redisServer) user(t testing.TB, rules string) (name string) {
+	t.Helper()
+	name = fmt.Sprintf("user%d", prefixes.Add(1))
+	args := []any{"ACL", "SETUSER", name, "reset", "on", ">" + redisPassword}
+	for _, rule := range strings.Fields(rules) {
+		args = append(args, rule)
+	}
+	if err := r.admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// What docs/stores/dapr.md says a reader and a writer need. The keys follow.
+const (
+	redisReads  = "+hello +ping +info +get +mget +smembers +subscribe +unsubscribe"
+	redisScans  = "+scan"
+	redisWrites = "+eval +set +del +sadd +srem"
+)
+
+// redisPut is what an operator does by hand: the value, and a new text for the head.
+func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	_, err := r.admin.TxPipelined(ctx, func(p goredis.Pipeliner) error {
+		if value == nil {
+			p.Del(ctx, prefix+path)
+		} else {
+			p.Set(ctx, prefix+path, value, 0)
+		}
+		p.Set(ctx, prefix+headPath, fmt.Sprint("by hand ", prefixes.Add(1)), 0)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *redisServer) backend(t testing.TB) storetest.Backend {
+	prefix := newPrefix()
+	own := Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix}
+	as := func(t testing.TB, scope configstore.Scope, settings map[string]string) configstore.ReadWriter {
+		return openStore(t, Config{Component: yamlOf(t, kindRedis, settings), Prefix: prefix}, scope)
+	}
+	reads := redisReads + " " + redisScans + " &__keyspace@0__:" + prefix + headPath
+	return storetest.Backend{
+		Open:      func(t testing.TB) configstore.ReadWriter { return openStore(t, own, configstore.Scope{}) },
+		Shared:    true,
+		PutRaw:    func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) { r.put(t, prefix, path, value) },
+		MaxObject: api.MaxObjectBytes,
+		Fail: func(t testing.TB, _ configstore.ReadWriter) func() {
+			r.link.Refuse()
+			return mend(t, r.link)
+		},
+		Restart: func(t testing.TB, kill bool) { r.restart(t, kill) },
+		Cut: func(t testing.TB) func() {
+			r.link.Drop()
+			return mend(t, r.link)
+		},
+		Slow: func(t testing.TB, by time.Duration) func() {
+			r.link.Delay(by)
+			return mend(t, r.link)
+		},
+		Rewind: r.rewind,
+		Denied: func(t testing.TB) configstore.ReadWriter {
+			return as(t, configstore.Scope{}, r.settings("", wrongPassword))
+		},
+		Blind: func(t testing.TB, path string) configstore.ReadWriter {
+			user := r.user(t, reads+" "+allBut(prefix, path))
+			return as(t, configstore.Scope{}, r.settings(user, redisPassword))
+		},
+		Unwritable: func(t testing.TB) configstore.ReadWriter {
+			user := r.user(t, reads+" ~"+prefix+api.KeyPrefix+"*")
+			return as(t, configstore.Scope{}, r.settings(user, redisPassword))
+		},
+		WrongCA: func(t testing.TB) configstore.ReadWriter {
+			return as(t, configstore.Scope{}, map[string]string{"redisHost": r.tls, "redisPassword": redisPassword, "enableTLS": "true"})
+		},
+		Scoped: func(t testing.TB, s configstore.Scope) configstore.ReadWriter {
+			user := r.user(t, redisReads+" &__keyspace@0__:"+prefix+headPath+ofScope(prefix, s))
+			return as(t, s, r.settings(user, redisPassword))
+		},
+		Servers: []string{r.link.Addr(), r.tls},
+		Secrets: []string{redisPassword, wrongPassword},
+	}
+}
+
+// ofScope is the keys that a sidecar reads, which docs/stores/dapr.md shows.
+func ofScope(prefix string, s configstore.Scope) string {
+	return " ~" + prefix + headPath + " ~" + prefix + indexPath + "Cluster ~" + prefix + clusterPaths + "* ~" + prefix + api.KeyPath(s.Selection())
+}
+
+// allBut is the patterns of every key of ours except one cluster's: Redis has none that
+// take away.
+func allBut(prefix, path string) string {
+	root := prefix + api.KeyPrefix
+	name := strings.TrimPrefix(path, clusterPaths)
+	return "~" + root + "_* ~" + root + "App* ~" + root + "Cluster/[^" + name[:1] + "]*"
+}
+
+func (r *redisServer) restart(t testing.TB, kill bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	defer cancel()
+	end := r.Stop(ctx)
+	if kill {
+		end = r.Kill()
+	}
+	if end != nil {
+		t.Fatal(end)
+	}
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *redisServer) rewind(t testing.TB) func() {
+	backup := filepath.Join(t.TempDir(), "backup")
+	copyAll(t, filepath.Join(r.Data(), "appendonlydir"), backup)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+		defer cancel()
+		if err := r.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		copyAll(t, backup, filepath.Join(r.Data(), "appendonlydir"))
+		if err := r.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStoreOnRedis(t *testing.T) {
+	r := startRedis(t)
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return r.backend(t) })
+}
+
+func cluster(name, network string) *catalog.Cluster {
+	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
+}
