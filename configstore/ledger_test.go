@@ -104,8 +104,9 @@ func TestPendingKeepsTheNewestOfEachPath(t *testing.T) {
 	if len(put) != 2 || put[0].Revision != "n99" || put[1].Revision != "b" || len(deleted) != 1 || deleted[0] != westPath || at != "last" {
 		t.Errorf("took %v, %v, %s", put, deleted, at)
 	}
+	p.Note(pair("east", "half"))
 	if put, deleted, _ := p.Take(); len(put)+len(deleted) > 0 {
-		t.Errorf("took %v, %v twice", put, deleted)
+		t.Errorf("took %v, %v, which was taken before or is not all that was written together", put, deleted)
 	}
 	select {
 	case <-p.News():

@@ -13,27 +13,49 @@ import (
 type Pending struct {
 	news chan struct{} // has one element while there is something to take
 
-	mu    sync.Mutex
-	pairs map[string]*Pair // nil for what is deleted
-	at    Version
+	mu        sync.Mutex
+	noted     map[string]*Pair // since the last Commit; nil for what is deleted
+	committed map[string]*Pair
+	at        Version
 }
 
 // NewPending makes a Pending with nothing in it.
 func NewPending() *Pending {
-	return &Pending{news: make(chan struct{}, 1), pairs: map[string]*Pair{}}
+	return &Pending{news: make(chan struct{}, 1), noted: map[string]*Pair{}, committed: map[string]*Pair{}}
 }
 
-// Add notes what the store has put and deleted up to a version. What was written together
-// must be added together; then it is taken together, too.
+// Add is a Note of each, and then a Commit: for a store that tells at once all that was
+// written together.
 func (p *Pending) Add(put []Pair, deleted []string, at Version) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, pair := range put {
-		p.pairs[pair.Path] = &pair
+		p.Note(pair)
 	}
 	for _, path := range deleted {
-		p.pairs[path] = nil
+		p.NoteDeleted(path)
 	}
+	p.Commit(at)
+}
+
+// Note notes what the store has put. It can't be taken before the next Commit.
+func (p *Pending) Note(pair Pair) { p.note(pair.Path, &pair) }
+
+// NoteDeleted notes what the store has deleted. It can't be taken before the next Commit.
+func (p *Pending) NoteDeleted(path string) { p.note(path, nil) }
+
+func (p *Pending) note(path string, pair *Pair) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noted[path] = pair
+}
+
+// Commit lets all that is noted be taken, together: up to a version, nothing is missing.
+func (p *Pending) Commit(at Version) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, pair := range p.noted {
+		p.committed[path] = pair
+	}
+	clear(p.noted)
 	p.at = at
 	select {
 	case p.news <- struct{}{}:
@@ -41,15 +63,16 @@ func (p *Pending) Add(put []Pair, deleted []string, at Version) {
 	}
 }
 
-// News has an element when there is something to take.
+// News has an element when there has been a Commit since the last Take, and sometimes
+// after that.
 func (p *Pending) News() <-chan struct{} { return p.news }
 
-// Take returns what has been added since the last Take, as Ledger.Apply takes it, and the
-// version of the last Add.
+// Take returns what has been committed since the last Take, as Ledger.Apply takes it, and
+// the version of the last Commit.
 func (p *Pending) Take() (put []Pair, deleted []string, at Version) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for path, pair := range p.pairs {
+	for path, pair := range p.committed {
 		if pair == nil {
 			deleted = append(deleted, path)
 		} else {
@@ -58,6 +81,6 @@ func (p *Pending) Take() (put []Pair, deleted []string, at Version) {
 	}
 	slices.Sort(deleted)
 	slices.SortFunc(put, func(a, b Pair) int { return strings.Compare(a.Path, b.Path) })
-	clear(p.pairs)
+	clear(p.committed)
 	return put, deleted, p.at
 }

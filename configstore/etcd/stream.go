@@ -1,0 +1,274 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// A server answers the question how far it has told everything only when it has; it looks
+// every 100 ms. Servers before 3.4.25 and 3.5.8 answer at once, which is a little too soon.
+const (
+	askAgain  = 100 * time.Millisecond
+	mostAsked = 20
+)
+
+// receiver reads one stream of a server, with a watch for each span, into a Pending.
+//
+// What one transaction wrote comes in one response of each watch, or in fragments of it.
+// Where there are two watches, or a reader is to be told at first all that it has missed,
+// what has come is held back until the server says that it has told everything so far.
+type receiver struct {
+	store   *Store
+	spans   []span
+	pending *configstore.Pending
+	stream  pb.Watch_WatchClient
+
+	mu      sync.Mutex // guards all below, and sending
+	over    bool
+	begin   int64 // the revision after which events are wanted
+	last    place // what has been noted so far
+	seen    map[int64]int64
+	partial map[int64]bool // watches of which fragments are still to come
+	created int
+	until   int64 // the revision to hold back until; 0 while nothing is
+	asked   int   // how often, for this holding back
+	timer   *time.Timer
+}
+
+func newReceiver(s *Store, pending *configstore.Pending, begin place, head int64) *receiver {
+	r := &receiver{store: s, spans: s.spans(), pending: pending, begin: begin.revision, last: begin, seen: map[int64]int64{}, partial: map[int64]bool{}}
+	for i := range r.spans {
+		r.seen[watchID(i)] = begin.revision
+	}
+	if head > begin.revision {
+		r.until = head
+	}
+	return r
+}
+
+func watchID(i int) int64 { return int64(i) + 1 }
+
+// everyWatch is the id of what the server says of all watches of a stream.
+const everyWatch = -1
+
+// run opens the stream and reads it until it ends. The error is never nil.
+func (r *receiver) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	patience := time.AfterFunc(r.store.config.Timeout, cancel)
+	defer patience.Stop()
+	var err error
+	// The server ends the stream when its member is cut off from the majority.
+	r.stream, err = pb.NewWatchClient(r.store.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	if err := r.create(); err != nil {
+		return err
+	}
+	defer r.finish()
+	for {
+		response, err := r.stream.Recv()
+		if err != nil {
+			if r.ready() {
+				return err
+			}
+			return fmt.Errorf("open a stream: %w", err)
+		}
+		if err := r.take(response); err != nil {
+			return err
+		}
+		if r.ready() {
+			patience.Stop()
+		}
+	}
+}
+
+// create asks for a watch of each span. An error of Send is told by Recv.
+func (r *receiver) create() error {
+	for i, s := range r.spans {
+		request := &pb.WatchCreateRequest{
+			Key: []byte(s.begin), RangeEnd: []byte(s.end), WatchId: watchID(i),
+			StartRevision: r.begin + 1, ProgressNotify: true, Fragment: true,
+		}
+		if err := r.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: request}}); err != nil {
+			_, err := r.stream.Recv()
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *receiver) ready() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.created == len(r.spans)
+}
+
+// finish lets no timer do anything more.
+func (r *receiver) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+func (r *receiver) take(response *pb.WatchResponse) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case response.Canceled:
+		return r.canceled(response)
+	case response.Created:
+		return r.opened(response.Header)
+	case len(response.Events) == 0 && !response.Fragment && !r.partial[response.WatchId]:
+		r.progress(response)
+	default:
+		r.events(response)
+	}
+	return nil
+}
+
+func (r *receiver) canceled(response *pb.WatchResponse) error {
+	if response.CompactRevision > 0 {
+		return fmt.Errorf("%w: it has compacted its history up to revision %d", errAnew, response.CompactRevision)
+	}
+	if response.CancelReason == "" {
+		return errors.New("the server has ended the watch without a reason")
+	}
+	return rpctypes.Error(status.Error(codes.Unknown, response.CancelReason))
+}
+
+// opened is told of each watch when it stands. When all do, the reader is told what it has
+// missed, even if that is nothing.
+func (r *receiver) opened(header *pb.ResponseHeader) error {
+	if header.ClusterId != r.last.cluster || header.RaftTerm != r.last.term {
+		return fmt.Errorf("the server has changed while it was read: cluster %x in term %d, and then %x in term %d; everything is read anew at the next try", r.last.cluster, r.last.term, header.ClusterId, header.RaftTerm)
+	}
+	r.created++
+	if r.created < len(r.spans) {
+		return nil
+	}
+	if r.until > 0 {
+		r.ask()
+	} else {
+		r.commit()
+	}
+	return nil
+}
+
+// events notes what a response holds.
+func (r *receiver) events(response *pb.WatchResponse) {
+	for _, event := range response.Events {
+		if event.Kv.ModRevision <= r.begin {
+			continue // not asked for; some servers send it all the same
+		}
+		r.seen[response.WatchId] = max(r.seen[response.WatchId], event.Kv.ModRevision)
+		r.note(event)
+	}
+	r.last.cluster, r.last.term = response.Header.ClusterId, response.Header.RaftTerm
+	r.partial[response.WatchId] = response.Fragment
+	switch {
+	case len(r.spans) > 1:
+		r.until = max(r.until, r.seen[response.WatchId])
+		r.ask()
+	case r.until == 0 && !response.Fragment:
+		r.commit()
+	}
+}
+
+func (r *receiver) note(event *mvccpb.Event) {
+	if event.Type == mvccpb.DELETE {
+		r.last.witness = deleted(event.Kv)
+		r.pending.NoteDeleted(r.store.unprefixed(event.Kv.Key))
+		return
+	}
+	r.last.witness = testify(event.Kv)
+	r.pending.Note(r.store.pair(event.Kv))
+}
+
+// progress is told that everything up to a revision has been sent.
+func (r *receiver) progress(response *pb.WatchResponse) {
+	told := response.Header.Revision
+	answer := response.WatchId == everyWatch
+	for id, seen := range r.seen {
+		// Where one watch is enough, the answer of a server that gives it too soon is
+		// not relied on for the version.
+		if id == response.WatchId || answer && len(r.spans) > 1 {
+			r.seen[id] = max(seen, told)
+		}
+	}
+	switch {
+	case r.until == 0 && !answer:
+		r.commit()
+	case r.until > 0 && told >= r.until && answer:
+		r.settle()
+	}
+}
+
+// settle lets what was held back be taken.
+func (r *receiver) settle() {
+	for _, partial := range r.partial {
+		if partial {
+			return // its last fragment is on the way, and is asked about again
+		}
+	}
+	r.until, r.asked = 0, 0
+	r.timer.Stop()
+	r.commit()
+}
+
+// commit lets all that was noted be taken, with the revision up to which every watch has
+// told everything.
+func (r *receiver) commit() {
+	r.last.revision = math.MaxInt64
+	for _, seen := range r.seen {
+		r.last.revision = min(r.last.revision, seen)
+	}
+	r.pending.Commit(r.last.version())
+}
+
+// ask asks how far the server has told everything, and again a little later.
+func (r *receiver) ask() {
+	if r.created < len(r.spans) {
+		return
+	}
+	// An error shows when the stream is read.
+	_ = r.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.timer = time.AfterFunc(askAgain, r.nag)
+}
+
+func (r *receiver) nag() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.until == 0 {
+		return
+	}
+	if r.asked++; r.asked <= mostAsked {
+		r.ask()
+		return
+	}
+	// It does not say. What it has sent stands; the version is that of before, so that
+	// whoever goes on from it is told everything again.
+	r.until, r.asked = 0, 0
+	r.commit()
+}
