@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 )
@@ -34,6 +36,9 @@ const (
 	saveRestraint = 10
 	// saveAgain is when a write that failed is tried again, if nothing changes before.
 	saveAgain = 10 * time.Second
+	// sweepAfter is how old a file that is not finished must be to be removed: another
+	// sidecar could be writing it.
+	sweepAfter = time.Minute
 )
 
 // lastGood is the file that keeps the view over a restart of daprd while the service
@@ -57,6 +62,9 @@ type origin struct {
 func (f *lastGood) load() (*mirror, time.Duration) {
 	if f.path == "" {
 		return nil, 0
+	}
+	if err := atomicfile.Sweep(f.path, sweepAfter); err != nil {
+		f.log.Warn("files that a killed sidecar has left beside the last good view can't be removed", "err", err)
 	}
 	m, saved, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,17 +189,8 @@ func (f *lastGood) write(m *mirror) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*.tmp") // 0600
-	if err != nil {
+	return atomicfile.Write(f.path, func(w io.Writer) error {
+		_, err := w.Write(content)
 		return err
-	}
-	_, err = temporary.Write(content)
-	err = errors.Join(err, temporary.Sync(), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), f.path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary.Name()))
-	}
-	return nil
+	})
 }

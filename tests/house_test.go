@@ -75,13 +75,14 @@ func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
 		"catalog":                   {},
 		"live":                      {},
+		"atomicfile":                {},
 		"api":                       {"api", "catalog"},
 		"settings":                  {"api", "settings"},
-		"configstore":               {"api", "catalog", "live", "settings", "configstore"},
+		"configstore":               {"api", "atomicfile", "catalog", "live", "settings", "configstore"},
 		"identity":                  {"api", "catalog", "live", "identity"},
 		"tracing":                   {"api", "catalog", "tracing"},
 		"resolver-service/topology": {"catalog", "live", "configstore"},
-		"nameresolution":            {"api", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
+		"nameresolution":            {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
 	}
 	edges := []string{"stream", "gateway", "peering", "admin", "objects"}
 	for path, p := range packages(t) {

@@ -25,6 +25,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/live"
 )
@@ -129,16 +130,7 @@ func (s *Store) prepare() error {
 		}
 	}
 	s.head.Store(at)
-	return syncDirectory(filepath.Dir(s.path))
-}
-
-// syncDirectory makes a new file's name survive a power cut.
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.SyncDirectory(filepath.Dir(s.path))
 }
 
 func create(tx *bbolt.Tx, at head) error {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 )
 
 var errReadOnlyFS = syscall.EROFS
@@ -51,7 +53,7 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 			return err
 		}
 	}
-	return syncDirectory(s.dir)
+	return atomicfile.SyncDirectory(s.dir)
 }
 
 // sweep removes what a writer that was killed has left. There is no other writer: the
@@ -144,13 +146,4 @@ func (e *edit) clean() {
 			_ = os.Remove(path)
 		}
 	}
-}
-
-// syncDirectory makes the files' names survive a power cut.
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -12,9 +12,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 )
@@ -28,9 +28,6 @@ const debounce = 100 * time.Millisecond
 // restraint is how many times as long as a write took the file is left alone, so that
 // a large one does not keep a core busy.
 const restraint = 50
-
-// temporarySuffix ends the names of snapshots that are not finished.
-const temporarySuffix = ".tmp"
 
 // retry is how long after a write that failed another is tried, if nothing changes.
 const retry = 5 * time.Second
@@ -63,7 +60,9 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	if f.path == "" {
 		return nil, 0
 	}
-	f.sweep()
+	if err := atomicfile.Sweep(f.path, 0); err != nil {
+		f.log.Warn("snapshots that were not finished can't be removed", "err", err)
+	}
 	former, revision, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0
@@ -74,23 +73,6 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	}
 	f.log.Info("took over the instances of before the restart", "instances", len(former), "revision", revision)
 	return former, revision
-}
-
-// sweep removes what a service that was killed as it wrote has left.
-func (f *snapshotFile) sweep() {
-	entries, err := os.ReadDir(filepath.Dir(f.path))
-	if err != nil {
-		return // read says what is wrong, if anything is
-	}
-	for _, e := range entries {
-		name := e.Name()
-		if !strings.HasPrefix(name, filepath.Base(f.path)+".") || !strings.HasSuffix(name, temporarySuffix) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(filepath.Dir(f.path), name)); err != nil {
-			f.log.Warn("a snapshot that was not finished can't be removed", "err", err)
-		}
-	}
 }
 
 func (f *snapshotFile) read() ([]catalog.Instance, uint64, error) {
@@ -163,18 +145,7 @@ func (f *snapshotFile) write(r roster, revision uint64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(f.path), filepath.Base(f.path)+".*"+temporarySuffix)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(encode(temporary, r, revision), temporary.Sync(), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), f.path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary.Name()))
-	}
-	return nil
+	return atomicfile.Write(f.path, func(w io.Writer) error { return encode(w, r, revision) })
 }
 
 // encode writes one instance after the other, so that the whole is never in memory.

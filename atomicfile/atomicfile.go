@@ -1,0 +1,71 @@
+// Package atomicfile replaces files as a whole: whoever reads one sees the old content or
+// the new, also after a crash in the middle of it.
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// suffix ends the names of files that are not finished.
+const suffix = ".tmp"
+
+// Write makes the file of what write writes, readable by its owner only. Its directory
+// must be there. After an error the old file stands. A crash can leave a file that is
+// not finished beside it: see Sweep.
+func Write(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+suffix) // 0600
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Sweep removes the unfinished files that a killed writer has left beside the file, if
+// they are older than a while, which keeps it from those of another writer at work. A
+// directory that is not there has none.
+func Sweep(path string, older time.Duration) error {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		middle, ours := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		middle, unfinished := strings.CutSuffix(middle, suffix)
+		if !ours || !unfinished || strings.Trim(middle, "0123456789") != "" {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < older {
+			continue // gone meanwhile, or at work
+		}
+		if err := os.Remove(filepath.Join(filepath.Dir(path), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// SyncDirectory makes the names of files in a directory survive a power cut.
+func SyncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
