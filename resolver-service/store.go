@@ -11,17 +11,21 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
+	"github.com/isthmus-mesh/isthmus/configstore/dapr"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
 
 // Store says where the objects are: one of the backends.
 type Store struct {
-	Embedded *embedded.Config `yaml:"embedded"`
-	File     *file.Config     `yaml:"file"`
-	Consul   *consul.Config   `yaml:"consul"`
+	Embedded   *embedded.Config   `yaml:"embedded"`
+	File       *file.Config       `yaml:"file"`
+	Consul     *consul.Config     `yaml:"consul"`
+	Kubernetes *kubernetes.Config `yaml:"kubernetes"`
+	Dapr       *dapr.Config       `yaml:"dapr"`
 }
 
 // backend is one of the backends with its settings, if it was chosen.
@@ -38,6 +42,8 @@ func (s Store) backends() []backend {
 		localOf("embedded", s.Embedded, open.Embedded),
 		localOf("file", s.File, open.File),
 		backendOf("consul", s.Consul, consul.Open),
+		backendOf("kubernetes", s.Kubernetes, kubernetes.Open),
+		backendOf("dapr", s.Dapr, dapr.Open),
 	}
 }
 

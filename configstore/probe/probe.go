@@ -104,7 +104,7 @@ var errSeen = errors.New("the first change was seen")
 
 func (r *Result) watch(ctx context.Context, store configstore.Store) (what string, err error) {
 	err = store.Watch(ctx, "", func(c configstore.Change) error {
-		what = fmt.Sprintf("%s, version %s", counts(len(c.Objects), len(c.Refused)), c.Version)
+		what = counts(len(c.Objects), len(c.Refused))
 		r.Refused = c.Refused
 		return errSeen
 	})

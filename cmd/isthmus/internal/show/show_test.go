@@ -90,6 +90,7 @@ func TestAStatusShowsWhatIsWrong(t *testing.T) {
 		want  string
 	}{
 		{"well", &v1alpha1.StoreStatus{Name: "embedded", Ready: true, Version: "7-ab"}, "embedded, version 7-ab"},
+		{"well, with a long version", &v1alpha1.StoreStatus{Name: "etcd", Ready: true, Version: strings.Repeat("ab-", 20)}, "etcd, version " + strings.Repeat("ab-", 10) + "ab…"},
 		{"not read", &v1alpha1.StoreStatus{Name: "embedded"}, "embedded, not read yet"},
 		{"never read", &v1alpha1.StoreStatus{Name: "consul", Error: "refused", FailingUnixMs: ago(3 * time.Second)}, "consul, away for 3s, since " + now.Add(-3*time.Second).Format(time.TimeOnly) + ": refused; nothing was read of it yet"},
 		{"failing", &v1alpha1.StoreStatus{Name: "consul", Ready: true, Error: "refused", FailingUnixMs: ago(12 * time.Second)}, "consul, away for 12s, since " + now.Add(-12*time.Second).Format(time.TimeOnly) + ": refused; serving revision 41, 3 objects"},

@@ -76,10 +76,19 @@ func storeLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	case !store.GetReady():
 		return store.GetName() + ", not read yet"
 	case store.GetVersion() != "":
-		return store.GetName() + ", version " + store.GetVersion()
+		return store.GetName() + ", version " + short(store.GetVersion())
 	default:
 		return store.GetName()
 	}
+}
+
+// short is the beginning of a version, which some stores make long.
+func short(version string) string {
+	const most = 32
+	if len(version) <= most {
+		return version
+	}
+	return version[:most] + "…"
 }
 
 // age is the time since a moment, in the two largest units or so.
