@@ -19,8 +19,9 @@ import (
 const (
 	dialTimeout = 5 * time.Second
 	// callTimeout bounds a request that waits for nothing, and listTimeout one for
-	// everything. A Watch is bounded by its heartbeat instead.
-	callTimeout = 15 * time.Second
+	// everything. Consul itself waits some 10 s for a leader before it says that there is
+	// none. A Watch is bounded by its heartbeat instead.
+	callTimeout = 20 * time.Second
 	listTimeout = time.Minute
 )
 

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -310,4 +314,54 @@ func TestSettingsThatAreWrongAreNamed(t *testing.T) {
 			t.Errorf("%+v: opened %v, %v; want an error with %q", c, s, err, want)
 		}
 	}
+}
+
+// policyOf is the one policy of a token.
+func policyOf(t *testing.T, token string) *api.ACLPolicy {
+	t.Helper()
+	self, _, err := shared.admin.ACL().TokenReadSelf(&api.QueryOptions{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, _, err := shared.admin.ACL().PolicyRead(self.Policies[0].ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// revoke deletes a token.
+func revoke(t *testing.T, token string) {
+	t.Helper()
+	self, _, err := shared.admin.ACL().TokenReadSelf(&api.QueryOptions{Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shared.admin.ACL().TokenDelete(self.AccessorID, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forward passes connections to a socket on to an address, until the test ends.
+func forward(t *testing.T, socket, address string) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse("http://" + address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	transport := &http.Transport{}
+	proxy.Transport = transport
+	server := &http.Server{Handler: proxy}
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		<-done
+		transport.CloseIdleConnections()
+	})
 }

@@ -18,6 +18,13 @@ const (
 	patience  = 4 * time.Second
 )
 
+// longWait is how long one question waits for a change; Consul adds up to a sixteenth, so
+// that readers do not come back all at once.
+const longWait = 5 * time.Minute
+
+// tooSoon is when an answer that says nothing new can't have waited.
+const tooSoon = time.Second
+
 // place is something that is waited for: one key, or a prefix.
 type place struct {
 	key   string
@@ -25,69 +32,61 @@ type place struct {
 	index uint64 // of the last answer; 0 to be answered at once
 }
 
-// places is what the scope is made of.
-func (s *Store) places() []place {
-	if s.scope.All() {
-		return []place{{key: s.base(), tree: true}}
-	}
-	return []place{{key: s.selection()}, {key: s.clusters(), tree: true}}
+// answer is what was heard of a place.
+type answer struct {
+	place
+	back bool        // the index is lower than it was
+	pair *api.KVPair // of one key: nil where it is not there
+	err  error       // the last answer: nothing is asked after it
 }
 
-// wait waits until one of the places has another index than it had, or for about so
-// long. It keeps the new index, which may be lower: Consul was put back from a snapshot, or
-// has forgotten a deletion that was the last change. The first time, with indexes of 0, it
-// waits for the answers of all.
-func (w *watch) wait(ctx context.Context, most time.Duration) (index uint64, moved bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	defer cancel()
-	type answer struct {
-		place int
-		index uint64
-		err   error
-	}
-	answers := make(chan answer, len(w.places))
-	for i, p := range w.places {
-		asking.Go(func() {
-			index, err := w.store.ask(ctx, p, most)
-			answers <- answer{i, index, err}
-		})
-	}
-	for range w.places {
-		a := <-answers
-		if a.err != nil {
-			return 0, false, a.err
+// ask asks for a place, again and again, and answers when its index is another one. The
+// next question is asked when the answer has been taken: a reader that is busy is asked
+// nothing.
+func (w *watch) ask(ctx context.Context, p place) {
+	w.asking.Go(func() {
+		for {
+			begin := time.Now()
+			a := w.store.question(ctx, p)
+			if a.err == nil && a.index == p.index { // nothing for a long time
+				if time.Since(begin) < tooSoon {
+					a.err = fmt.Errorf("a question that waits %s for a change of %s was answered at once, with no change; does something in between cache answers?", longWait, p.key)
+				} else {
+					continue
+				}
+			}
+			select {
+			case w.answers <- a:
+			case <-ctx.Done():
+				return
+			}
+			if a.err != nil {
+				return
+			}
+			p = a.place
 		}
-		first := w.places[a.place].index == 0
-		moved = moved || w.places[a.place].index != a.index
-		w.places[a.place].index, index = a.index, a.index
-		if !first {
-			break
-		}
-	}
-	return index, moved, nil
+	})
 }
 
-// ask waits for a place to be at another index, at most about so long, and returns the
-// one that it is at. Of a prefix it asks for the names of the first level only: Consul
-// watches all that is below, and answers with a few bytes.
-func (s *Store) ask(ctx context.Context, p place, most time.Duration) (uint64, error) {
-	options := (&api.QueryOptions{WaitIndex: p.index, WaitTime: most}).WithContext(ctx)
+// question waits for a place to be at another index, and returns the one that it is at. Of
+// a prefix it asks for the names of the first level only: Consul watches all that is below,
+// and answers with a few bytes.
+func (s *Store) question(ctx context.Context, p place) answer {
+	options := (&api.QueryOptions{WaitIndex: p.index, WaitTime: longWait}).WithContext(ctx)
+	a := answer{place: p}
 	var meta *api.QueryMeta
-	var err error
 	if p.tree {
-		_, meta, err = s.client.KV().Keys(p.key, "/", options)
+		_, meta, a.err = s.client.KV().Keys(p.key, "/", options)
 	} else {
-		_, meta, err = s.client.KV().Get(p.key, options)
+		a.pair, meta, a.err = s.client.KV().Get(p.key, options)
 	}
-	if err != nil {
-		return 0, err
+	if a.err == nil {
+		a.err = believe(meta)
 	}
-	if err := believe(meta); err != nil {
-		return 0, err
+	if a.err == nil {
+		a.index, a.back = meta.LastIndex, meta.LastIndex < p.index
 	}
-	return meta.LastIndex, nil
+	return a
 }
 
 // alive calls f with a context that ends, with the reason, when Consul does not answer or

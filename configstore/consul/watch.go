@@ -2,27 +2,14 @@ package consul
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-)
-
-const (
-	// longWait is how long one question waits for a change; Consul adds up to a
-	// sixteenth, so that readers do not come back all at once.
-	longWait = 5 * time.Minute
-	// After a change that ".changes" explained, everything is read once to be sure: when
-	// nothing has changed for quiet, but no later than latest.
-	quiet  = 2 * time.Second
-	latest = 20 * time.Second
-	// attempts is how often reading starts anew because of writes meanwhile.
-	attempts = 5
 )
 
 // Watch is that of configstore.Store. It begins with the full set, from whatever version:
@@ -33,27 +20,20 @@ func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(c
 		return err
 	}
 	defer leave()
-	w := watch{store: s, known: map[string]string{}, ledger: configstore.Ledger{Prefix: s.config.Prefix}}
-	var own errDeliver
+	var own error // of the reader
 	err = s.alive(ctx, func(ctx context.Context) error {
-		err := w.run(ctx, func(c configstore.Change) error {
-			own.error = deliver(c)
-			return own.error
-		})
-		if own.error != nil {
+		err := s.follow(ctx, func(c configstore.Change) error {
+			own = deliver(c)
 			return own
-		}
+		})
 		return s.failed(ctx, err, "watch %s", s.watched())
 	})
-	if own.error != nil {
-		return own.error
+	if own != nil {
+		return own
 	}
 	s.transport.CloseIdleConnections() // to a server that may be gone without a word
 	return err
 }
-
-// errDeliver tells an error of the reader from one of Consul.
-type errDeliver struct{ error }
 
 // watched is what is watched, for errors.
 func (s *Store) watched() string {
@@ -63,92 +43,87 @@ func (s *Store) watched() string {
 	return s.selection() + " and " + s.clusters()
 }
 
+// follow begins and ends what a Watch consists of.
+func (s *Store) follow(ctx context.Context, deliver func(configstore.Change) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	w := watch{
+		store: s, deliver: deliver, asking: &asking, answers: make(chan answer),
+		known: map[string]string{}, ledger: configstore.Ledger{Prefix: s.config.Prefix},
+	}
+	if s.scope.All() {
+		return w.all(ctx)
+	}
+	return w.own(ctx)
+}
+
 // watch is how far one Watch has come. It is for one goroutine.
 type watch struct {
-	store  *Store
-	places []place
-	mark   mark              // the last write by Isthmus that is in known
+	store   *Store
+	deliver func(configstore.Change) error
+	asking  *sync.WaitGroup
+	answers chan answer // of all places
+
 	known  map[string]string // the revision of each path, of what is refused too
 	ledger configstore.Ledger
 	synced bool
-	doubt  time.Time // when the first change was believed that is not made sure of; zero for none
+	head   head   // the last one that is in known
+	read   uint64 // the index of the prefix when everything was last read
+	newest uint64 // the highest index heard of, as the Version
+	doubt  doubt
 }
 
-// run delivers the full set, and then changes.
-func (w *watch) run(ctx context.Context, deliver func(configstore.Change) error) error {
-	w.places = w.store.places()
-	for {
-		change, news, err := w.next(ctx)
+// own follows what one app has.
+func (w *watch) own(ctx context.Context) error {
+	places := []place{{key: w.store.selection()}, {key: w.store.clusters(), tree: true}}
+	for i := range places {
+		w.ask(ctx, places[i])
+	}
+	for heard := 1; ; heard++ {
+		a, err := w.answer(ctx)
 		if err != nil {
 			return err
 		}
-		if news {
-			if err := deliver(change); err != nil {
-				return err
-			}
+		w.newest = max(w.newest, a.index)
+		if heard < len(places) {
+			continue // read once every place is waited for, so that no change falls in between
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := w.take(ctx, w.store.own); err != nil {
+			return err
 		}
 	}
 }
 
-// next waits for a change, the first time not, and reads what it is.
-func (w *watch) next(ctx context.Context) (change configstore.Change, news bool, err error) {
-	if !w.store.scope.All() {
-		if _, _, err := w.wait(ctx, longWait); err != nil {
-			return change, false, err
-		}
-		return w.take(ctx, w.store.own)
+func (w *watch) answer(ctx context.Context) (answer, error) {
+	select {
+	case a := <-w.answers:
+		return a, a.err
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
 	}
-	if !w.synced {
-		return w.take(ctx, w.store.everything)
-	}
-	most := longWait
-	if !w.doubt.IsZero() {
-		most = quiet
-	}
-	before := w.places[0].index
-	index, moved, err := w.wait(ctx, most)
-	if err != nil {
-		return change, false, err
-	}
-	sure := w.doubt.IsZero() || moved && time.Since(w.doubt) < latest
-	switch {
-	case !moved && sure:
-		return change, false, nil
-	case moved && sure && index > before:
-		if change, news, ok, err := w.explained(ctx, index); ok || err != nil {
-			return change, news, err
-		}
-	}
-	return w.take(ctx, w.store.everything)
 }
 
-// take reads all that is watched, and returns what is different.
-func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, error)) (configstore.Change, bool, error) {
-	for range attempts {
+// take reads all that is watched, and delivers what is different.
+func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, error)) error {
+	for {
 		now, err := read(ctx)
 		if err != nil {
-			return configstore.Change{}, false, err
+			return err
 		}
-		gone := w.gone(now.pairs)
-		still, err := w.store.areThere(ctx, gone)
+		now.missing = w.gone(now.pairs)
+		still, err := w.store.areThere(ctx, now.missing)
 		if err != nil {
-			return configstore.Change{}, false, err
+			return err
 		}
-		if still {
+		if still { // they came back meanwhile
 			continue
 		}
-		now.missing = gone
-		if now.index > 0 {
-			w.places[0].index = now.index
-		}
-		w.mark, w.doubt = now.head.mark(), time.Time{}
-		change, news := w.learn(now)
-		return change, news, nil
+		w.head, w.read = now.head, now.index
+		w.doubt.settle()
+		return w.learn(now)
 	}
-	return configstore.Change{}, false, fmt.Errorf("%d times in a row, keys came back while others were read", attempts)
 }
 
 // gone is the paths that were known and are not among the pairs.
@@ -182,34 +157,8 @@ func (s *Store) areThere(ctx context.Context, paths []string) (bool, error) {
 	return false, nil
 }
 
-// explained reads what the head says to have been changed. ok is false when it does not
-// explain why the prefix is at this index.
-func (w *watch) explained(ctx context.Context, index uint64) (change configstore.Change, news, ok bool, err error) {
-	var paths []string
-	var at uint64
-	for range attempts {
-		now, err := w.store.some(ctx, paths, &api.QueryOptions{})
-		if err != nil {
-			return change, false, false, err
-		}
-		if at != 0 && now.head.index == at {
-			w.places[0].index, w.mark = at, now.head.mark()
-			if w.doubt.IsZero() {
-				w.doubt = time.Now()
-			}
-			change, news = w.learn(now)
-			return change, news, true, nil
-		}
-		paths, ok = now.head.since(w.mark)
-		if at = now.head.index; !ok || at < index || len(paths) >= maxOps {
-			return change, false, false, nil
-		}
-	}
-	return change, false, false, nil
-}
-
-// learn takes what was read into what is known, and returns what is different.
-func (w *watch) learn(now snapshot) (change configstore.Change, news bool) {
+// learn takes what was read into what is known, and delivers what is different.
+func (w *watch) learn(now snapshot) error {
 	put := slices.DeleteFunc(now.pairs, func(p configstore.Pair) bool { return w.known[p.Path] == p.Revision })
 	deleted := slices.DeleteFunc(now.missing, func(path string) bool { return w.known[path] == "" })
 	for _, p := range put {
@@ -218,17 +167,36 @@ func (w *watch) learn(now snapshot) (change configstore.Change, news bool) {
 	for _, path := range deleted {
 		delete(w.known, path)
 	}
+	w.newest = max(w.newest, now.index, now.head.index)
+	version := configstore.Version(strconv.FormatUint(w.newest, 10))
 	if !w.synced {
 		w.synced = true
-		return w.ledger.Reset(put, w.version()), true
+		return w.deliver(w.ledger.Reset(put, version))
 	}
-	return w.ledger.Apply(put, deleted, w.version()), len(put) > 0 || len(deleted) > 0
+	if len(put) == 0 && len(deleted) == 0 {
+		return nil
+	}
+	return w.deliver(w.ledger.Apply(put, deleted, version))
 }
 
-func (w *watch) version() configstore.Version {
-	var indexes []string
-	for _, p := range w.places {
-		indexes = append(indexes, strconv.FormatUint(p.index, 10))
+// doubt is whether, and since when, changes were believed that nobody has made sure of.
+type doubt struct {
+	since, last time.Time // zero for none
+}
+
+func (d *doubt) note() {
+	d.last = time.Now()
+	if d.since.IsZero() {
+		d.since = d.last
 	}
-	return configstore.Version(strings.Join(indexes, "-"))
+}
+
+func (d *doubt) settle() { *d = doubt{} }
+
+// due is when to make sure; it is never, and a nil channel, without a doubt.
+func (d *doubt) due() <-chan time.Time {
+	if d.since.IsZero() {
+		return nil
+	}
+	return time.After(min(time.Until(d.last.Add(quiet)), time.Until(d.since.Add(latest))))
 }

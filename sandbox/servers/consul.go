@@ -21,6 +21,10 @@ type ConsulOptions struct {
 	// token may do nothing. It is a UUID.
 	Management string
 
+	// Expect is how many servers make the cluster, 1 by default. With more, this one has
+	// no leader, and StartConsul waits only until it answers.
+	Expect int
+
 	// Settings are more keys of the agent's configuration, such as "limits".
 	Settings map[string]any
 }
@@ -41,13 +45,17 @@ func StartConsul(ctx context.Context, dir string, o ConsulOptions) (*Consul, err
 		return nil, err
 	}
 	c := &Consul{}
+	ready := "/v1/kv/?keys&separator=/&consistent" // an error while there is no leader
+	if o.Expect > 1 {
+		ready = "/v1/status/leader"
+	}
 	config, err := c.configure(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("start consul: %w", err)
 	}
 	c.process, err = sandbox.Start(sandbox.Command{
 		Name: "consul", Path: binary, Args: []string{"agent", "-config-file=" + config}, LogDir: dir,
-		ReadyURL: "http://" + c.http + "/v1/kv/?keys&separator=/&consistent", // an error while there is no leader
+		ReadyURL: "http://" + c.http + ready,
 	})
 	if err != nil {
 		return nil, err
@@ -74,7 +82,7 @@ func (c *Consul) configure(dir string, o ConsulOptions) (string, error) {
 	}
 	c.http = hostPort(ports["http"])
 	config := map[string]any{
-		"server": true, "bootstrap_expect": 1, "node_name": "consul", "data_dir": filepath.Join(dir, "consul.data"),
+		"server": true, "bootstrap_expect": max(o.Expect, 1), "node_name": "consul", "data_dir": filepath.Join(dir, "consul.data"),
 		"bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "ports": ports, "log_level": "warn",
 		"performance": map[string]any{"raft_multiplier": 1}, // Consul's own advice for production
 		"connect":     map[string]any{"enabled": false}, "peering": map[string]any{"enabled": false},

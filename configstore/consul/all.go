@@ -1,0 +1,144 @@
+package consul
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+const (
+	// After a change that ".changes" explained, everything is read once to be sure: when
+	// nothing has changed for quiet, but no later than latest.
+	quiet  = 2 * time.Second
+	latest = time.Minute
+	// attempts is how often the few keys that have changed are read anew because of
+	// writes meanwhile, before everything is read.
+	attempts = 5
+)
+
+// all follows all objects.
+func (w *watch) all(ctx context.Context) error {
+	if err := w.take(ctx, w.store.everything); err != nil {
+		return err
+	}
+	w.ask(ctx, place{key: w.store.base(), tree: true, index: w.read})
+	w.ask(ctx, place{key: w.store.headKey(), index: w.head.index})
+	sure := make(chan sureness)
+	for {
+		var err error
+		select {
+		case a := <-w.answers:
+			err = w.heard(ctx, a)
+		case s := <-sure:
+			err = w.madeSure(ctx, s)
+		case <-w.doubt.due():
+			w.doubt.settle()
+			w.makeSure(ctx, sure)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// heard reads what an answer is about, unless it is known.
+func (w *watch) heard(ctx context.Context, a answer) error {
+	if a.err != nil {
+		return a.err
+	}
+	h := head{}
+	switch {
+	case a.tree && !a.back && w.covers(a.index), !a.tree && a.index == w.head.index:
+		return nil
+	case a.back: // Consul was put back from a snapshot, or has forgotten a deletion
+		return w.take(ctx, w.store.everything)
+	case a.tree:
+		now, err := w.store.some(ctx, nil, &api.QueryOptions{})
+		if err != nil {
+			return err
+		}
+		h = now.head
+	case a.pair != nil:
+		h = parseHead(a.index, a.pair.Value)
+	}
+	explained, err := w.explained(ctx, h)
+	if err != nil || explained && (!a.tree || w.covers(a.index)) {
+		return err
+	}
+	return w.take(ctx, w.store.everything)
+}
+
+// covers tells whether it is known what the prefix was like at an index that it has had.
+// Those of writes by Isthmus are in the head; other hands' are not.
+func (w *watch) covers(index uint64) bool {
+	for _, s := range w.head.steps {
+		if s.Index == index {
+			return true
+		}
+	}
+	return index <= w.read
+}
+
+// explained reads the keys that have changed since the head that is known, and tells
+// whether a head says which they are.
+func (w *watch) explained(ctx context.Context, h head) (bool, error) {
+	for range attempts {
+		paths, ok := h.since(w.head.mark())
+		if !ok || len(paths) >= maxOps {
+			return false, nil
+		}
+		if len(paths) == 0 {
+			return true, nil
+		}
+		now, err := w.store.some(ctx, paths, &api.QueryOptions{})
+		if err != nil {
+			return false, err
+		}
+		if now.head.index == h.index {
+			w.head = h
+			w.doubt.note()
+			return true, w.learn(now)
+		}
+		h = now.head
+	}
+	return false, nil
+}
+
+// sureness is everything, read while changes went on.
+type sureness struct {
+	now snapshot
+	err error
+}
+
+// makeSure begins to read everything. Nobody waits for it.
+func (w *watch) makeSure(ctx context.Context, sure chan<- sureness) {
+	w.asking.Go(func() {
+		now, err := w.store.everything(ctx)
+		select {
+		case sure <- sureness{now, err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// madeSure compares what was read with what is known. What is different and not newer
+// here has been missed, or was deleted while it was read: then everything is read again, and waited
+// for.
+func (w *watch) madeSure(ctx context.Context, s sureness) error {
+	if s.err != nil {
+		return s.err
+	}
+	different := len(w.gone(s.now.pairs)) > 0
+	for _, p := range s.now.pairs {
+		known, err := strconv.ParseUint(w.known[p.Path], 10, 64)
+		different = different || w.known[p.Path] != p.Revision && (err != nil || known <= s.now.index)
+	}
+	if !different {
+		return nil
+	}
+	return w.take(ctx, w.store.everything)
+}

@@ -1,0 +1,237 @@
+package consul
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	isthmus "github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// followed is what a Follower of a store has.
+type followed struct {
+	*configstore.Follower
+	mu       sync.Mutex
+	networks map[string]string // of Clusters
+	changes  int
+}
+
+// follow follows a store until the test ends.
+func follow(t *testing.T, s configstore.Store) *followed {
+	t.Helper()
+	f := &followed{networks: map[string]string{}}
+	f.Follower = configstore.NewFollower(s, f.take, slog.New(slog.DiscardHandler))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = f.Run(t.Context()) // the end of the test
+	}()
+	t.Cleanup(func() { <-done })
+	return f
+}
+
+func (f *followed) take(c configstore.Change) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changes++
+	for _, key := range c.Deleted {
+		delete(f.networks, key.Name)
+	}
+	for _, o := range c.Objects {
+		if o, ok := o.Object.(*catalog.Cluster); ok {
+			f.networks[o.Name] = o.Network
+		}
+	}
+	return nil
+}
+
+// await waits until the Clusters are these, as name=network.
+func (f *followed) await(t *testing.T, want ...string) {
+	t.Helper()
+	var got string
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		f.mu.Lock()
+		same := len(f.networks) == len(want)
+		for _, w := range want {
+			name, network, _ := strings.Cut(w, "=")
+			same = same && f.networks[name] == network
+		}
+		got = fmt.Sprint(f.networks)
+		f.mu.Unlock()
+		if same {
+			return
+		}
+	}
+	t.Fatalf("clusters are %s; want %v", got, want)
+}
+
+// awaitStatus waits for a status.
+func (f *followed) awaitStatus(t *testing.T, what string, is func(configstore.Status) bool) configstore.Status {
+	t.Helper()
+	var status configstore.Status
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if status, _ = f.Status().Load(); is(status) {
+			return status
+		}
+	}
+	t.Fatalf("status is %+v; want %s", status, what)
+	return status
+}
+
+func cluster(name, network string) *catalog.Cluster {
+	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
+}
+
+func write(t testing.TB, s *Store, o catalog.Object) {
+	t.Helper()
+	if _, err := s.Write(t.Context(), configstore.Write{Object: o}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *testPlace) byHand(t testing.TB, o catalog.Object) {
+	t.Helper()
+	p.put(t, isthmus.KeyPath(o.Key()), isthmus.EncodeJSON(o))
+}
+
+func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	fill(t, s, 2000)
+	f := follow(t, s)
+	f.awaitStatus(t, "2,000 objects", func(s configstore.Status) bool { return s.Objects == 2000 })
+	time.Sleep(quiet) // the questions that wait have been asked
+	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: secret(t, p.token)}, configstore.Scope{})
+	defer writer.Close()
+	before := p.link.Traffic()
+	write(t, writer, cluster("east", "a"))
+	f.await(t, "east=a")
+	if received := p.link.Traffic().Received - before.Received; received > 20_000 {
+		t.Errorf("one change among 2,000 objects came in %d bytes", received)
+	}
+	time.Sleep(2 * quiet) // everything has been read to be sure
+	if received := p.link.Traffic().Received - before.Received; received < 200_000 {
+		t.Errorf("to make sure, %d bytes were read; want everything", received)
+	}
+	before = p.link.Traffic()
+	const rest = 11 * time.Second
+	time.Sleep(rest)
+	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/heartbeat)+1 {
+		t.Errorf("%d requests in %s in which nothing happened; want one each %s", requests, rest, heartbeat)
+	}
+	if f.changes != 2 {
+		t.Errorf("%d changes; want the full set and one", f.changes)
+	}
+}
+
+func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	write(t, s, cluster("east", "a"))
+	f := follow(t, s)
+	f.await(t, "east=a")
+	// A transaction as two that Consul made at once: by other hands to west, by Isthmus to
+	// east.
+	now, err := s.everything(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := now.head.next([]string{isthmus.KeyPath(cluster("east", "").Key())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := api.KVTxnOps{{Verb: api.KVSet, Key: s.headKey(), Value: value}}
+	for _, o := range []*catalog.Cluster{cluster("east", "b"), cluster("west", "b")} {
+		ops = append(ops, &api.KVTxnOp{Verb: api.KVSet, Key: p.prefix + isthmus.KeyPath(o.Key()), Value: isthmus.EncodeJSON(o)})
+	}
+	if ok, answer, _, err := shared.admin.KV().Txn(ops, nil); err != nil || !ok {
+		t.Fatal(answer, err)
+	}
+	f.await(t, "east=b", "west=b")
+}
+
+func TestWritersOfEachSortAtOnceLoseNothing(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	f := follow(t, s)
+	const each = 40
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for i := range each {
+			p.byHand(t, cluster(fmt.Sprintf("hand-%d", i%10), fmt.Sprintf("n%d", i)))
+		}
+	})
+	wait.Go(func() {
+		for i := range each {
+			if _, err := s.Write(t.Context(), configstore.Write{Object: cluster(fmt.Sprintf("apply-%d", i%10), fmt.Sprintf("n%d", i))}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wait.Wait()
+	var want []string
+	for i := each - 10; i < each; i++ {
+		want = append(want, fmt.Sprintf("hand-%d=n%d", i%10, i), fmt.Sprintf("apply-%d=n%d", i%10, i))
+	}
+	f.await(t, want...)
+}
+
+func TestAHeadThatIsBrokenOrGoneCostsTimeAndNothingElse(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	write(t, s, cluster("east", "a"))
+	f := follow(t, s)
+	f.await(t, "east=a")
+	for i, broken := range [][]byte{[]byte("{"), nil, []byte(`{"steps":[{"id":"x","keys":["Cluster/east"]}]}`)} {
+		p.put(t, isthmus.KeyPrefix+headName, broken)
+		network := fmt.Sprintf("n%d", i)
+		write(t, s, cluster("east", network))
+		p.byHand(t, cluster("west", network))
+		f.await(t, "east="+network, "west="+network)
+	}
+	if objects, refused, err := s.List(t.Context()); err != nil || len(objects) != 2 || len(refused) != 0 {
+		t.Errorf("list: %d objects, refused %v, %v", len(objects), refused, err)
+	}
+}
+
+func TestATreeDeletedByHandIsDeleted(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	for _, name := range []string{"east", "west"} {
+		write(t, s, cluster(name, "a"))
+	}
+	f := follow(t, s)
+	f.await(t, "east=a", "west=a")
+	if _, err := shared.admin.KV().DeleteTree(p.prefix, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t)
+	write(t, s, cluster("east", "b"))
+	f.await(t, "east=b")
+}
+
+func TestWithoutAQuorumNothingIsEmpty(t *testing.T) {
+	s := mustOpen(t, Config{Address: "http://" + leaderless(t).Addr()}, configstore.Scope{})
+	defer s.Close()
+	_, getErr := s.Get(t.Context(), cluster("east", "").Key())
+	_, _, listErr := s.List(t.Context())
+	_, writeErr := s.Write(t.Context(), configstore.Write{Object: cluster("east", "a")})
+	watchErr := s.Watch(t.Context(), "", func(c configstore.Change) error {
+		t.Errorf("delivered %+v", c)
+		return nil
+	})
+	_, serverErr := s.Server(t.Context())
+	for what, err := range map[string]error{"get": getErr, "list": listErr, "write": writeErr, "watch": watchErr, "server": serverErr} {
+		if err == nil || errors.Is(err, configstore.ErrNotFound) || !strings.Contains(strings.ToLower(err.Error()), "no cluster leader") {
+			t.Errorf("%s: %v; want that there is no leader", what, err)
+		}
+	}
+}
