@@ -1,0 +1,85 @@
+package etcd
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
+	p := secureServer.place(t)
+	s := closing(t, p.Open(t).(*Store))
+	put(t, s, cluster("east", "a"))
+	s.session.mu.Lock()
+	s.session.token = "nonsense.1" // as one that ran out
+	s.session.mu.Unlock()
+	put(t, s, cluster("east", "b"))
+	s.session.mu.Lock()
+	s.session.token = "nonsense.1"
+	s.session.mu.Unlock()
+	follow(t, s).await(t, "east=b")
+}
+
+func TestAPasswordIsReadAgain(t *testing.T) {
+	p := secureServer.place(t)
+	c := p.config(t, p.user, passwordOf(p.user))
+	s := closing(t, p.open(t, c, configstore.Scope{}))
+	put(t, s, cluster("east", "a"))
+	if _, err := p.admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
+		t.Fatal(err)
+	}
+	s.session.dropAny()
+	if _, err := s.Get(t.Context(), clusterKey("east")); err == nil || !strings.Contains(err.Error(), "authentication failed") || strings.Contains(err.Error(), passwordOf(p.user)) {
+		t.Errorf("get with the old password: %v", err)
+	}
+	if err := os.WriteFile(c.Password.File, []byte("another-password"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), clusterKey("east")); err != nil {
+		t.Errorf("get with the new password: %v", err)
+	}
+	if err := os.Remove(c.Password.File); err != nil {
+		t.Fatal(err)
+	}
+	s.session.dropAny()
+	if _, err := s.Get(t.Context(), clusterKey("east")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("get without the password's file: %v; want that it is missing", err)
+	}
+}
+
+// etcd looks at permissions when a watch begins, not while it goes on.
+func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
+	p := secureServer.place(t)
+	s := closing(t, p.Open(t).(*Store))
+	f := follow(t, s)
+	put(t, s, cluster("east", "a"))
+	f.await(t, "east=a")
+	if _, err := p.admin.UserRevokeRole(t.Context(), p.user, p.user); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.List(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("list: %v; want that permission is denied", err)
+	}
+	p.link.Refuse()
+	p.mend(t)()
+	eventually(t, func() error {
+		if status, _ := f.Status().Load(); status.Err == nil || !strings.Contains(status.Err.Error(), "permission denied") {
+			return errors.New("the status does not say that permission is denied")
+		}
+		return nil
+	})
+	if got := f.has(); got != "east=a" {
+		t.Errorf("the reader has %q; want what stood", got)
+	}
+	if _, err := p.admin.UserGrantRole(t.Context(), p.user, p.user); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")})
+		return err
+	})
+	f.await(t, "east=b")
+}
