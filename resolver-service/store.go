@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/dapr"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
@@ -24,6 +25,7 @@ type Store struct {
 	Embedded   *embedded.Config   `yaml:"embedded"`
 	File       *file.Config       `yaml:"file"`
 	Consul     *consul.Config     `yaml:"consul"`
+	Etcd       *etcd.Config       `yaml:"etcd"`
 	Kubernetes *kubernetes.Config `yaml:"kubernetes"`
 	Dapr       *dapr.Config       `yaml:"dapr"`
 }
@@ -42,6 +44,7 @@ func (s Store) backends() []backend {
 		localOf("embedded", s.Embedded, open.Embedded),
 		localOf("file", s.File, open.File),
 		backendOf("consul", s.Consul, consul.Open),
+		backendOf("etcd", s.Etcd, etcd.Open),
 		backendOf("kubernetes", s.Kubernetes, kubernetes.Open),
 		backendOf("dapr", s.Dapr, dapr.Open),
 	}

@@ -3,6 +3,7 @@ package component
 import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/dapr"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 )
@@ -12,6 +13,7 @@ import (
 func stores() []open.Kind {
 	return []open.Kind{
 		open.Of("consul", consul.Open),
+		open.Of("etcd", etcd.Open),
 		open.Of("kubernetes", kubernetes.Open),
 		open.Of("dapr", dapr.Open),
 	}

@@ -10,7 +10,7 @@ func TestTheStoresThatASidecarCanRead(t *testing.T) {
 	err := s.start(t, orders, 50002, map[string]any{
 		"cluster": "west", "store": map[string]any{"zookeeper": map[string]any{}}, "local": map[string]any{"component": "mdns"},
 	})
-	if want := "want one of embedded, file, consul"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "want one of embedded, file, consul, etcd, kubernetes, dapr"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Init: %v, want %q", err, want)
 	}
 	s = newSidecar(t)
