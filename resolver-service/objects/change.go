@@ -64,7 +64,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 	if !inParts {
 		revisions, err := s.store.Write(ctx, writes...)
 		if errors.Is(err, configstore.ErrTooLarge) && len(writes) > 1 {
-			err = fmt.Errorf("%w; nothing of the %d changes was written: make them in parts, by --in-parts or with fewer objects at once", err, len(writes))
+			err = fmt.Errorf("%w; nothing of the %d changes was written; --in-parts makes them part by part", err, len(writes))
 		}
 		return revisions, untouched(err)
 	}
