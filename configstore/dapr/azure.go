@@ -54,19 +54,23 @@ func (s settings) requestMetadata() map[string]string {
 	return m
 }
 
+// list reads the head first: what is written meanwhile shows by it, and a server that is
+// gone shows in little time.
 func (a *azureEngine) list(ctx context.Context) (snapshot, error) {
+	first, err := a.some(ctx, nil)
+	if err != nil {
+		return snapshot{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	answer, err := a.store.Get(ctx, &configuration.GetRequest{Metadata: a.requestMetadata()})
 	if err != nil {
 		return snapshot{}, err
 	}
-	all := snapshot{pairs: map[string]held{}}
+	all := snapshot{head: first.head, pairs: map[string]held{}}
 	for key, item := range answer.Items {
 		if path, ok := a.names.path(key); ok {
 			all.pairs[path] = held{value: item.Value, version: item.Version}
-		} else if key == a.names.key(headPath) {
-			all.head = item.Value
 		}
 	}
 	return all, nil

@@ -11,7 +11,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -197,8 +196,4 @@ func (r *redisServer) rewind(t testing.TB) func() {
 func TestStoreOnRedis(t *testing.T) {
 	r := startRedis(t)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return r.backend(t) })
-}
-
-func cluster(name, network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
 }
