@@ -61,11 +61,9 @@ type Store struct {
 	head    live.Value[head] // the last committed write
 	corrupt atomic.Bool      // the file can't be trusted any more
 
-	historyBytes uint64 // HistoryBytes; less in tests
+	life *configstore.Life
 
-	mu     sync.Mutex // guards the closing of closed, and calls from growing after it
-	closed chan struct{}
-	calls  sync.WaitGroup // in flight
+	historyBytes uint64 // HistoryBytes; less in tests
 }
 
 var (
@@ -79,7 +77,7 @@ func Open(path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("store embedded: make the directory of %s: %w; make it yourself, or choose another path", path, err)
 	}
-	s := &Store{path: path, closed: make(chan struct{}), historyBytes: HistoryBytes}
+	s := &Store{path: path, life: configstore.NewLife(), historyBytes: HistoryBytes}
 	err := s.guard(func() (err error) {
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 		return err
@@ -145,16 +143,9 @@ func create(tx *bbolt.Tx, at head) error {
 
 // Close ends every Watch, waits for it and for writes, and lets go of the file.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	select {
-	case <-s.closed:
-		s.mu.Unlock()
+	if !s.life.Close() {
 		return nil
-	default:
-		close(s.closed)
 	}
-	s.mu.Unlock()
-	s.calls.Wait()
 	if s.corrupt.Load() {
 		return nil // a damaged file can leave bbolt's own lock held, and Close waiting for it
 	}
@@ -162,19 +153,6 @@ func (s *Store) Close() error {
 		return fmt.Errorf("store embedded: close %s: %w", s.path, err)
 	}
 	return nil
-}
-
-// enter keeps the file open until leave is called.
-func (s *Store) enter() (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.closed:
-		return nil, configstore.ErrClosed
-	default:
-		s.calls.Add(1)
-		return s.calls.Done, nil
-	}
 }
 
 func (s *Store) view(f func(*bbolt.Tx) error) error {

@@ -15,10 +15,7 @@ import (
 // History is that of configstore.Historian. It goes back ObjectHistory versions of an
 // object, unless those of all objects together are more than HistoryBytes.
 func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

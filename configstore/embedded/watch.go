@@ -13,7 +13,7 @@ import (
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	leave, err := s.enter()
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -34,12 +34,9 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.closed:
-			return configstore.ErrClosed
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

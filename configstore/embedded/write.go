@@ -15,10 +15,7 @@ import (
 
 // Get is that of configstore.Writer.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	if err := ctx.Err(); err != nil {
-		return configstore.Stored{}, err
-	}
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return configstore.Stored{}, err
 	}
@@ -52,10 +49,7 @@ func decode(key catalog.Key, pairs []configstore.Pair) (got configstore.Got) {
 
 // GetMany is that of configstore.ManyGetter: all of it is of one moment.
 func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +73,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 
 // List is that of configstore.Writer.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,9 +92,11 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 
 // Write is that of configstore.Writer. The writes are on disk when it returns.
 func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	if err := ctx.Err(); err != nil {
+	_, leave, err := s.life.Enter(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	if len(writes) == 0 {
 		return nil, nil
 	}
@@ -156,16 +149,11 @@ func encode(writes []configstore.Write) ([]edit, error) {
 
 // commit makes the edits in one transaction if check agrees, then tells the watchers.
 func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
-	leave, err := s.enter()
-	if err != nil {
-		return err
-	}
-	defer leave()
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	var at head
 	var refused error
-	err = s.update(func(tx *bbolt.Tx) error {
+	err := s.update(func(tx *bbolt.Tx) error {
 		at = parseHead(tx.Bucket(metaBucket).Get(headKey))
 		at.revision, at.nonce = at.revision+1, newNonce()
 		if refused = check(tx, at); refused != nil {

@@ -53,14 +53,13 @@ type Config struct {
 
 // Store is a directory. It is a configstore.ReadWriter.
 type Store struct {
-	dir string
-	log *slog.Logger
+	dir  string
+	log  *slog.Logger
+	life *configstore.Life
 
 	mu     sync.Mutex // guards what follows
 	parsed map[string]*parsed
 	root   os.FileInfo // the directory when it last had an object
-	closed chan struct{}
-	calls  sync.WaitGroup
 }
 
 var (
@@ -74,32 +73,13 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store file: %s: %w; give the whole path", dir, err)
 	}
-	return &Store{dir: absolute, log: log, parsed: map[string]*parsed{}, closed: make(chan struct{})}, nil
+	return &Store{dir: absolute, log: log, life: configstore.NewLife(), parsed: map[string]*parsed{}}, nil
 }
 
 // Close ends every Watch and waits for it.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	select {
-	case <-s.closed:
-	default:
-		close(s.closed)
-	}
-	s.mu.Unlock()
-	s.calls.Wait()
+	s.life.Close()
 	return nil
-}
-
-func (s *Store) enter() (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.closed:
-		return nil, configstore.ErrClosed
-	default:
-		s.calls.Add(1)
-		return s.calls.Done, nil
-	}
 }
 
 // wanted tells whether a file of this name is read.

@@ -17,7 +17,7 @@ import (
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	leave, err := s.enter()
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (w *watch) run(ctx context.Context, from configstore.Version, deliver func(
 	defer rescan.Stop()
 	for first := true; ; first = false {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		look := w.look
 		if first {
@@ -91,10 +91,8 @@ func (w *watch) lookAll(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(w.again):
-		case <-w.store.closed:
-			return configstore.ErrClosed
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 		w.trusting = time.Now().After(end)
 	}
@@ -214,9 +212,7 @@ func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.store.closed:
-			return configstore.ErrClosed
+			return context.Cause(ctx)
 		case <-again:
 			return nil
 		case <-rescan:
@@ -259,9 +255,7 @@ func (w *watch) settle(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-w.store.closed:
-			return configstore.ErrClosed
+			return context.Cause(ctx)
 		case e := <-w.eventChannel():
 			w.note(e)
 			quiet.Reset(settle)

@@ -61,7 +61,7 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 
 // readAll reads every file as it is now.
 func (s *Store) readAll(ctx context.Context) (*index, error) {
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]strin
 	if len(writes) == 0 {
 		return nil, nil
 	}
-	leave, err := s.enter()
+	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

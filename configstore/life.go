@@ -1,0 +1,56 @@
+package configstore
+
+import (
+	"context"
+	"sync"
+)
+
+// Life is what a store is open for: Close ends every call that the store is in the middle
+// of, and waits for it. The zero Life is not open; see NewLife.
+type Life struct {
+	open context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu    sync.Mutex // keeps calls from beginning while Close begins to wait
+	calls sync.WaitGroup
+}
+
+// NewLife is that of a store that is open.
+func NewLife() *Life {
+	l := &Life{}
+	l.open, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+// Enter begins a call, which ends with leave. The context inside it ends with ctx and
+// with Close, and context.Cause of it is then what the call returns: the error of ctx, or
+// ErrClosed. Enter refuses with the same.
+func (l *Life) Enter(ctx context.Context) (inside context.Context, leave func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open.Err() != nil {
+		return nil, nil, ErrClosed
+	}
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
+	l.calls.Add(1)
+	inside, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.open, func() { cancel(ErrClosed) })
+	return inside, func() {
+		stop()
+		cancel(nil)
+		l.calls.Done()
+	}, nil
+}
+
+// Close ends every call and waits for it. It tells whether it is the first to: then the
+// caller has the store's means to itself, to let go of them.
+func (l *Life) Close() (first bool) {
+	l.mu.Lock()
+	first = l.open.Err() == nil
+	l.end(ErrClosed)
+	l.mu.Unlock()
+	l.calls.Wait()
+	return first
+}
