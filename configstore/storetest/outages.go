@@ -12,8 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// noticing is how long a Watch may take to find out that its link drops every packet.
-const noticing = 15 * time.Second
+// noticing is how long a Watch may take to find out that its link drops every packet: 15 s,
+// and something for a machine that runs other tests at once.
+const noticing = 20 * time.Second
 
 func outages() []specification {
 	return []specification{
@@ -203,7 +204,7 @@ func cutEnds(t *testing.T, b Backend) {
 	if err := other.awaitEnd(); !errors.Is(err, configstore.ErrClosed) {
 		t.Errorf("Watch ended with %v, want ErrClosed", err)
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 4*time.Second {
 		t.Errorf("to end took %s; want that it waits for no server", took)
 	}
 }
@@ -224,7 +225,7 @@ func inTime(t *testing.T, what string, given time.Duration, call func(context.Co
 	defer cancel()
 	begin := time.Now()
 	err := call(ctx)
-	if took := time.Since(begin); took > given+time.Second {
+	if took := time.Since(begin); took > given+2*time.Second {
 		t.Errorf("%s ended after %s; its context had %s", what, took, given)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -174,7 +174,7 @@ func allowedCharacters(t *testing.T, b Backend) {
 
 // readingTime is how long reading ten thousand objects may take, with the race detector
 // on a small machine.
-const readingTime = 15 * time.Second
+const readingTime = 30 * time.Second
 
 func tenThousand(t *testing.T, b Backend) {
 	s := open(t, b)
