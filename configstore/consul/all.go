@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -69,6 +68,11 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 	if err != nil || explained && (!a.tree || w.covers(a.index)) {
 		return err
 	}
+	if a.tree && a.index > w.read {
+		if found, err := w.searched(ctx, a.index); found || err != nil {
+			return err
+		}
+	}
 	return w.take(ctx, w.store.everything)
 }
 
@@ -134,10 +138,11 @@ func (w *watch) madeSure(ctx context.Context, s sureness) error {
 	}
 	different := len(w.gone(s.now.pairs)) > 0
 	for _, p := range s.now.pairs {
-		known, err := strconv.ParseUint(w.known[p.Path], 10, 64)
-		different = different || w.known[p.Path] != p.Revision && (err != nil || known <= s.now.index)
+		known := w.known[p.Path]
+		different = different || known != p.Revision && (known == "" || !later(known, s.now.index))
 	}
 	if !different {
+		w.read = max(w.read, s.now.index)
 		return nil
 	}
 	return w.take(ctx, w.store.everything)

@@ -59,9 +59,12 @@ func BenchmarkStartWith10000(b *testing.B) {
 
 // sight is when a change was seen.
 type sight struct {
-	network string
-	at      time.Time
+	what string
+	at   time.Time
 }
+
+// changing is the object that is changed.
+const changing = 5000
 
 // BenchmarkWriteToDeliverWith10000 measures the time from before a write to its delivery
 // by a Watch, beside a bare blocking query for the one key, for writes by Isthmus and by
@@ -83,8 +86,8 @@ func writeToDeliver(b *testing.B, byHand bool) {
 	go func() {
 		done <- s.Watch(ctx, "", func(c configstore.Change) error {
 			for _, o := range c.Objects {
-				if o, ok := o.Object.(*catalog.Cluster); ok {
-					watched <- sight{o.Network, time.Now()}
+				if !c.Full {
+					watched <- sight{o.Object.(*catalog.AppEndpoints).Endpoints[0].App.ID, time.Now()}
 				}
 			}
 			return nil
@@ -93,7 +96,7 @@ func writeToDeliver(b *testing.B, byHand bool) {
 	var bares, extras, wrote []time.Duration
 	i := 0
 	for b.Loop() {
-		o := &catalog.Cluster{Name: "east", Network: fmt.Sprint("n", i), StaleAfter: catalog.DefaultStaleAfter}
+		o := selection(changing, i)
 		i++
 		begin := time.Now()
 		if byHand {
@@ -102,7 +105,7 @@ func writeToDeliver(b *testing.B, byHand bool) {
 			b.Fatal(err)
 		}
 		wrote = append(wrote, time.Since(begin))
-		first, second := await(b, bare, o.Network), await(b, watched, o.Network)
+		first, second := await(b, bare, o.Endpoints[0].App.ID), await(b, watched, o.Endpoints[0].App.ID)
 		bares, extras = append(bares, first.Sub(begin)), append(extras, second.Sub(first))
 	}
 	for name, values := range map[string][]time.Duration{"wrote": wrote, "bare": bares, "extra": extras} {
@@ -115,25 +118,25 @@ func writeToDeliver(b *testing.B, byHand bool) {
 	<-done
 }
 
-func await(b *testing.B, seen <-chan sight, network string) time.Time {
+func await(b *testing.B, seen <-chan sight, what string) time.Time {
 	b.Helper()
 	limit := time.After(30 * time.Second)
 	for {
 		select {
 		case s := <-seen:
-			if s.network == network {
+			if s.what == what {
 				return s.at
 			}
 		case <-limit:
-			b.Fatalf("%s is not seen", network)
+			b.Fatalf("%s is not seen", what)
 		}
 	}
 }
 
-// watchBare is the least that sees a change of Cluster east.
+// watchBare is the least that sees a change of the object.
 func (p *testPlace) watchBare(ctx context.Context, seen chan<- sight) error {
 	options := (&api.QueryOptions{WaitTime: time.Minute}).WithContext(ctx)
-	key := catalog.Key{Kind: catalog.KindCluster, Name: "east"}
+	key := selection(changing, 0).Key()
 	for {
 		pair, meta, err := shared.admin.KV().Get(p.prefix+isthmus.KeyPath(key), options)
 		if err != nil {
@@ -144,7 +147,7 @@ func (p *testPlace) watchBare(ctx context.Context, seen chan<- sight) error {
 			if err != nil {
 				return err
 			}
-			seen <- sight{o.(*catalog.Cluster).Network, time.Now()}
+			seen <- sight{o.(*catalog.AppEndpoints).Endpoints[0].App.ID, time.Now()}
 		}
 		options.WaitIndex = meta.LastIndex
 	}

@@ -67,6 +67,7 @@ type watch struct {
 	answers chan answer // of all places
 
 	known  map[string]string // the revision of each path, of what is refused too
+	sorted []string          // the paths of known; nil when it is to be made again
 	ledger configstore.Ledger
 	synced bool
 	head   head   // the last one that is in known
@@ -161,11 +162,15 @@ func (s *Store) areThere(ctx context.Context, paths []string) (bool, error) {
 func (w *watch) learn(now snapshot) error {
 	put := slices.DeleteFunc(now.pairs, func(p configstore.Pair) bool { return w.known[p.Path] == p.Revision })
 	deleted := slices.DeleteFunc(now.missing, func(path string) bool { return w.known[path] == "" })
+	before := len(w.known)
 	for _, p := range put {
 		w.known[p.Path] = p.Revision
 	}
 	for _, path := range deleted {
 		delete(w.known, path)
+	}
+	if len(w.known) != before || len(deleted) > 0 {
+		w.sorted = nil
 	}
 	w.newest = max(w.newest, now.index, now.head.index)
 	version := configstore.Version(strconv.FormatUint(w.newest, 10))
