@@ -29,11 +29,11 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 func (s *Store) explain(err error) error {
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrPermissionDenied:
-		return fmt.Errorf("%w; etcd gives a range of keys whole or not at all: let a role of %s have all of it, with \"etcdctl role grant-permission\"", plain(err), s.who())
+		return fmt.Errorf("%w (%w); etcd gives a range of keys whole or not at all: let a role of %s have all of it, with \"etcdctl role grant-permission\"", plain(err), configstore.ErrDenied, s.who())
 	case rpctypes.ErrAuthFailed:
-		return fmt.Errorf("%w: look after username and password", plain(err))
+		return fmt.Errorf("%w (%w): look after username and password", plain(err), configstore.ErrDenied)
 	case rpctypes.ErrUserEmpty:
-		return fmt.Errorf("%w: the server wants to know who we are; set username and password, or a certificate in tls", plain(err))
+		return fmt.Errorf("%w (%w): the server wants to know who we are; set username and password, or a certificate in tls", plain(err), configstore.ErrDenied)
 	case rpctypes.ErrInvalidAuthToken:
 		return fmt.Errorf("%w: it ran out and another is got at the next try", plain(err))
 	case rpctypes.ErrNoSpace:

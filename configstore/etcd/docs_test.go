@@ -1,0 +1,123 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/settings"
+)
+
+func page(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/stores/etcd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks are the blocks of code in a language.
+func blocks(text, language string) []string {
+	var all []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+// The users that the page makes can do what it says, and no more.
+func TestTheUsersOfTheDocs(t *testing.T) {
+	p := secureServer.place(t)
+	tool, err := sandbox.Binary("etcdctl")
+	orSkip(t, err)
+	secrets := t.TempDir()
+	for _, name := range []string{"isthmus-etcd", "isthmus-reader", "isthmus-shop-checkout"} {
+		if err := os.WriteFile(filepath.Join(secrets, name), []byte(passwordOf(name)+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { // so that the test can run again on the same server
+		for _, name := range []string{"isthmus", "isthmus-reader", "isthmus-shop-checkout"} {
+			_, _ = p.admin.UserDelete(context.Background(), name)
+			_, _ = p.admin.RoleDelete(context.Background(), name)
+		}
+		_, _ = p.admin.Delete(context.Background(), api.KeyPrefix, clientv3.WithPrefix())
+	})
+	for _, block := range blocks(page(t), "sh") {
+		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(block, "/run/secrets", secrets))
+		cmd.Env = []string{
+			"PATH=" + filepath.Dir(tool) + ":" + os.Getenv("PATH"), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + p.etcd.URL(),
+			"ETCDCTL_CACERT=" + p.ca, "ETCDCTL_USER=root:" + rootPassword,
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s\n%v\n%s", block, err, out)
+		}
+	}
+	as := func(user, file string, scope configstore.Scope) *Store {
+		c := p.config(t, user, "replaced")
+		c.Prefix, c.Password = "", &settings.Secret{File: filepath.Join(secrets, file)}
+		return closing(t, p.open(t, c, scope))
+	}
+	checkout := catalog.App{Namespace: "shop", ID: "checkout"}
+	writer := as("isthmus", "isthmus-etcd", configstore.Scope{})
+	reader := as("isthmus-reader", "isthmus-reader", configstore.Scope{})
+	sidecar := as("isthmus-shop-checkout", "isthmus-shop-checkout", configstore.Scope{App: checkout})
+	put(t, writer, cluster("east", "a"))
+	put(t, writer, &catalog.AppEndpoints{App: checkout})
+	put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
+	for name, s := range map[string]*Store{"reader": reader, "sidecar": sidecar} {
+		f := follow(t, s)
+		f.await(t, "east=a")
+		if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")}); err == nil {
+			t.Errorf("the %s may write", name)
+		}
+		f.mu.Lock()
+		if got, want := f.set.Len(), map[string]int{"reader": 3, "sidecar": 2}[name]; got != want {
+			t.Errorf("the %s has %d objects, want %d", name, got, want)
+		}
+		f.mu.Unlock()
+	}
+	if _, err := sidecar.Get(t.Context(), catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "orders"}); err == nil {
+		t.Error("the sidecar may read another app's selection")
+	}
+}
+
+func TestTheFileOfTheDocs(t *testing.T) {
+	var file struct {
+		Store map[string]any `yaml:"store"`
+	}
+	text := blocks(page(t), "yaml")[0]
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "tls: {ca: /etc/isthmus/etcd-ca.pem}", "tls: {}")), &file); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open.Open(file.Store, configstore.Scope{}, slog.New(slog.DiscardHandler), open.Of("etcd", Open))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+}
+
+func TestTheLimitsOfTheDocs(t *testing.T) {
+	limit := strconv.Itoa(Config{}.withDefaults().maxObject())
+	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", defaultMaxTxnOps), fmt.Sprintf("within %.0f s", (keepaliveTime + keepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", pageLength)} {
+		if !strings.Contains(page(t), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
