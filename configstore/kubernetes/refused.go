@@ -40,6 +40,11 @@ func (s *apiStatus) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", s.Code, http.StatusText(s.Code), s.Message))
 }
 
+// Is tells that credentials are refused, or do not suffice.
+func (s *apiStatus) Is(target error) bool {
+	return target == configstore.ErrDenied && (s.Code == http.StatusUnauthorized || s.Code == http.StatusForbidden)
+}
+
 // code is what the server said no with, 0 if it did not.
 func code(err error) int {
 	var s *apiStatus

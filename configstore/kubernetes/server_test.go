@@ -117,7 +117,7 @@ func startCluster(prepare func(*cluster) error) (c *cluster, err error) {
 	if c.etcd, err = servers.StartEtcd(ctx, c.dir, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}}); err != nil {
 		return nil, err
 	}
-	o := servers.KubernetesOptions{Etcd: c.etcd.URL()}
+	o := servers.KubernetesOptions{Etcd: c.etcd.URL(), Args: []string{"--request-timeout=15s"}} // which is how long a stop takes
 	for name, token := range tokens {
 		user := servers.KubernetesUser{Name: name, Token: token}
 		if name == "admin" {

@@ -87,7 +87,7 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		// A server that is behind what its reader knew has been put back from a backup.
 		if !slices.ContainsFunc(zip(w.at, now), func(p [2]string) bool { return newer(p[0], p[1]) }) {
-			return w.follow(ctx, newNews(slices.Clone(w.at)), now)
+			return w.follow(ctx, newNews(slices.Clone(w.at)), func(ctx context.Context, n *news) error { return w.catchUp(ctx, n, now) })
 		}
 	}
 	items, at, err := w.store.listAll(ctx)
@@ -98,10 +98,7 @@ func (w *watch) run(ctx context.Context) error {
 	clear(w.refused)
 	full, _ := w.change(put(items))
 	full.Full = true
-	if err := w.say(full, at); err != nil {
-		return err
-	}
-	return w.follow(ctx, newNews(at), nil)
+	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
 }
 
 func zip(a, b []string) [][2]string {
@@ -120,35 +117,47 @@ func put(items []item) []event {
 	return events
 }
 
-// follow delivers news. A reader that comes back is first told at once all that it
-// missed, up to where the server is now.
-func (w *watch) follow(ctx context.Context, n *news, now []string) error {
+// follow starts the streams, lets begin say the first change, and delivers news.
+func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context, *news) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer cancel(nil)
 	for i, r := range w.store.resources {
 		s := &stream{api: w.store.api, r: r, index: i, news: n}
-		streams.Go(func() { cancel(s.run(ctx)) })
+		streams.Add(1)
+		go func() {
+			defer streams.Done()
+			cancel(s.run(ctx))
+		}()
 	}
-	first := now != nil
-	if first && !n.catchUp(ctx, now) {
-		return context.Cause(ctx)
+	if err := begin(ctx, n); err != nil {
+		return err
 	}
 	for {
-		events, at, moved := n.take()
-		if change, news := w.change(events); first || moved || news {
-			if err := w.say(change, at); err != nil {
-				return err
-			}
-		}
-		first = false
 		select {
 		case <-n.wake:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		events, at, moved := n.take()
+		if change, news := w.change(events); moved || news {
+			if err := w.say(change, at); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// catchUp tells a reader that comes back at once what it has missed, if only that it is
+// nothing.
+func (w *watch) catchUp(ctx context.Context, n *news, now []string) error {
+	if !n.catchUp(ctx, now) {
+		return context.Cause(ctx)
+	}
+	events, at, _ := n.take()
+	change, _ := w.change(events)
+	return w.say(change, at)
 }
 
 // catchUp waits until the streams have come to where the server was, or say nothing more.
