@@ -272,6 +272,9 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 	case cause != nil:
 		err = cause
 	}
+	if isDenied(err) {
+		err = fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
+	}
 	return s.scrub.err(fmt.Errorf("store dapr: %s at %s: %w", what, s.where(), err))
 }
 

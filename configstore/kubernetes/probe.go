@@ -87,8 +87,8 @@ func (s *Store) may(ctx context.Context, verb string, r resource) error {
 	case err != nil:
 		return fmt.Errorf("ask for permission to %s %s %w", verb, r, err)
 	case !review.Status.Allowed:
-		return fmt.Errorf("%w (%w): the account may not %s %s in every namespace; give it the verb, as deploy/kubernetes/rbac.yaml does",
-			configstore.ErrReadOnly, configstore.ErrDenied, verb, r)
+		return fmt.Errorf("%w (%w): the account at %s may not %s %s in every namespace; give it the verb, as deploy/kubernetes/rbac.yaml does",
+			configstore.ErrReadOnly, configstore.ErrDenied, s.api.host(), verb, r)
 	}
 	return nil
 }

@@ -1,0 +1,98 @@
+package dapr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+var _ configstore.Prober = (*Store)(nil)
+
+// Server is that of configstore.Prober.
+func (s *Store) Server(ctx context.Context) (who string, err error) {
+	err = s.with(ctx, "ask who is there", func(ctx context.Context, l *lease) error {
+		who = fmt.Sprintf("%s: %s", l.settings.component.kind, s.where())
+		_, err := l.some(ctx, nil)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return who, nil
+}
+
+// MayWrite is that of configstore.Prober.
+func (s *Store) MayWrite(ctx context.Context) error {
+	return s.with(ctx, "ask for permission to write", func(ctx context.Context, l *lease) error {
+		p, ok := l.engine.(interface{ mayWrite(context.Context) error })
+		if !ok {
+			return fmt.Errorf("%w: Dapr's store of this kind has no way to; %s", configstore.ErrReadOnly, howToWriteAzure)
+		}
+		return p.mayWrite(ctx)
+	})
+}
+
+var errProbed = errors.New("it was allowed, and not done")
+
+// mayWrite locks the row of the head as a batch does, for which PostgreSQL wants the right
+// to change it, and rolls that back.
+func (p *postgresEngine) mayWrite(ctx context.Context) error {
+	err := p.commit(ctx, nil, func(snapshot) (plan, error) { return plan{}, errProbed })
+	if errors.Is(err, errProbed) {
+		return nil
+	}
+	return err
+}
+
+// mayWrite runs the script for a batch on a head that can't be there, so that it writes
+// nothing. Redis looks at the permissions for all of its keys first.
+func (r *redisEngine) mayWrite(ctx context.Context) error {
+	done, err := r.run(ctx, plan{}, map[string]string{headPath: errProbed.Error() + newNonce()})
+	if err == nil && done < 0 {
+		err = errors.New("it wrote on a condition that could not be met")
+	}
+	return err
+}
+
+// mayWrite replaces the ConfigMap with itself, in a dry run.
+func (k *kubernetesEngine) mayWrite(ctx context.Context) error {
+	m, err := k.get(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = k.client.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w: %w", configstore.ErrReadOnly, err)
+	}
+	return err
+}
+
+// PostgreSQL's codes for a user that it does not let in.
+const (
+	invalidAuthorization = "28000"
+	invalidPassword      = "28P01"
+)
+
+// isDenied tells whether a server refuses our credentials, or they do not suffice.
+func isDenied(err error) bool {
+	if slices.Contains([]string{insufficientPrivilege, invalidAuthorization, invalidPassword}, codeOf(err)) {
+		return true
+	}
+	var azure *azcore.ResponseError
+	if errors.As(err, &azure) {
+		return azure.StatusCode == http.StatusUnauthorized || azure.StatusCode == http.StatusForbidden
+	}
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		slices.ContainsFunc([]string{"NOAUTH ", "WRONGPASS ", "NOPERM "}, func(code string) bool { return strings.Contains(err.Error(), code) })
+}
