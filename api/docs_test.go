@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -54,11 +55,11 @@ func TestTheDocsNameEveryField(t *testing.T) {
 // TestTheDocsQuoteWhatIsSaid holds the table of refusals to what the decoder says.
 func TestTheDocsQuoteWhatIsSaid(t *testing.T) {
 	var said strings.Builder
-	for _, c := range refusals() {
-		_, errs := DecodeYAML("f.yaml", []byte(c.text))
+	for _, c := range apitest.Refusals() {
+		_, errs := DecodeYAML("f.yaml", []byte(c.Text))
 		said.WriteString(errs.Error() + "\n")
 	}
-	twice := object("Cluster", "{name: east}", "{network: a}")
+	twice := apitest.Object("Cluster", "{name: east}", "{network: a}")
 	_, errs := DecodeYAML("f.yaml", []byte(twice+"---\n"+twice))
 	said.WriteString(errs.Error())
 	_, table, _ := strings.Cut(objectsPage(t), "## Every refusal")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -233,7 +234,7 @@ func TestNearestName(t *testing.T) {
 // can be written and read again.
 func FuzzDecodeYAML(f *testing.F) {
 	f.Add([]byte(design))
-	f.Add([]byte(selection("  - &a {app: a}\n  - *a\n")))
+	f.Add([]byte(apitest.Selection("  - &a {app: a}\n  - *a\n")))
 	f.Add([]byte("\ufeff---\n- a\n...\n%YAML 1.1\n---\nkind: !x ~\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objs, errs := DecodeYAML("f", data)

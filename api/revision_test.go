@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -50,7 +51,7 @@ func TestARevisionIsAString(t *testing.T) {
 		"{name: east, revison: '1'}":    `did you mean "revision"?`,
 		"{name: east, revision: [one]}": "is a list where a string is wanted",
 	} {
-		_, errs := DecodeManifests("f.yaml", []byte(object(string(catalog.KindCluster), text, "{network: a}")))
+		_, errs := DecodeManifests("f.yaml", []byte(apitest.Object(string(catalog.KindCluster), text, "{network: a}")))
 		if !strings.Contains(errs.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, errs, want)
 		}

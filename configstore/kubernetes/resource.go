@@ -103,8 +103,8 @@ func (r resource) parse(raw []byte) (item, error) {
 	if err := json.Unmarshal(fields["metadata"], &i.meta); err != nil {
 		return item{}, fmt.Errorf("metadata of a %s: %w", r, err)
 	}
-	if i.meta.Name == "" || i.meta.ResourceVersion == "" {
-		return item{}, errors.New("a " + r.String() + " has no name or no resourceVersion")
+	if i.meta.Name == "" {
+		return item{}, errors.New("a " + r.String() + " has no name")
 	}
 	i.key = catalog.Key{Kind: r.kind, Namespace: i.meta.Namespace, Name: i.meta.Name}
 	if s, ok := fields["status"]; ok {

@@ -123,6 +123,9 @@ func (s *stream) once(ctx context.Context) error {
 	}
 }
 
+// errNoVersion is what no API server would cause.
+var errNoVersion = errors.New("an event has no resourceVersion; is this an API server?")
+
 // take takes an event. A BOOKMARK tells how far the server is, with no object.
 func (s *stream) take(kind string, object []byte) error {
 	switch kind {
@@ -139,12 +142,18 @@ func (s *stream) take(kind string, object []byte) error {
 		if err := json.Unmarshal(object, &mark); err != nil {
 			return err
 		}
+		if mark.Metadata.ResourceVersion == "" {
+			return errNoVersion
+		}
 		s.news.note(func() { s.news.at[s.index], s.news.moved = mark.Metadata.ResourceVersion, true })
 		return nil
 	}
 	i, err := s.r.parse(object)
 	if err != nil {
 		return err
+	}
+	if i.meta.ResourceVersion == "" {
+		return errNoVersion
 	}
 	s.news.note(func() {
 		s.news.pending[i.key] = event{item: i, deleted: kind == "DELETED"}

@@ -1,0 +1,159 @@
+package kubernetes
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/apitest"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// elsewhere are the mistakes that no API server can refuse, and why: they are not in what
+// it is sent or keeps.
+var elsewhere = map[string]string{
+	"no namespace":              "it is that of the request",
+	"a cluster in a namespace":  "Kubernetes leaves it out",
+	"a number in octal":         "it is 7 to Kubernetes",
+	"a merge key":               "Kubernetes resolves it",
+	"a tag":                     "Kubernetes resolves it",
+	"a tag of one's own":        "Kubernetes ignores it",
+	"a date for a string":       "it is the text 2020-01-01 to Kubernetes, or as here an app-id",
+	"a list with nothing in it": "it is kept, and the resolver service refuses it",
+}
+
+// keptForTheService are those that the API server stores as they are, and that the
+// resolver service then refuses with a condition.
+var keptForTheService = map[string]bool{"a list with nothing in it": true}
+
+// post creates an object from YAML as the administrator, as strictly as kubectl does, and
+// without keeping it.
+func (c *cluster) post(t *testing.T, text string) ([]byte, error) {
+	t.Helper()
+	var head struct {
+		Kind     catalog.Kind `yaml:"kind"`
+		Metadata struct {
+			Namespace string `yaml:"namespace"`
+		} `yaml:"metadata"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &head); err != nil {
+		return nil, err // kubectl reads it, too
+	}
+	r := resourceOf(head.Kind)
+	if r.plural == "" {
+		return nil, errors.New("there is no such resource")
+	}
+	namespace := head.Metadata.Namespace
+	if head.Kind.Namespaced() && namespace == "" {
+		namespace = "default" // as kubectl does
+	}
+	if !head.Kind.Namespaced() {
+		namespace = ""
+	}
+	return c.admin.call(t.Context(), request{
+		method: http.MethodPost, path: r.path(namespace), contentType: "application/yaml", body: []byte(text),
+		query: url.Values{"fieldValidation": {"Strict"}, "dryRun": {"All"}},
+	})
+}
+
+func TestTheAPIServerRefusesWhatIsthmusRefuses(t *testing.T) {
+	c := strict(t)
+	c.makeNamespaces(t, "shop", "finance")
+	for _, refusal := range apitest.Refusals() {
+		t.Run(refusal.Name, func(t *testing.T) {
+			stored, err := c.post(t, refusal.Text)
+			why, except := elsewhere[refusal.Name]
+			switch {
+			case err != nil && code(err) == 0:
+				t.Log("is not sent at all:", err)
+			case err != nil && !slices.Contains([]int{http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusNotFound}, code(err)):
+				t.Errorf("refused with %v; want that it is not valid", err)
+			case err == nil && !except:
+				t.Errorf("the API server takes it: %s", stored)
+			case err == nil:
+				t.Log("the API server takes it:", why)
+			default:
+				t.Log(err)
+			}
+			if err == nil && keptForTheService[refusal.Name] {
+				c.refusedByService(t, stored)
+			}
+		})
+	}
+}
+
+// refusedByService holds that a stored resource is no object.
+func (c *cluster) refusedByService(t *testing.T, stored []byte) {
+	t.Helper()
+	i, err := resourceOf(catalog.KindAppEndpoints).parse(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if objects, refused := decode([]item{i}); len(refused) != 1 {
+		t.Errorf("the service takes %v; want it refused", objects)
+	}
+}
+
+func TestTheAPIServerTakesWhatIsthmusTakes(t *testing.T) {
+	c := strict(t)
+	c.makeNamespaces(t, "shop", "0", strings.Repeat("n", 63))
+	for name, text := range apitest.Accepted() {
+		t.Run(name, func(t *testing.T) {
+			stored, err := c.post(t, text)
+			if err != nil {
+				t.Fatalf("the API server refuses it: %v", err)
+			}
+			objects, errs := api.DecodeYAML("f.yaml", []byte(text))
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			i, err := resourceOf(objects[0].Key().Kind).parse(stored)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, refused := decode([]item{i})
+			if len(refused) > 0 || string(api.EncodeJSON(got[0].Object)) != string(api.EncodeJSON(objects[0])) {
+				t.Errorf("stored %s (refused: %v); want %s", stored, refused, api.EncodeJSON(objects[0]))
+			}
+		})
+	}
+}
+
+// TestTheWordsAreThoseOfIsthmus is for those who read what kubectl prints.
+func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
+	c := strict(t)
+	c.makeNamespaces(t, "shop")
+	for text, want := range map[string]string{
+		apitest.Object("Cluster", "{name: east}", "{staleAfter: 5s}"):                            "has neither gateways nor a network, so nothing leads to the cluster; write at least one",
+		apitest.Object("Cluster", "{name: local}", "{network: a}"):                               `cluster name "local" is reserved; choose another`,
+		apitest.Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"):               "is out of bounds; write one from 100ms to 24h0m0s",
+		apitest.Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"):       `port "99999" is not a number from 1 to 65535`,
+		apitest.Selection("  - app: checkout\n"):                                                 "itself, which always resolves to its own instance; leave this endpoint out",
+		apitest.Selection("  - {app: checkout, namespace: shop}\n"):                              "is shop/checkout itself, which always resolves to its own instance; leave this endpoint out",
+		apitest.Selection("  - app: a\n  - {app: a, namespace: shop}\n"):                         "shop/a is there twice; put all its routes into one of them",
+		apitest.Selection("  - app: a\n    rout: []\n"):                                          `unknown field "spec.endpoints[0].rout"`,
+		apitest.Selection("  - {app: a, routes: [{cluster: east, weight: 10001}]}\n"):            "spec.endpoints[0].routes[0].weight",
+		apitest.Object("AppExport", "{namespace: shop, name: a}", "{allow: [{cluster: local}]}"): "spec.allow[0].cluster",
+	} {
+		if out, err := c.run(text, "apply", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, want) {
+			t.Errorf("kubectl apply of\n%s\nsays\n%s\nwant %q", text, out, want)
+		}
+	}
+}
+
+// makeNamespaces makes namespaces where there are none.
+func (c *cluster) makeNamespaces(t testing.TB, names ...string) {
+	t.Helper()
+	spaces := namespaces{cluster: c, made: map[string]bool{}}
+	for _, name := range names {
+		if err := spaces.make(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
