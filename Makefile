@@ -62,7 +62,7 @@ MODULES := . $(DAPRD_MODULE)
 .PHONY: test lint fuzz bench demo
 test: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
-	go test -race ./...
+	go test -race -timeout 20m ./...
 	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
@@ -80,8 +80,8 @@ demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits af
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
-.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-gateway
-bench: bench-go bench-resolve bench-scale bench-fanout bench-gateway ## every table of docs/performance.md
+.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-stores bench-gateway
+bench: bench-go bench-resolve bench-scale bench-fanout bench-stores bench-gateway ## every table of docs/performance.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -96,6 +96,9 @@ bench-scale: ## what a change costs, by the size of the cluster
 
 bench-fanout: ## how soon 1,000 sidecars see a change
 	@go run ./tests/bench/fanout
+
+bench-stores: build ## from a write to a config store to a sidecar's decision, and requests at rest
+	@go run ./tests/bench/stores
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
 	@go run ./tests/gatewaybench

@@ -85,6 +85,8 @@ func remedy(name string) string {
 		return "get it with: make deps, or install it: apt-get install redis-server, brew install redis"
 	case "postgres", "initdb":
 		return "get it with: make deps, or install it: apt-get install postgresql, brew install postgresql"
+	case "daprd", "sentry":
+		return "build it with: make deps-demo"
 	default:
 		return "build it with: make deps"
 	}

@@ -16,7 +16,7 @@ func newDemo() *cobra.Command {
 go through what Isthmus does step by step, with the command behind each step.
 
 It stays up until Ctrl-C and leaves nothing behind. It runs bin/daprd and bin/sentry,
-which "make deps" builds, or those that ISTHMUS_DAPRD and ISTHMUS_SENTRY name.`,
+which "make deps-demo" builds, or those that ISTHMUS_DAPRD and ISTHMUS_SENTRY name.`,
 		Example: `  isthmus demo
   isthmus demo --once`,
 		Args: arguments(cobra.NoArgs),
