@@ -53,6 +53,8 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 	switch {
 	case a.tree && !a.back && w.covers(a.index), !a.tree && a.index == w.head.index:
 		return nil
+	case !a.tree && a.pair == nil && w.head.index == 0:
+		return nil // there is none still
 	case a.back: // Consul was put back from a snapshot, or has forgotten a deletion
 		return w.take(ctx, w.store.everything)
 	case a.tree:

@@ -46,6 +46,9 @@ func StartConsul(ctx context.Context, dir string, o ConsulOptions) (*Consul, err
 	}
 	c := &Consul{}
 	ready := "/v1/kv/?keys&separator=/&consistent" // an error while there is no leader
+	if o.Management != "" {
+		ready += "&token=" + o.Management // to list may need a right of its own
+	}
 	if o.Expect > 1 {
 		ready = "/v1/status/leader"
 	}
