@@ -156,9 +156,14 @@ func TestRedisByHand(t *testing.T) {
 	got.await("east=b west=b", promptly)
 	put(t, s, cluster("north", "a")) // Isthmus makes a head of its own of it
 	got.await("east=b north=a west=b", promptly)
-	set(headPath, "look again")
-	put(t, s, cluster("north", "b"))
+	set(westPath, string(jsonOf(cluster("west", "c"))))
+	r.admin.Append(t.Context(), prefix+headPath, "+Cluster/west")
+	got.await("east=b north=a west=c", promptly)
+	set(westPath, string(jsonOf(cluster("west", "b"))))
+	r.admin.Append(t.Context(), prefix+headPath, "+Cluster/west")
+	put(t, s, cluster("north", "b")) // takes over what was appended
 	got.await("east=b north=b west=b", promptly)
+	set(headPath, "look again")
 
 	late := see(t, opened(t, Config{Component: component, Prefix: prefix, Heartbeat: time.Hour, Rescan: time.Second}), "")
 	late.await("east=b north=b west=b", testPatience)

@@ -21,10 +21,12 @@ import (
 //	41 0011223344556677 Cluster/east AppExport/shop/orders
 //	40 8899aabbccddeeff *
 //
-// A star stands for more keys than there is room for. Any other text says that somebody
-// has changed things by hand: everything is to be read again.
+// A star stands for more keys than there is room for. Who changes an object by hand
+// appends a plus and its key, without isthmus/v1alpha1/: "+Cluster/east". The next batch
+// takes those over. Any other text says that everything is to be read again.
 type head struct {
-	batches []batch // newest first, never more than one with the same revision
+	batches []batch  // newest first, never more than one with the same revision
+	hand    []string // paths, in the order in which they were appended
 }
 
 // batch is what was written together.
@@ -36,6 +38,8 @@ type batch struct {
 
 const (
 	headLimit = 3500
+	handLimit = 64 << 10 // of a text with what was appended
+	handMark  = "+"
 	headMagic = "isthmus/1"
 	nonceLen  = 16
 )
@@ -48,28 +52,46 @@ func newNonce() string {
 
 // parseHead reads a head. ok is false for what is none.
 func parseHead(text string) (h head, ok bool) {
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if lines[0] != headMagic || len(lines) < 2 || len(text) > 2*headLimit {
+	if len(text) > handLimit {
 		return head{}, false
+	}
+	base, appended, byHand := strings.Cut(text, handMark)
+	if byHand {
+		for path := range strings.SplitSeq(appended, handMark) {
+			h.hand = append(h.hand, api.KeyPrefix+strings.TrimSpace(path))
+		}
+		if strings.TrimSpace(base) == "" {
+			return h, true
+		}
+	}
+	h.batches, ok = parseBatches(strings.TrimSpace(base))
+	return h, ok
+}
+
+func parseBatches(text string) (batches []batch, ok bool) {
+	lines := strings.Split(text, "\n")
+	if lines[0] != headMagic || len(lines) < 2 || len(text) > 2*headLimit {
+		return nil, false
 	}
 	for i, line := range lines[1:] {
 		fields := strings.Split(line, " ")
 		if len(fields) < 3 || len(fields[1]) != nonceLen {
-			return head{}, false
+			return nil, false
 		}
 		revision, err := strconv.ParseUint(fields[0], 10, 63)
-		if err != nil || i > 0 && revision >= h.batches[i-1].revision {
-			return head{}, false
+		if err != nil || i > 0 && revision >= batches[i-1].revision {
+			return nil, false
 		}
 		b := batch{revision: revision, nonce: fields[1], paths: fields[2:]}
 		if b.paths[0] == "*" {
 			b.paths = nil
 		}
-		h.batches = append(h.batches, b)
+		batches = append(batches, b)
 	}
-	return h, true
+	return batches, true
 }
 
+// text is the head as it is written: by Isthmus, and so with nothing appended.
 func (h head) text() string {
 	var b strings.Builder
 	b.WriteString(headMagic)
@@ -95,10 +117,14 @@ func (b batch) text() string {
 
 func (b batch) short() string { return fmt.Sprintf("\n%d %s *", b.revision, b.nonce) }
 
-// next is the head after one more batch.
+// next is the head after one more batch; one of no paths stands for everything. Its
+// revision is 1 after a head that could not be read.
 func (h head) next(nonce string, paths []string) head {
 	b := batch{revision: h.revision() + 1, nonce: nonce}
 	length := 0
+	if len(paths) > 0 {
+		paths = slices.Concat(paths, h.hand)
+	}
 	for _, path := range paths {
 		b.paths = append(b.paths, strings.TrimPrefix(path, api.KeyPrefix))
 		length += len(path)
@@ -106,7 +132,7 @@ func (h head) next(nonce string, paths []string) head {
 	if length > headLimit {
 		b.paths = nil
 	}
-	return head{append([]batch{b}, h.batches...)}
+	return head{batches: append([]batch{b}, h.batches...)}
 }
 
 func (h head) revision() uint64 {
@@ -124,12 +150,9 @@ func (h head) knows(nonce string) bool {
 // since is the paths that were touched after another head. ok is false when that can't be
 // told: too much has happened, or this is another store.
 func (h head) since(was head) (paths []string, ok bool) {
-	if len(was.batches) == 0 {
-		return nil, false
-	}
 	for _, b := range h.batches {
-		if b.nonce == was.batches[0].nonce && b.revision == was.batches[0].revision {
-			return paths, true
+		if len(was.batches) > 0 && b.nonce == was.batches[0].nonce && b.revision == was.batches[0].revision {
+			return h.appendedSince(was, paths)
 		}
 		if b.paths == nil {
 			return nil, false
@@ -138,7 +161,23 @@ func (h head) since(was head) (paths []string, ok bool) {
 			paths = append(paths, api.KeyPrefix+path)
 		}
 	}
+	if len(h.batches)+len(was.batches) == 0 {
+		return h.appendedSince(was, nil)
+	}
 	return nil, false
+}
+
+// appendedSince adds what was appended by hand. The batches since have taken over what was
+// appended before them, whether the other head had it already or not.
+func (h head) appendedSince(was head, paths []string) ([]string, bool) {
+	if len(paths) > 0 {
+		return append(paths, h.hand...), true
+	}
+	n := len(was.hand)
+	if len(h.hand) < n || !slices.Equal(h.hand[:n], was.hand) {
+		return nil, false
+	}
+	return h.hand[n:], true
 }
 
 // emptyVersion is the version of a store that holds nothing at all, not even a head.
@@ -148,7 +187,7 @@ const emptyVersion configstore.Version = "empty"
 func versionOf(text string, objects int) configstore.Version {
 	h, ok := parseHead(text)
 	switch {
-	case ok:
+	case ok && len(h.batches) > 0:
 		return configstore.Version(fmt.Sprintf("%d-%s", h.revision(), h.batches[0].nonce))
 	case text == "" && objects == 0:
 		return emptyVersion

@@ -3,6 +3,7 @@ package dapr
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,45 @@ func TestAHeadTellsWhatWasWrittenSince(t *testing.T) {
 	}
 }
 
+func TestAHeadTellsWhatWasAppendedByHand(t *testing.T) {
+	const east, west, north = api.KeyPrefix + "Cluster/east", api.KeyPrefix + "Cluster/west", api.KeyPrefix + "Cluster/north"
+	written := head{}.next(newNonce(), []string{north})
+	parse := func(text string) head {
+		h, ok := parseHead(text)
+		if !ok {
+			t.Fatalf("%q is no head", text)
+		}
+		return h
+	}
+	one := parse(written.text() + "+Cluster/east")
+	two := parse(written.text() + "+Cluster/east+Cluster/west")
+	after := two.next(newNonce(), []string{north})
+	later := parse(after.text() + "\n+Cluster/west\n")
+	for name, c := range map[string]struct {
+		now, was head
+		want     []string
+		ok       bool
+	}{
+		"one appended":                   {one, written, []string{east}, true},
+		"another":                        {two, one, []string{west}, true},
+		"nothing":                        {two, two, nil, true},
+		"a batch has taken over":         {parse(after.text()), one, []string{north, east, west}, true},
+		"a batch, and one more":          {later, written, []string{north, east, west, west}, true},
+		"gone back":                      {written, one, nil, false},
+		"with no head ever":              {parse("+Cluster/east+Cluster/west"), parse("+Cluster/east"), []string{west}, true},
+		"set in place of being appended": {parse("+Cluster/west"), parse("+Cluster/east"), nil, false},
+		"the head was lost":              {parse("+Cluster/west"), two, nil, false},
+	} {
+		got, ok := c.now.since(c.was)
+		if ok != c.ok || ok && !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %t; want %v, %t", name, got, ok, c.want, c.ok)
+		}
+	}
+	if _, ok := parseHead(strings.Repeat("+Cluster/east", 10_000)); ok {
+		t.Error("a text that grows without end is read each time")
+	}
+}
+
 func TestAHeadStaysShort(t *testing.T) {
 	long := make([]string, 10_000)
 	for i := range long {
@@ -70,12 +110,13 @@ func FuzzParseHead(f *testing.F) {
 	f.Add(head{}.next(newNonce(), []string{api.KeyPrefix + "Cluster/a"}).next(newNonce(), nil).text())
 	f.Add("isthmus/1\n1 0011223344556677 *\n")
 	f.Add("touched")
+	f.Add("+Cluster/a+")
 	f.Fuzz(func(t *testing.T, text string) {
 		h, ok := parseHead(text)
 		if !ok {
 			return
 		}
-		if h.revision() != h.batches[0].revision || len(h.next(newNonce(), nil).text()) > headLimit {
+		if len(h.next(newNonce(), nil).text()) > headLimit {
 			t.Errorf("%q is read as %+v", text, h)
 		}
 		if _, ok := h.since(h); !ok {

@@ -47,6 +47,7 @@ func kubernetesNamespace() string {
 }
 
 func connectKubernetes(s settings) (engine, error) {
+	quietKubernetes(s.log)
 	path := s.component.property("kubeconfigPath")
 	if path == "" {
 		path = kubeclient.GetKubeconfigPath(s.bridge(), nil)

@@ -80,7 +80,7 @@ const (
 	redisWrites = "+eval +set +del +sadd +srem"
 )
 
-// redisPut is what an operator does by hand: the value, and a new text for the head.
+// put is what an operator does by hand: the value, and a word to the head.
 func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
@@ -91,7 +91,7 @@ func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 		} else {
 			p.Set(ctx, prefix+path, value, 0)
 		}
-		p.Set(ctx, prefix+headPath, fmt.Sprint("by hand ", prefixes.Add(1)), 0)
+		p.Append(ctx, prefix+headPath, handMark+strings.TrimPrefix(path, api.KeyPrefix))
 		return nil
 	})
 	if err != nil {
