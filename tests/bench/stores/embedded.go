@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 )
 
@@ -25,17 +24,4 @@ func startEmbedded(_ context.Context, dir string) (*subject, error) {
 		},
 		close: func() error { return nil },
 	}, nil
-}
-
-// write fills a store by Isthmus' own code: so many objects at a time, so many times at
-// once.
-func write(ctx context.Context, store configstore.Writer, objects []catalog.Object, batch, atOnce int) error {
-	return each(ctx, objects, batch, atOnce, func(ctx context.Context, objects []catalog.Object) error {
-		writes := make([]configstore.Write, len(objects))
-		for i := range objects {
-			writes[i].Object = objects[i]
-		}
-		_, err := store.Write(ctx, writes...)
-		return err
-	})
 }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
@@ -62,7 +63,7 @@ func run(ctx context.Context, p plan) (err error) {
 		}
 	}
 	var all []*result
-	var missing []error
+	var missing, failed []error
 	defer func() {
 		for _, r := range all {
 			err = errors.Join(err, r.close())
@@ -74,19 +75,22 @@ func run(ctx context.Context, p plan) (err error) {
 		}
 		r, err := once(ctx, p, k)
 		switch {
-		case errors.Is(err, errMissing):
+		case errors.Is(err, sandbox.ErrNoBinary):
 			missing = append(missing, fmt.Errorf("%s is left out: %w", k.name, err))
+		case ctx.Err() != nil:
+			return err
 		case err != nil:
-			return fmt.Errorf("%s: %w", k.name, err)
+			failed = append(failed, fmt.Errorf("%s: %w", k.name, err))
+			progress("%s: %v", k.name, err)
 		default:
 			all = append(all, r)
 		}
 	}
-	if err := rest(ctx, p, all); err != nil {
+	if err := restAll(ctx, p, all); err != nil {
 		return err
 	}
 	report(p, all, missing)
-	return nil
+	return errors.Join(failed...)
 }
 
 func names() []string {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -140,103 +138,4 @@ func watchBare(ctx context.Context, s *subject) (seen chan sight, end func() err
 		return nil, nil, errors.Join(fmt.Errorf("the bare watch has not begun: %w", unseen), end())
 	}
 	return seen, end, nil
-}
-
-// result is what was measured of one store, which is still up.
-type result struct {
-	name    string
-	subject *subject
-	service *service
-	series  []*series
-	ready   []time.Duration
-	rss     uint64
-	at      [2]count // before and after the rest
-	dir     string
-}
-
-// once measures a store. What it returns has to be closed.
-func once(ctx context.Context, p plan, k kind) (r *result, err error) {
-	r = &result{name: k.name}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close())
-			r = nil
-		}
-	}()
-	if r.dir, err = os.MkdirTemp("", "isthmus-stores-"); err != nil {
-		return r, err
-	}
-	if err := os.Chmod(r.dir, 0o755); err != nil { // a server may run as somebody else
-		return r, err
-	}
-	progress("%s: starting the server", k.name)
-	if r.subject, err = k.start(ctx, r.dir); err != nil {
-		return r, err
-	}
-	progress("%s: writing %d objects", k.name, p.objects)
-	began := time.Now()
-	if err := r.subject.fill(ctx, objects(p.objects)); err != nil {
-		return r, fmt.Errorf("fill: %w", err)
-	}
-	progress("%s: written in %s; starting the service", k.name, time.Since(began).Round(10*time.Millisecond))
-	for range p.starts {
-		if r.service != nil {
-			if err := r.service.stop(); err != nil {
-				return r, err
-			}
-		}
-		if r.service, err = startService(ctx, filepath.Join(r.dir), r.subject.settings); err != nil {
-			return r, err
-		}
-		r.ready = append(r.ready, r.service.ready)
-	}
-	return r, r.follow(ctx, p)
-}
-
-// follow measures changes.
-func (r *result) follow(ctx context.Context, p plan) (err error) {
-	m := &meter{}
-	if m.sidecars, err = connect(ctx, r.service.address); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.sidecars.close()) }()
-	var end func() error
-	if m.bare, end, err = watchBare(ctx, r.subject); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	a, err := newApplier(r.service.address)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.conn.Close()) }()
-	for _, way := range []struct {
-		by  string
-		put func(context.Context, catalog.Object) error
-	}{{"isthmus apply", a.put}, {"by hand", r.subject.put}} {
-		if way.put == nil {
-			continue
-		}
-		progress("%s: measuring %d changes, %s", r.name, p.changes, way.by)
-		s, err := m.measure(ctx, way.by, p.changes, way.put)
-		if err != nil {
-			return err
-		}
-		r.series = append(r.series, s)
-	}
-	return nil
-}
-
-func (r *result) close() error {
-	var errs []error
-	if r.service != nil {
-		errs = append(errs, r.service.stop())
-	}
-	if r.subject != nil {
-		errs = append(errs, r.subject.close())
-	}
-	if r.dir != "" {
-		errs = append(errs, os.RemoveAll(r.dir))
-	}
-	return errors.Join(errs...)
 }

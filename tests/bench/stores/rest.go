@@ -23,16 +23,16 @@ type count struct {
 // sent, and bytes both ways.
 type traffic struct{ sends, sent, received int }
 
-// settle is how long a service is left alone before it counts as being at rest.
-const settle = 2 * time.Second
+// calm is how long a service is left alone before it counts as being at rest.
+const calm = 2 * time.Second
 
-// rest counts what all services ask of their stores when nothing happens.
-func rest(ctx context.Context, p plan, all []*result) error {
+// restAll counts what all services ask of their stores when nothing happens.
+func restAll(ctx context.Context, p plan, all []*result) error {
 	if len(all) == 0 || p.rest == 0 {
 		return nil
 	}
 	progress("counting what is asked at rest, for %s", p.rest)
-	for i, wait := range []time.Duration{settle, p.rest} {
+	for i, wait := range []time.Duration{calm, p.rest} {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// errMissing says that a store's server is not on this machine, and how to get it.
-var errMissing = errors.New("no server")
-
-// kind is a sort of store that can be measured.
+// kind is a sort of store that can be measured. Its start keeps its files in dir, and
+// fails with sandbox.ErrNoBinary where this machine has no such server.
 type kind struct {
 	name  string
 	start func(ctx context.Context, dir string) (*subject, error)
@@ -21,6 +26,11 @@ type kind struct {
 var kinds = []kind{
 	{"embedded", startEmbedded},
 	{"file", startFile},
+	{"consul", startConsul},
+	{"etcd", startEtcd},
+	{"dapr/redis", startRedis},
+	{"dapr/postgres", startPostgres},
+	{"kubernetes", startKubernetes},
 }
 
 // subject is one store on its running server.
@@ -45,4 +55,59 @@ type subject struct {
 
 	port  int // where the server listens; 0 without one
 	close func() error
+}
+
+// portOf is the port of host:port.
+func portOf(address string) int {
+	_, port, _ := net.SplitHostPort(address)
+	n, _ := strconv.Atoi(port)
+	return n
+}
+
+// counter adds up a server's own counters.
+type counter struct {
+	client *http.Client
+	url    string         // of the server's metrics, in Prometheus' text
+	series *regexp.Regexp // of those that count the service's requests, up to the value
+}
+
+func (c counter) requests(ctx context.Context) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := c.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("%s: %s", c.url, answer.Status)
+	}
+	return c.sum(string(text))
+}
+
+var errNoCounter = errors.New("no such counter")
+
+func (c counter) sum(metrics string) (int, error) {
+	sum, found := 0., false
+	for line := range strings.Lines(metrics) {
+		match := c.series.FindStringIndex(line)
+		if match == nil {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[match[1]:]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %q: %w", c.url, line, err)
+		}
+		sum, found = sum+value, true
+	}
+	if !found {
+		return 0, fmt.Errorf("%s: %w as %s", c.url, errNoCounter, c.series)
+	}
+	return int(sum), nil
 }
