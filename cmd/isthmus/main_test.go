@@ -54,6 +54,7 @@ func TestScripts(t *testing.T) {
 			"closed":   closed,
 			"server":   runServer,
 			"fill":     fill,
+			"kubectl":  kubectl,
 		},
 		Condition: hasServer,
 	})
@@ -61,6 +62,11 @@ func TestScripts(t *testing.T) {
 
 func setUp(t *testing.T, e *testscript.Env) error {
 	e.Values[serversKey{}] = map[string]started{}
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	e.Setenv("REPOSITORY", repository)
 	var ca *identitytest.CA
 	serviceID := "{insecure: true}"
 	if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls") {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,9 +40,46 @@ var serverKinds = map[string]struct {
 	"etcd": {"etcd", func(ctx context.Context, dir string) (started, error) {
 		return server(servers.StartEtcd(ctx, dir, servers.EtcdOptions{}))
 	}},
+	"kubernetes": {"kube-apiserver", startKubernetes},
 	"redis": {"redis-server", func(ctx context.Context, dir string) (started, error) {
 		return server(servers.StartRedis(ctx, dir, servers.RedisOptions{Config: []string{"requirepass hunter2"}}))
 	}},
+}
+
+// kubernetesServer is an API server with the etcd that it needs. Beside its files is
+// admin.kubeconfig, by which one may do everything.
+type kubernetesServer struct {
+	*servers.Kubernetes
+	etcd *servers.Etcd
+}
+
+func startKubernetes(ctx context.Context, dir string) (started, error) {
+	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{})
+	if err != nil {
+		return nil, err
+	}
+	const token = "token-of-admin"
+	api, err := servers.StartKubernetes(ctx, dir, servers.KubernetesOptions{
+		Etcd: etcd.URL(), Users: []servers.KubernetesUser{{Name: "admin", Token: token, Groups: []string{"system:masters"}}},
+	})
+	if err != nil {
+		return nil, errors.Join(err, etcd.Kill())
+	}
+	k := kubernetesServer{api, etcd}
+	if err := servers.Kubeconfig(filepath.Join(dir, "admin.kubeconfig"), api.Addr(), api.CA(), token); err != nil {
+		return nil, errors.Join(err, k.Kill())
+	}
+	return k, nil
+}
+
+// Kill ends both.
+func (k kubernetesServer) Kill() error { return errors.Join(k.Kubernetes.Kill(), k.etcd.Kill()) }
+
+// kubectl runs kubectl as the administrator of the script's Kubernetes.
+func kubectl(ts *testscript.TestScript, _ bool, args []string) {
+	binary, err := sandbox.Binary("kubectl")
+	ts.Check(err)
+	ts.Check(ts.Exec(binary, append([]string{"--kubeconfig", ts.MkAbs("kubernetes.server/admin.kubeconfig")}, args...)...))
 }
 
 func server[S started](s S, err error) (started, error) {
