@@ -13,7 +13,6 @@
 package etcd
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -59,12 +58,10 @@ type Store struct {
 	session *session
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	closed bool
-	end    context.CancelCauseFunc // of alive
-	alive  context.Context
-	calls  sync.WaitGroup // in flight
-	kept   *kept          // of the last Watch that ended
+	life *configstore.Life
+
+	mu   sync.Mutex
+	kept *kept // of the last Watch that ended
 }
 
 // kept is what a Watch knew when it ended, for one that goes on from there.
@@ -94,7 +91,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if secure && security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	s := &Store{config: c, scope: scope, log: log, session: newSession(c.Username, c.Password)}
+	s := &Store{config: c, scope: scope, log: log, session: newSession(c.Username, c.Password), life: configstore.NewLife()}
 	s.client, err = clientv3.New(clientv3.Config{
 		Endpoints: c.Endpoints, TLS: security,
 		DialKeepAliveTime: keepaliveTime, DialKeepAliveTimeout: keepaliveTimeout,
@@ -114,46 +111,18 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", s.servers(), err)
 	}
-	s.alive, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
 
 // Close ends every Watch and every request, and waits for them.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	s.end(configstore.ErrClosed)
-	s.calls.Wait()
-	if !first {
+	if !s.life.Close() {
 		return nil
 	}
-	if err := s.client.Close(); err != nil && s.client.Ctx().Err() == nil {
+	if err := s.client.Close(); err != nil {
 		return fmt.Errorf("store etcd: close the connection to %s: %w", s.servers(), err)
 	}
 	return nil
-}
-
-// enter keeps the client open until leave is called. The context that it returns ends with
-// the given one, and when the store is closed, of which its cause then tells.
-func (s *Store) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, nil, configstore.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	s.calls.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.alive, func() { cancel(configstore.ErrClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		s.calls.Done()
-	}, nil
 }
 
 // servers is how errors name the server. Endpoints hold no password: see Config.secure.

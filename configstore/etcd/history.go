@@ -19,7 +19,7 @@ import (
 // deleted: that is found by looking ever further back for a revision at which it was
 // there. An object that was made and deleted again between two looks is not found.
 func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ var _ configstore.Prober = (*Store)(nil)
 
 // Server is that of configstore.Prober. Of several members it names one that answers.
 func (s *Store) Server(ctx context.Context) (string, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -36,7 +36,7 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 // MayWrite is that of configstore.Prober. It asks to delete everything on a condition that
 // no key can meet: etcd looks at permissions first.
 func (s *Store) MayWrite(ctx context.Context) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

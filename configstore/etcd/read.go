@@ -104,7 +104,7 @@ func (s *Store) pairs(kvs []*mvccpb.KeyValue) []configstore.Pair {
 
 // Get is that of configstore.Writer.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return configstore.Stored{}, err
 	}
@@ -136,7 +136,7 @@ func (s *Store) got(key catalog.Key, kvs []*mvccpb.KeyValue) configstore.Got {
 // GetMany is that of configstore.ManyGetter. It asks for as many keys at once as the
 // server takes.
 func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 
 // List is that of configstore.Writer, of the scope.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -18,7 +18,7 @@ var errAnew = errors.New("the server can't tell what has changed since")
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

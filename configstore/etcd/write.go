@@ -20,7 +20,7 @@ import (
 // somebody attached to a lease is detached from it: what is written here stays until it is
 // deleted.
 func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -115,10 +115,12 @@ func noGoroutine(t *testing.T, b Backend) {
 	s := open(t, b)
 	warm := watch(t, s, "") // what a store starts once is not counted
 	warm.awaitSet()
+	put(t, b, s, cluster("east", "a")) // once it comes, all that a Watch starts is at work
+	warm.awaitSet(cluster("east", "a"))
 	before := watchers()
 	for range 5 {
 		r := watch(t, s, "")
-		r.awaitSet()
+		r.awaitSet(cluster("east", "a"))
 		r.stop()
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
