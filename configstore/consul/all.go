@@ -25,14 +25,21 @@ func (w *watch) all(ctx context.Context) error {
 	w.ask(ctx, place{key: w.store.base(), tree: true, index: w.read})
 	w.ask(ctx, place{key: w.store.headKey(), index: w.head.index})
 	sure := make(chan sureness)
+	making := false
 	for {
+		due := w.doubt.due()
+		if making { // one at a time, however slow the link is
+			due = nil
+		}
 		var err error
 		select {
 		case a := <-w.answers:
 			err = w.heard(ctx, a)
 		case s := <-sure:
+			making = false
 			err = w.madeSure(ctx, s)
-		case <-w.doubt.due():
+		case <-due:
+			making = true
 			w.doubt.settle()
 			w.makeSure(ctx, sure)
 		case <-ctx.Done():
@@ -132,8 +139,8 @@ func (w *watch) makeSure(ctx context.Context, sure chan<- sureness) {
 }
 
 // madeSure compares what was read with what is known. What is different and not newer
-// here has been missed, or was deleted while it was read: then everything is read again, and waited
-// for.
+// here has been missed, or is being told just now: then everything is read again, and
+// waited for.
 func (w *watch) madeSure(ctx context.Context, s sureness) error {
 	if s.err != nil {
 		return s.err
@@ -147,5 +154,6 @@ func (w *watch) madeSure(ctx context.Context, s sureness) error {
 		w.read = max(w.read, s.now.index)
 		return nil
 	}
+	w.store.log.Debug("what was known of Consul differs from what was read to be sure; reading it again", "index", s.now.index)
 	return w.take(ctx, w.store.everything)
 }

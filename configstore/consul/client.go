@@ -150,18 +150,23 @@ func (s *Store) explain(err error) error {
 	if errors.As(err, &inURL) {
 		err = inURL.Err // without the URL, which has been said
 	}
-	var status api.StatusError
-	forbidden := errors.As(err, &status) && status.Code == http.StatusForbidden
-	text := err.Error() // all there is of the status of a transaction
 	switch {
 	case errors.Is(err, configstore.ErrDenied):
 		return err
-	case forbidden, errors.Is(err, errHidden), strings.Contains(text, "Permission denied"), strings.Contains(text, "ACL not found"):
+	case forbidden(err), errors.Is(err, errHidden):
 		return fmt.Errorf("%w (%w); give the token %s", err, configstore.ErrDenied, s.policy("read"))
-	case strings.Contains(text, "No cluster leader"), errors.Is(err, errNoLeader):
+	case strings.Contains(err.Error(), "No cluster leader"), errors.Is(err, errNoLeader):
 		return fmt.Errorf("%w; look at consul operator raft list-peers", err)
 	}
 	return err
+}
+
+// forbidden tells whether Consul refuses the token. Of a transaction's status there is
+// nothing but the text.
+func forbidden(err error) bool {
+	var status api.StatusError
+	return errors.As(err, &status) && status.Code == http.StatusForbidden ||
+		strings.Contains(err.Error(), "Permission denied") || strings.Contains(err.Error(), "ACL not found")
 }
 
 // policy is the rules that a token needs, as Consul's ACLs have them.

@@ -72,7 +72,7 @@ type watch struct {
 	synced bool
 	head   head   // the last one that is in known
 	read   uint64 // the index of the prefix when everything was last read
-	newest uint64 // the highest index heard of, as the Version
+	newest uint64 // the index that was heard last, which is the Version
 	doubt  doubt
 }
 
@@ -87,7 +87,7 @@ func (w *watch) own(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.newest = max(w.newest, a.index)
+		w.newest = a.index
 		if heard < len(places) {
 			continue // read once every place is waited for, so that no change falls in between
 		}
@@ -172,7 +172,9 @@ func (w *watch) learn(now snapshot) error {
 	if len(w.known) != before || len(deleted) > 0 {
 		w.sorted = nil
 	}
-	w.newest = max(w.newest, now.index, now.head.index)
+	if at := max(now.index, now.head.index); at > 0 {
+		w.newest = at
+	}
 	version := configstore.Version(strconv.FormatUint(w.newest, 10))
 	if !w.synced {
 		w.synced = true
