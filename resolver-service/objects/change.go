@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -50,13 +52,30 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 		for i, revision := range revisions {
 			p.results[p.places[i]].Revision = revision
 		}
-		s.log.Info("objects written", "objects", len(p.writes))
+		s.tell(ctx, p)
 	}
 	if err := s.await(ctx, p.results); err != nil {
 		return nil, err
 	}
 	answer.Revision = s.topology.Revision()
 	return answer, nil
+}
+
+// mostNamed is how many objects a log line names.
+const mostNamed = 8
+
+// tell logs who has written what, so that who meets a conflict can find out.
+func (s *Server) tell(ctx context.Context, p *plan) {
+	var names []string
+	for _, place := range p.places[:min(len(p.places), mostNamed)] {
+		r := p.results[place]
+		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %s %s", keyFromWire(r.GetKey()), r.GetResult(), r.GetRevision())))
+	}
+	by := "anyone, insecure"
+	if id, known := identity.FromContext(ctx); known {
+		by = id.App.String()
+	}
+	s.log.Info("objects written", "objects", len(p.writes), "by", by, "first", strings.Join(names, ", "))
 }
 
 // write makes all the writes at once, or in parts as large as the store takes them.

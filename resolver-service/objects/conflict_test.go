@@ -1,7 +1,9 @@
 package objects
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -157,5 +159,21 @@ func TestTooManyEffectsAreCountedNotListed(t *testing.T) {
 	}
 	if listed, more := len(answer.GetEffects()), int(answer.GetEffectsLeftOut()); listed != mostEffects || listed+more < len(callees) {
 		t.Errorf("%d effects are listed and %d left out", listed, more)
+	}
+}
+
+func TestTheLogSaysWhoHasWrittenWhat(t *testing.T) {
+	s := newService(t, catalog.DefaultDomain, true)
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	s.mustApply(selection("checkout", "orders"), east)
+	want := `msg="objects written" objects=2 by="anyone, insecure" first="AppEndpoints shop/checkout created 1, Cluster east created 1"`
+	if !strings.Contains(log.String(), want) {
+		t.Errorf("logged %swant %s", log.String(), want)
+	}
+	log.Reset()
+	s.mustApply(selections(50)...)
+	if !strings.Contains(log.String(), "objects=50") || strings.Contains(log.String(), "app-20") {
+		t.Errorf("logged %s", log.String())
 	}
 }
