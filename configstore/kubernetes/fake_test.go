@@ -1,0 +1,86 @@
+package kubernetes
+
+import (
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+// openFake is a store on a server that is no API server, or one that can't be had to do
+// what a test needs.
+func openFake(t *testing.T, h http.Handler) *Store {
+	t.Helper()
+	server := httptest.NewTLSServer(h)
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	ca, path := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "kubeconfig")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, text, 0o600), servers.Kubeconfig(path, server.Listener.Addr().String(), ca, "token")); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, Config{Kubeconfig: path}, configstore.Scope{})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// TestAProxyThatEndsEveryWatchAtOnce is not asked in a hot loop.
+func TestAProxyThatEndsEveryWatchAtOnce(t *testing.T) {
+	var watches atomic.Int32
+	s := openFake(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			watches.Add(1)
+			return
+		}
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"},"items":[]}`)
+	}))
+	done := make(chan error, 1)
+	go func() { done <- s.Watch(t.Context(), "", func(configstore.Change) error { return nil }) }()
+	time.Sleep(2500 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errors.Is(err, configstore.ErrClosed) {
+		t.Errorf("Watch ended with %v, want ErrClosed", err)
+	}
+	if n := watches.Load(); n < 3 || n > 12 {
+		t.Errorf("%d watches in 2.5 s, want one a second for each kind", n)
+	}
+}
+
+// TestPagesThatExpire: a list that takes longer than its pages are kept is read in one.
+func TestPagesThatExpire(t *testing.T) {
+	const east = `{"metadata":{"name":"east","uid":"a","generation":1,"resourceVersion":"7"},"spec":{"network":"a"}}`
+	s := openFake(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		switch {
+		case !strings.HasSuffix(r.URL.Path, "/clusters"):
+			fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"},"items":[]}`)
+		case q.Get("continue") != "":
+			w.WriteHeader(http.StatusGone)
+			fmt.Fprint(w, `{"kind":"Status","code":410,"reason":"Expired","message":"The provided continue parameter is too old"}`)
+		case q.Get("limit") != "":
+			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"6","continue":"more"},"items":[%s]}`, east)
+		default:
+			fmt.Fprintf(w, `{"metadata":{"resourceVersion":"7"},"items":[%s,%s]}`, east, strings.Replace(east, "east", "west", 1))
+		}
+	}))
+	objects, refused, err := s.List(t.Context())
+	if err != nil || len(objects) != 2 || len(refused) != 0 {
+		t.Errorf("list: %d objects, refused %v, %v; want both, each once", len(objects), refused, err)
+	}
+}
