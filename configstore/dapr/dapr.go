@@ -61,6 +61,7 @@ type Store struct {
 	failed     error
 	closed     chan struct{}
 	calls      sync.WaitGroup // in flight
+	remains    sync.WaitGroup // what Dapr's code and the clients take their time to end
 }
 
 // lease is a connected engine and who uses it. It is closed when it is worn out and
@@ -148,7 +149,7 @@ func (s *Store) acquire(ctx context.Context) (*lease, error) {
 		if s.connecting == nil {
 			done := make(chan struct{})
 			s.connecting = done
-			s.calls.Go(func() { s.connect(done) })
+			s.remains.Go(func() { s.connect(done) })
 		}
 		wait := s.connecting
 		s.mu.Unlock()
@@ -168,8 +169,15 @@ func (s *Store) connect(done chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connecting, s.failed = nil, err
-	if err == nil {
-		s.current = l
+	select {
+	case <-s.closed:
+		if err == nil {
+			l.close()
+		}
+	default:
+		if err == nil {
+			s.current = l
+		}
 	}
 }
 
@@ -193,7 +201,7 @@ func (s *Store) release(l *lease) {
 	last := l.worn && l.users == 0
 	s.mu.Unlock()
 	if last {
-		l.close()
+		s.remains.Go(l.close)
 	}
 }
 
@@ -212,7 +220,11 @@ func (s *Store) renew(l *lease) {
 	}
 }
 
-// Close ends every Watch, waits for it, and disconnects.
+// parting is how long Close waits for connections to be ended in good manners.
+const parting = time.Second
+
+// Close ends every Watch, waits for it, and disconnects. What a server that does not
+// answer holds up after that ends by itself, within half a minute.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	select {
@@ -224,9 +236,21 @@ func (s *Store) Close() error {
 	}
 	s.mu.Unlock()
 	s.calls.Wait()
-	if s.current != nil { // nobody else is left to touch it
-		s.current.close()
-		s.current = nil
+	s.mu.Lock()
+	l := s.current
+	s.current = nil
+	s.mu.Unlock()
+	if l != nil {
+		s.remains.Go(l.close)
+	}
+	gone := make(chan struct{})
+	go func() {
+		s.remains.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(parting):
 	}
 	return nil
 }

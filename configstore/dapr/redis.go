@@ -211,10 +211,26 @@ func (r *redisEngine) strings(ctx context.Context, args ...any) ([]string, error
 	return texts, nil
 }
 
+// do asks Redis. The client minds a context's deadline but not its end, so who asks does
+// not wait for it then.
 func (r *redisEngine) do(ctx context.Context, args ...any) (any, error) {
+	type answer struct {
+		value any
+		err   error
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return r.client.DoRead(ctx, args...)
+	got := make(chan answer, 1)
+	go func() {
+		value, err := r.client.DoRead(ctx, args...)
+		got <- answer{value, err}
+	}()
+	select {
+	case a := <-got:
+		return a.value, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // noPermission tells whether Redis refused because of its access control list.

@@ -69,18 +69,27 @@ func (w *watch) run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	subscription := &subscription{watch: w, hints: newHints()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	subscription := newSubscription(w)
 	defer subscription.end()
 	subscription.begin(ctx)
-	heartbeat, rescan := time.NewTimer(w.nextLook(0)), time.NewTimer(rescanSoon)
+	heartbeat, rescan := time.NewTimer(w.store.config.Heartbeat), time.NewTimer(w.store.config.Rescan)
 	defer heartbeat.Stop()
 	defer rescan.Stop()
-	for looks := 1; ; looks++ {
+	for looks := len(settling); ; looks++ {
 		all := false
 		var paths map[string]bool
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case l := <-subscription.ready:
+			if subscription.begun(l) {
+				looks = 0
+				heartbeat.Reset(w.nextLook(looks))
+				rescan.Reset(min(rescanSoon, w.store.config.Rescan))
+			}
+			continue
 		case <-subscription.hints.news:
 			var failed string
 			if paths, all, failed = subscription.hints.take(); failed != "" {
