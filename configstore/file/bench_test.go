@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
@@ -70,4 +72,33 @@ func BenchmarkRenameToDeliver(b *testing.B) {
 	}
 	cancel()
 	<-done
+}
+
+// BenchmarkWriteBeside10000 is one object written where each of 10,000 others has a file.
+func BenchmarkWriteBeside10000(b *testing.B) {
+	s := open(b, b.TempDir())
+	writes := make([]configstore.Write, 10_000)
+	for i := range writes {
+		writes[i].Object = &catalog.Cluster{Name: fmt.Sprintf("c%d", i), Network: "a", StaleAfter: catalog.DefaultStaleAfter}
+	}
+	if _, err := s.Write(b.Context(), writes...); err != nil {
+		b.Fatal(err)
+	}
+	long := time.Now().Add(-time.Hour)
+	for i := range writes {
+		if err := os.Chtimes(filepath.Join(s.dir, fmt.Sprintf("Cluster.c%d.yaml", i)), long, long); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, _, err := s.List(b.Context()); err != nil { // so that they are known
+		b.Fatal(err)
+	}
+	i := 0
+	for b.Loop() {
+		i++
+		_, err := s.Write(b.Context(), configstore.Write{Object: &catalog.Cluster{Name: "c7", Network: fmt.Sprintf("n%d", i), StaleAfter: catalog.DefaultStaleAfter}})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
 }
