@@ -22,7 +22,7 @@ var places = map[string]func(b *testing.B) (component, prefix string){
 	},
 	"postgres": func(b *testing.B) (string, string) {
 		p := startPostgres(b)
-		return yamlOf(b, kindPostgres, p.settings(p.newDatabase(b), "writer", postgresPassword)), newPrefix()
+		return yamlOf(b, kindPostgres, p.settings(p.newDatabase(b), writerUser, postgresPassword)), newPrefix()
 	},
 }
 

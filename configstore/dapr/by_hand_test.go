@@ -117,9 +117,8 @@ func jsonOf(o catalog.Object) []byte { return api.EncodeJSON(o) }
 
 func TestRedisTellsByTheLeastPrivilege(t *testing.T) {
 	r, prefix := startRedis(t), newPrefix()
-	all := " ~" + prefix + api.KeyPrefix + "* &__keyspace@0__:" + prefix + headPath
-	reader := r.user(t, redisReads+" "+redisScans+all)
-	writer := r.user(t, redisReads+" "+redisScans+" "+redisWrites+all)
+	reader := r.user(t, pageRules(t, "isthmus-reader", prefix))
+	writer := r.user(t, pageRules(t, "isthmus", prefix))
 	w := opened(t, told(yamlOf(t, kindRedis, r.settings(writer, redisPassword)), prefix))
 	put(t, w, cluster("east", "a"))
 	got := see(t, opened(t, told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)), "")
@@ -253,7 +252,7 @@ func TestPostgresByHand(t *testing.T) {
 	p := startPostgres(t)
 	database, prefix := p.newDatabase(t), newPrefix()
 	p.put(t, database, prefix+eastPath, jsonOf(cluster("east", "a")))
-	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, "writer", postgresPassword)), prefix))
+	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), prefix))
 	got := see(t, s, "")
 	got.await("east=a", testPatience)
 	subscribed()
@@ -281,7 +280,7 @@ func TestPostgresWithATableAsDaprShowsIt(t *testing.T) {
 	for version, network := range map[string]string{"2": "b", "10": "c", "1": "a"} {
 		p.exec(t, database, "INSERT INTO configtable VALUES ($1, $2, $3)", eastPath, string(jsonOf(cluster("east", network))), version)
 	}
-	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, "writer", postgresPassword)), ""))
+	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
 	got := see(t, s, "")
 	got.await("east=c", testPatience)
 	subscribed()
@@ -292,7 +291,7 @@ func TestPostgresWithATableAsDaprShowsIt(t *testing.T) {
 func TestPostgresSubscribesAgainAfterItsConnectionWasEnded(t *testing.T) {
 	p := startPostgres(t)
 	database := p.newDatabase(t)
-	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, "writer", postgresPassword)), ""))
+	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
 	put(t, s, cluster("east", "a"))
 	got := see(t, s, "")
 	got.await("east=a", testPatience)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,35 +19,32 @@ import (
 )
 
 const (
-	adminPassword    = "s3cret-of-postgres"
-	postgresPassword = "s3cret of @ user"
+	adminPassword          = "s3cret-of-postgres"
+	postgresPassword       = "s3cret of @ user"
+	readerUser, writerUser = "isthmus-reader", "isthmus" // as docs/stores/dapr.md calls them
+	sidecarUser            = "isthmus-shop-checkout"
 )
 
-// postgresTable is the DDL of docs/stores/dapr.md.
-const postgresTable = `
-CREATE TABLE configtable (
-  key      VARCHAR PRIMARY KEY,
-  value    VARCHAR NOT NULL,
-  version  VARCHAR NOT NULL,
-  metadata JSON
-);
-CREATE FUNCTION configtable_notify() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-  changed configtable;
-  message text;
-BEGIN
-  IF TG_OP = 'DELETE' THEN changed := OLD; ELSE changed := NEW; END IF;
-  message := json_build_object('table', TG_TABLE_NAME, 'action', TG_OP, 'data', changed)::text;
-  IF octet_length(message) > 7900 THEN
-    changed.value := '';
-    message := json_build_object('table', TG_TABLE_NAME, 'action', TG_OP, 'data', changed)::text;
-  END IF;
-  PERFORM pg_notify('config', message);
-  RETURN NULL;
-END $$;
-CREATE TRIGGER configtable_notify AFTER INSERT OR UPDATE OR DELETE ON configtable
-  FOR EACH ROW EXECUTE FUNCTION configtable_notify();
-`
+// page is docs/stores/dapr.md, whose files and rights the tests run.
+func page(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/stores/dapr.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// block is the n-th block of code in a language.
+func block(t testing.TB, language string, n int) string {
+	t.Helper()
+	parts := strings.Split(page(t), "```"+language+"\n")
+	if len(parts) <= n+1 {
+		t.Fatalf("the page has no block %d of %s", n, language)
+	}
+	text, _, _ := strings.Cut(parts[n+1], "```")
+	return text
+}
 
 // postgresServer is a PostgreSQL, the link to it, and an operator of it. Every backend has
 // a database of its own.
@@ -64,7 +63,9 @@ func startPostgres(t testing.TB) *postgresServer {
 	need(t, err)
 	t.Cleanup(func() { _ = p.Kill() })
 	s := &postgresServer{p, link(t, p.Addr()), ca}
-	s.exec(t, "postgres", "CREATE ROLE reader LOGIN PASSWORD '"+postgresPassword+"'; CREATE ROLE writer LOGIN PASSWORD '"+postgresPassword+"'; CREATE ROLE checkout LOGIN PASSWORD '"+postgresPassword+"'")
+	for _, role := range []string{readerUser, writerUser, sidecarUser} {
+		s.exec(t, "postgres", `CREATE ROLE "`+role+`" LOGIN PASSWORD '`+postgresPassword+`'`)
+	}
 	return s
 }
 
@@ -94,8 +95,8 @@ func (p *postgresServer) newDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("db%d", prefixes.Add(1))
 	p.exec(t, "postgres", "CREATE DATABASE "+name)
-	p.exec(t, name, postgresTable)
-	p.exec(t, name, "GRANT SELECT ON configtable TO reader, checkout; GRANT SELECT, INSERT, UPDATE, DELETE ON configtable TO writer")
+	p.exec(t, name, block(t, "sql", 0))
+	p.exec(t, name, block(t, "sql", 1))
 	return name
 }
 
@@ -120,7 +121,7 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 	}
 	return storetest.Backend{
 		Open: func(t testing.TB) configstore.ReadWriter {
-			return as(t, configstore.Scope{}, p.settings(database, "writer", postgresPassword))
+			return as(t, configstore.Scope{}, p.settings(database, writerUser, postgresPassword))
 		},
 		Shared: true,
 		PutRaw: func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) {
@@ -142,21 +143,21 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 		},
 		Rewind: p.rewind,
 		Denied: func(t testing.TB) configstore.ReadWriter {
-			return as(t, configstore.Scope{}, p.settings(database, "writer", wrongPassword))
+			return as(t, configstore.Scope{}, p.settings(database, writerUser, wrongPassword))
 		},
 		Unwritable: func(t testing.TB) configstore.ReadWriter {
-			return as(t, configstore.Scope{}, p.settings(database, "reader", postgresPassword))
+			return as(t, configstore.Scope{}, p.settings(database, readerUser, postgresPassword))
 		},
 		WrongCA: func(t testing.TB) configstore.ReadWriter {
 			_, _, other := authority(t)
 			return as(t, configstore.Scope{}, map[string]string{
-				"connectionString": fmt.Sprintf("host=127.0.0.1 port=%s user=writer database=%s sslmode=verify-full", portOf(p.link.Addr()), database),
+				"connectionString": fmt.Sprintf("host=127.0.0.1 port=%s user=isthmus database=%s sslmode=verify-full", portOf(p.link.Addr()), database),
 				"password":         "s3cret-without-spaces", "sslRootCert": other, "table": "configtable",
 			})
 		},
 		Scoped: func(t testing.TB, s configstore.Scope) configstore.ReadWriter {
 			p.restrict(t, database, prefix, s)
-			return as(t, s, p.settings(database, "checkout", postgresPassword))
+			return as(t, s, p.settings(database, sidecarUser, postgresPassword))
 		},
 		Servers: []string{p.link.Addr()},
 		Secrets: []string{adminPassword, postgresPassword, url.QueryEscape(postgresPassword), url.PathEscape(postgresPassword), wrongPassword, "s3cret-without-spaces"},
@@ -166,11 +167,8 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 // restrict lets the sidecar's user see just its rows, as docs/stores/dapr.md says.
 func (p *postgresServer) restrict(t testing.TB, database, prefix string, s configstore.Scope) {
 	t.Helper()
-	p.exec(t, database, fmt.Sprintf(`
-ALTER TABLE configtable ENABLE ROW LEVEL SECURITY;
-CREATE POLICY everything ON configtable TO reader, writer USING (true) WITH CHECK (true);
-CREATE POLICY sidecar ON configtable FOR SELECT TO checkout USING (
-  key IN ('%s', '%s') OR starts_with(key, '%s'))`, prefix+headPath, prefix+api.KeyPath(s.Selection()), prefix+clusterPaths))
+	sql := strings.ReplaceAll(block(t, "sql", 2), "'"+api.KeyPrefix, "'"+prefix+api.KeyPrefix)
+	p.exec(t, database, strings.ReplaceAll(sql, "shop/checkout'", s.App.Namespace+"/"+s.App.ID+"'"))
 }
 
 func portOf(address string) string {

@@ -73,13 +73,6 @@ func (r *redisServer) user(t testing.TB, rules string) (name string) {
 	return name
 }
 
-// What docs/stores/dapr.md says a reader and a writer need. The keys follow.
-const (
-	redisReads  = "+hello +ping +info +get +mget +smembers +subscribe +unsubscribe"
-	redisScans  = "+scan"
-	redisWrites = "+eval +set +del +sadd +srem"
-)
-
 // put is what an operator does by hand: the value, and a word to the head.
 func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 	t.Helper()
@@ -105,7 +98,6 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 	as := func(t testing.TB, scope configstore.Scope, settings map[string]string) configstore.ReadWriter {
 		return openStore(t, Config{Component: yamlOf(t, kindRedis, settings), Prefix: prefix}, scope)
 	}
-	reads := redisReads + " " + redisScans + " &__keyspace@0__:" + prefix + headPath
 	return storetest.Backend{
 		Open:      func(t testing.TB) configstore.ReadWriter { return openStore(t, own, configstore.Scope{}) },
 		Shared:    true,
@@ -129,18 +121,20 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 			return as(t, configstore.Scope{}, r.settings("", wrongPassword))
 		},
 		Blind: func(t testing.TB, path string) configstore.ReadWriter {
-			user := r.user(t, reads+" "+allBut(prefix, path))
+			rules := strings.Replace(pageRules(t, "isthmus-reader", prefix), "~"+prefix+api.KeyPrefix+"*", allBut(prefix, path), 1)
+			user := r.user(t, rules)
 			return as(t, configstore.Scope{}, r.settings(user, redisPassword))
 		},
 		Unwritable: func(t testing.TB) configstore.ReadWriter {
-			user := r.user(t, reads+" ~"+prefix+api.KeyPrefix+"*")
+			user := r.user(t, pageRules(t, "isthmus-reader", prefix))
 			return as(t, configstore.Scope{}, r.settings(user, redisPassword))
 		},
 		WrongCA: func(t testing.TB) configstore.ReadWriter {
 			return as(t, configstore.Scope{}, map[string]string{"redisHost": r.tls, "redisPassword": redisPassword, "enableTLS": "true"})
 		},
 		Scoped: func(t testing.TB, s configstore.Scope) configstore.ReadWriter {
-			user := r.user(t, redisReads+" &__keyspace@0__:"+prefix+headPath+ofScope(prefix, s))
+			rules := pageRules(t, "isthmus-shop-checkout", prefix)
+			user := r.user(t, strings.ReplaceAll(rules, "shop/checkout", s.App.Namespace+"/"+s.App.ID))
 			return as(t, s, r.settings(user, redisPassword))
 		},
 		Servers: []string{r.link.Addr(), r.tls},
@@ -148,9 +142,15 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 	}
 }
 
-// ofScope is the keys that a sidecar reads, which docs/stores/dapr.md shows.
-func ofScope(prefix string, s configstore.Scope) string {
-	return " ~" + prefix + headPath + " ~" + prefix + indexPath + "Cluster ~" + prefix + clusterPaths + "* ~" + prefix + api.KeyPath(s.Selection())
+// pageRules is what docs/stores/dapr.md has a user be given, with the prefix.
+func pageRules(t testing.TB, user, prefix string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(page(t), "\nuser "+user+" on >PASSWORD ")
+	if !ok {
+		t.Fatalf("the page has no user %s", user)
+	}
+	rules, _, _ := strings.Cut(rest, "\n")
+	return strings.ReplaceAll(rules, api.KeyPrefix, prefix+api.KeyPrefix)
 }
 
 // allBut is the patterns of every key of ours except one cluster's: Redis has none that
