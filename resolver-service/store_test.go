@@ -57,6 +57,34 @@ func TestTheStoreOfAFile(t *testing.T) {
 	}
 }
 
+func TestAMistakeInTheSettingsOfAStoreHasItsPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"store: {consul: {}, etcd: {}, dapr: {}}":                                   ":1:8: store: consul and etcd and dapr exclude each other; keep one of them",
+		"store: {consul: {adress: a}}":                                              `:1:18: store.consul.adress: unknown field; did you mean "address"?`,
+		"store: {consul: {address: a}}":                                             ":1:27: store.consul.address: ",
+		"store: {consul: {token: {}}}":                                              ":1:25: store.consul.token: want one of file and env",
+		"store: {consul: {token: hunter2}}":                                         ":1:25: store.consul.token: a secret does not stand here itself; write where it is",
+		"store: {consul: {prefix: /a}}":                                             ":1:26: store.consul.prefix: ",
+		"store:\n  consul:\n    address: https://a\n    tls: {cert: a}":             ":4:10: store.consul.tls: cert and key go together; name both files or none",
+		"store:\n  consul:\n    address: https://a\n    tls: {ca: /nowhere/ca.pem}": ":4:10: store.consul.tls: ca: open /nowhere/ca.pem: no such file",
+		"store: {etcd: {}}":                                                         ":1:15: store.etcd: endpoints is missing; name one member or more",
+		"store: {etcd: {endpoints: a}}":                                             ":1:27: store.etcd.endpoints: is \"a\" where a list is wanted",
+		"store: {etcd: {endpoints: [a]}}":                                           ":1:28: store.etcd.endpoints[0]: \"a\": want host:port",
+		"store: {etcd: {endpoints: [a:1], username: me}}":                           ":1:15: store.etcd: username and password go together; name both or none",
+		"store: {etcd: {endpoints: [a:1], timeout: soon}}":                          ":1:43: store.etcd.timeout: \"soon\" does not fit; write a length of time",
+		"store: {kubernetes: {kubeconfig: /nowhere/config}}":                        ":1:34: store.kubernetes.kubeconfig: /nowhere/config: ",
+		"store: {kubernetes: {status: maybe, kubeconfig: a}}":                       ":1:30: store.kubernetes.status: \"maybe\" does not fit; write true or false",
+		"store: {dapr: {}}":                                                         ":1:15: store.dapr: component is missing; give the file of a Dapr configuration store",
+		"store: {dapr: {component: /nowhere/redis.yaml}}":                           "/nowhere/redis.yaml",
+		"store: {dapr: {component: a, prefix: 'a b'}}":                              ":1:38: store.dapr.prefix: ",
+	} {
+		_, err := LoadStore(storeFile(t, text))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v\nwant one line with %s", text, err, want)
+		}
+	}
+}
+
 func TestAStoreThatFailsToOpenIsNone(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	if s, err := (Store{}).Open(configstore.Scope{}, quiet); err == nil || s != nil {
