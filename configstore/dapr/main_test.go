@@ -18,9 +18,22 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
-// TestMain waits for what a server that was cut off holds up after Close.
+// TestMain has an authority among the system's roots, which is the one way to have Dapr's
+// Redis store trust another, and waits for what a server that was cut off holds up after
+// Close.
 func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "isthmus-dapr-")
+	if err == nil {
+		var ca string
+		trusted.cert, trusted.key, ca, err = writeAuthority(dir)
+		os.Setenv("SSL_CERT_FILE", ca)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	result := m.Run()
+	os.RemoveAll(dir)
 	var leak error
 	for end := time.Now().Add(testPatience); result == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if leak = goleak.Find(); leak == nil {
@@ -106,24 +119,32 @@ func copyAll(t testing.TB, from, to string) {
 	}
 }
 
-// authority makes a server's certificate, in files.
+// authority makes a server's certificate, in files, of an authority that nobody knows.
 func authority(t testing.TB) (cert, key, ca string) {
 	t.Helper()
-	a, err := sandbox.NewAuthority()
+	cert, key, ca, err := writeAuthority(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
+	}
+	return cert, key, ca
+}
+
+func writeAuthority(dir string) (cert, key, ca string, err error) {
+	a, err := sandbox.NewAuthority()
+	if err != nil {
+		return "", "", "", err
 	}
 	c, k, err := a.Server("127.0.0.1", "localhost")
 	if err != nil {
-		t.Fatal(err)
+		return "", "", "", err
 	}
-	dir := t.TempDir()
-	for name, text := range map[string][]byte{"cert.pem": c, "key.pem": k, "ca.pem": a.Anchors()} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
+	cert, key, ca = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	for path, text := range map[string][]byte{cert: c, key: k, ca: a.Anchors()} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return "", "", "", err
 		}
 	}
-	return filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")
+	return cert, key, ca, nil
 }
 
 const testPatience = time.Minute
