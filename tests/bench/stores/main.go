@@ -108,8 +108,8 @@ func progress(format string, args ...any) {
 // report prints everything.
 func report(p plan, all []*result, missing []error) {
 	latency := measure.Table{
-		Title: fmt.Sprintf("From a write until a connected sidecar decides by it, in ms (%d objects, %d changes)", p.objects, p.changes),
-		Head: []string{"store, written by", "write p50", "p99", "bare watch p50", "p99", "decision p50", "p99",
+		Title: fmt.Sprintf("From a write until a connected sidecar decides by it, in ms (%d objects)", p.objects),
+		Head: []string{"store, written by", "changes", "write p50", "p99", "bare watch p50", "p99", "decision p50", "p99",
 			"decision − bare p50", "p99", "max"},
 	}
 	quiet := measure.Table{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ func (s *series) extra() []time.Duration {
 }
 
 func (s *series) row(store string) []string {
-	row := []string{store + ", " + s.by}
+	row := []string{store + ", " + s.by, strconv.Itoa(len(s.decided))}
 	extra := s.extra() // before anything is sorted
 	for _, values := range [][]time.Duration{s.wrote, s.bare, s.decided, extra} {
 		row = append(row, quantile(values, .5), quantile(values, .99))
@@ -52,11 +53,15 @@ type meter struct {
 	bare     chan sight // nil where there is no bare watch
 }
 
+// longest bounds a series: where a change takes very long, there are fewer.
+const longest = 20 * time.Second
+
 // measure makes changes by put.
 func (m *meter) measure(ctx context.Context, by string, changes int, put func(context.Context, catalog.Object) error) (*series, error) {
 	s := &series{by: by}
 	const warm = 20
-	for i := range changes + warm {
+	end := time.Now().Add(longest)
+	for i := 0; i < changes+warm && (i <= warm || time.Now().Before(end)); i++ {
 		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond)) // in step with nothing
 		if i == warm {
 			*s = series{by: by}

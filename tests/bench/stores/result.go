@@ -57,9 +57,9 @@ func once(ctx context.Context, p plan, k kind) (r *result, err error) {
 			return r, err
 		}
 		r.ready = append(r.ready, r.service.ready)
-		if err := r.settle(ctx); err != nil {
-			return r, err
-		}
+	}
+	if err := r.settle(ctx); err != nil {
+		return r, err
 	}
 	return r, r.follow(ctx, p)
 }
