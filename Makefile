@@ -12,7 +12,7 @@ build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo consul etcd kubernetes servers ## everything that tests run besides isthmus; half an hour the first time
+deps: deps-demo consul etcd kubernetes servers ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: sentry daprd ## what the demo runs besides isthmus
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
