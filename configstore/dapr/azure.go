@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/dapr/components-contrib/configuration"
 	"github.com/dapr/components-contrib/configuration/azure/appconfig"
@@ -27,6 +28,16 @@ func checkAzure(c component) error {
 		return fmt.Errorf("component %s: want one of host and connectionString", c.name)
 	}
 	return nil
+}
+
+// azureHost is the address of the store.
+func azureHost(c component) string {
+	for part := range strings.SplitSeq(c.property("connectionString"), ";") {
+		if address, ok := strings.CutPrefix(part, "Endpoint="); ok {
+			return address
+		}
+	}
+	return c.property("host")
 }
 
 func connectAzure(ctx context.Context, s settings) (engine, error) {

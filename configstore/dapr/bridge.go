@@ -2,7 +2,6 @@ package dapr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/dapr/kit/logger"
 )
-
-func isError(err, target error) bool { return errors.Is(err, target) }
 
 // bridge is a logger of Dapr whose lines go to slog, without secrets and at debug level:
 // what matters is told by errors. An error that Dapr's code logs is often the only sign

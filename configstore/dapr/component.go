@@ -204,7 +204,7 @@ func resolve(d document, secrets secretSource) (component, error) {
 			return component{}, fmt.Errorf("spec.metadata: %s: %w", e.Name, err)
 		}
 		c.properties[e.Name] = value
-		if secret || sensitive(e.Name) {
+		if sensitive(e.Name) || secret && !plain(e.Name) {
 			c.secrets = append(c.secrets, value)
 		}
 	}
@@ -222,7 +222,7 @@ func (e *entry) text(store string, secrets secretSource) (value string, secret b
 		if !ok {
 			return "", false, fmt.Errorf("envRef: the environment has no %s; set it", e.EnvRef)
 		}
-		return value, true, nil
+		return value, false, nil
 	case e.Value.Kind == 0 || e.Value.Tag == "!!null":
 		return "", false, nil
 	case e.Value.Kind == yaml.ScalarNode:
@@ -245,6 +245,15 @@ func sensitive(name string) bool {
 	return name == "url" || slices.ContainsFunc([]string{"password", "secret", "token", "connectionstring", "clientkey", "accesskey", "certificate"}, func(part string) bool {
 		return strings.Contains(name, part)
 	})
+}
+
+// plain tells whether a setting of this name is no secret wherever it came from: errors
+// have to name the server.
+func plain(name string) bool {
+	return slices.Contains([]string{
+		"redishost", "redisport", "redisusername", "redisdb", "redistype", "sentinelmastername", "sentinelusername",
+		"host", "hostaddr", "port", "user", "database", "table", "notifychannel", "pgnotifychannel", "configmapname", "kubeconfigpath",
+	}, strings.ToLower(name))
 }
 
 // property is a setting by its name, which Dapr reads in any case.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,9 @@ func TestComponentsAreTakenAsTheyAre(t *testing.T) {
 		if got := c.property(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+	if !slices.Equal(c.secrets, []string{"s3cret"}) {
+		t.Errorf("%d secrets are hidden, want the password alone", len(c.secrets))
 	}
 	if c.kind != kindRedis || c.name != "config" {
 		t.Errorf("component %+v; want config of Redis", c)

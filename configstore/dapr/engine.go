@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -104,18 +105,17 @@ func (s settings) where() string {
 	c := s.component
 	switch c.kind {
 	case kindRedis:
-		host := c.property("redisHost")
-		return "redis " + s.scrub.text(host)
+		return "redis " + redisHost(c)
 	case kindPostgres:
 		p, err := parsePostgres(c)
 		if err != nil {
 			return "postgres"
 		}
-		return fmt.Sprintf("postgres %s:%d, table %s", p.pool.ConnConfig.Host, p.pool.ConnConfig.Port, p.table)
+		return fmt.Sprintf("postgres %s:%d, table %s", p.pool.ConnConfig.Host, p.pool.ConnConfig.Port, strings.Join(p.table, "."))
 	case kindKubernetes:
 		return fmt.Sprintf("ConfigMap %s/%s", kubernetesNamespace(), c.property("configMapName"))
 	}
-	return s.scrub.text("azure " + c.property("host"))
+	return "azure " + azureHost(c)
 }
 
 // pairsOf is what Decode reads, in no order.

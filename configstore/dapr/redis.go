@@ -47,6 +47,15 @@ func checkRedis(c component, n names) error {
 	return nil
 }
 
+// redisHost is host:port, or several.
+func redisHost(c component) string {
+	var s contrib.Settings
+	if err := s.Decode(maps.Clone(c.properties)); err != nil {
+		return c.property("redisHost")
+	}
+	return s.Host
+}
+
 func connectRedis(ctx context.Context, s settings) (engine, error) {
 	quietRedis(s.log, s.scrub)
 	log := logger.Logger(s.bridge())

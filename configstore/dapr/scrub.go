@@ -1,6 +1,7 @@
 package dapr
 
 import (
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -60,4 +61,4 @@ type scrubbed struct {
 func (e scrubbed) Error() string { return e.text }
 
 // Is keeps the sentinels, without handing out the error with its text.
-func (e scrubbed) Is(target error) bool { return isError(e.err, target) }
+func (e scrubbed) Is(target error) bool { return errors.Is(e.err, target) }

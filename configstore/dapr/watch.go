@@ -209,7 +209,7 @@ func (w *watch) compare(now snapshot, asked map[string]bool) (put []configstore.
 	return put, deleted, news
 }
 
-// errGone says that a store has lost everything.
+// checkGone tells a store that has lost everything from one that is empty.
 func (w *watch) checkGone(now snapshot) error {
 	if w.had && now.head == "" && len(now.pairs) == 0 && len(now.denied) == 0 {
 		head := w.store.config.Prefix + headPath
