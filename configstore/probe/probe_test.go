@@ -108,7 +108,7 @@ func TestARealStoreIsTriedAndNotChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Run(t.Context(), s, configstore.Scope{}, time.Minute)
-	if !r.Good() || r.Steps[0].What != "1 object, 0 refused" || r.Steps[1].What != "1 object, 0 refused" {
+	if !r.Good() || steps(r) != "server ok, read ok, watch ok, write ok" || r.Steps[1].What != "1 object, 0 refused" || r.Steps[2].What != "1 object, 0 refused" {
 		t.Errorf("%+v", r)
 	}
 }
