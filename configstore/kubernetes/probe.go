@@ -5,21 +5,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
-	"github.com/isthmus-mesh/isthmus/catalog"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 var _ configstore.Prober = (*Store)(nil)
 
-// Server is that of configstore.Prober.
+// Server is that of configstore.Prober. An API server tells its version to anybody whose
+// credentials are good.
 func (s *Store) Server(ctx context.Context) (string, error) {
-	ctx, leave, err := s.enter(ctx)
+	inside, leave, err := s.enter(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer leave()
-	body, err := s.api.call(ctx, request{verb: "get", method: http.MethodGet, path: "/version"})
+	body, err := s.api.call(inside, request{verb: "get", method: http.MethodGet, path: "/version"})
+	if code(err) == http.StatusUnauthorized || code(err) == http.StatusForbidden {
+		return "an API server at " + s.api.host() + " that does not tell its version", nil
+	}
 	var version struct {
 		GitVersion string `json:"gitVersion"`
 	}
@@ -27,68 +34,71 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 		err = json.Unmarshal(body, &version)
 	}
 	if err != nil {
-		return "", failed(ended(ctx, fmt.Errorf("ask for the version %w", err)))
+		return "", failed(ended(inside, fmt.Errorf("ask for the version %w", err)))
 	}
-	return fmt.Sprintf("Kubernetes %s at %s", version.GitVersion, s.api.host()), nil
+	return "Kubernetes " + version.GitVersion + " at " + s.api.host(), nil
 }
 
-// accessReview is a SelfSubjectAccessReview: may we do this?
-// https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
-type accessReview struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Spec       struct {
-		Attributes struct {
-			Group    string `json:"group"`
-			Resource string `json:"resource"`
-			Verb     string `json:"verb"`
-		} `json:"resourceAttributes"`
-	} `json:"spec"`
-	Status struct {
-		Allowed bool `json:"allowed"`
-	} `json:"status"`
-}
-
-// MayWrite is that of configstore.Prober. It asks the API server, for every namespace, for
-// each verb that a Write needs; anybody who is known may ask that.
+// MayWrite is that of configstore.Prober: it asks the API server what our roles are.
 func (s *Store) MayWrite(ctx context.Context) error {
-	ctx, leave, err := s.enter(ctx)
+	inside, leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	for _, kind := range catalog.Kinds() {
-		for _, verb := range []string{"create", "update", "delete"} {
-			if err := s.may(ctx, verb, resourceOf(kind)); err != nil {
-				return failed(ended(ctx, err))
-			}
+	verbs := []string{"create", "update", "delete"}
+	lacking := make([]string, len(s.resources)*len(verbs))
+	group, groupCtx := errgroup.WithContext(inside)
+	for i, r := range s.resources {
+		for j, verb := range verbs {
+			group.Go(func() error {
+				allowed, err := s.api.allows(groupCtx, verb, r)
+				if err == nil && !allowed {
+					lacking[i*len(verbs)+j] = verb + " " + r.String()
+				}
+				return err
+			})
 		}
+	}
+	if err := group.Wait(); err != nil {
+		return failed(ended(inside, fmt.Errorf("ask for permissions %w", err)))
+	}
+	if lacking = slices.DeleteFunc(lacking, func(l string) bool { return l == "" }); len(lacking) > 0 {
+		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.host(), configstore.ErrReadOnly, strings.Join(lacking, ", ")))
 	}
 	return nil
 }
 
-// may asks whether we may do one thing.
-func (s *Store) may(ctx context.Context, verb string, r resource) error {
-	review := accessReview{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
-	a := &review.Spec.Attributes
-	a.Group, a.Resource, a.Verb = group, r.plural, verb
-	text, err := json.Marshal(review)
-	if err != nil {
-		return err
+// allows asks whether our account has a verb on a resource.
+func (a *apiServer) allows(ctx context.Context, verb string, r resource) (bool, error) {
+	type attributes struct {
+		Group     string `json:"group"`
+		Resource  string `json:"resource"`
+		Verb      string `json:"verb"`
+		Namespace string `json:"namespace,omitempty"`
+		Name      string `json:"name,omitempty"`
 	}
-	body, err := s.api.call(ctx, request{
-		verb: "create", method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-		contentType: "application/json", body: text,
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": attributes{group, r.plural, verb, r.namespace, r.name}},
 	})
-	if err == nil {
-		err = json.Unmarshal(body, &review)
+	if err != nil {
+		return false, err
 	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("ask for permission to %s %s %w", verb, r, err)
-	case !review.Status.Allowed:
-		return fmt.Errorf("%w (%w): the account at %s may not %s %s in every namespace; give it the verb, as deploy/kubernetes/rbac.yaml does",
-			configstore.ErrReadOnly, configstore.ErrDenied, s.api.host(), verb, r)
+	body, err = a.call(ctx, request{
+		verb: "create", method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
+	})
+	if c := code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
+		return false, fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
 	}
-	return nil
+	if err != nil {
+		return false, err
+	}
+	var answer struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	err = json.Unmarshal(body, &answer)
+	return answer.Status.Allowed, err
 }

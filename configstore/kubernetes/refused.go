@@ -78,9 +78,9 @@ func advise(err error, verb string, r resource) error {
 	}
 	switch {
 	case s.Code == http.StatusForbidden:
-		return fmt.Errorf("%w; give the account the verb %q on %s, as deploy/kubernetes/rbac.yaml does", err, verb, r)
+		return fmt.Errorf("%w (%w); give the account the verb %q on %s, as deploy/kubernetes/rbac.yaml does", err, configstore.ErrDenied, verb, r)
 	case s.Code == http.StatusUnauthorized:
-		return fmt.Errorf("%w; the credentials are not accepted: renew the token or the certificate", err)
+		return fmt.Errorf("%w (%w); renew the token or the certificate", err, configstore.ErrDenied)
 	case s.Code == http.StatusNotFound && s.Details.Kind == "namespaces":
 		return fmt.Errorf("%w; make it first: kubectl create namespace %s", err, s.Details.Name)
 	case s.Code == http.StatusNotFound && !missing(err, r):
