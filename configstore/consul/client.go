@@ -32,10 +32,10 @@ func (c *Config) check() error {
 	}
 	u, err := url.Parse(c.Address)
 	switch {
-	case err != nil || u.User != nil: // not shown: it may hold a password
-		return errors.New("address: not a URL, or one with a user in it; want one such as http://127.0.0.1:8500, and a token by the key token")
+	case err != nil || strings.ContainsAny(c.Address, "@?"): // not shown: it may hold a password or a token
+		return errors.New("address: not a URL, or one with a user or a query in it; want one such as http://127.0.0.1:8500, and a token by the key token")
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
-	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "":
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == "":
 	default:
 		return fmt.Errorf("address: %q is no address of an agent; want one such as http://127.0.0.1:8500, https://consul.example:8501 or unix:///run/consul.sock", c.Address)
 	}
@@ -76,7 +76,11 @@ func (c *Config) connect() (*api.Client, *http.Transport, error) {
 	}
 	client, err := api.NewClient(&api.Config{
 		Address: strings.TrimSuffix(address, "/"), Scheme: scheme, Transport: transport,
-		HttpClient: &http.Client{Transport: &identified{transport, c.Token, c.Namespace, c.Partition}},
+		HttpClient: &http.Client{
+			Transport: &identified{transport, c.Token, c.Namespace, c.Partition},
+			// Whoever an answer points to is not who the token is for. It is told as it is.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 		Token:      "see identified", // or it is taken from the environment
 		Datacenter: c.Datacenter,
 	})

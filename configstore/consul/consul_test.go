@@ -300,18 +300,23 @@ func TestStore(t *testing.T) {
 }
 
 func TestSettingsThatAreWrongAreNamed(t *testing.T) {
-	for want, c := range map[string]Config{
-		"address: \"consul:8500\"":  {Address: "consul:8500"},
-		"address: \"ftp://a\"":      {Address: "ftp://a"},
-		"address: not a URL, or":    {Address: "http://me:hunter2@127.0.0.1:8500"},
-		"tls: the address http://a": {Address: "http://a", TLS: &settings.TLS{}},
-		"tls: ca:":                  {Address: "https://a", TLS: &settings.TLS{CA: "/nowhere"}},
-		"prefix: \"/a\"":            {Prefix: "/a"},
-		"token: want one of":        {Token: &settings.Secret{}},
+	for _, c := range []struct {
+		want string
+		c    Config
+	}{
+		{`address: "consul:8500"`, Config{Address: "consul:8500"}},
+		{`address: "ftp://a"`, Config{Address: "ftp://a"}},
+		{"address: not a URL, or", Config{Address: "http://me:hunter2@127.0.0.1:8500"}},
+		{"address: not a URL, or", Config{Address: "me:hunter2@127.0.0.1:8500"}},
+		{"address: not a URL, or", Config{Address: "http://127.0.0.1:8500/?token=hunter2"}},
+		{"tls: the address http://a", Config{Address: "http://a", TLS: &settings.TLS{}}},
+		{"tls: ca:", Config{Address: "https://a", TLS: &settings.TLS{CA: "/nowhere"}}},
+		{`prefix: "/a"`, Config{Prefix: "/a"}},
+		{"token: want one of", Config{Token: &settings.Secret{}}},
 	} {
-		s, err := Open(c, configstore.Scope{}, slog.New(slog.DiscardHandler))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%+v: opened %v, %v; want an error with %q", c, s, err, want)
+		s, err := Open(c.c, configstore.Scope{}, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%+v: opened %v, %v; want an error with %q", c.c, s, err, c.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const (
 	// headName is the key below the prefix that says what was changed last. No object can
 	// have it.
 	headName = ".changes"
-	// headBytes is how many bytes of keys of earlier writes are kept: some 80 writes of
+	// headBytes is how many bytes of keys and ids of earlier writes are kept: some 80 writes of
 	// one object, for readers that were busy meanwhile.
 	headBytes = 4096
 )
@@ -108,6 +108,7 @@ func (h head) next(paths []string) ([]byte, error) {
 	}
 	kept := len(h.steps)
 	for size := 0; kept > 0; kept-- {
+		size += len(h.steps[kept-1].ID) // a few bytes, unless it is by another hand
 		for _, key := range h.steps[kept-1].Keys {
 			size += len(key)
 		}

@@ -3,6 +3,7 @@ package consul
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
@@ -62,6 +63,31 @@ func TestAHeadStaysSmall(t *testing.T) {
 	}
 	if h.steps[len(h.steps)-1].Index != 10_000 {
 		t.Errorf("the last write is at %d", h.steps[len(h.steps)-1].Index)
+	}
+}
+
+func TestAHeadOfAnotherHandDoesNotStayLarge(t *testing.T) {
+	for what, steps := range map[string]string{
+		"steps without a key": `{"id":"a","index":%d},`,
+		"long ids":            `{"id":"` + strings.Repeat("a", 1000) + `","index":%d},`,
+	} {
+		var text strings.Builder
+		text.WriteString(`{"steps":[`)
+		for i := range 10_000 {
+			fmt.Fprintf(&text, steps, i+1)
+		}
+		text.WriteString(`{"id":"a"}]}`)
+		h := parseHead(20_000, []byte(text.String()))
+		if h.mark() == (mark{}) {
+			t.Fatalf("%s: not read as a head", what)
+		}
+		value, err := h.next([]string{path(1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(value); n > 64*headBytes {
+			t.Errorf("%s: it has %d bytes after one more write", what, n)
+		}
 	}
 }
 

@@ -22,6 +22,12 @@ const (
 // that readers do not come back all at once.
 const longWait = 5 * time.Minute
 
+// longestWait is after how long a question is given up: what is between us and Consul may
+// have forgotten it, and answer the heartbeat all the same.
+const longestWait = longWait + longWait/16 + callTimeout
+
+var errForgotten = fmt.Errorf("a question that waits %s for a change was not answered within %s; does something in between drop connections that are silent?", longWait, longestWait)
+
 // tooSoon is when an answer that says nothing new can't have waited.
 const tooSoon = time.Second
 
@@ -72,6 +78,8 @@ func (w *watch) ask(ctx context.Context, p place) {
 // a prefix it asks for the names of the first level only: Consul watches all that is below,
 // and answers with a few bytes.
 func (s *Store) question(ctx context.Context, p place) answer {
+	ctx, cancel := context.WithTimeoutCause(ctx, longestWait, errForgotten)
+	defer cancel()
 	options := (&api.QueryOptions{WaitIndex: p.index, WaitTime: longWait}).WithContext(ctx)
 	a := answer{place: p}
 	var meta *api.QueryMeta
@@ -79,6 +87,9 @@ func (s *Store) question(ctx context.Context, p place) answer {
 		_, meta, a.err = s.client.KV().Keys(p.key, "/", options)
 	} else {
 		a.pair, meta, a.err = s.client.KV().Get(p.key, options)
+	}
+	if a.err != nil && errors.Is(context.Cause(ctx), errForgotten) {
+		a.err = errForgotten
 	}
 	if a.err == nil {
 		a.err = believe(meta)
