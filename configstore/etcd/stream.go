@@ -224,14 +224,22 @@ func (r *receiver) progress(response *pb.WatchResponse) {
 
 // settle lets what was held back be taken.
 func (r *receiver) settle() {
-	for _, partial := range r.partial {
-		if partial {
-			return // its last fragment is on the way, and is asked about again
-		}
+	if r.incomplete() {
+		return // its last fragment is on the way, and is asked about again
 	}
 	r.until, r.asked = 0, 0
 	r.timer.Stop()
 	r.commit()
+}
+
+// incomplete tells whether fragments of what one transaction wrote are still to come.
+func (r *receiver) incomplete() bool {
+	for _, partial := range r.partial {
+		if partial {
+			return true
+		}
+	}
+	return false
 }
 
 // commit lets all that was noted be taken, with the revision up to which every watch has
@@ -263,8 +271,8 @@ func (r *receiver) nag() {
 	if r.over || r.until == 0 {
 		return
 	}
-	if r.asked++; r.asked <= mostAsked {
-		r.ask()
+	if r.asked++; r.asked <= mostAsked || r.incomplete() {
+		r.ask() // what has come of a transaction is not taken without the rest, however slowly that comes
 		return
 	}
 	// It does not say. What it has sent stands; the version is that of before, so that
