@@ -18,17 +18,18 @@ import (
 // A store that is away costs next to nothing to ask for again, and whoever waits for its
 // return waits for the rest of a pause: so pauses stay short. One that refuses our
 // credentials is there, has work with each try, may count them and lock us out, and is
-// mended by a person: so those pauses are long.
+// mended by a person: so those pauses are long. And one that has told everything and then
+// failed, again and again, as when it has more to do than it can, is made to read and send
+// everything by each try: so those pauses become longer than those for one that is away.
 const (
 	firstPause  = 50 * time.Millisecond
 	lastPause   = 250 * time.Millisecond
+	lastFailing = 5 * time.Second
 	firstDenied = time.Second
 	lastDenied  = 10 * time.Second
 )
 
-// settled is how long a Watch must last for the next failure to be a new one. A store
-// that answers and fails at once, again and again, is not asked for everything every
-// firstPause.
+// settled is how long a Watch must last for the next failure to be a new one.
 const settled = time.Second
 
 // Status is how a Follower stands to its store.
@@ -97,20 +98,25 @@ func (f *Follower) Run(ctx context.Context) error {
 			pauses = backoff{}
 		}
 		f.fail(err)
-		if !sleep(ctx, jitter(pauses.next(err))) {
+		if !sleep(ctx, jitter(pauses.next(err, !heard.IsZero()))) {
 			return ctx.Err()
 		}
 	}
 }
 
 // backoff is how long the pauses have become.
-type backoff struct{ away, denied time.Duration }
+type backoff struct{ away, failing, denied time.Duration }
 
-// next is the pause after one more failure.
-func (b *backoff) next(err error) time.Duration {
-	if errors.Is(err, ErrDenied) {
+// next is the pause after one more failure, of a store that was heard before it or not.
+func (b *backoff) next(err error, heard bool) time.Duration {
+	switch {
+	case errors.Is(err, ErrDenied):
 		b.denied = min(max(2*b.denied, firstDenied), lastDenied)
 		return b.denied
+	case heard:
+		b.denied = 0
+		b.failing = min(max(2*b.failing, firstPause), lastFailing)
+		return b.failing
 	}
 	b.denied = 0
 	b.away = min(max(2*b.away, firstPause), lastPause)

@@ -169,8 +169,11 @@ func TestAStoreThatAnswersAndFailsAtOnceIsNotAskedForEverythingAllTheTime(t *tes
 			})
 		}
 		run(t, s, time.Minute)
-		if n := len(s.times); n > 320 {
-			t.Errorf("read in full %d times in a minute; want about four times a second", n)
+		if n := len(s.times); n < 12 || n > 30 {
+			t.Errorf("read in full %d times in a minute; want soon at first, and then each 5 s or so", n)
+		}
+		if pause := s.times[1].Sub(s.times[0]); pause > firstPause*5/4 {
+			t.Errorf("first tried again after %s, want %s or so", pause, firstPause)
 		}
 	})
 }
