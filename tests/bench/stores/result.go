@@ -104,6 +104,9 @@ func (r *result) follow(ctx context.Context, p plan) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.conn.Close()) }()
+	if n, err := a.objects(ctx); err != nil || n != p.objects {
+		return errors.Join(fmt.Errorf("the service has %d objects, not %d", n, p.objects), err)
+	}
 	for _, way := range []struct {
 		by  string
 		put func(context.Context, catalog.Object) error

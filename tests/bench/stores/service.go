@@ -95,3 +95,16 @@ func (a applier) put(ctx context.Context, object catalog.Object) error {
 	_, err := pb.NewObjectsClient(a.conn).Apply(ctx, &pb.ApplyRequest{Objects: []*pb.ApplyObject{{Json: api.EncodeJSON(object)}}})
 	return err
 }
+
+// objects is how many objects lookups follow, by the service's own word. There is none
+// that is refused.
+func (a applier) objects(ctx context.Context) (int, error) {
+	status, err := pb.NewStatusClient(a.conn).Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return 0, err
+	}
+	for _, refused := range status.GetRefused() {
+		return 0, fmt.Errorf("the service refuses %s: %s", refused.GetSource(), refused.GetError())
+	}
+	return int(status.GetObjects()), nil
+}
