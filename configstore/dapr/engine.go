@@ -16,6 +16,7 @@ const requestTimeout = 4500 * time.Millisecond
 
 // snapshot is what a store held at one moment.
 type snapshot struct {
+	whole  bool             // it was read by one request; otherwise its head is that of the beginning
 	head   string           // its text; empty where there is none
 	pairs  map[string]held  // by path
 	denied map[string]error // paths that the credentials may not read

@@ -80,7 +80,7 @@ func (k *kubernetesEngine) list(ctx context.Context) (snapshot, error) {
 }
 
 func (k *kubernetesEngine) snapshot(m *corev1.ConfigMap) snapshot {
-	all := snapshot{pairs: make(map[string]held, len(m.Data))}
+	all := snapshot{whole: true, pairs: make(map[string]held, len(m.Data))}
 	for key, value := range m.Data {
 		if path, ok := k.names.path(fromPoints(key)); ok {
 			all.pairs[path] = held{value: value}

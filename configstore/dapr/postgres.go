@@ -182,7 +182,7 @@ func (p *postgresEngine) ask(ctx context.Context, where string, args ...any) (go
 // a primary key, and its store then takes the highest version.
 func (p *postgresEngine) collect(rows pgx.Rows) (snapshot, error) {
 	defer rows.Close()
-	got := snapshot{pairs: map[string]held{}}
+	got := snapshot{whole: true, pairs: map[string]held{}}
 	for rows.Next() {
 		var key string
 		var h held

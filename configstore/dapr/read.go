@@ -66,9 +66,11 @@ func (w *watch) readAll(ctx context.Context) (snapshot, error) {
 		if err != nil {
 			return snapshot{}, err
 		}
-		settled, err := w.settle(ctx, &all)
-		if err != nil {
-			return snapshot{}, err
+		settled := all.whole
+		if !settled {
+			if settled, err = w.settle(ctx, &all); err != nil {
+				return snapshot{}, err
+			}
 		}
 		if settled {
 			return all, w.checkGone(all)
