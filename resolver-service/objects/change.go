@@ -46,13 +46,13 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 	}
 	if len(p.writes) > 0 {
 		revisions, err := s.write(ctx, p.writes, how.inParts)
-		if err != nil {
-			return nil, s.explain(err)
-		}
 		for i, revision := range revisions {
 			p.results[p.places[i]].Revision = revision
 		}
-		s.tell(ctx, p)
+		s.tell(ctx, p, len(revisions))
+		if err != nil {
+			return nil, s.explain(err)
+		}
 	}
 	if err := s.await(ctx, p.results); err != nil {
 		return nil, err
@@ -64,10 +64,14 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 // mostNamed is how many objects a log line names.
 const mostNamed = 8
 
-// tell logs who has written what, so that who meets a conflict can find out.
-func (s *Server) tell(ctx context.Context, p *plan) {
+// tell logs who has written what, so that who meets a conflict can find out: the first
+// writes of a plan, which are all of them unless a part of them failed.
+func (s *Server) tell(ctx context.Context, p *plan, written int) {
+	if written == 0 {
+		return
+	}
 	var names []string
-	for _, place := range p.places[:min(len(p.places), mostNamed)] {
+	for _, place := range p.places[:min(written, mostNamed)] {
 		r := p.results[place]
 		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %s %s", keyFromWire(r.GetKey()), r.GetResult(), r.GetRevision())))
 	}
@@ -75,10 +79,11 @@ func (s *Server) tell(ctx context.Context, p *plan) {
 	if id, known := identity.FromContext(ctx); known {
 		by = id.App.String()
 	}
-	s.log.Info("objects written", "objects", len(p.writes), "by", by, "first", strings.Join(names, ", "))
+	s.log.Info("objects written", "objects", written, "by", by, "first", strings.Join(names, ", "))
 }
 
-// write makes all the writes at once, or in parts as large as the store takes them.
+// write makes all the writes at once, or in parts as large as the store takes them. With an
+// error it returns the revisions of the parts that were made before.
 func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts bool) ([]string, error) {
 	if !inParts {
 		revisions, err := s.store.Write(ctx, writes...)
@@ -97,7 +102,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))
+			return revisions, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))
 		}
 		revisions = append(revisions, written...)
 	}
@@ -198,6 +203,8 @@ func (s *Server) overwritten(ctx context.Context, key catalog.Key, revision stri
 	switch {
 	case errors.Is(err, configstore.ErrNotFound):
 		return revision != configstore.Absent
+	case errors.Is(err, configstore.ErrInvalid):
+		return true // by what lookups never follow
 	case err != nil:
 		return false
 	}

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 // at is an object's JSON with a revision, as "isthmus get -o json" prints it.
@@ -176,4 +178,24 @@ func TestTheLogSaysWhoHasWrittenWhat(t *testing.T) {
 	if !strings.Contains(log.String(), "objects=50") || strings.Contains(log.String(), "app-20") {
 		t.Errorf("logged %s", log.String())
 	}
+}
+
+// spoiled is a store where somebody makes an object unusable as soon as it is written.
+type spoiled struct{ asked }
+
+func (s *spoiled) Write(context.Context, ...configstore.Write) ([]string, error) {
+	return []string{"1000"}, nil
+}
+
+func (s *spoiled) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
+	if _, err := s.asked.Get(ctx, key); s.gets == 1 {
+		return configstore.Stored{}, err // before the write
+	}
+	return configstore.Stored{Revision: "1001"}, configstore.ErrInvalid
+}
+
+func TestAnApplyDoesNotWaitForWhatSomebodyHasMadeUnusableSince(t *testing.T) {
+	s := newService(t, catalog.DefaultDomain, true)
+	s.Server.store = &spoiled{asked{Writer: s.store}}
+	s.mustApply(selection("checkout", "orders"))
 }

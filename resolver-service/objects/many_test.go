@@ -1,8 +1,10 @@
 package objects
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +156,8 @@ func TestAnApplyInPartsThatStopsSaysHowFarItCame(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
 	store := &stopping{asked: asked{Writer: s.store, most: 5}, after: 2}
 	s.Server.store = store
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
 	req := &v1alpha1.ApplyRequest{InParts: true}
 	for _, o := range selections(20) {
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: []byte(o)})
@@ -163,6 +167,9 @@ func TestAnApplyInPartsThatStopsSaysHowFarItCame(t *testing.T) {
 	}
 	if stored, _, _ := s.store.List(t.Context()); len(stored) != 10 {
 		t.Errorf("%d objects are there", len(stored))
+	}
+	if !strings.Contains(log.String(), `msg="objects written" objects=10 by=`) {
+		t.Errorf("logged %q, want the ten that were written", log.String())
 	}
 }
 
