@@ -108,7 +108,7 @@ func eventually(t *testing.T, r *Resolver, app catalog.App, want string) {
 	t.Helper()
 	var address string
 	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if address, err = r.ResolveID(t.Context(), app); address == want && want != "" || want == "" && err != nil {
 			return
 		}

@@ -122,7 +122,7 @@ func TestTheViewIsSavedAfterChangesAndAtTheEnd(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); f.follow(ctx, &current) }()
 	current.Store(received(t, 1, "10.0.0.1:50002"))
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if m, _ := f.load(); m.revision() == 1 {
 			break
 		}

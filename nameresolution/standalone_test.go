@@ -201,7 +201,7 @@ func TestWithoutAServiceAFileCanBeEdited(t *testing.T) {
 	local.set(orders, "10.0.0.1:50002")
 	expect(t, r, orders, "10.0.0.1:50002")
 	write("mail")
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := r.ResolveID(t.Context(), orders); errors.Is(err, catalog.ErrDenied) {
 			break
 		}

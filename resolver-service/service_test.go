@@ -101,7 +101,7 @@ func (r *running) within(d time.Duration, what string, holds func() bool) {
 }
 
 func (r *running) get(path string) (code int, body string) {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	resp, err := client.Get("http://" + r.Addr("admin").String() + path)
 	if err != nil {
 		return 0, err.Error()
@@ -462,7 +462,7 @@ func TestAServiceThatEndsLetsConnectionsFinish(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the service waits although every connection has ended")
 	}
 }

@@ -214,9 +214,9 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 }
 
-// waitFor runs a command until it succeeds, for at most 10 s.
+// waitFor runs a command until it succeeds, for at most a minute.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
 		if err == nil {
 			return
@@ -237,9 +237,9 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// closed waits until nobody listens at an address, for at most 10 s.
+// closed waits until nobody listens at an address, for at most a minute.
 func closed(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("tcp", args[0])
 		if err != nil {
 			return

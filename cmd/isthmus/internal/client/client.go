@@ -147,7 +147,10 @@ func (c *Conn) Explain(err error) error {
 	case codes.Unavailable:
 		return fmt.Errorf("resolver service at %s not reached: %s; %s", c.options.Server, connectionError(s.Message()), c.advice(s.Message()))
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("resolver service at %s gave no answer in time; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Server)
+		if strings.HasPrefix(s.Message(), "store ") {
+			break // the service's own word, such as that something was written and is not followed yet
+		}
+		return fmt.Errorf("resolver service at %s gave no answer in time, and may still do what it was asked; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Server)
 	case codes.Unimplemented:
 		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", c.options.Server, s.Message())
 	case codes.ResourceExhausted:
