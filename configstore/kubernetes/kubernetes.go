@@ -46,14 +46,11 @@ type Store struct {
 	api       *apiServer
 	resources []resource // that are read: what the scope has
 	status    *reporter  // nil where statuses are not written
-	log       *slog.Logger
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
+	life *configstore.Life
 
-	mu    sync.Mutex     // keeps calls from growing after the end of life; guards left
-	left  *watch         // that ended last
-	calls sync.WaitGroup // in flight
+	mu   sync.Mutex // guards left
+	left *watch     // that ended last
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)
@@ -68,8 +65,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{api: api, resources: resourcesOf(scope), log: log}
-	s.life, s.end = context.WithCancel(context.Background())
+	s := &Store{api: api, resources: resourcesOf(scope), life: configstore.NewLife()}
 	if scope.All() && (c.Status == nil || *c.Status) {
 		s.status = newReporter(api, log)
 	}
@@ -79,33 +75,10 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 // Close ends every Watch and call, waits for them and for what is being reported, and
 // closes the connections.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	s.end()
-	s.mu.Unlock()
-	s.calls.Wait()
-	s.api.close()
+	if s.life.Close() {
+		s.api.close()
+	}
 	return nil
-}
-
-// enter keeps the store open until leave is called. The context that it returns ends with
-// the given one and when the store is closed.
-func (s *Store) enter(ctx context.Context) (inside context.Context, leave func(), err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.life.Err() != nil {
-		return nil, nil, configstore.ErrClosed
-	}
-	s.calls.Add(1)
-	inside, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(configstore.ErrClosed) })
-	return inside, func() {
-		stop()
-		cancel(nil)
-		s.calls.Done()
-	}, nil
 }
 
 // ended is the error of a call: that the store was closed, if that is why it failed.

@@ -18,7 +18,7 @@ var _ configstore.Prober = (*Store)(nil)
 // Server is that of configstore.Prober. An API server tells its version to anybody whose
 // credentials are good.
 func (s *Store) Server(ctx context.Context) (string, error) {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -41,7 +41,7 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 
 // MayWrite is that of configstore.Prober: it asks the API server what our roles are.
 func (s *Store) MayWrite(ctx context.Context) error {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

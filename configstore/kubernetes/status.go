@@ -74,18 +74,21 @@ func newReporter(api *apiServer, log *slog.Logger) *reporter {
 	return &reporter{api: api, log: log, pending: map[catalog.Key]verdict{}, written: map[catalog.Key]string{}, wake: make(chan struct{}, 1)}
 }
 
-// start lets the reporter run until the store is closed. The store's calls have not ended.
+// start lets the reporter run until the store is closed.
 func (p *reporter) start(s *Store) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running {
 		return
 	}
+	inside, leave, err := s.life.Enter(context.Background())
+	if err != nil {
+		return // it has been closed meanwhile
+	}
 	p.running = true
-	s.calls.Add(1)
 	go func() {
-		defer s.calls.Done()
-		p.run(s.life)
+		defer leave()
+		p.run(inside)
 	}()
 }
 

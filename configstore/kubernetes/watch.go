@@ -18,7 +18,7 @@ const settled = 50 * time.Millisecond
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const tries = 20
 
 // Get is that of configstore.Writer.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return configstore.Stored{}, err
 	}
@@ -63,7 +63,7 @@ func objectPath(key catalog.Key) string {
 
 // List is that of configstore.Writer.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 // Write is that of configstore.Writer. Labels, annotations and what else is in an
 // object's metadata stay as they are.
 func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	inside, leave, err := s.enter(ctx)
+	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
