@@ -112,19 +112,26 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: secret(t, p.token)}, configstore.Scope{})
 	defer writer.Close()
 	before := p.link.Traffic()
+	changed := time.Now()
 	write(t, writer, cluster("east", "a"))
 	f.await(t, "east=a")
-	if received := p.link.Traffic().Received - before.Received; received > 20_000 {
+	received := p.link.Traffic().Received - before.Received
+	if took := time.Since(changed); took > quiet {
+		t.Logf("the machine is busy: it took %s, and so everything may have been read by now", took)
+	} else if received > 20_000 {
 		t.Errorf("one change among 2,000 objects came in %d bytes", received)
 	}
-	time.Sleep(2 * quiet) // everything has been read to be sure
-	if received := p.link.Traffic().Received - before.Received; received < 200_000 {
-		t.Errorf("to make sure, %d bytes were read; want everything", received)
+	for end := time.Now().Add(time.Minute); p.link.Traffic().Received-before.Received < 200_000; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("to make sure, %d bytes were read; want everything", p.link.Traffic().Received-before.Received)
+		}
 	}
+	time.Sleep(quiet) // and the rest of everything
 	before = p.link.Traffic()
-	const rest = 11 * time.Second
-	time.Sleep(rest)
-	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/heartbeat)+1 {
+	begin := time.Now()
+	time.Sleep(11 * time.Second)
+	rest := time.Since(begin) // longer on a machine that is busy
+	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/heartbeat)+2 {
 		t.Errorf("%d requests in %s in which nothing happened; want one each %s", requests, rest, heartbeat)
 	}
 	if f.changes != 2 {

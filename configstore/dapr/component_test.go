@@ -193,7 +193,7 @@ func TestGoodComponentsOpenWithNoServer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if took := time.Since(begin); took > time.Second {
+		if took := time.Since(begin); took > time.Minute {
 			t.Errorf("%s: took %s", name, took)
 		}
 		err = s.Watch(t.Context(), "", func(configstore.Change) error { return nil })

@@ -64,8 +64,8 @@ func shutOut(t *testing.T, b Backend, s configstore.ReadWriter, why *regexp.Rege
 	for what, call := range all {
 		begin := time.Now()
 		b.refused(t, what, call(ctx), why)
-		if took := time.Since(begin); took > noticing {
-			t.Errorf("%s: the error came after %s; want less than %s", what, took, noticing)
+		if took := time.Since(begin); took > patience {
+			t.Errorf("%s: the error came after %s; want less than %s", what, took, patience)
 		}
 	}
 }

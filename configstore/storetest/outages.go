@@ -12,10 +12,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// noticing is how long a Watch may take to find out that its link drops every packet: 15 s,
-// and something for a machine that runs other tests at once.
-const noticing = 20 * time.Second
-
 func outages() []specification {
 	return []specification{
 		{"failing is not empty", failingIsNotEmpty},
@@ -131,8 +127,8 @@ func cutLink(t *testing.T, b Backend) {
 	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(cluster("east", "b")))
 	b.PutRaw(t, s, api.KeyPath(cluster("north", "").Key()), nil)
 	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
-	if took := time.Since(begin); took > noticing {
-		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, noticing)
+	if took := time.Since(begin); took > patience {
+		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, patience)
 	}
 	status, _ := f.Status().Load()
 	if status.Objects != 3 {
@@ -154,13 +150,13 @@ func cutFromTheStart(t *testing.T, b Backend) {
 	mend := b.Cut(t)
 	begin := time.Now()
 	s := open(t, b)
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(begin); took > patience {
 		t.Errorf("to open the store took %s; want that it waits for no server", took)
 	}
 	f := follow(t, s)
 	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
-	if took := time.Since(begin); took > noticing {
-		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, noticing)
+	if took := time.Since(begin); took > patience {
+		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, patience)
 	}
 	if status, _ := f.Status().Load(); status.Synced || len(f.all()) > 0 {
 		t.Errorf("status %+v after %d changes; want nothing from a store that could not be reached", status, len(f.all()))
@@ -204,7 +200,7 @@ func cutEnds(t *testing.T, b Backend) {
 	if err := other.awaitEnd(); !errors.Is(err, configstore.ErrClosed) {
 		t.Errorf("Watch ended with %v, want ErrClosed", err)
 	}
-	if took := time.Since(begin); took > 4*time.Second {
+	if took := time.Since(begin); took > patience {
 		t.Errorf("to end took %s; want that it waits for no server", took)
 	}
 }
@@ -225,7 +221,7 @@ func inTime(t *testing.T, what string, given time.Duration, call func(context.Co
 	defer cancel()
 	begin := time.Now()
 	err := call(ctx)
-	if took := time.Since(begin); took > given+2*time.Second {
+	if took := time.Since(begin); took > given+patience {
 		t.Errorf("%s ended after %s; its context had %s", what, took, given)
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
