@@ -211,6 +211,9 @@ func kindOf(v any) string {
 	case reflect.Slice:
 		return "a list"
 	case reflect.String:
+		if text := fmt.Sprint(v); strings.Contains(text, "@") || strings.Contains(text, "://") {
+			return "a text" // an address, which may hold a password
+		}
 		return fmt.Sprintf("the text %q", v)
 	case reflect.Bool:
 		return fmt.Sprintf("%v", v)

@@ -117,6 +117,8 @@ func TestMistakesAreNamedByTheirPath(t *testing.T) {
 		`many: [{path: a}, {}, {path: 1}]`: `store.many[2].path: is the number 1; want a text`,
 		`map: {1: a}`:                      `store.map: has the key 1; keys are text`,
 		`free: [{1: a}]`:                   `store.free[0]: has the key 1; keys are text`,
+		`list: "http://me:hunter2@a:1"`:    `store.list: is a text; want a list`,
+		`inner: "redis://:hunter2@a:1"`:    `store.inner: is a text; want a mapping`,
 		`token: hunter2`:                   `store.token: a secret does not stand here itself; write where it is: {file: `,
 	} {
 		var from any
@@ -125,7 +127,7 @@ func TestMistakesAreNamedByTheirPath(t *testing.T) {
 		}
 		var got example
 		errs := Decode("store", from, &got)
-		if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want) {
+		if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), want) || strings.Contains(errs[0].Error(), "hunter2") {
 			t.Errorf("%s: %v\nwant %s", text, errs, want)
 		}
 	}
