@@ -204,6 +204,12 @@ func (d *decoder) whole(path string, from any, into reflect.Value) {
 	into.SetInt(n)
 }
 
+// IsAddress tells whether a text looks like an address that may hold a password: then it is
+// not shown where something else was expected.
+func IsAddress(text string) bool {
+	return strings.Contains(text, "@") || strings.Contains(text, "://")
+}
+
 func kindOf(v any) string {
 	switch k := reflect.ValueOf(v).Kind(); k {
 	case reflect.Map:
@@ -211,8 +217,8 @@ func kindOf(v any) string {
 	case reflect.Slice:
 		return "a list"
 	case reflect.String:
-		if text := fmt.Sprint(v); strings.Contains(text, "@") || strings.Contains(text, "://") {
-			return "a text" // an address, which may hold a password
+		if IsAddress(fmt.Sprint(v)) {
+			return "a text"
 		}
 		return fmt.Sprintf("the text %q", v)
 	case reflect.Bool:

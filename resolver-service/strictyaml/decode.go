@@ -144,6 +144,9 @@ func kindOf(n *yaml.Node) string {
 	case yaml.SequenceNode:
 		return "a list"
 	default:
+		if settings.IsAddress(n.Value) {
+			return "a text"
+		}
 		return fmt.Sprintf("%q", n.Value)
 	}
 }

@@ -65,6 +65,16 @@ func TestASecretInTheWrongPlaceIsNotShown(t *testing.T) {
 	}
 }
 
+func TestAnAddressInTheWrongPlaceIsNotShown(t *testing.T) {
+	for _, text := range []string{"tags: http://me:hunter2@127.0.0.1:1", "part: http://me:hunter2@127.0.0.1:1"} {
+		var got example
+		err := Decode("x.yaml", []byte(text), &got).Err()
+		if err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "is a text where a ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestWhereSomethingIsWrong(t *testing.T) {
 	var got example
 	doc := Decode("x.yaml", []byte("part: {pth: x}\ntags: [a, 7, []]\ncount: 1\n"), &got)
