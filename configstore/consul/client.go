@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -44,6 +45,9 @@ func (c *Config) check() error {
 	}
 	if strings.HasPrefix(c.Prefix, "/") {
 		return fmt.Errorf("prefix: %q begins with a slash, and keys of Consul do not; leave it out", c.Prefix)
+	}
+	if clean := path.Clean(c.Prefix + "x"); clean != c.Prefix+"x" {
+		return fmt.Errorf("prefix: %q is read by Consul as %q at one time and not at another; write it so", c.Prefix, strings.TrimSuffix(clean, "x"))
 	}
 	if err := c.Token.Check(); err != nil {
 		return fmt.Errorf("token: %w", err)
