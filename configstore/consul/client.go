@@ -7,7 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
+	slashed "path"
 	"strings"
 	"time"
 
@@ -46,7 +46,7 @@ func (c *Config) check() error {
 	if strings.HasPrefix(c.Prefix, "/") {
 		return fmt.Errorf("prefix: %q begins with a slash, and keys of Consul do not; leave it out", c.Prefix)
 	}
-	if clean := path.Clean(c.Prefix + "x"); clean != c.Prefix+"x" {
+	if clean := slashed.Clean(c.Prefix + "x"); clean != c.Prefix+"x" {
 		return fmt.Errorf("prefix: %q is read by Consul as %q at one time and not at another; write it so", c.Prefix, strings.TrimSuffix(clean, "x"))
 	}
 	if err := c.Token.Check(); err != nil {
