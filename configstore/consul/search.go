@@ -39,12 +39,15 @@ func (w *watch) searched(ctx context.Context, index uint64) (bool, error) {
 	if err := s.group.Wait(); err != nil {
 		return false, err
 	}
-	if len(s.suspects) == 0 || len(s.suspects) > maxOps {
+	if len(s.suspects) == 0 || len(s.suspects) >= maxOps {
 		return false, nil
 	}
-	now, err := w.store.named(ctx, s.suspects, &api.QueryOptions{RequireConsistent: true})
+	now, err := w.store.some(ctx, s.suspects, &api.QueryOptions{RequireConsistent: true})
 	if err != nil {
 		return false, err
+	}
+	if now.head.index != w.head.index { // Isthmus wrote meanwhile, and perhaps more than is suspected
+		return false, nil
 	}
 	for _, p := range now.pairs {
 		if later(p.Revision, index) { // with others, perhaps, that were not looked for

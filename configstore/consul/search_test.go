@@ -2,6 +2,7 @@ package consul
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -102,6 +103,50 @@ func TestWhatOtherHandsChangeAtOnceArrivesAtOnce(t *testing.T) {
 			if o, _ := h.set.Get(selection(n, 0).Key()); o.Object.(*catalog.AppEndpoints).Endpoints[0].App.ID != to {
 				t.Errorf("with the last of them known, %s is not yet", o.Object.Key())
 			}
+		}
+	}
+}
+
+// What Isthmus writes while a search goes on is one change, too: one of it that the search
+// has come upon is not told without the rest.
+func TestASearchDoesNotTearWhatIsWrittenMeanwhile(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	fill(t, s, 1000)
+	var told []configstore.Change
+	w := watch{store: s, known: map[string]string{}, deliver: func(c configstore.Change) error {
+		told = append(told, c)
+		return nil
+	}}
+	if err := w.take(t.Context(), s.everything); err != nil {
+		t.Fatal(err)
+	}
+	p.byHand(t, selection(500, 7))
+	found := s.question(t.Context(), place{key: s.base(), tree: true})
+	if found.err != nil {
+		t.Fatal(found.err)
+	}
+	moved := catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "zoo", Name: "x"}
+	_, err := s.Write(t.Context(), configstore.Write{Delete: selection(501, 0).Key()},
+		configstore.Write{Object: &catalog.AppEndpoints{App: catalog.App{Namespace: moved.Namespace, ID: moved.Name}, Endpoints: selection(0, 3).Endpoints}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		done, err := w.searched(t.Context(), found.index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !done {
+			if err := w.take(t.Context(), s.everything); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range told[1:] {
+		put := slices.ContainsFunc(c.Objects, func(o configstore.Stored) bool { return o.Object.Key() == moved })
+		if deleted := slices.Contains(c.Deleted, selection(501, 0).Key()); put != deleted {
+			t.Errorf("a change has one half of a write: %d objects, deleted %v", len(c.Objects), c.Deleted)
 		}
 	}
 }
