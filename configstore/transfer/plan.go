@@ -32,30 +32,29 @@ func (s *step) write() configstore.Write {
 	return configstore.Write{Object: s.object, If: s.ifRev}
 }
 
-func newPlan(source []configstore.Stored, refused []configstore.Refusal, target []configstore.Stored, bad []configstore.Refusal, prune bool) *plan {
+// newPlan compares two stores. Unusable is the revisions of what is bad in the target.
+func newPlan(source []configstore.Stored, refused []configstore.Refusal, target []configstore.Stored, bad []configstore.Refusal, unusable map[catalog.Key]string, prune bool) *plan {
 	p := &plan{}
 	held := make(map[catalog.Key]configstore.Stored, len(target))
 	for _, s := range target {
 		held[s.Object.Key()] = s
 	}
-	unusable := map[catalog.Key]bool{}
 	for _, r := range bad {
 		if r.Key == (catalog.Key{}) {
 			p.foreign = append(p.foreign, r)
-		} else {
-			unusable[r.Key] = true
 		}
 	}
 	for _, s := range source {
 		key := s.Object.Key()
 		there, ok := held[key]
-		st := step{key: key, object: s.Object, means: Changed}
+		spoiled, isSpoiled := unusable[key]
+		st := step{key: key, object: s.Object, means: Changed, ifRev: spoiled}
 		switch {
 		case ok && same(there.Object, s.Object):
 			st.means = Unchanged
 		case ok:
 			st.ifRev = there.Revision
-		case !unusable[key]:
+		case !isSpoiled:
 			st.means, st.ifRev = Created, configstore.Absent
 		}
 		p.steps = append(p.steps, st)
@@ -75,7 +74,7 @@ func newPlan(source []configstore.Stored, refused []configstore.Refusal, target 
 
 // addOnlyInTarget adds what the source lacks. What the source has and can't use, it does
 // not lack.
-func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable map[catalog.Key]bool, refused []configstore.Refusal, prune bool) {
+func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable map[catalog.Key]string, refused []configstore.Refusal, prune bool) {
 	inSource := map[catalog.Key]bool{}
 	for _, r := range refused {
 		inSource[r.Key] = true
@@ -87,10 +86,10 @@ func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable
 		}
 		p.steps = append(p.steps, st)
 	}
-	for key := range unusable {
+	for key, revision := range unusable {
 		st := step{key: key, means: Kept}
 		if prune && !inSource[key] {
-			st.means = Deleted
+			st.means, st.ifRev = Deleted, revision
 		}
 		p.steps = append(p.steps, st)
 	}

@@ -105,7 +105,11 @@ func Copy(ctx context.Context, from, to configstore.Writer, o Options) (*Report,
 	if err != nil {
 		return report, fmt.Errorf("read the target: %w", err)
 	}
-	p := newPlan(source, refused, target, bad, o.Prune)
+	unusable, err := revisions(ctx, to, bad)
+	if err != nil {
+		return report, fmt.Errorf("read what can't be used in the target: %w", err)
+	}
+	p := newPlan(source, refused, target, bad, unusable, o.Prune)
 	report.Foreign = p.foreign
 	if o.DryRun {
 		report.Items = p.items(true)
@@ -122,6 +126,30 @@ func Copy(ctx context.Context, from, to configstore.Writer, o Options) (*Report,
 	}
 	report.Moved, err = moved(ctx, from, source, refused)
 	return report, err
+}
+
+// revisions is the revisions of what a store has and can't use, where it can tell them: a
+// list has none. What is not as the list said any more has one that no store gives, so that
+// a write for it is a conflict.
+func revisions(ctx context.Context, of configstore.Writer, bad []configstore.Refusal) (map[catalog.Key]string, error) {
+	var keys []catalog.Key
+	for _, r := range bad {
+		if r.Key != (catalog.Key{}) {
+			keys = append(keys, r.Key)
+		}
+	}
+	got, err := configstore.GetMany(ctx, of, keys)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[catalog.Key]string, len(keys))
+	for i, key := range keys {
+		held[key] = got[i].Revision
+		if !errors.Is(got[i].Err, configstore.ErrInvalid) {
+			held[key] = "changed since"
+		}
+	}
+	return held, nil
 }
 
 // verify reads the target back.

@@ -199,6 +199,62 @@ func TestAChangeOfTheTargetMeanwhileIsNotLost(t *testing.T) {
 	}
 }
 
+// spoiled is a store of which one object can't be used, until somebody mends it just
+// before the first write.
+type spoiled struct {
+	*between
+	key  catalog.Key
+	mend catalog.Object
+}
+
+func (s *spoiled) bad() bool { return s.mend != nil && s.n == 0 }
+
+func (s *spoiled) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
+	stored, refused, err := s.between.List(ctx)
+	if s.bad() {
+		stored = slices.DeleteFunc(stored, func(o configstore.Stored) bool { return o.Object.Key() == s.key })
+		refused = append(refused, configstore.Refusal{Key: s.key, Where: "its key", Err: configstore.ErrInvalid})
+	}
+	return stored, refused, err
+}
+
+func (s *spoiled) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
+	stored, err := s.between.Get(ctx, key)
+	if s.bad() && key == s.key {
+		stored.Object, err = nil, configstore.ErrInvalid
+	}
+	return stored, err
+}
+
+func TestWhatSomebodyMendsInTheTargetMeanwhileIsNotLost(t *testing.T) {
+	for what, c := range map[string]struct {
+		source []catalog.Object
+		o      Options
+		want   string
+	}{
+		"written over": {[]catalog.Object{cluster("east", "a"), cluster("west", "a")}, Options{}, "east failed, west created"},
+		"pruned":       {[]catalog.Object{cluster("west", "a")}, Options{Prune: true}, "east failed, west created"},
+	} {
+		from, target := embed(t), embed(t)
+		put(t, from, c.source...)
+		put(t, target, cluster("east", "bad"))
+		to := &spoiled{between: &between{Writer: target}, key: cluster("east", "").Key(), mend: cluster("east", "mine")}
+		to.write = func(n int, _ []configstore.Write) error {
+			if n == 1 {
+				put(t, target, to.mend)
+			}
+			return nil
+		}
+		r, err := Copy(t.Context(), from, to, c.o)
+		if err != nil || brief(r) != c.want || !errors.Is(r.Items[0].Err, configstore.ErrConflict) {
+			t.Errorf("%s: %s, %v", what, brief(r), err)
+		}
+		if got := holds(t, target); got != "east=mine west=a" {
+			t.Errorf("%s: the target has %s", what, got)
+		}
+	}
+}
+
 func TestAnObjectThatIsWrittenOverIsNotVerified(t *testing.T) {
 	from, target := embed(t), embed(t)
 	put(t, from, cluster("east", "a"), cluster("north", "a"))
