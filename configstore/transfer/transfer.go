@@ -85,6 +85,10 @@ type Options struct {
 // the source holds.
 var ErrPrune = errors.New("the source has objects that can't be used, so what it lacks can't be told; mend them or delete them, then prune")
 
+// ErrEmpty says that nothing is deleted from the target because the source has nothing at
+// all: that is rather a wrong prefix or path than meant.
+var ErrEmpty = errors.New("the source has no object, and to prune would delete everything from the target; see that its address, path and prefix are right, or delete the objects by name")
+
 // Copy makes the target hold every object of the source. An error means that it was cut
 // short, or nothing was done; the Report, which is never nil, says how far it came. What
 // was refused or has failed, and what moved meanwhile, is in the Report alone.
@@ -100,6 +104,9 @@ func Copy(ctx context.Context, from, to configstore.Writer, o Options) (*Report,
 	report.Refused = refused
 	if o.Prune && len(refused) > 0 {
 		return report, ErrPrune
+	}
+	if o.Prune && len(source) == 0 {
+		return report, ErrEmpty
 	}
 	target, bad, err := to.List(ctx)
 	if err != nil {

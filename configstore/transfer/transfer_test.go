@@ -136,6 +136,17 @@ func TestWhatTheSourceCantUseIsNamedAndStaysInTheTarget(t *testing.T) {
 	}
 }
 
+func TestAnEmptySourceDeletesNothing(t *testing.T) {
+	to := embed(t)
+	put(t, to, cluster("east", "a"))
+	if r, err := Copy(t.Context(), embed(t), to, Options{Prune: true}); !errors.Is(err, ErrEmpty) {
+		t.Errorf("%s, %v", brief(r), err)
+	}
+	if got := holds(t, to); got != "east=a" {
+		t.Errorf("the target has %q", got)
+	}
+}
+
 // between does something between a store's calls.
 type between struct {
 	configstore.Writer
