@@ -14,26 +14,41 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/consul"
+	"github.com/isthmus-mesh/isthmus/configstore/dapr"
+	"github.com/isthmus-mesh/isthmus/configstore/embedded"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd"
+	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
-// pages are the README and everything in docs/.
+// pages are the README and everything in docs/ and docs/stores/.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob("../docs/*.md")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no pages in docs: %v", err)
-	}
 	all := map[string]string{}
-	for _, path := range append(paths, "../README.md") {
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/stores/*.md"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no pages %s: %v", pattern, err)
+		}
+		read(t, paths, all)
+	}
+	return all
+}
+
+// read adds the texts of files to all.
+func read(t *testing.T, paths []string, all map[string]string) {
+	t.Helper()
+	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all[path] = string(text)
 	}
-	return all
 }
 
 // snippet is a fenced block of a page.
@@ -86,26 +101,82 @@ func TestYAMLInThePages(t *testing.T) {
 				initialise(t, path, top)
 			case top["cluster"] != nil:
 				read["services"]++
-				if _, err := resolverservice.Parse(path, []byte(s.text)); err != nil {
+				if _, err := resolverservice.Parse(path, withoutServer(t, path, s.text, top)); err != nil {
 					t.Errorf("%v\n%s", err, s.text)
 				}
+			case top["store"] != nil:
+				read["stores"]++
+				decodeStore(t, path, top["store"])
 			}
 		}
 	}
-	for _, kind := range []string{"objects", "components", "services"} {
+	for _, kind := range []string{"objects", "components", "services", "stores"} {
 		if read[kind] == 0 {
 			t.Errorf("the pages show no %s", kind)
 		}
 	}
 }
 
-// initialise gives the configuration of a Dapr Configuration to the component.
-func initialise(t *testing.T, path string, configuration map[string]any) {
+// withoutServer is the text of a service's configuration that can be read on any machine:
+// what its store says of files and servers is checked by itself, and left out.
+func withoutServer(t *testing.T, path, text string, top map[string]any) []byte {
 	t.Helper()
-	spec, _ := configuration["spec"].(map[string]any)
+	if top["store"] == nil || !decodeStore(t, path, top["store"]) {
+		return []byte(text)
+	}
+	delete(top, "store")
+	rest, err := yaml.Marshal(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rest
+}
+
+// decodeStore holds a store's settings to what its kind takes, and tells whether that kind
+// needs a server.
+func decodeStore(t *testing.T, path string, store any) (server bool) {
+	t.Helper()
+	named, _ := store.(map[string]any)
+	if len(named) != 1 {
+		t.Errorf("%s: store: names %d kinds: %v", path, len(named), store)
+	}
+	for kind, from := range named {
+		var into any
+		switch kind {
+		case "embedded":
+			into = &embedded.Config{}
+		case "file":
+			into = &file.Config{}
+		case "consul":
+			into, server = &consul.Config{}, true
+		case "etcd":
+			into, server = &etcd.Config{}, true
+		case "kubernetes":
+			into, server = &kubernetes.Config{}, true
+		case "dapr":
+			into, server = &dapr.Config{}, true
+		default:
+			t.Errorf("%s: store: unknown kind %s", path, kind)
+			continue
+		}
+		for _, err := range settings.Decode("store."+kind, from, into) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	return server
+}
+
+// initialise gives the configuration of a Dapr Configuration to the component.
+func initialise(t *testing.T, path string, top map[string]any) {
+	t.Helper()
+	spec, _ := top["spec"].(map[string]any)
 	resolution, _ := spec["nameResolution"].(map[string]any)
 	if resolution["component"] != "isthmus" {
 		return
+	}
+	configuration, _ := resolution["configuration"].(map[string]any)
+	if configuration["store"] != nil && decodeStore(t, path, configuration["store"]) {
+		configuration["store"] = map[string]any{"file": map[string]any{"path": "."}} // for a machine without that server
 	}
 	r := nameresolution.New(nameresolution.Options{
 		Local: func(string, string, any) (nameresolution.LocalResolver, error) { return nothing{}, nil },
