@@ -44,19 +44,22 @@ func (s *Secret) Read() (string, error) {
 		return "", err
 	}
 	if s.Env != "" {
-		text, ok := os.LookupEnv(s.Env)
-		if !ok || text == "" {
+		secret := withoutBreak(os.Getenv(s.Env))
+		if secret == "" {
 			return "", fmt.Errorf("the environment has no %s; set it, or name a file instead", s.Env)
 		}
-		return text, nil
+		return secret, nil
 	}
 	text, err := os.ReadFile(s.File)
 	if err != nil {
 		return "", fmt.Errorf("read the secret: %w", err)
 	}
-	secret := strings.TrimRight(string(text), "\r\n")
+	secret := withoutBreak(string(text))
 	if secret == "" {
 		return "", fmt.Errorf("read the secret: %s is empty", s.File)
 	}
 	return secret, nil
 }
+
+// withoutBreak is a text without the line break that editors, and echo, put at its end.
+func withoutBreak(text string) string { return strings.TrimRight(text, "\r\n") }

@@ -21,6 +21,7 @@ func secretFile(t *testing.T, text string) string {
 
 func TestASecretIsReadWhereItIs(t *testing.T) {
 	t.Setenv("ISTHMUS_TEST_TOKEN", "from the environment")
+	t.Setenv("ISTHMUS_TEST_LINE", "hunter2\n")
 	for _, c := range []struct {
 		what   string
 		secret *Secret
@@ -31,6 +32,7 @@ func TestASecretIsReadWhereItIs(t *testing.T) {
 		{"a file with a line break at its end, as editors leave it", &Secret{File: secretFile(t, "hunter2\r\n")}, "hunter2"},
 		{"spaces are part of it", &Secret{File: secretFile(t, " hunter 2 \n")}, " hunter 2 "},
 		{"a variable", &Secret{Env: "ISTHMUS_TEST_TOKEN"}, "from the environment"},
+		{"a variable with a line break at its end, as a secret of Kubernetes may have it", &Secret{Env: "ISTHMUS_TEST_LINE"}, "hunter2"},
 	} {
 		if got, err := c.secret.Read(); err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", c.what, got, err, c.want)
