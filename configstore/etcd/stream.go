@@ -26,6 +26,8 @@ const (
 	mostAsked = 20
 )
 
+var errNoStream = errors.New("open a stream: no answer")
+
 // receiver reads one stream of a server, with a watch for each span, into a Pending.
 //
 // What one transaction wrote comes in one response of each watch, or in fragments of it.
@@ -67,9 +69,9 @@ const everyWatch = -1
 
 // run opens the stream and reads it until it ends. The error is never nil.
 func (r *receiver) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	patience := time.AfterFunc(r.store.config.Timeout, cancel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := time.AfterFunc(r.store.config.Timeout, func() { cancel(errNoStream) })
 	defer patience.Stop()
 	var err error
 	// The server ends the stream when its member is cut off from the majority.
@@ -86,6 +88,9 @@ func (r *receiver) run(ctx context.Context) error {
 		if err != nil {
 			if r.ready() {
 				return err
+			}
+			if errors.Is(context.Cause(ctx), errNoStream) {
+				return fmt.Errorf("%w within %s; does a proxy in between let streams of gRPC through?", errNoStream, r.store.config.Timeout)
 			}
 			return fmt.Errorf("open a stream: %w", err)
 		}

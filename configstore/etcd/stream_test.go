@@ -2,6 +2,9 @@ package etcd
 
 import (
 	"context"
+	"log/slog"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +58,45 @@ func TestHalfATransactionIsNotTakenHoweverLongTheRestTakes(t *testing.T) {
 			t.Errorf("taken %v at %q; want both keys", put, at)
 		}
 	})
+}
+
+// streamless is a server behind a proxy that lets requests through, and keeps streams.
+type streamless struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedWatchServer
+}
+
+func (*streamless) Range(context.Context, *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{ClusterId: 1, RaftTerm: 1, Revision: 7}}, nil
+}
+
+func (*streamless) Watch(s pb.Watch_WatchServer) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func TestAStreamThatIsNotAnsweredIsSaidToBe(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	pb.RegisterKVServer(server, &streamless{})
+	pb.RegisterWatchServer(server, &streamless{})
+	done := make(chan error)
+	go func() { done <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		<-done
+	}()
+	c := Config{Endpoints: []string{listener.Addr().String()}, Timeout: time.Second}
+	s, err := Open(c, configstore.Scope{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "open a stream: no answer within 1s; does a proxy") {
+		t.Errorf("a stream that is not answered: %v", err)
+	}
 }
