@@ -142,8 +142,8 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 	return c, news
 }
 
-// resolve decides on one object.
-func (x *index) resolve(key catalog.Key, c *configstore.Change) {
+// resolve decides on one object, and returns why it is refused, if it is.
+func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 	id := "\x00" + key.String()
 	delete(x.refused, id)
 	names := x.claims[key]
@@ -152,20 +152,23 @@ func (x *index) resolve(key catalog.Key, c *configstore.Change) {
 		delete(x.claims, key)
 		delete(x.stands, key)
 		c.Deleted = append(c.Deleted, key)
-		return
+		return nil
 	case 1:
 		p := x.files[names[0]]
 		if err := p.bad[key]; err != nil {
 			x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
-			return
+			return err
 		}
 		stored := p.objects[key]
 		if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
 			x.stands[key] = stored
 			c.Objects = append(c.Objects, stored)
 		}
+		return nil
 	default:
-		x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: x.doubled(key)}
+		err := x.doubled(key)
+		x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
+		return err
 	}
 }
 

@@ -28,18 +28,14 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	if err != nil {
 		return nil, err
 	}
-	c, _ := x.change(true)
-	refused := make(map[catalog.Key]error, len(c.Refused))
-	for _, r := range c.Refused {
-		refused[r.Key] = r.Err
-	}
 	got := make([]configstore.Got, len(keys))
 	for i, key := range keys {
+		refused := x.resolve(key, &configstore.Change{})
 		stored, there := x.stands[key]
-		switch err := refused[key]; {
-		case err != nil:
+		switch {
+		case refused != nil:
 			got[i].Revision = refusedRevision
-			got[i].Err = fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, err)
+			got[i].Err = fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, refused)
 		case there:
 			got[i].Stored = stored
 		default:
