@@ -152,17 +152,30 @@ func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []
 	return listed, uint32(len(effects) - len(listed)), nil
 }
 
-// How long an answer waits for lookups to follow a write, and how often the store is
-// asked meanwhile whether somebody else has written over it.
+// How long an answer waits for lookups to follow a write, if its caller does not wait for
+// less, and how often the store is asked meanwhile whether somebody else has written over
+// it. answering is what is left of the caller's time, to be told how far it has come.
 const (
-	followTimeout = 5 * time.Second
+	followTimeout = 30 * time.Second
+	answering     = time.Second
 	askAgain      = 500 * time.Millisecond
 )
+
+// patience is how long an answer waits.
+func patience(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return followTimeout
+	}
+	left := time.Until(deadline)
+	return min(left-min(left/4, answering), followTimeout)
+}
 
 // await waits until lookups follow what the store holds by now, also where that was
 // there before.
 func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) error {
-	ctx, cancel := context.WithTimeout(ctx, followTimeout)
+	waits := patience(ctx)
+	ctx, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
 	for _, r := range results {
 		revision := r.GetRevision()
@@ -170,7 +183,8 @@ func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) err
 			revision = configstore.Absent
 		}
 		if err := s.awaitOne(ctx, keyFromWire(r.GetKey()), revision); err != nil {
-			return err
+			return status.Errorf(codes.DeadlineExceeded, "store %s: %s was written, but lookups do not follow it yet: %s; see isthmus status",
+				s.cfg.Store, keyFromWire(r.GetKey()), s.lag(waits))
 		}
 	}
 	return nil
@@ -191,8 +205,7 @@ func (s *Server) awaitOne(ctx context.Context, key catalog.Key, revision string)
 				return nil
 			}
 		case <-ctx.Done():
-			return status.Errorf(codes.DeadlineExceeded,
-				"store %s: %s was written, but lookups do not follow it yet: %s; see isthmus status", s.cfg.Store, key, s.lag())
+			return ctx.Err()
 		}
 	}
 }
@@ -211,9 +224,9 @@ func (s *Server) overwritten(ctx context.Context, key catalog.Key, revision stri
 	return held.Revision != revision
 }
 
-func (s *Server) lag() string {
+func (s *Server) lag(waited time.Duration) string {
 	if err := s.feed.Status().Err; err != nil {
 		return fmt.Sprintf("the store can't be watched: %v", err)
 	}
-	return fmt.Sprintf("nothing was heard of it within %s", followTimeout)
+	return fmt.Sprintf("nothing was heard of it within %s", waited.Round(time.Millisecond))
 }

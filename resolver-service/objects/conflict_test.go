@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -198,4 +199,33 @@ func TestAnApplyDoesNotWaitForWhatSomebodyHasMadeUnusableSince(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
 	s.Server.store = &spoiled{asked{Writer: s.store}}
 	s.mustApply(selection("checkout", "orders"))
+}
+
+// late is a store that tells nobody of what is written.
+type late struct{ asked }
+
+func (s *late) Write(context.Context, ...configstore.Write) ([]string, error) {
+	return []string{"1000"}, nil
+}
+
+func (s *late) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
+	if _, err := s.asked.Get(ctx, key); s.gets == 1 {
+		return configstore.Stored{}, err // before the write
+	}
+	return configstore.Stored{Revision: "1000"}, nil
+}
+
+// Who waits no longer is not told that something was written.
+func TestAnApplyThatLookupsDoNotFollowSaysSoWhileItsCallerWaits(t *testing.T) {
+	s := newService(t, catalog.DefaultDomain, true)
+	s.Server.store = &late{asked{Writer: s.store}}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	_, err := s.Apply(ctx, &v1alpha1.ApplyRequest{Objects: []*v1alpha1.ApplyObject{{Json: []byte(selection("checkout", "orders"))}}})
+	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "AppEndpoints shop/checkout was written, but lookups do not follow it yet: nothing was heard of it within") {
+		t.Errorf("got %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the answer came when its caller was gone")
+	}
 }
