@@ -68,7 +68,7 @@ func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr e
 }
 
 func echoOnce(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	var b [1]byte

@@ -91,7 +91,7 @@ func (s *sentry) start() {
 	if err := s.process.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if conn, err := net.DialTimeout("tcp", s.address, time.Second); err == nil {
 			conn.Close()
@@ -133,8 +133,8 @@ func run(t *testing.T, cfg *identity.Sentry, log *slog.Logger) *identity.Source 
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(5 * time.Second):
-			t.Error("Run goes on 5 s after its context ended")
+		case <-time.After(time.Minute):
+			t.Error("Run goes on a minute after its context ended")
 		}
 	})
 	return s
@@ -143,7 +143,7 @@ func run(t *testing.T, cfg *identity.Sentry, log *slog.Logger) *identity.Source 
 // ready waits for an identity.
 func ready(t *testing.T, s *identity.Source) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func ready(t *testing.T, s *identity.Source) {
 // eventually waits for something that other processes bring about.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if f() {
 			return
 		}

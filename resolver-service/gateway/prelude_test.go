@@ -47,7 +47,7 @@ func grpcClient(t *testing.T, addr, host string) healthpb.HealthClient {
 }
 
 func check(t *testing.T, c healthpb.HealthClient, service string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := c.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 	return err
@@ -245,7 +245,7 @@ func TestPreludeReachesTheAppUntouched(t *testing.T) {
 				if !bytes.Equal(b, want) {
 					t.Errorf("the app got %d bytes that are not the %d that it should", len(b), len(want))
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Errorf("nothing arrived:\n%s", gw.log)
 			}
 			settings := make([]byte, 9)

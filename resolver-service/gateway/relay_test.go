@@ -20,7 +20,7 @@ func pass(t *testing.T, cfg Config, with option) (gw *running, client, server *n
 	accepted := make(chan *net.TCPConn)
 	release := make(chan struct{})
 	addr := backend(t, func(c *net.TCPConn) {
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		accepted <- c
 		<-release
 	})

@@ -141,7 +141,7 @@ func stop(t *testing.T, s *sandbox.Sidecar) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%s does not stop:\n%s", s.Name(), s.Tail(20))
 	}
 }

@@ -63,7 +63,7 @@ func send(t *testing.T, c *collector.Collector, cfg otlp.Config, parents ...cont
 		_, span := p.Tracer("test").Start(ctx, fmt.Sprint("span ", i))
 		span.End()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := p.Shutdown(ctx); err != nil {
 		t.Fatal(err)
