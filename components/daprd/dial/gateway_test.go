@@ -165,7 +165,7 @@ func mustDial(t *testing.T, names *Names, target string, more ...grpc.DialOption
 // who answered.
 func call(t *testing.T, conn *grpc.ClientConn) (address string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var p peer.Peer
 	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p))
@@ -203,7 +203,7 @@ func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 // recovers calls, whatever fails meanwhile, until want answers.
 func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	var got string
 	var err error
 	for time.Now().Before(deadline) {
@@ -218,7 +218,7 @@ func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
 // until calls, and none may fail, until want answers.
 func until(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if callAsDaprd(t, conn) == want {
 			return
@@ -226,4 +226,20 @@ func until(t *testing.T, conn *grpc.ClientConn, want string) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Fatalf("no call reached %s in 10 s", want)
+}
+
+// only calls, and none may fail, until want answers so often in a row that no other can be
+// in turn: one answer of it may be of the list before, if that had it too.
+func only(t *testing.T, conn *grpc.ClientConn, want string) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for inRow := 0; inRow < 10; inRow++ {
+		if got := mustCall(t, conn); got == want {
+			continue
+		}
+		if inRow = -1; time.Now().After(deadline) {
+			t.Fatalf("%s became the only gateway, and calls still reach others", want)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
