@@ -161,12 +161,21 @@ func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, configstore.ErrDenied):
 		return err
+	case strings.Contains(err.Error(), "ACL not found"):
+		return fmt.Errorf("%w (%w); Consul knows no such token, or no longer: look after what token leads to", err, configstore.ErrDenied)
 	case forbidden(err), errors.Is(err, errHidden):
 		return fmt.Errorf("%w (%w); give the token %s", err, configstore.ErrDenied, s.policy("read"))
 	case strings.Contains(err.Error(), "No cluster leader"), errors.Is(err, errNoLeader):
 		return fmt.Errorf("%w; look at consul operator raft list-peers", err)
 	}
-	return err
+	return tlsAdvice.To(err)
+}
+
+var tlsAdvice = settings.Advice{
+	CA:     "set tls.ca to the certificate of the authority that signed the agent's",
+	Name:   "set tls.serverName to a name that the agent's certificate has, such as server.dc1.consul",
+	Plain:  "this port speaks no TLS: take the agent's port for https, or write http:// in address",
+	Secure: "write https:// in address",
 }
 
 // forbidden tells whether Consul refuses the token. Of a transaction's status there is

@@ -127,10 +127,14 @@ func (s *Store) load() (component, error) {
 
 // where is how errors call the store.
 func (s *Store) where() string {
+	return settings{component: s.latest(), scrub: s.scrub}.where()
+}
+
+// latest is the component as it was read last.
+func (s *Store) latest() component {
 	s.mu.Lock()
-	c := s.loaded
-	s.mu.Unlock()
-	return settings{component: c, scrub: s.scrub}.where()
+	defer s.mu.Unlock()
+	return s.loaded
 }
 
 // acquire is the engine, connected. Who has it must release it.
@@ -194,6 +198,13 @@ func (s *Store) newLease() (*lease, error) {
 	return &lease{engine: e, settings: with}, nil
 }
 
+// hold keeps an engine that the caller has from being closed, until one more release.
+func (s *Store) hold(l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.users++
+}
+
 // release lets go of an engine.
 func (s *Store) release(l *lease) {
 	s.mu.Lock()
@@ -237,12 +248,13 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.calls.Wait()
 	s.mu.Lock()
-	l := s.current
-	s.current = nil
-	s.mu.Unlock()
-	if l != nil {
-		s.remains.Go(l.close)
+	if l := s.current; l != nil {
+		s.current, l.worn = nil, true
+		if l.users == 0 { // else a subscription has it, whose end is under way
+			s.remains.Go(l.close)
+		}
 	}
+	s.mu.Unlock()
 	gone := make(chan struct{})
 	go func() {
 		s.remains.Wait()
@@ -299,6 +311,7 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 	if isDenied(err) {
 		err = fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
 	}
+	err = advise(s.latest().kind, err)
 	return s.scrub.err(fmt.Errorf("store dapr: %s at %s: %w", what, s.where(), err))
 }
 

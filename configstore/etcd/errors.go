@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
 // fail is the error of something that was tried: what, where, why, and what to do. The
@@ -45,9 +46,16 @@ func (s *Store) explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
 		return fmt.Errorf("no answer within %s; see whether the server has a leader and a fast disk, or give timeout more", s.config.Timeout)
 	case code == codes.Unavailable:
-		return fmt.Errorf("can't be reached: %w", plain(err))
+		return fmt.Errorf("can't be reached: %w", tlsAdvice.To(plain(err)))
 	}
 	return plain(err)
+}
+
+var tlsAdvice = settings.Advice{
+	CA:     "set tls.ca to the certificate of the authority that signed the members'",
+	Name:   "set tls.serverName to a name that the members' certificates have",
+	Plain:  "if it always hangs up, it speaks no TLS there: write http:// in endpoints, and leave tls out",
+	Secure: "if it always hangs up, it wants TLS: write https:// in endpoints",
 }
 
 // who is the user that the server takes us for.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
+
+	"github.com/isthmus-mesh/isthmus/settings"
 )
 
 // How soon a server that is gone, or a link that drops everything, is noticed: after
@@ -51,15 +53,15 @@ func newAPIServer(c Config) (*apiServer, error) {
 		return nil, fmt.Errorf("kubeconfig: server %q: %w", config.Host, err)
 	}
 	config.UserAgent = fieldManager
-	settings, err := config.TransportConfig()
+	wire, err := config.TransportConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	base, err := newTransport(settings)
+	base, err := newTransport(wire)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	wrapped, err := transport.HTTPWrappersForConfig(settings, base)
+	wrapped, err := transport.HTTPWrappersForConfig(wire, base)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -168,11 +170,19 @@ func (a *apiServer) call(ctx context.Context, r request) ([]byte, error) {
 	return body, nil
 }
 
-// plainError leaves out the URL, which says nothing that is not said already.
+// plainError leaves out the URL, which says nothing that is not said already, and adds
+// what to do.
 func plainError(err error) error {
 	var withURL *url.Error
 	if errors.As(err, &withURL) {
-		return withURL.Err
+		err = withURL.Err
 	}
-	return err
+	return tlsAdvice.To(err)
+}
+
+var tlsAdvice = settings.Advice{
+	CA:     "set certificate-authority of the cluster in the kubeconfig to that of the API server",
+	Name:   "set tls-server-name of the cluster in the kubeconfig to a name that the API server's certificate has",
+	Plain:  "the server in the kubeconfig speaks no TLS: is it the API server?",
+	Secure: "write https:// in the kubeconfig's server",
 }
