@@ -278,7 +278,7 @@ func TestSentryHangs(t *testing.T) {
 	s.SetSentryTimeout(300 * time.Millisecond)
 	start := time.Now()
 	wantError(t, "Load", s.Load(t.Context()), "no answer within 300ms")
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("an attempt took %s", took)
 	}
 	running := run(t, cfg, slog.New(slog.DiscardHandler)) // whose end the clean-up checks

@@ -106,7 +106,7 @@ func TestASilentlyDeadSidecarIsNoticed(t *testing.T) {
 	c.cut.Store(true)
 	since := time.Now()
 	watcher.until(says(orders, "[]"))
-	if took := time.Since(since); took > 15*time.Second {
+	if took := time.Since(since); took > time.Minute {
 		t.Errorf("noticed after %s", took)
 	}
 }
