@@ -41,6 +41,9 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		if err != nil {
 			return err
 		}
+		if n := c.refused(cmd, key); n > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
+		}
 		if len(objects) == 0 && output.Format == show.Table {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")
 		}
@@ -60,6 +63,21 @@ func (c *connection) get(cmd *cobra.Command, key catalog.Key) (objects []show.Ob
 		return err
 	})
 	return objects, err
+}
+
+// refused is how many objects the service can't use, which a list does not have: so that
+// nobody takes them for deleted. It is 0 where one object was asked for, whose own error says
+// it, and where the service does not tell.
+func (c *connection) refused(cmd *cobra.Command, key catalog.Key) (n int) {
+	if key.Name != "" {
+		return 0
+	}
+	_ = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		answer, err := v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
+		n = len(answer.GetRefused())
+		return err
+	})
+	return n
 }
 
 // oneKey is the key of a command that is about one object.

@@ -101,6 +101,9 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 			size = (len(part) + 1) / 2 // which the store refused without a change
 			continue
 		}
+		if err != nil && begin == 0 {
+			return nil, fmt.Errorf("%w; none of %d changes was made before: apply again to go on", err, len(writes))
+		}
 		if err != nil {
 			return revisions, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))
 		}
@@ -117,12 +120,7 @@ func untouched(err error) error {
 	return err
 }
 
-func lastKey(writes []configstore.Write) string {
-	if len(writes) == 0 {
-		return "none"
-	}
-	return writes[len(writes)-1].Key().String()
-}
+func lastKey(writes []configstore.Write) string { return writes[len(writes)-1].Key().String() }
 
 // mostEffects is how many decisions that change an answer lists: more than people
 // read. One Cluster can change those of every app.
