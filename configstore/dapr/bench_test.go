@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/dapr/components-contrib/configuration"
+	daprpostgres "github.com/dapr/components-contrib/configuration/postgres"
+	"github.com/dapr/components-contrib/configuration/redis"
 	"github.com/dapr/components-contrib/metadata"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -96,7 +98,7 @@ func writeToDeliver(b *testing.B, start func(b *testing.B) (string, string)) {
 		})
 	}()
 	<-ours
-	l := bareSubscribe(b, s, bare)
+	stop := bareSubscribe(b, s, bare)
 	subscribed()
 	var mine, theirs []time.Duration
 	for i := range 1000 {
@@ -109,7 +111,7 @@ func writeToDeliver(b *testing.B, start func(b *testing.B) (string, string)) {
 	}
 	cancel()
 	<-ended
-	l.stop()
+	stop()
 	for what, all := range map[string][]time.Duration{"ours": mine, "bare": theirs} {
 		slices.Sort(all)
 		for p, name := range map[int]string{50: "p50", 99: "p99"} {
@@ -119,14 +121,18 @@ func writeToDeliver(b *testing.B, start func(b *testing.B) (string, string)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// bareSubscribe subscribes to the object's key and tells when its handler is called.
-func bareSubscribe(b *testing.B, s *Store, told chan<- time.Time) *listener {
+// bareSubscribe subscribes to the object's key by Dapr's own store, and tells when its
+// handler is called.
+func bareSubscribe(b *testing.B, s *Store, told chan<- time.Time) (stop func()) {
 	l, err := s.acquire(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.release(l)
-	store := newStore(l.settings.component.kind, l.settings.bridge())
+	store := redis.NewRedisConfigurationStore(l.settings.bridge())
+	if l.settings.component.kind == kindPostgres {
+		store = daprpostgres.NewPostgresConfigurationStore(l.settings.bridge())
+	}
 	if err := store.Init(b.Context(), configuration.Metadata{Base: metadata.Base{Properties: l.settings.component.properties}}); err != nil {
 		b.Fatal(err)
 	}
@@ -139,5 +145,9 @@ func bareSubscribe(b *testing.B, s *Store, told chan<- time.Time) *listener {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return &listener{store: store, cancel: cancel, head: key}
+	return func() {
+		cancel()
+		time.Sleep(time.Second) // it can't be closed under a subscription
+		closeStore(store)
+	}
 }

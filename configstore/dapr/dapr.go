@@ -2,13 +2,14 @@
 // it takes the YAML of the component that the user has.
 //
 // Dapr's interface can subscribe to keys, and get them one by one. It can't list, can't
-// write, and does not say when a subscription has ended. So each part of it is used for
-// what it does well: the component's YAML and its settings, and Subscribe for being told
-// at once. What is told is taken for a hint only. What the store holds is read by the
-// store's own protocol with the same settings, several keys at one moment; and writes are
-// made so, in a transaction that writes a head with them (head.go). A reader looks at the
-// head every few seconds: this finds what a lost notification has not told, and a server
-// that is gone.
+// write, and does not say when a subscription has ended; and to subscribe by it to Redis or
+// PostgreSQL can end the process (redis_listen.go, postgres_listen.go). So what it does well
+// is taken from it: the component's YAML, its settings, the clients made of them, and
+// Subscribe for the other stores. What is told is taken for a hint only. What the store
+// holds is read by the store's own protocol with the same settings, several keys at one
+// moment; and writes are made so, in a transaction that writes a head with them (head.go).
+// A reader looks at the head every few seconds: this finds what a lost notification has not
+// told, and a server that is gone.
 //
 // Azure App Configuration has no such engine here and is read by Dapr's interface alone.
 // docs/stores/dapr.md says what that means for users.
@@ -217,11 +218,15 @@ func (s *Store) release(l *lease) {
 }
 
 // renew has a new engine made, after a failure, if the component or a secret of it is
-// another by now. Otherwise the engine is kept: its client connects again by itself.
-func (s *Store) renew(l *lease) {
-	c, err := s.load()
-	if err != nil || maps.Equal(c.properties, l.settings.component.properties) {
-		return
+// another by now, or the engine will not do any more. Otherwise it is kept: its client
+// connects again by itself.
+func (s *Store) renew(l *lease, why error) {
+	spent, ok := l.engine.(interface{ spent(error) bool })
+	if !ok || !spent.spent(why) {
+		c, err := s.load()
+		if err != nil || maps.Equal(c.properties, l.settings.component.properties) {
+			return
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

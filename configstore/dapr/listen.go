@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/dapr/components-contrib/configuration"
 	"github.com/dapr/components-contrib/configuration/azure/appconfig"
 	"github.com/dapr/components-contrib/configuration/kubernetes"
-	daprpostgres "github.com/dapr/components-contrib/configuration/postgres"
-	"github.com/dapr/components-contrib/configuration/redis"
 	"github.com/dapr/components-contrib/metadata"
 )
 
@@ -57,47 +54,51 @@ func (h *hints) take() (paths map[string]bool, many bool, failed string) {
 	return paths, many, failed
 }
 
-// listener is a subscription by Dapr's interface, with a store of Dapr of its own: of
-// PostgreSQL's a subscription ends for good with its connection, and to close the store is
-// the one way to be rid of all that belongs to it.
-type listener struct {
-	store  configuration.Store
-	cancel context.CancelFunc
-	head   string // the key; only Redis's is set
+// listener is an engine that is told by its server's own protocol.
+type listener interface {
+	// listen has the hints told what changes, until stop, which waits for the end of it.
+	listen(ctx context.Context, to *hints) (stop func(), err error)
 }
 
-// listen subscribes. What is told goes to the hints, until stop.
-func listen(ctx context.Context, s settings, to *hints) (*listener, error) {
+// listen subscribes: by the engine where it can, else by Dapr's interface.
+func (l *lease) listen(ctx context.Context, to *hints) (stop func(), err error) {
+	if own, ok := l.engine.(listener); ok {
+		return own.listen(ctx, to)
+	}
+	return listenByDapr(ctx, l.settings, to)
+}
+
+// listenByDapr subscribes with a store of Dapr of its own: to close it is the one way to be
+// rid of all that belongs to a subscription.
+func listenByDapr(ctx context.Context, s settings, to *hints) (stop func(), err error) {
 	b := s.bridge()
 	b.failed = func(text string) { to.add(nil, text) }
 	store := newStore(s.component.kind, b)
 	initial, done := context.WithTimeout(ctx, 2*requestTimeout)
 	defer done()
-	err := store.Init(initial, configuration.Metadata{Base: metadata.Base{Name: s.component.name, Properties: maps.Clone(s.component.properties)}})
+	err = store.Init(initial, configuration.Metadata{Base: metadata.Base{Name: s.component.name, Properties: maps.Clone(s.component.properties)}})
 	if err != nil {
 		closeStore(store)
 		return nil, fmt.Errorf("init: %w", err)
 	}
-	l := &listener{store: store}
 	request := &configuration.SubscribeRequest{Metadata: s.requestMetadata()}
-	switch s.component.kind {
-	case kindRedis:
-		l.head = s.names.key(headPath)
-		request.Keys = []string{l.head} // a connection each, so one; all keys would be those of everybody
-	case kindAzure:
+	if s.component.kind == kindAzure {
 		request.Keys = []string{s.names.key(headPath)}
 	}
 	subscribed, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l.cancel = cancel
+	stop = func() {
+		cancel()
+		closeStore(store)
+	}
 	_, err = store.Subscribe(subscribed, request, func(_ context.Context, e *configuration.UpdateEvent) error {
 		to.add(s.changed(e), "")
 		return nil
 	})
 	if err != nil {
-		l.stop()
+		stop()
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
-	return l, nil
+	return stop, nil
 }
 
 // changed is the paths that an event is about. The head is none of them, but news.
@@ -115,33 +116,10 @@ func (s settings) changed(e *configuration.UpdateEvent) []string {
 }
 
 func newStore(kind string, b *bridge) configuration.Store {
-	switch kind {
-	case kindRedis:
-		return redis.NewRedisConfigurationStore(b)
-	case kindPostgres:
-		return daprpostgres.NewPostgresConfigurationStore(b)
-	case kindKubernetes:
+	if kind == kindKubernetes {
 		return kubernetes.NewKubernetesConfigMapStore(b)
 	}
 	return appconfig.NewAzureAppConfigurationStore(b)
-}
-
-// stop ends the subscription and waits for it.
-//
-// Dapr's Redis store (1.18.1) reads from a nil message, and so ends the process, when its
-// client is closed while a subscription is still on its way to seeing that its context has
-// ended: on its way means in a request to Redis. So the client is closed only after a
-// request that was made after that end has come back, and some times as long after.
-func (l *listener) stop() {
-	l.cancel()
-	if l.head != "" {
-		begin := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-		_, _ = l.store.Get(ctx, &configuration.GetRequest{Keys: []string{l.head}})
-		cancel()
-		time.Sleep(min(20*time.Millisecond+6*time.Since(begin), requestTimeout))
-	}
-	closeStore(l.store)
 }
 
 // closeStore closes a store of Dapr's, also one that Init has left without a client, whose

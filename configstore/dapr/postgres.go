@@ -94,8 +94,9 @@ func parsePostgres(c component) (postgres, error) {
 // postgresEngine reads and writes the table of Dapr's PostgreSQL store.
 type postgresEngine struct {
 	settings
-	pool  *pgxpool.Pool
-	table string // quoted
+	pool    *pgxpool.Pool
+	table   string // quoted
+	channel string // of NOTIFY; empty where there is none
 }
 
 // connectPostgres makes the pool, which connects when it is first asked for something.
@@ -113,7 +114,7 @@ func connectPostgres(ctx context.Context, s settings) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &postgresEngine{s, pool, p.table.Sanitize()}, nil
+	return &postgresEngine{s, pool, p.table.Sanitize(), p.channel}, nil
 }
 
 // useAWS has each connection log on by a token of AWS, as Dapr's store does.

@@ -29,6 +29,7 @@ const valueMark = "||"
 type redisEngine struct {
 	settings
 	client  contrib.RedisClient
+	db      int
 	cluster bool // keys lie on one of several servers: by the prefix's hash tag
 }
 
@@ -63,7 +64,7 @@ func connectRedis(ctx context.Context, s settings) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &redisEngine{settings: s, client: client, cluster: with.RedisType == contrib.ClusterType}, nil
+	return &redisEngine{settings: s, client: client, db: with.DB, cluster: with.RedisType == contrib.ClusterType}, nil
 }
 
 func (r *redisEngine) close() { _ = r.client.Close() }

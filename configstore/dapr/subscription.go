@@ -2,64 +2,88 @@ package dapr
 
 import (
 	"context"
+	"time"
 )
 
-// subscription keeps a listener for a Watch. Where Dapr can't subscribe, the Watch goes
-// on by looking, and it is tried again with each rescan.
+// subscription keeps a Watch told. Where nobody can be subscribed to, the Watch goes on by
+// looking, and it is tried again with each rescan.
 type subscription struct {
-	watch    *watch
-	hints    *hints
-	listener *listener
-	pending  bool
-	ready    chan *listener // brings the listener that was begun; nil when there is none
+	watch   *watch
+	hints   *hints
+	stop    func() // of what is subscribed to; nil where nothing is
+	pending bool
+	ready   chan func() // brings the stop of what was begun; nil when nothing was
+	since   time.Time   // of the last beginning
+	pause   time.Duration
 }
 
 func newSubscription(w *watch) *subscription {
-	return &subscription{watch: w, hints: newHints(), ready: make(chan *listener)}
+	return &subscription{watch: w, hints: newHints(), ready: make(chan func())}
 }
 
-// begin subscribes, unless that is so already. Dapr's code may wait for the server
-// longer than a Watch may, so its doing is told by ready. The context is that of the Watch.
+// begin subscribes, unless that is so already. It may take longer than a Watch may wait,
+// so its doing is told by ready. The context is that of the Watch.
 func (s *subscription) begin(ctx context.Context) {
-	if s.listener != nil || s.pending {
+	if s.stop != nil || s.pending {
 		return
 	}
 	s.pending = true
-	set := s.watch.lease.settings
-	s.watch.store.remains.Go(func() {
-		l, err := listen(ctx, set, s.hints)
+	store, l := s.watch.store, s.watch.lease
+	store.hold(l) // until it has been stopped
+	store.remains.Go(func() {
+		stop, err := l.listen(ctx, s.hints)
+		if err != nil {
+			store.release(l)
+		}
 		if err != nil && ctx.Err() == nil {
-			set.once.say(set.log, "subscribe", "Dapr's store can't be subscribed to; changes are found by looking",
-				"every", s.watch.store.config.Heartbeat, "store", set.where(), "err", set.scrub.err(err))
+			l.settings.once.say(l.settings.log, "subscribe", "the store can't be subscribed to; changes are found by looking",
+				"every", store.config.Heartbeat, "store", l.settings.where(), "err", l.settings.scrub.err(err))
+		}
+		if stop != nil {
+			inner := stop
+			stop = func() {
+				inner()
+				store.release(l)
+			}
 		}
 		select {
-		case s.ready <- l:
+		case s.ready <- stop:
 		case <-ctx.Done():
-			if l != nil {
-				l.stop()
+			if stop != nil {
+				stop()
 			}
 		}
 	})
 }
 
-// begun takes what ready has brought, and tells whether that is a listener.
-func (s *subscription) begun(l *listener) bool {
-	s.listener, s.pending = l, false
-	return l != nil
+// begun takes what ready has brought, and tells whether anything is subscribed to.
+func (s *subscription) begun(stop func()) bool {
+	s.stop, s.pending, s.since = stop, false, time.Now()
+	return stop != nil
 }
 
-// failed gives a listener up of which Dapr's code has logged an error. Another is had with
-// the next rescan, which the caller brings forward.
-func (s *subscription) failed(why string) {
+// failed gives a subscription up that has ended by itself, or may have. Another is had with
+// the next rescan, for which it says when that should be: the later, the sooner it fails
+// each time, since everything is read each time.
+func (s *subscription) failed(why string) time.Duration {
 	set := s.watch.lease.settings
 	set.log.Debug("subscription given up", "store", set.where(), "err", why)
+	if time.Since(s.since) > longestPause {
+		s.pause = 0
+	}
+	s.pause = min(max(2*s.pause, rescanSoon), longestPause)
 	s.end()
+	return s.pause
 }
 
-// end stops the listener, without waiting for that.
+// longestPause is until a subscription is tried again, and for how long one must have
+// lasted for its end to be nothing out of the ordinary.
+const longestPause = 30 * time.Second
+
+// end stops what is subscribed to, without waiting for that.
 func (s *subscription) end() {
-	if l := s.listener; l != nil {
-		s.listener = nil
-		s.watch.store.remains.Go(l.stop)
+	if stop := s.stop; stop != nil {
+		s.stop = nil
+		s.watch.store.remains.Go(stop)
 	}
 }

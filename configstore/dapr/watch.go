@@ -46,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	var mine errReader
 	byReader := errors.As(err, &mine)
 	if !byReader && ctx.Err() == nil {
-		s.renew(l)
+		s.renew(l, err)
 	}
 	s.release(l)
 	if byReader {
@@ -58,8 +58,8 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 // errReader tells an error of deliver from one of the store.
 type errReader struct{ error }
 
-// settling is when a reader looks again after it has subscribed: Dapr does not say when a
-// subscription has begun, and something may have been written until then.
+// settling is when a reader looks again after it has subscribed: Dapr's code does not say
+// when a subscription has begun, and something may have been written until then.
 var settling = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond}
 
 // rescanSoon is when everything is read again after that, for what was written by hand.
@@ -83,8 +83,8 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case l := <-subscription.ready:
-			if subscription.begun(l) {
+		case stop := <-subscription.ready:
+			if subscription.begun(stop) {
 				looks = 0
 				heartbeat.Reset(w.nextLook(looks))
 				rescan.Reset(min(rescanSoon, w.store.config.Rescan))
@@ -93,8 +93,7 @@ func (w *watch) run(ctx context.Context) error {
 		case <-subscription.hints.news:
 			var failed string
 			if paths, all, failed = subscription.hints.take(); failed != "" {
-				subscription.failed(failed)
-				rescan.Reset(rescanSoon)
+				rescan.Reset(subscription.failed(failed))
 			}
 		case <-heartbeat.C:
 			all = w.lease.settings.component.kind == kindKubernetes // which costs no more

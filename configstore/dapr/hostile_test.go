@@ -1,0 +1,120 @@
+package dapr
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/isthmus-mesh/isthmus/api"
+)
+
+// hostile is what anybody may notify who may connect to the database. Some of it ends the
+// process of who listens by Subscribe of Dapr's store.
+var hostile = []string{
+	``, `x`, `null`, `[]`, `{}`, `{"data":null}`, `{"data":[]}`, `{"data":"x"}`, `{"data":{}}`,
+	`{"data":{"key":1}}`, `{"data":{"key":null}}`, `{"data":{"key":{}}}`, `{"data":{"key":["a"]}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/east","value":1,"version":null}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/east","version":7}}`,
+	`{"data":{"metadata":{"a":1},"key":"isthmus/v1alpha1/Cluster/east"}}`,
+	`{"data":{"metadata":"x"}}`, `{"data":{"metadata":[1]}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/a\u0000b"}}`, `{"data":{"key":"\u0000"}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/\ud800"}}`, `{"data":{"key":"isthmus/v1alpha1/Cluster/日本"}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/'; DROP TABLE configtable; --"}}`,
+	`{"data":{"key":"isthmus/v1alpha1/Cluster/%"}}`, `{"data":{"key":"isthmus/v1alpha1/_head"}}`,
+	`{"data":{"key":"isthmus/v1alpha1/"}}`, `{"data":{"key":"isthmus/v1alpha1/Cluster/` + strings.Repeat("x", 7000) + `"}}`,
+	strings.Repeat("[", 7900),
+}
+
+func TestPostgresWithHostileNotifications(t *testing.T) {
+	p := startPostgres(t)
+	database := p.newDatabase(t)
+	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
+	put(t, s, cluster("east", "a"))
+	got := see(t, s, "")
+	got.await("east=a", testPatience)
+	subscribed()
+	conn, err := pgx.Connect(t.Context(), strings.Replace(p.URL(database), "postgres:"+adminPassword, sidecarUser+":"+strings.ReplaceAll(strings.ReplaceAll(postgresPassword, " ", "%20"), "@", "%40"), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for i, payload := range hostile {
+		if _, err := conn.Exec(t.Context(), "SELECT pg_notify('config', $1)", payload); err != nil {
+			t.Fatalf("%.60q: %v", payload, err)
+		}
+		if i%5 == 0 {
+			time.Sleep(20 * time.Millisecond) // so that some of it is taken by itself
+		}
+	}
+	p.put(t, database, westPath, jsonOf(cluster("west", "a"))) // is told after all of that, by the same connection
+	got.await("east=a west=a", promptly)
+	if got.last.Full {
+		t.Error("its reader was told everything again; want the Watch to have gone on")
+	}
+}
+
+func FuzzNotified(f *testing.F) {
+	for _, payload := range hostile {
+		f.Add(payload)
+	}
+	row, err := json.Marshal(map[string]any{"data": map[string]any{"key": "p/" + eastPath, "value": "x", "metadata": nil}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(row))
+	p := &postgresEngine{settings: settings{names: names{prefix: "p/"}}}
+	f.Fuzz(func(t *testing.T, payload string) {
+		path, _ := p.notified(payload)
+		if path != "" && (!strings.HasPrefix(path, api.KeyPrefix) || strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c > '~' })) {
+			t.Errorf("%q is about %q", payload, path)
+		}
+	})
+}
+
+// TestRedisClientClosedUnderASubscription holds that what ends the process in Dapr's own
+// store is a lost subscription here.
+func TestRedisClientClosedUnderASubscription(t *testing.T) {
+	r, prefix := startRedis(t), newPrefix()
+	s := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix, Heartbeat: 100 * time.Millisecond})
+	put(t, s, cluster("east", "a"))
+	got := see(t, s, "")
+	got.await("east=a", testPatience)
+	subscribed()
+	s.mu.Lock()
+	client := s.current.engine.(*redisEngine).client
+	s.mu.Unlock()
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-got.done:
+	case <-time.After(testPatience):
+		t.Fatal("the Watch goes on with a client that is closed")
+	}
+	again := see(t, s, "") // by another client
+	again.await("east=a", testPatience)
+	put(t, s, cluster("east", "b"))
+	again.await("east=b", testPatience)
+}
+
+// TestASubscriptionThatAlwaysEnds holds that a server which ends what listens, and nothing
+// else, is not made to read everything each second.
+func TestASubscriptionThatAlwaysEnds(t *testing.T) {
+	s := &Store{config: Config{Rescan: DefaultRescan}}
+	sub := newSubscription(&watch{store: s, lease: &lease{settings: settings{log: slog.New(slog.DiscardHandler)}}})
+	var pauses []string
+	for range 7 {
+		sub.begun(func() {})
+		pauses = append(pauses, fmt.Sprint(sub.failed("idle session timeout")))
+	}
+	s.remains.Wait()
+	if got, want := strings.Join(pauses, " "), "1s 2s 4s 8s 16s 30s 30s"; got != want {
+		t.Errorf("pauses %s; want %s", got, want)
+	}
+}
