@@ -38,6 +38,7 @@ DECLARE
   message text;
 BEGIN
   IF TG_OP = 'DELETE' THEN changed := OLD; ELSE changed := NEW; END IF;
+  changed.metadata := NULL;
   message := json_build_object('table', TG_TABLE_NAME, 'action', TG_OP, 'data', changed)::text;
   IF octet_length(message) > 7900 THEN
     changed.value := '';
