@@ -13,7 +13,7 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store COMMAND",
-		Short: "Check a config store, or copy one into another",
+		Short: "Check a config store, copy one into another, or put its index right",
 		Long: `Work on config stores themselves, without a service. A store is named by a file: an isthmus.yaml,
 or one that has only the "store" of one. Paths in it are relative to where you are.`,
 		Example: `  isthmus store check -c isthmus.yaml
@@ -21,7 +21,7 @@ or one that has only the "store" of one. Paths in it are relative to where you a
 		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,
 	}
-	cmd.AddCommand(newStoreCheck(), newStoreCopy())
+	cmd.AddCommand(newStoreCheck(), newStoreCopy(), newStoreIndex())
 	return cmd
 }
 

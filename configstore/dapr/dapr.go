@@ -76,6 +76,7 @@ type lease struct {
 
 var _ configstore.ReadWriter = (*Store)(nil)
 var _ configstore.ManyGetter = (*Store)(nil)
+var _ configstore.Indexer = (*Store)(nil)
 
 // Open reads the component and checks it. It does not connect.
 func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {

@@ -179,9 +179,8 @@ func decide(was snapshot, writes []configstore.Write, paths, values []string) (p
 	return p, revisions, nil
 }
 
-// Reindex has the store's index hold just the objects that are there, for keys that were
-// written by hand, and has every reader read everything again. It returns how many
-// objects there are. Only Redis has an index; the others need none.
+// Reindex is that of configstore.Indexer. Only Redis has an index; of PostgreSQL and of a
+// ConfigMap the objects are counted and, of the first, its readers told.
 func (s *Store) Reindex(ctx context.Context) (int, error) {
 	var n int
 	err := s.with(ctx, "index", func(ctx context.Context, l *lease) error {
