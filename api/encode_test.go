@@ -71,7 +71,11 @@ func anyObject(r *rand.Rand) catalog.Object {
 	case 0:
 		e := &catalog.AppExport{App: app, Source: catalog.Source{Line: 1}}
 		for range r.IntN(4) {
-			e.Allow = append(e.Allow, catalog.Allow{Cluster: []string{"", "*", pick()}[r.IntN(3)], Namespace: []string{"", "*", pick()}[r.IntN(3)], App: []string{"", "*", pick()}[r.IntN(3)]})
+			a := catalog.Allow{Cluster: []string{"", "*", pick()}[r.IntN(3)], Namespace: []string{"", "*", pick()}[r.IntN(3)], App: []string{"", "*", pick()}[r.IntN(3)]}
+			if a == (catalog.Allow{}) {
+				a.Cluster = "*" // nothing at all is refused
+			}
+			e.Allow = append(e.Allow, a)
 		}
 		return e
 	case 1:

@@ -67,6 +67,15 @@ func (v *validator) there(path string) bool {
 	return n.kind != mapNode || n.field(name) != nil
 }
 
+// blank tells whether a list or a mapping was written with nothing in it.
+func (v *validator) blank(path string) bool {
+	if v.root == nil {
+		return true
+	}
+	n := v.root.find(path)
+	return (n.kind == listNode || n.kind == mapNode) && len(n.children) == 0
+}
+
 // required reports a field with no value, and tells whether there is one.
 func (v *validator) required(value, path, fix string) bool {
 	if value == "" && !v.there(path) {
@@ -134,7 +143,12 @@ func (v *validator) appExport(m *v1alpha1.AppExport) catalog.Object {
 	return e
 }
 
+// allow refuses an item that says nothing. It would allow anybody, which is what becomes of
+// "cluster:" with no value on its way through kubectl apply.
 func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
+	if path := fmt.Sprintf("spec.allow[%d]", i); a.Cluster == "" && a.Namespace == "" && a.App == "" && v.blank(path) {
+		v.refuse(path, "says nothing of the caller, and so would allow anybody", "write {cluster: \"*\"} if that is meant")
+	}
 	check := func(name, value string, check func(string) error) string {
 		if value == "" || value == "*" {
 			return value
@@ -163,7 +177,8 @@ func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
 	if s := spec.GetStaleAfter(); s != "" {
 		c.StaleAfter = v.staleAfter(s)
 	}
-	if m.Spec != nil && len(spec.Gateways) == 0 && c.Network == "" && !v.there("spec.gateways") && !v.there("spec.network") {
+	noGateway := len(spec.GetGateways()) == 0 && (!v.there("spec.gateways") || v.blank("spec.gateways"))
+	if m.Spec != nil && noGateway && c.Network == "" && !v.there("spec.network") {
 		v.refuse("spec", "has neither gateways nor a network, so nothing leads to the cluster", "write at least one")
 	}
 	return c

@@ -16,7 +16,7 @@ func Accepted() map[string]string {
 		"a namespace as long as can be": Object("AppExport", "{namespace: "+strings.Repeat("n", 63)+", name: a}", "{}"),
 		"names with digits and hyphens": Object("AppExport", "{namespace: \"0\", name: 9a--b-0}", "{}"),
 		"an export to nobody":           Object("AppExport", shop, "{allow: []}"),
-		"an export to anybody":          Object("AppExport", shop, `{allow: [{cluster: "*", namespace: "*", app: "*"}, {}]}`),
+		"an export to anybody":          Object("AppExport", shop, `{allow: [{cluster: "*", namespace: "*", app: "*"}, {cluster: "*"}]}`),
 		"an export to some":             Object("AppExport", shop, "{allow: [{cluster: west}, {namespace: shop}, {app: cart}, {cluster: west, namespace: shop, app: cart}]}"),
 		"a selection of nothing":        Object("AppEndpoints", shop, "{}"),
 		"a selection of an empty list":  Object("AppEndpoints", shop, "{endpoints: []}"),

@@ -97,6 +97,7 @@ func Refusals() []Refusal {
 
 		// What a Cluster may say.
 		{"a cluster with no way to it", Object("Cluster", "{name: east}", "{staleAfter: 5s}"), `f.yaml:4:7: spec: has neither gateways nor a network, so nothing leads to the cluster; write at least one`},
+		{"a cluster with no gateway in its list", Object("Cluster", "{name: east}", "{gateways: []}"), `f.yaml:4:7: spec: has neither gateways nor a network, so nothing leads to the cluster; write at least one`},
 		{"a gateway with no address", Object("Cluster", "{name: east}", "{gateways: [{}]}"), `f.yaml:4:19: spec.gateways[0].address: is missing; write "host:port"`},
 		{"a gateway that can't be", Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"), `spec.gateways[0].address: gateway address "gw:99999": port "99999" is not a number from 1 to 65535`},
 		{"a doubled gateway", Object("Cluster", "{name: east}", "{gateways: [{address: gw}, {address: \"gw:15443\"}]}"), `spec.gateways[1].address: gw:15443 is there twice, first as spec.gateways[0]; keep one of them`},
@@ -108,6 +109,7 @@ func Refusals() []Refusal {
 		// What an AppExport may say.
 		{"a caller's cluster that can't be", Object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; SNI and DNS carry lower-case letters, digits and hyphens only; write a name, or "*" for any`},
 		{"a caller in this cluster", Object("AppExport", shop, "{allow: [{cluster: local}]}"), `cluster name "local" is reserved`},
+		{"a caller of whom nothing is said", Object("AppExport", shop, "{allow: [{cluster: west}, {}]}"), `f.yaml:4:33: spec.allow[1]: says nothing of the caller, and so would allow anybody; write {cluster: "*"} if that is meant`},
 		{"a pattern", Object("AppExport", shop, "{allow: [{app: \"check*\"}]}"), `spec.allow[0].app: app-id "check*" has '*' at position 6`},
 	}
 }

@@ -55,7 +55,7 @@ func refine() map[string]func(*schema) {
 		"Route.priority":         func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
 		"Route.weight":           func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
 		"AppExportSpec.allow":    func(s *schema) { list(s, api.MaxAllow) },
-		"Allow":                  keepNull,
+		"Allow":                  func(s *schema) { keepNull(s); s.MinFields = number(1) },
 		"Allow.cluster":          func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
 		"Allow.namespace":        func(s *schema) { pattern(s, catalog.CheckNamespace) },
 		"Allow.app":              func(s *schema) { pattern(s, catalog.CheckAppID) },

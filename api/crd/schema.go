@@ -16,6 +16,7 @@ type schema struct {
 	MaxLength   *int               `yaml:"maxLength,omitempty"`
 	MinItems    *int               `yaml:"minItems,omitempty"`
 	MaxItems    *int               `yaml:"maxItems,omitempty"`
+	MinFields   *int               `yaml:"minProperties,omitempty"`
 	Not         *schema            `yaml:"not,omitempty"`
 	Required    []string           `yaml:"required,omitempty,flow"`
 	Properties  map[string]*schema `yaml:"properties,omitempty"`
