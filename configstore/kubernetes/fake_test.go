@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -82,5 +83,27 @@ func TestPagesThatExpire(t *testing.T) {
 	objects, refused, err := s.List(t.Context())
 	if err != nil || len(objects) != 2 || len(refused) != 0 {
 		t.Errorf("list: %d objects, refused %v, %v; want both, each once", len(objects), refused, err)
+	}
+}
+
+// TestAServerThatForgetsAtOnce is not made to list everything in a hot loop.
+func TestAServerThatForgetsAtOnce(t *testing.T) {
+	var lists atomic.Int32
+	s := openFake(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}`)
+			return
+		}
+		lists.Add(1)
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"},"items":[]}`)
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := s.Watch(ctx, "", func(configstore.Change) error { return nil })
+	if code(err) != http.StatusGone {
+		t.Errorf("Watch ended with %v; want the server's own words", err)
+	}
+	if n := lists.Load(); n > 9 {
+		t.Errorf("%d lists; want a few of the three kinds", n)
 	}
 }

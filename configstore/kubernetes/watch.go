@@ -16,6 +16,11 @@ import (
 // know what it has missed. A watch does not say when it is done with the past.
 const settled = 50 * time.Millisecond
 
+// longEnough is how long what was just read must have been remembered for it to be read
+// anew at once when it is forgotten. A server that forgets faster than it can be read is
+// asked again when the reader comes back, with its pauses.
+const longEnough = time.Second
+
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
 	inside, leave, err := s.life.Enter(ctx)
@@ -32,6 +37,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}}
 		}
 		w.deliver = deliver
+		anew, began := w.at == nil, time.Now()
 		err := w.run(inside)
 		if w.unheard != nil {
 			return w.unheard
@@ -40,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !expired(err) {
+		if !expired(err) || anew && time.Since(began) < longEnough {
 			return failed(ended(inside, err))
 		}
 		w = nil // what happened since is forgotten: everything is read anew
