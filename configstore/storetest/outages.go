@@ -249,9 +249,13 @@ func slowLink(t *testing.T, b Backend) {
 func slowWrite(t *testing.T, b Backend) {
 	orSkip(t, b.Slow != nil, "this store has no link")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
+	held := put(t, b, s, cluster("east", "a"))[0]
 	mend := b.Slow(t, 2*time.Second)
-	inTime(t, "write", 200*time.Millisecond, calls(s, cluster("east", "b"))["write"])
+	inTime(t, "write", 200*time.Millisecond, func(ctx context.Context) error {
+		// It is still on its way when its context ends, and must not undo what comes after it.
+		_, err := s.Write(ctx, configstore.Write{Object: cluster("east", "b"), If: held})
+		return err
+	})
 	mend()
 	writeSoon(t, s, cluster("east", "c"))
 	watch(t, s, "").awaitSet(cluster("east", "c"))

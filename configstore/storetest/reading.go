@@ -111,6 +111,9 @@ func together(t *testing.T, b Backend) {
 	for i := range last + 1 {
 		network := fmt.Sprintf("n%02d", i)
 		put(t, b, s, cluster("east", network), cluster("north", network), cluster("west", network))
+		if i == 0 { // so that there is a change to be told of, however fast the writes are
+			r.awaitSet(cluster("east", network), cluster("north", network), cluster("west", network))
+		}
 	}
 	r.awaitSet(cluster("east", "n10"), cluster("north", "n10"), cluster("west", "n10"))
 	var seen configstore.Set
