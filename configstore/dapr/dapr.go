@@ -113,6 +113,7 @@ func (s *Store) load() (component, error) {
 		return component{}, s.scrub.err(err)
 	}
 	s.scrub.add(c.secrets...)
+	s.scrub.add(parts(c.property("connectionString"))...)
 	if c.kind == kindPostgres {
 		if p, err := parsePostgres(c); err == nil {
 			s.scrub.add(p.pool.ConnConfig.Password)

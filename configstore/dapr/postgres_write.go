@@ -13,22 +13,33 @@ import (
 // writeTimeout is how long a batch may take, which can be many rows.
 const writeTimeout = 30 * time.Second
 
+// tries is how often a transaction is begun anew before its error is told. One that fails
+// each time has another reason than a neighbour: a row that row level security hides, a
+// second column that is unique.
+const tries = 20
+
 // commit is one transaction. Writers of Isthmus wait for each other by an advisory lock,
 // and for who edits the rows by hand by the rows' locks.
-func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error {
+func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	for {
-		again, err := p.try(ctx, paths, decide)
-		if again {
-			continue
-		}
+	for n := range tries {
+		var again bool
+		again, err = p.try(ctx, paths, decide)
 		switch codeOf(err) {
 		case uniqueViolation, serializationFailure, deadlockDetected: // somebody wrote by hand at the same time
-			continue
+			again = true
 		}
-		return readOnly(p.hint(err))
+		if !again {
+			break
+		}
+		select {
+		case <-time.After(time.Duration(n) * 5 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return readOnly(p.hint(err))
 }
 
 // try makes one transaction. again tells that none was begun, since the connection was no

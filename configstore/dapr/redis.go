@@ -41,6 +41,9 @@ func checkRedis(c component, n names) error {
 	if s.Host == "" {
 		return fmt.Errorf("component %s: redisHost is missing; give it host:port", c.name)
 	}
+	if strings.ContainsAny(s.Host, "/@") { // it is not shown: a URL may have a password
+		return fmt.Errorf("component %s: redisHost is no host:port; give redisUsername, redisPassword and enableTLS for what a URL has besides", c.name)
+	}
 	tag := strings.Index(n.prefix, "{")
 	if s.RedisType == contrib.ClusterType && (tag < 0 || strings.Index(n.prefix[tag:], "}") < 2) {
 		return fmt.Errorf("component %s: a Redis Cluster writes together only what lies together; set prefix to one with a hash tag, such as \"{isthmus}/\"", c.name)

@@ -3,6 +3,7 @@ package dapr
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -62,3 +63,20 @@ func (e scrubbed) Error() string { return e.text }
 
 // Is keeps the sentinels, without handing out the error with its text.
 func (e scrubbed) Is(target error) bool { return errors.Is(e.err, target) }
+
+// parts is what may be secret in a connection string that an error may quote by halves: of
+// a URL what stands before the host, and what is given as password or secret.
+func parts(connection string) (secrets []string) {
+	if _, rest, isURL := strings.Cut(connection, "://"); isURL {
+		if user := rest[:max(strings.LastIndexByte(rest, '@'), 0)]; user != "" {
+			_, password, _ := strings.Cut(user, ":")
+			secrets = append(append(secrets, password), strings.FieldsFunc(password, func(c rune) bool { return strings.ContainsRune("/?#@:", c) })...)
+		}
+	}
+	for _, m := range givenSecret.FindAllStringSubmatch(connection, -1) {
+		secrets = append(secrets, m[1], strings.Trim(m[1], "'"))
+	}
+	return secrets
+}
+
+var givenSecret = regexp.MustCompile(`(?i)(?:password|secret)\s*=\s*('(?:[^'\\]|\\.)*'|[^\s;&]+)`)
