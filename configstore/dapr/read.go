@@ -68,6 +68,9 @@ func (w *watch) readAll(ctx context.Context) (snapshot, error) {
 		}
 		settled := all.whole
 		if !settled {
+			if err := w.seek(ctx, &all); err != nil {
+				return snapshot{}, err
+			}
 			if settled, err = w.settle(ctx, &all); err != nil {
 				return snapshot{}, err
 			}
@@ -77,6 +80,30 @@ func (w *watch) readAll(ctx context.Context) (snapshot, error) {
 		}
 	}
 	return snapshot{}, errRestless
+}
+
+// seek asks for what was known and is not in a list: the list may be that of an index, and
+// what an index has lost is not deleted.
+func (w *watch) seek(ctx context.Context, all *snapshot) error {
+	var missing []string
+	for path := range w.known {
+		_, there := all.pairs[path]
+		if _, denied := all.denied[path]; !there && !denied {
+			missing = append(missing, path)
+		}
+	}
+	slices.Sort(missing)
+	for paths := range slices.Chunk(missing, redisChunk) {
+		got, err := w.lease.some(ctx, paths)
+		if err != nil {
+			return err
+		}
+		maps.Copy(all.pairs, got.pairs)
+		if len(got.denied) > 0 {
+			maps.Copy(all.denied, got.denied)
+		}
+	}
+	return nil
 }
 
 // settle brings a list, whose head is that of its beginning, to the end of it.

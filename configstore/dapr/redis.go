@@ -136,7 +136,10 @@ func (r *redisEngine) scan(ctx context.Context, visit func(key string)) error {
 		if !ok || len(parts) != 2 {
 			return fmt.Errorf("SCAN answered %T", answer)
 		}
-		keys, _ := parts[1].([]any)
+		keys, ok := parts[1].([]any)
+		if !ok {
+			return fmt.Errorf("SCAN answered %T for keys", parts[1])
+		}
 		for _, key := range keys {
 			visit(fmt.Sprint(key))
 		}
@@ -220,6 +223,8 @@ func (r *redisEngine) strings(ctx context.Context, args ...any) ([]string, error
 		for text := range list {
 			texts = append(texts, fmt.Sprint(text))
 		}
+	default: // is not nothing
+		return nil, fmt.Errorf("%v answered %T", args[0], answer)
 	}
 	return texts, nil
 }
