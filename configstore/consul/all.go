@@ -96,16 +96,25 @@ func (w *watch) covers(index uint64) bool {
 	return index <= w.read
 }
 
-// explained reads the keys that have changed since the head that is known, and tells
-// whether a head says which they are.
+// explained takes what has changed since the head that is known, and tells whether a head
+// says what that is. Where it only says which keys, it reads them.
 func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 	for range attempts {
-		paths, ok := h.since(w.head.mark())
-		if !ok || len(paths) >= maxOps {
+		steps, ok := h.after(w.head.mark())
+		if !ok {
 			return false, nil
 		}
-		if len(paths) == 0 {
+		if len(steps) == 0 {
 			return true, nil
+		}
+		if now, ok := carried(steps, w.known); ok {
+			now.head, w.head = h, h
+			w.doubt.note()
+			return true, w.learn(now)
+		}
+		paths := touched(steps)
+		if len(paths) >= maxOps {
+			return false, nil
 		}
 		now, err := w.store.some(ctx, paths, &api.QueryOptions{})
 		if err != nil {

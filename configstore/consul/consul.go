@@ -2,13 +2,14 @@
 // (https://developer.hashicorp.com/consul/api-docs/kv), for Consul 1.14 and newer.
 //
 // Each object is a key, as in every key-value store. Beside them, under the same prefix,
-// is the key ".changes": which keys the last few writes by Isthmus touched. It is written
-// in the same transaction as they are.
+// is the key ".changes": which keys the last few writes by Isthmus touched, and what the
+// newest made of them. It is written in the same transaction as they are.
 //
 // Consul tells a watcher that something under a prefix has changed, and not what; to ask
 // for the prefix is to get all of it. So a Watch waits with a question whose answer is
-// small (the names of the first level), then reads ".changes", and then the few keys
-// that it names, in one transaction. What ".changes" does not explain was written by
+// small (the names of the first level), and with another one for ".changes", and takes what
+// that says; or reads the few keys that it names, in one transaction, where it does not
+// have the values. What ".changes" does not explain was written by
 // somebody else's hand, and then everything is read. A writer of each sort in the same
 // few milliseconds could be taken for one: so a while after a change that was believed,
 // everything is read once, to be sure.

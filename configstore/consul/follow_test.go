@@ -151,7 +151,7 @@ func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := now.head.next([]string{isthmus.KeyPath(cluster("east", "").Key())})
+	value, err := now.head.next([]string{isthmus.KeyPath(cluster("east", "").Key())}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,4 +241,36 @@ func TestWithoutAQuorumNothingIsEmpty(t *testing.T) {
 			t.Errorf("%s: %v; want that there is no leader", what, err)
 		}
 	}
+}
+
+// Consul leaves the index of a value that a write does not change; a Watch has to have
+// the same revision as whoever writes if it is that one.
+func TestAWriteOfWhatIsThereKeepsItsRevision(t *testing.T) {
+	p := newPlace(t)
+	s := p.open(t, p.token)
+	h := watchAll(t, p.open(t, p.token))
+	revisions, err := s.Write(t.Context(), configstore.Write{Object: selection(0, 1)}, configstore.Write{Object: selection(1, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.await(selection(1, 0).Key(), "to-1")
+	if _, err := s.Write(t.Context(), configstore.Write{Object: selection(0, 1)}, configstore.Write{Object: selection(1, 2)}); err != nil {
+		t.Fatal(err)
+	}
+	h.await(selection(1, 0).Key(), "to-2")
+	got, _ := h.set.Get(selection(0, 0).Key())
+	stored, err := s.Get(t.Context(), selection(0, 0).Key())
+	if err != nil || got.Revision != stored.Revision || stored.Revision != revisions[0] {
+		t.Errorf("the watch has revision %s, the store %s (%v), and it was written as %s", got.Revision, stored.Revision, err, revisions[0])
+	}
+	changed, _ := h.set.Get(selection(1, 0).Key())
+	if _, err := s.Write(t.Context(), configstore.Write{Object: selection(1, 3), If: changed.Revision}); err != nil {
+		t.Errorf("a write for the revision that the watch has: %v", err)
+	}
+	h.await(selection(1, 0).Key(), "to-3")
+	changed, _ = h.set.Get(selection(1, 0).Key()) // carried by .changes
+	if _, err := s.Write(t.Context(), configstore.Write{Delete: selection(1, 0).Key(), If: changed.Revision}); err != nil {
+		t.Errorf("a deletion for the revision that the watch has: %v", err)
+	}
+	h.await(selection(1, 0).Key(), "")
 }

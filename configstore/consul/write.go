@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,9 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 		return nil, err
 	}
 	held := make(map[string]uint64, len(edits))
+	same := false // a value stays as it is, and with it, perhaps, its index
 	for _, p := range now.pairs {
+		same = same || slices.ContainsFunc(edits, func(e edit) bool { return e.path == p.Path && bytes.Equal(e.value, p.Value) })
 		if held[p.Path], err = strconv.ParseUint(p.Revision, 10, 64); err != nil {
 			return nil, err
 		}
@@ -129,7 +132,7 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 			return nil, err
 		}
 	}
-	ops, err := s.operations(edits, held, now.head)
+	ops, err := s.operations(edits, held, now.head, !same)
 	if err != nil {
 		return nil, err
 	}
@@ -137,18 +140,23 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 }
 
 // operations is the transaction that makes the edits. It fails if a key, or the head, is
-// no longer as it was.
-func (s *Store) operations(edits []edit, held map[string]uint64, h head) (api.KVTxnOps, error) {
+// no longer as it was. With carry, the head has the values, which all get the index of the
+// transaction: Consul gives none to a value that stays as it is.
+func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) (api.KVTxnOps, error) {
 	var ops api.KVTxnOps
 	var paths []string
+	var values [][]byte
 	for _, e := range edits {
 		op := &api.KVTxnOp{Verb: api.KVCAS, Key: s.config.Prefix + e.path, Value: e.value, Index: held[e.path]}
 		if e.Object == nil {
 			op.Verb = api.KVDeleteCAS
 		}
 		ops, paths = append(ops, op), append(paths, e.path)
+		if carry {
+			values = append(values, e.value)
+		}
 	}
-	value, err := h.next(paths)
+	value, err := h.next(paths, values)
 	if err != nil {
 		return nil, err
 	}
