@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 )
 
 var errReadOnlyFS = syscall.EROFS
@@ -27,7 +25,8 @@ type edit struct {
 const stagePrefix = ".isthmus-"
 
 // make puts every edit into place, or none. Everything that can fail for want of room
-// is done before the first file changes.
+// is done before the first file changes. It does not wait for the disk to have the names,
+// which the caller can do without the lock.
 func (s *Store) make(edits []edit, lock *os.File) (err error) {
 	defer func() {
 		for i := range edits {
@@ -53,7 +52,7 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 			return err
 		}
 	}
-	return atomicfile.SyncDirectory(s.dir)
+	return nil
 }
 
 // sweep removes what a writer that was killed has left. There is no other writer: the
