@@ -1,6 +1,7 @@
 package file
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 )
 
 var errReadOnlyFS = syscall.EROFS
@@ -25,8 +28,8 @@ type edit struct {
 const stagePrefix = ".isthmus-"
 
 // make puts every edit into place, or none. Everything that can fail for want of room
-// is done before the first file changes. It does not wait for the disk to have the names,
-// which the caller can do without the lock.
+// is done before the first file changes. Once all are in place it lets go of the lock:
+// readers need not wait until the disk has them, and what was there has been removed.
 func (s *Store) make(edits []edit, lock *os.File) (err error) {
 	defer func() {
 		for i := range edits {
@@ -52,11 +55,15 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 			return err
 		}
 	}
+	_ = lock.Close()
+	if err := atomicfile.SyncDirectory(s.dir); err != nil {
+		return fmt.Errorf("it is written, but may be lost if the power goes: %w", err)
+	}
 	return nil
 }
 
-// sweep removes what a writer that was killed has left. There is no other writer: the
-// caller holds the lock.
+// sweep removes what a writer that was killed has left. There is no other writer, since the
+// caller holds the lock, but one may still be about to remove what it replaced.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -66,7 +73,7 @@ func (s *Store) sweep() error {
 		if !strings.HasPrefix(e.Name(), stagePrefix) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
+		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove what an earlier writer left: %w", err)
 		}
 	}
@@ -108,10 +115,7 @@ func (e *edit) stage(dir string) error {
 
 // place makes the change, and keeps what was there.
 func (e *edit) place() error {
-	backup := filepath.Join(filepath.Dir(e.path), stagePrefix+"old-"+filepath.Base(e.path))
-	if err := os.Remove(backup); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
+	backup := filepath.Join(filepath.Dir(e.path), stagePrefix+"old-"+rand.Text()) // removed without the lock, so nobody else's
 	if err := os.Link(e.path, backup); err == nil {
 		e.backup = backup
 	} else if !errors.Is(err, os.ErrNotExist) {

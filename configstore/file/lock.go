@@ -46,8 +46,12 @@ func (s *Store) writeLock() (f *os.File, err error) {
 	return f, nil
 }
 
+// flock looks for the lock often at first: a reader that was told of a change comes while
+// its writer is just about to let go.
 func flock(f *os.File, how int) error {
-	for end := time.Now().Add(lockWait); ; time.Sleep(time.Millisecond) {
+	pause := 50 * time.Microsecond
+	for end := time.Now().Add(lockWait); ; time.Sleep(pause) {
+		pause = min(2*pause, time.Millisecond)
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if err == nil || time.Now().After(end) || !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -136,10 +135,6 @@ func (s *Store) write(ctx context.Context, writes []configstore.Write) ([]string
 	}
 	if err := s.make(edits, lock); err != nil {
 		return nil, readOnly(err)
-	}
-	_ = lock.Close() // readers need not wait for the disk
-	if err := atomicfile.SyncDirectory(s.dir); err != nil {
-		return nil, fmt.Errorf("it is written, but may be lost if the power goes: %w", err)
 	}
 	return revisions, nil
 }
