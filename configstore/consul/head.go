@@ -21,7 +21,7 @@ const (
 	headBytes = 4096
 	// headValues is how many bytes of values go with them, of the newest writes: some ten
 	// objects. Who has the value need not ask for it.
-	headValues = 8192
+	headValues = 4096
 )
 
 // headAbout is for people who find the key.

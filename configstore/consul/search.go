@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 	"golang.org/x/sync/errgroup"
+
+	isthmus "github.com/isthmus-mesh/isthmus/api"
 )
 
 const (
@@ -68,9 +70,10 @@ type search struct {
 	suspects []string
 }
 
-// divide asks about each way in which some known paths go on, which are sorted.
+// divide asks about each way in which some known paths go on, which are sorted. Of a way
+// that most of them take, there is no asking: it is where the news is, rather.
 func (s *search) divide(ctx context.Context, paths []string) {
-	shared := len(begins(paths))
+	shared, most := len(begins(paths)), max(searchLeaf, len(paths)/2)
 	for len(paths) > 0 {
 		end := 1
 		if len(paths[0]) > shared {
@@ -81,6 +84,10 @@ func (s *search) divide(ctx context.Context, paths []string) {
 		}
 		part := paths[:end]
 		paths = paths[end:]
+		if len(part) > most {
+			s.divide(ctx, part)
+			continue
+		}
 		ask := func() error { return s.look(ctx, part) }
 		if !s.group.TryGo(ask) {
 			if err := ask(); err != nil {
@@ -107,7 +114,7 @@ func (s *search) look(ctx context.Context, paths []string) error {
 	if len(paths) <= searchLeaf {
 		return s.leaf(ctx, prefix, paths)
 	}
-	_, meta, err := s.store.client.KV().Keys(prefix, "/", (&api.QueryOptions{}).WithContext(ctx))
+	_, meta, err := s.store.client.KV().Keys(s.store.config.Prefix+s.shortest(paths), "/", (&api.QueryOptions{}).WithContext(ctx))
 	if err == nil {
 		err = believe(meta)
 	}
@@ -116,6 +123,20 @@ func (s *search) look(ctx context.Context, paths []string) error {
 	}
 	s.divide(ctx, paths)
 	return nil
+}
+
+// shortest is the question about some sorted paths that has the shortest answer, which is
+// the names of all keys unless they go on with a slash: where no others of their namespace
+// are known, it is that for the namespace.
+func (s *search) shortest(paths []string) string {
+	prefix := begins(paths)
+	namespace := prefix[:strings.LastIndex(prefix, "/")+1]
+	from, _ := slices.BinarySearch(s.sorted, namespace)
+	to, _ := slices.BinarySearch(s.sorted, namespace+"\xff")
+	if namespace == isthmus.KeyPrefix || to-from != len(paths) {
+		return prefix
+	}
+	return strings.TrimSuffix(namespace, "/")
 }
 
 // leaf compares what is there with what is known.
