@@ -6,7 +6,7 @@ import (
 )
 
 // subscription keeps a Watch told. Where nobody can be subscribed to, the Watch goes on by
-// looking, and it is tried again with each rescan.
+// looking, and it is tried again ever more seldom.
 type subscription struct {
 	watch   *watch
 	hints   *hints
@@ -62,23 +62,32 @@ func (s *subscription) begun(stop func()) bool {
 	return stop != nil
 }
 
-// failed gives a subscription up that has ended by itself, or may have. Another is had with
-// the next rescan, for which it says when that should be: the later, the sooner it fails
-// each time, since everything is read each time.
+// failed gives a subscription up that has ended by itself, or may have, and says when to
+// try another: at once, but ever later where subscriptions end as soon as they have begun,
+// since everything is read each time.
 func (s *subscription) failed(why string) time.Duration {
 	set := s.watch.lease.settings
 	set.log.Debug("subscription given up", "store", set.where(), "err", why)
-	if time.Since(s.since) > longestPause {
+	if time.Since(s.since) > lasting {
 		s.pause = 0
 	}
-	s.pause = min(max(2*s.pause, rescanSoon), longestPause)
 	s.end()
+	return s.again()
+}
+
+// again is when to try after one more failure.
+func (s *subscription) again() time.Duration {
+	s.pause = min(max(2*s.pause, firstPause), longestPause)
 	return s.pause
 }
 
-// longestPause is until a subscription is tried again, and for how long one must have
-// lasted for its end to be nothing out of the ordinary.
-const longestPause = 30 * time.Second
+// How soon a subscription is tried again, after the first failure and after many, and how
+// long one must have lasted for its end to be nothing out of the ordinary.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 30 * time.Second
+	lasting      = 5 * time.Second
+)
 
 // end stops what is subscribed to, without waiting for that.
 func (s *subscription) end() {

@@ -58,12 +58,20 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 // errReader tells an error of deliver from one of the store.
 type errReader struct{ error }
 
-// settling is when a reader looks again after it has subscribed: Dapr's code does not say
+// settling is when a reader looks again after it has subscribed: most engines do not say
 // when a subscription has begun, and something may have been written until then.
 var settling = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond}
 
 // rescanSoon is when everything is read again after that, for what was written by hand.
 const rescanSoon = time.Second
+
+// settles is how long a subscription may take to begin once it has been made.
+func (l *lease) settles() time.Duration {
+	if _, ok := l.engine.(*postgresEngine); ok {
+		return 0 // LISTEN has been acknowledged
+	}
+	return rescanSoon
+}
 
 func (w *watch) run(ctx context.Context) error {
 	if err := w.begin(ctx); err != nil {
@@ -75,8 +83,10 @@ func (w *watch) run(ctx context.Context) error {
 	defer subscription.end()
 	subscription.begin(ctx)
 	heartbeat, rescan := time.NewTimer(w.store.config.Heartbeat), time.NewTimer(w.store.config.Rescan)
+	subscribe := time.NewTimer(longestPause) // set once it has failed
 	defer heartbeat.Stop()
 	defer rescan.Stop()
+	defer subscribe.Stop()
 	for looks := len(settling); ; looks++ {
 		all := false
 		var paths map[string]bool
@@ -84,22 +94,26 @@ func (w *watch) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case stop := <-subscription.ready:
-			if subscription.begun(stop) {
-				looks = 0
-				heartbeat.Reset(w.nextLook(looks))
-				rescan.Reset(min(rescanSoon, w.store.config.Rescan))
+			if !subscription.begun(stop) {
+				subscribe.Reset(subscription.again())
+				continue
 			}
+			looks = 0
+			heartbeat.Reset(w.nextLook(looks))
+			rescan.Reset(min(w.lease.settles(), w.store.config.Rescan))
 			continue
 		case <-subscription.hints.news:
 			var failed string
 			if paths, all, failed = subscription.hints.take(); failed != "" {
-				rescan.Reset(subscription.failed(failed))
+				subscribe.Reset(subscription.failed(failed))
 			}
+		case <-subscribe.C:
+			subscription.begin(ctx)
+			continue
 		case <-heartbeat.C:
 			all = w.lease.settings.component.kind == kindKubernetes // which costs no more
 		case <-rescan.C:
 			all = true
-			subscription.begin(ctx)
 			rescan.Reset(w.store.config.Rescan)
 		}
 		if err := w.update(ctx, paths, all); err != nil {
