@@ -35,6 +35,7 @@ lookups that would end in another way are listed.`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd)
+	c.patient(cmd)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
 	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)

@@ -39,6 +39,13 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 }
 
+// patient gives a command that writes more time: many objects in parts take a while, and
+// one that is cut off leaves its user not knowing how far it has come.
+func (c *connection) patient(cmd *cobra.Command) {
+	c.timeout = time.Minute
+	cmd.Flags().Lookup("timeout").DefValue = c.timeout.String()
+}
+
 // ask connects, makes a call and explains its error.
 func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.Conn) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)

@@ -26,6 +26,7 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 		ValidArgsFunction: completeKind,
 	}
 	c.flags(cmd)
+	c.patient(cmd)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
 	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)

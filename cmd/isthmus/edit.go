@@ -33,6 +33,7 @@ your text is kept in a file that is named.`,
 		ValidArgsFunction: completeKind,
 	}
 	c.flags(cmd)
+	c.patient(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		key, err := oneKey(args)
 		if err != nil {

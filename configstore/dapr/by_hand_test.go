@@ -2,6 +2,7 @@ package dapr
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -302,4 +303,46 @@ func TestPostgresSubscribesAgainAfterItsConnectionWasEnded(t *testing.T) {
 	subscribed()
 	p.put(t, database, westPath, jsonOf(cluster("west", "b")))
 	got.await("east=a west=b", promptly)
+}
+
+// TestRedisThatNotifiesNobodyIsNamed also holds that changes are followed all the same.
+func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
+	r, prefix := startRedis(t), newPrefix()
+	w := opened(t, told(yamlOf(t, kindRedis, r.settings("", redisPassword)), prefix))
+	var log lockedBuffer
+	reader := r.user(t, pageRules(t, "isthmus-reader", prefix))
+	c := told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)
+	c.Heartbeat = 20 * time.Millisecond
+	s, err := Open(c, configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
+	need(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	got := see(t, s, "")
+	subscribed()
+	need(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
+	for _, network := range []string{"a", "b", "c", "d", "e"} {
+		put(t, w, cluster("east", network))
+		got.await("east="+network, testPatience)
+	}
+	if text := log.String(); strings.Count(text, "tells nobody of changes") != 1 || !strings.Contains(text, "set notify-keyspace-events to Kg$") {
+		t.Errorf("logged %q; want what is amiss, once, and what to do", text)
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+// Write is that of io.Writer.
+func (l *lockedBuffer) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(text)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -15,6 +15,7 @@ type subscription struct {
 	ready   chan func() // brings the stop of what was begun; nil when nothing was
 	since   time.Time   // of the last beginning
 	pause   time.Duration
+	untold  int // changes that were found by looking, since something was last told
 }
 
 func newSubscription(w *watch) *subscription {
@@ -60,6 +61,25 @@ func (s *subscription) begin(ctx context.Context) {
 func (s *subscription) begun(stop func()) bool {
 	s.stop, s.pending, s.since = stop, false, time.Now()
 	return stop != nil
+}
+
+// missed notes a change that nobody told of, and warns where that is no exception.
+func (s *subscription) missed() {
+	const exceptions = 2
+	if s.untold++; s.stop == nil || s.untold <= exceptions {
+		return
+	}
+	set := s.watch.lease.settings
+	need := ""
+	switch set.component.kind {
+	case kindRedis:
+		need = "set notify-keyspace-events to Kg$ in redis.conf"
+	case kindPostgres:
+		need = "let a trigger on the table notify the component's notifyChannel"
+	default:
+		return // looking is how changes are found there
+	}
+	set.once.say(set.log, "untold", "the store tells nobody of changes; they are found by looking, late", "every", s.watch.store.config.Heartbeat, "store", set.where(), "do", need)
 }
 
 // failed gives a subscription up that has ended by itself, or may have, and says when to

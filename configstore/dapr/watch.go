@@ -88,7 +88,7 @@ func (w *watch) run(ctx context.Context) error {
 	defer rescan.Stop()
 	defer subscribe.Stop()
 	for looks := len(settling); ; looks++ {
-		all := false
+		all, looked := false, false
 		var paths map[string]bool
 		select {
 		case <-ctx.Done():
@@ -107,17 +107,23 @@ func (w *watch) run(ctx context.Context) error {
 			if paths, all, failed = subscription.hints.take(); failed != "" {
 				subscribe.Reset(subscription.failed(failed))
 			}
+			subscription.untold = 0
 		case <-subscribe.C:
 			subscription.begin(ctx)
 			continue
 		case <-heartbeat.C:
+			looked = looks >= len(settling)
 			all = w.lease.settings.component.kind == kindKubernetes // which costs no more
 		case <-rescan.C:
 			all = true
 			rescan.Reset(w.store.config.Rescan)
 		}
+		head := w.head
 		if err := w.update(ctx, paths, all); err != nil {
 			return err
+		}
+		if looked && w.head != head {
+			subscription.missed()
 		}
 		heartbeat.Reset(w.nextLook(looks))
 	}
