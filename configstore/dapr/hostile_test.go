@@ -109,12 +109,12 @@ func TestASubscriptionThatAlwaysEnds(t *testing.T) {
 	s := &Store{config: Config{Rescan: DefaultRescan}}
 	sub := newSubscription(&watch{store: s, lease: &lease{settings: settings{log: slog.New(slog.DiscardHandler)}}})
 	var pauses []string
-	for range 7 {
+	for range 12 {
 		sub.begun(func() {})
 		pauses = append(pauses, fmt.Sprint(sub.failed("idle session timeout")))
 	}
 	s.remains.Wait()
-	if got, want := strings.Join(pauses, " "), "1s 2s 4s 8s 16s 30s 30s"; got != want {
+	if got, want := strings.Join(pauses, " "), "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 30s 30s"; got != want {
 		t.Errorf("pauses %s; want %s", got, want)
 	}
 }
