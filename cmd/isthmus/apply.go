@@ -34,8 +34,7 @@ lookups that would end in another way are listed.`,
   generate | isthmus apply -f -`,
 		Args: arguments(cobra.NoArgs),
 	}
-	c.flags(cmd)
-	c.patient(cmd)
+	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
 	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)

@@ -19,11 +19,19 @@ import (
 // connection has the flags of every command that asks a service.
 type connection struct {
 	client.Options
-	timeout time.Duration
 }
 
-// flags adds the flags to a command.
-func (c *connection) flags(cmd *cobra.Command) {
+// How long commands wait for the answer, where --timeout does not say. One that writes has
+// more time: many objects in parts take a while, and one that is cut off leaves its user
+// not knowing how far it has come.
+const (
+	toRead  = 10 * time.Second
+	toWrite = time.Minute
+)
+
+// flags adds the flags to a command. All commands share the connection, so that none of
+// its fields may have a default that is not the same for each.
+func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 	f := cmd.Flags()
 	f.StringVar(&c.Server, "server", cmp.Or(os.Getenv("ISTHMUS_SERVER"), "127.0.0.1:7400"),
 		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER)")
@@ -36,19 +44,16 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringVar(&c.Expect, "server-identity", identity.SystemNamespace+"/isthmus-*",
 		"app that the service must be; * at the end stands for any")
 	f.BoolVar(&c.Insecure, "insecure", false, "plain text: nothing is encrypted and nobody is checked")
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
-}
-
-// patient gives a command that writes more time: many objects in parts take a while, and
-// one that is cut off leaves its user not knowing how far it has come.
-func (c *connection) patient(cmd *cobra.Command) {
-	c.timeout = time.Minute
-	cmd.Flags().Lookup("timeout").DefValue = c.timeout.String()
+	f.Duration("timeout", timeout, "how long to wait for the answer")
 }
 
 // ask connects, makes a call and explains its error.
 func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.Conn) error) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+	timeout, err := cmd.Flags().GetDuration("timeout")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	options := c.Options
 	if options.Identity == "" && options.Sentry == "" && !options.Insecure {

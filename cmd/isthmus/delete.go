@@ -25,8 +25,7 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
   isthmus delete -f objects.yaml`,
 		ValidArgsFunction: completeKind,
 	}
-	c.flags(cmd)
-	c.patient(cmd)
+	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
 	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)

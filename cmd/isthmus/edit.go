@@ -32,8 +32,7 @@ your text is kept in a file that is named.`,
 		Args:              arguments(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeKind,
 	}
-	c.flags(cmd)
-	c.patient(cmd)
+	c.flags(cmd, toWrite)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		key, err := oneKey(args)
 		if err != nil {

@@ -29,7 +29,7 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		Args:              arguments(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: completeKind,
 	}
-	c.flags(cmd)
+	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	namespace := cmd.Flags().StringP("namespace", "n", "", "only objects of this namespace")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

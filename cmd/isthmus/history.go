@@ -30,7 +30,7 @@ by --revision, with -o yaml, can be applied again.`,
 		Args:              arguments(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeKind,
 	}
-	c.flags(cmd)
+	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	most := cmd.Flags().Uint32("most", 0, "at most so many versions; 0 for all that are remembered")
 	revision := cmd.Flags().String("revision", "", "only the version with this revision")

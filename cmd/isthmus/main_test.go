@@ -286,6 +286,18 @@ func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
 	})
 }
 
+func TestACommandThatWritesWaitsLonger(t *testing.T) {
+	for name, want := range map[string]time.Duration{"apply": time.Minute, "edit": time.Minute, "delete": time.Minute, "get": 10 * time.Second, "status": 10 * time.Second} {
+		cmd, _, err := newRoot().Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := cmd.Flags().GetDuration("timeout"); got != want || err != nil {
+			t.Errorf("%s waits for %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
 func TestTheHelpListsCommandsInUse(t *testing.T) {
 	var names []string
 	each(newRoot(), func(cmd *cobra.Command) {

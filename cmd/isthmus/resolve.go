@@ -47,7 +47,7 @@ for each route why it was or was not taken. The exit code is that of resolve.`,
 
 // newLookup completes a command that makes one lookup and prints it for people.
 func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command, caller, app catalog.App, d show.Decision) error) *cobra.Command {
-	c.flags(cmd)
+	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id (required)")
 	cmd.Args = arguments(cobra.ExactArgs(1))

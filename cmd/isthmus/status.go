@@ -21,7 +21,7 @@ func newStatus(c *connection) *cobra.Command {
   isthmus status --server 10.0.0.5:7400 --identity ~/.isthmus -o json`,
 		Args: arguments(cobra.NoArgs),
 	}
-	c.flags(cmd)
+	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var answer *v1alpha1.StatusResponse
