@@ -80,30 +80,3 @@ func (l *Ledger) forget(path string) {
 		l.sorted = nil
 	}
 }
-
-// Listing is the revisions that a store held when it was last read, by path: for stores
-// that can only be read whole and not asked what has changed. The zero Listing is of an
-// empty store. It is for one goroutine.
-type Listing struct {
-	revisions map[string]string
-}
-
-// Next takes what the store holds now, and returns what of it was put and what was
-// deleted since it was last told, as Ledger.Apply takes it.
-func (l *Listing) Next(pairs []Pair) (put []Pair, deleted []string) {
-	now := make(map[string]string, len(pairs))
-	for _, p := range pairs {
-		now[p.Path] = p.Revision
-		if was, ok := l.revisions[p.Path]; !ok || was != p.Revision {
-			put = append(put, p)
-		}
-	}
-	for path := range l.revisions {
-		if _, ok := now[path]; !ok {
-			deleted = append(deleted, path)
-		}
-	}
-	slices.Sort(deleted)
-	l.revisions = now
-	return put, deleted
-}

@@ -64,35 +64,6 @@ func TestALedgerThatGoesOnKnowsWhatIsRefused(t *testing.T) {
 	}
 }
 
-func TestAListingTellsWhatHasChanged(t *testing.T) {
-	var l Listing
-	for i, c := range []struct {
-		now  []Pair
-		want string
-	}{
-		{[]Pair{pair("east", "a"), pair("west", "a")}, "+east=a +west=a"},
-		{[]Pair{pair("east", "a"), pair("west", "b")}, "+west=b"},
-		{[]Pair{pair("north", "a")}, "-east -west +north=a"},
-		{[]Pair{pair("north", "a")}, ""},
-		{nil, "-north"},
-	} {
-		var ledger Ledger
-		put, deleted := l.Next(c.now)
-		var words []string
-		change := ledger.Apply(put, deleted, "")
-		for _, key := range change.Deleted {
-			words = append(words, "-"+key.Name)
-		}
-		change.Deleted = nil
-		if text := said(change); text != "" {
-			words = append(words, text)
-		}
-		if got := strings.Join(words, " "); got != c.want {
-			t.Errorf("listing %d: %q, want %q", i, got, c.want)
-		}
-	}
-}
-
 func TestPendingKeepsTheNewestOfEachPath(t *testing.T) {
 	p := NewPending()
 	for i := range 100 {

@@ -22,6 +22,21 @@ type Got struct {
 	Err error // ErrNotFound or ErrInvalid, wrapped
 }
 
+// GotOf is what a store of that name has under a key, of at most one pair.
+func GotOf(store string, key catalog.Key, pairs []Pair) (got Got) {
+	objects, refused := Decode(pairs)
+	switch {
+	case len(refused) > 0:
+		got.Revision = pairs[0].Revision
+		got.Err = fmt.Errorf("store %s: get %s: %w: %w", store, key, ErrInvalid, refused[0].Err)
+	case len(objects) == 0:
+		got.Err = fmt.Errorf("store %s: get %s: %w", store, key, ErrNotFound)
+	default:
+		got.Stored = objects[0]
+	}
+	return got
+}
+
 const (
 	// getsAtOnce is how many questions a store is asked at once.
 	getsAtOnce = 16

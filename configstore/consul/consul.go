@@ -9,8 +9,8 @@
 // for the prefix is to get all of it. So a Watch waits with a question whose answer is
 // small (the names of the first level), and with another one for ".changes", and takes what
 // that says; or reads the few keys that it names, in one transaction, where it does not
-// have the values. What ".changes" does not explain was written by
-// somebody else's hand, and then everything is read. A writer of each sort in the same
+// have the values. What ".changes" does not explain was written by somebody else's
+// hand; then what it was is searched for, or everything is read. A writer of each sort in the same
 // few milliseconds could be taken for one: so a while after a change that was believed,
 // everything is read once, to be sure.
 package consul
@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 
 	"github.com/hashicorp/consul/api"
 
@@ -58,12 +57,7 @@ type Store struct {
 	client    *api.Client
 	transport *http.Transport
 	writing   chan struct{} // holds a token while nobody of this process writes
-
-	life context.Context // ends with Close
-	end  context.CancelCauseFunc
-
-	mu    sync.Mutex // guards the beginning of calls against Close
-	calls sync.WaitGroup
+	life      *configstore.Life
 }
 
 var (
@@ -77,45 +71,21 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	s := &Store{config: c, scope: scope, log: log, writing: make(chan struct{}, 1)}
+	s := &Store{config: c, scope: scope, log: log, writing: make(chan struct{}, 1), life: configstore.NewLife()}
 	var err error
 	if s.client, s.transport, err = c.connect(); err != nil {
 		return nil, err
 	}
 	s.writing <- struct{}{}
-	s.life, s.end = context.WithCancelCause(context.Background())
 	return s, nil
 }
 
 // Close ends every Watch and every call, and waits for them.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	s.end(configstore.ErrClosed)
-	s.mu.Unlock()
-	s.calls.Wait()
-	s.transport.CloseIdleConnections()
+	if s.life.Close() {
+		s.transport.CloseIdleConnections()
+	}
 	return nil
-}
-
-// enter makes a context that also ends when the store is closed. Whoever enters must
-// leave.
-func (s *Store) enter(ctx context.Context) (inside context.Context, leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.life.Err() != nil {
-		return nil, nil, configstore.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	s.calls.Add(1)
-	inside, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(configstore.ErrClosed) })
-	return inside, func() {
-		stop()
-		cancel(nil)
-		s.calls.Done()
-	}, nil
 }
 
 // failed is the error of a call: the end of its context or of the store where that is

@@ -15,7 +15,7 @@ var _ configstore.Prober = (*Store)(nil)
 // Server is that of configstore.Prober. The version is told to tokens with agent read
 // only.
 func (s *Store) Server(ctx context.Context) (string, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -33,7 +33,7 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 // MayWrite is that of configstore.Prober. It asks for writes whose condition can't hold:
 // Consul looks at permissions first.
 func (s *Store) MayWrite(ctx context.Context) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, e
 
 // GetMany is that of configstore.ManyGetter.
 func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -203,23 +203,14 @@ func (s *Store) getFew(ctx context.Context, keys []catalog.Key) ([]configstore.G
 	for i, p := range pairs {
 		var one snapshot
 		one.add(s, p)
-		objects, refused := configstore.Decode(one.pairs)
-		switch {
-		case len(refused) > 0:
-			got[i].Revision = one.pairs[0].Revision
-			got[i].Err = fmt.Errorf("store consul: get %s: %w: %w", keys[i], configstore.ErrInvalid, refused[0].Err)
-		case len(objects) == 0:
-			got[i].Err = fmt.Errorf("store consul: get %s: %w", keys[i], configstore.ErrNotFound)
-		default:
-			got[i].Stored = objects[0]
-		}
+		got[i] = configstore.GotOf("consul", keys[i], one.pairs)
 	}
 	return got, nil
 }
 
 // List is that of configstore.Writer.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

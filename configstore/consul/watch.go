@@ -15,7 +15,7 @@ import (
 // Watch is that of configstore.Store. It begins with the full set, from whatever version:
 // Consul keeps no history.
 func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ type edit struct {
 // Write is that of configstore.Writer. All writes are one transaction, which Consul has
 // on the disks of most of its servers when Write returns.
 func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -54,14 +54,14 @@ type Store struct {
 	log    *slog.Logger
 	scrub  *scrubber
 	once   *notices
+	life   *configstore.Life
 
 	mu         sync.Mutex // guards all below
 	loaded     component
 	current    *lease
 	connecting chan struct{} // closed when that has ended, in current or failed
 	failed     error
-	closed     chan struct{}
-	calls      sync.WaitGroup // in flight
+	closed     bool           // what connects now is not wanted any more
 	remains    sync.WaitGroup // what Dapr's code and the clients take their time to end
 }
 
@@ -95,7 +95,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if c.Rescan == 0 {
 		c.Rescan = DefaultRescan
 	}
-	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{}, closed: make(chan struct{})}
+	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{}, life: configstore.NewLife()}
 	loaded, err := s.load()
 	if err != nil {
 		return nil, err
@@ -176,15 +176,12 @@ func (s *Store) connect(done chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connecting, s.failed = nil, err
-	select {
-	case <-s.closed:
-		if err == nil {
-			l.close()
-		}
+	switch {
+	case err != nil:
+	case s.closed:
+		l.close()
 	default:
-		if err == nil {
-			s.current = l
-		}
+		s.current = l
 	}
 }
 
@@ -244,17 +241,11 @@ const parting = time.Second
 // Close ends every Watch, waits for it, and disconnects. What a server that does not
 // answer holds up after that ends by itself, within half a minute.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	select {
-	case <-s.closed:
-		s.mu.Unlock()
+	if !s.life.Close() {
 		return nil
-	default:
-		close(s.closed)
 	}
-	s.mu.Unlock()
-	s.calls.Wait()
 	s.mu.Lock()
+	s.closed = true
 	if l := s.current; l != nil {
 		s.current, l.worn = nil, true
 		if l.users == 0 { // else a subscription has it, whose end is under way
@@ -272,36 +263,6 @@ func (s *Store) Close() error {
 	case <-time.After(parting):
 	}
 	return nil
-}
-
-// enter keeps the store connected until leave is called, and ends the context when the
-// store is closed.
-func (s *Store) enter(ctx context.Context) (inner context.Context, leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	select {
-	case <-s.closed:
-		return nil, nil, configstore.ErrClosed
-	default:
-	}
-	s.calls.Add(1)
-	inner, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	s.calls.Go(func() {
-		select {
-		case <-s.closed:
-			cancel(configstore.ErrClosed)
-		case <-done:
-		}
-	})
-	return inner, func() {
-		close(done)
-		cancel(nil)
-		s.calls.Done()
-	}, nil
 }
 
 // fail makes an error of the store's one that says what was tried, and where.

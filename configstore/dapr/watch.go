@@ -29,7 +29,7 @@ type watch struct {
 
 // Watch is that of configstore.Store. It always begins with the full set.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}

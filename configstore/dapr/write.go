@@ -12,7 +12,7 @@ import (
 
 // with calls f with the engine.
 func (s *Store) with(ctx context.Context, what string, f func(context.Context, *lease) error) error {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,27 +55,15 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 			if err := now.denied[path]; err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-			h, there := now.pairs[path]
-			got[i] = decode(keys[i], path, h, there)
+			var found []configstore.Pair
+			if h, there := now.pairs[path]; there {
+				found = append(found, h.pair(path))
+			}
+			got[i] = configstore.GotOf("dapr", keys[i], found)
 		}
 		return nil
 	})
 	return got, err
-}
-
-func decode(key catalog.Key, path string, h held, there bool) (got configstore.Got) {
-	if !there {
-		got.Err = fmt.Errorf("store dapr: get %s: %w", key, configstore.ErrNotFound)
-		return got
-	}
-	objects, refused := configstore.Decode([]configstore.Pair{h.pair(path)})
-	if len(refused) > 0 {
-		got.Revision = h.revision()
-		got.Err = fmt.Errorf("store dapr: get %s: %w: %w", key, configstore.ErrInvalid, refused[0].Err)
-		return got
-	}
-	got.Stored = objects[0]
-	return got
 }
 
 // List is that of configstore.Writer.

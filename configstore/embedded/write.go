@@ -28,23 +28,8 @@ func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, e
 	if err != nil {
 		return configstore.Stored{}, fmt.Errorf("store embedded: get %s: %w", key, err)
 	}
-	got := decode(key, pairs)
+	got := configstore.GotOf("embedded", key, pairs)
 	return got.Stored, got.Err
-}
-
-// decode makes of at most one pair what Get says of its key.
-func decode(key catalog.Key, pairs []configstore.Pair) (got configstore.Got) {
-	objects, refused := configstore.Decode(pairs)
-	switch {
-	case len(refused) > 0:
-		got.Revision = pairs[0].Revision
-		got.Err = fmt.Errorf("store embedded: get %s: %w: %w", key, configstore.ErrInvalid, refused[0].Err)
-	case len(objects) == 0:
-		got.Err = fmt.Errorf("store embedded: get %s: %w", key, configstore.ErrNotFound)
-	default:
-		got.Stored = objects[0]
-	}
-	return got
 }
 
 // GetMany is that of configstore.ManyGetter: all of it is of one moment.
@@ -66,7 +51,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	}
 	got := make([]configstore.Got, len(keys))
 	for i, key := range keys {
-		got[i] = decode(key, pairs[i])
+		got[i] = configstore.GotOf("embedded", key, pairs[i])
 	}
 	return got, nil
 }

@@ -38,8 +38,8 @@ const (
 )
 
 // connectTimeout is how long one member may take to answer a new connection. longestPause
-// is how long a member that was lost is left alone at most: the Follower asks again at
-// least every 6 s, and should find it back then.
+// is how long a member that was lost is left alone at most: the Follower soon
+// asks again, and should not wait long for it to be found back.
 const (
 	connectTimeout = 5 * time.Second
 	firstPause     = 100 * time.Millisecond

@@ -119,18 +119,7 @@ func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, e
 
 // got is what an answer says of one key.
 func (s *Store) got(key catalog.Key, kvs []*mvccpb.KeyValue) configstore.Got {
-	if len(kvs) == 0 {
-		return configstore.Got{Err: fmt.Errorf("store etcd: get %s: %w", key, configstore.ErrNotFound)}
-	}
-	pair := s.pair(kvs[0])
-	objects, refused := configstore.Decode([]configstore.Pair{pair})
-	if len(refused) > 0 {
-		return configstore.Got{
-			Stored: configstore.Stored{Revision: pair.Revision},
-			Err:    fmt.Errorf("store etcd: get %s: %w: %w", key, configstore.ErrInvalid, refused[0].Err),
-		}
-	}
-	return configstore.Got{Stored: objects[0]}
+	return configstore.GotOf("etcd", key, s.pairs(kvs))
 }
 
 // GetMany is that of configstore.ManyGetter. It asks for as many keys at once as the
