@@ -73,6 +73,10 @@ type RouteDecision struct {
 	Ready    int  // instances ready behind it
 	Taken    bool // this lookup's address comes from it
 	Reason   string
+	Shards   int    // of a gateway route, how many host names callers spread over
+	Draining int    // instances that take no new calls
+	Ramp     int    // percent of its traffic that it takes for now; 0 stands for all
+	Peer     string // of a route to another cluster: how its resolver service is heard, for people
 }
 
 // Err is nil for OK, and otherwise a [Refusal] with the decision's reason.

@@ -32,7 +32,9 @@ type Route struct {
 	Local     bool     // in the caller's own cluster
 	Gateway   bool     // Addresses is one gateway host name
 	Ready     uint32   // instances ready behind the route
-	Addresses []string // "ip:port" each, or one "<host name>:port"
+	Draining  uint32   // instances that take no new calls
+	Ramp      uint8    // the share of what is due to it that it takes for now, in percent; 0 stands for all
+	Addresses []string // "ip:port" each, or one "<host name>:port", or one such for each shard
 }
 
 func (r *Route) usable() bool {

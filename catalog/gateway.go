@@ -44,6 +44,22 @@ func (c *Cluster) GatewayPort() string {
 type Backend struct {
 	App       App
 	Instances []string // "ip:port" of the ready instances, sorted
+	// Shards has, for each shard of the app, the place in Instances of the one that
+	// takes its connections. Empty where the app has no shards.
+	Shards []uint16
+}
+
+// Shard is the instance of a shard, by its place in Instances; any number maps to one
+// as long as there is an instance. ok is false where there is none.
+func (b *Backend) Shard(n int) (instance int, ok bool) {
+	switch {
+	case len(b.Instances) == 0 || n < 0:
+		return 0, false
+	case len(b.Shards) == 0:
+		return n % len(b.Instances), true
+	default:
+		return int(b.Shards[n%len(b.Shards)]), true
+	}
 }
 
 // GatewayTable is what a gateway serves: the exported apps of its own cluster and
@@ -55,12 +71,14 @@ type GatewayTable struct {
 	Backends Table[*Backend] // every exported app, also one with no ready instance
 }
 
-// Lookup finds the backend of a host name, as SNI or :authority carries it. ok is
-// false unless the name is that of an exported app in this cluster.
-func (t *GatewayTable) Lookup(host string) (b *Backend, ok bool) {
-	app, cluster, ok := t.Domain.ParseHost(host)
+// Lookup finds the backend of a host name, as SNI or :authority carries it, and the
+// shard of it that the name asks for, or NoShard. ok is false unless the name is that of
+// an exported app in this cluster, or of a shard of one.
+func (t *GatewayTable) Lookup(host string) (b *Backend, shard int, ok bool) {
+	app, cluster, shard, ok := t.Domain.ParseShard(host)
 	if !ok || cluster != t.Cluster {
-		return nil, false
+		return nil, NoShard, false
 	}
-	return t.Backends.Get(app)
+	b, ok = t.Backends.Get(app)
+	return b, shard, ok
 }

@@ -130,30 +130,72 @@ func (d Domain) CheckHost(a App, cluster string) error {
 	return nil
 }
 
-// ParseHost reads a host name of this domain, in any case, with or without a final
-// dot. It allocates nothing for a name in lower case.
+// ShardHost is the host name of one shard of an app in a cluster:
+// <n>.<app>.<namespace>.<cluster>.<domain>.
+func (d Domain) ShardHost(shard int, a App, cluster string) string {
+	return strconv.Itoa(shard) + "." + d.Host(a, cluster)
+}
+
+// NoShard is the shard of a host name that names none.
+const NoShard = -1
+
+// MaxShards is how many shards an app can have in one cluster: it is how many
+// connections a caller there may hold to it.
+const MaxShards = 256
+
+// ParseHost reads the host name of an app of this domain, in any case, with or without
+// a final dot. It allocates nothing for a name in lower case. The name of a shard is
+// none of an app; ParseShard reads both.
 func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
+	a, cluster, shard, ok := d.ParseShard(host)
+	if !ok || shard != NoShard {
+		return App{}, "", false
+	}
+	return a, cluster, true
+}
+
+// ParseShard is [Domain.ParseHost] for names of apps and of shards. shard is NoShard
+// in the name of an app.
+func (d Domain) ParseShard(host string) (a App, cluster string, shard int, ok bool) {
+	none := func() (App, string, int, bool) { return App{}, "", NoShard, false }
 	host = strings.TrimSuffix(host, ".")
 	if len(host) > maxHostName {
-		return App{}, "", false
+		return none()
 	}
 	host, ok = lowerASCII(host)
 	if !ok {
-		return App{}, "", false
+		return none()
 	}
 	rest, ok := strings.CutSuffix(host, string(d))
 	if !ok {
-		return App{}, "", false
+		return none()
 	}
 	if rest, ok = strings.CutSuffix(rest, "."); !ok {
-		return App{}, "", false
+		return none()
+	}
+	shard = NoShard
+	if strings.Count(rest, ".") == 3 {
+		var label string
+		label, rest, _ = strings.Cut(rest, ".")
+		if shard, ok = parseShard(label); !ok {
+			return none()
+		}
 	}
 	id, rest, ok1 := strings.Cut(rest, ".")
 	ns, cluster, ok2 := strings.Cut(rest, ".")
 	if !ok1 || !ok2 || id == "" || ns == "" || cluster == "" || strings.Contains(cluster, ".") {
-		return App{}, "", false
+		return none()
 	}
-	return App{Namespace: ns, ID: id}, cluster, true
+	return App{Namespace: ns, ID: id}, cluster, shard, true
+}
+
+// parseShard reads a shard's label: a number below 65536, written in the one way.
+func parseShard(label string) (shard int, ok bool) {
+	n, err := strconv.ParseUint(label, 10, 16)
+	if err != nil || len(label) > 1 && label[0] == '0' || label[0] == '+' {
+		return NoShard, false
+	}
+	return int(n), true
 }
 
 // lowerASCII is a name in lower case; ok is false for one that has more than ASCII, which

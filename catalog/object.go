@@ -18,6 +18,7 @@ const (
 	KindAppEndpoints Kind = "AppEndpoints"
 	KindAppExport    Kind = "AppExport"
 	KindCluster      Kind = "Cluster"
+	KindAppInstance  Kind = "AppInstance"
 )
 
 // Kinds lists every kind.
@@ -152,8 +153,20 @@ type Cluster struct {
 	Gateways   []string // "host:port", each checked by CheckGateway
 	Network    string
 	StaleAfter time.Duration // 0 in the object means DefaultStaleAfter here
+	RampUp     time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
+	Trust      Trust
 	Source     Source
 }
+
+// Trust says what the certificate of a cluster's resolver service is checked against.
+// The zero value is this cluster's own roots, and any trust domain.
+type Trust struct {
+	Domain string // of its SPIFFE ID; empty: any
+	Roots  string // PEM; empty: this cluster's own roots
+}
+
+// DefaultRampUp is how long traffic takes to come back when a Cluster does not say.
+const DefaultRampUp = 10 * time.Second
 
 // DefaultStaleAfter is how long a peer's word holds when its Cluster does not say.
 const DefaultStaleAfter = 10 * time.Second
@@ -164,12 +177,54 @@ func (c *Cluster) Key() Key { return Key{KindCluster, "", c.Name} }
 // Origin says where the object was written.
 func (c *Cluster) Origin() Source { return c.Source }
 
+// AppInstance is an instance that an object names, since no other source knows it.
+type AppInstance struct {
+	Namespace string // of the object and of the app
+	Name      string // the instance's own
+	App       string // the app-id
+	Address   netip.AddrPort
+	Zone      string
+	Check     *HealthCheck // nil: it is always ready
+	Source    Source
+}
+
+// Key names the object.
+func (i *AppInstance) Key() Key { return Key{KindAppInstance, i.Namespace, i.Name} }
+
+// Origin says where the object was written.
+func (i *AppInstance) Origin() Source { return i.Source }
+
+// HealthCheck finds out whether an instance is ready. Defaults are filled in.
+type HealthCheck struct {
+	Kind           CheckKind
+	Port           uint16 // that of the instance's address where the object has none
+	Path           string // HTTP
+	Host           string // HTTP; empty: the address
+	Service        string // gRPC; empty: the whole server
+	TLS            bool   // HTTP and gRPC; the certificate is not checked
+	Interval       time.Duration
+	Timeout        time.Duration
+	HealthyAfter   int
+	UnhealthyAfter int
+}
+
+// CheckKind is how a health check asks.
+type CheckKind uint8
+
+// The kinds of health checks.
+const (
+	CheckTCP CheckKind = iota
+	CheckHTTP
+	CheckGRPC
+)
+
 // Instance is one running sidecar of an app.
 type Instance struct {
 	ID       string // unique within its app
 	App      App
 	Address  netip.AddrPort // of its internal gRPC server
-	Draining bool
+	Draining bool           // it takes no new calls: it says so, or its source does, or it is not ready
+	Zone     string         // where it runs, for people; empty where the source does not know
 }
 
 // Allows tells whether the export lets an app of a cluster call.

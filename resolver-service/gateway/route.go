@@ -29,7 +29,7 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	if g.cfg.Peer != "" && isHost(in.host, table.Domain.PeerHost(table.Cluster)) {
 		return destination{instances: []string{g.cfg.Peer}, revision: table.Revision}, nil
 	}
-	b, ok := table.Lookup(in.host)
+	b, _, ok := table.Lookup(in.host)
 	if !ok {
 		return refuse(unknownName)
 	}

@@ -75,6 +75,8 @@ type PeerExport struct {
 	App       catalog.App
 	Allow     []catalog.Allow // what concerns the importing cluster
 	Ready     uint32          // how many instances are ready
+	Draining  uint32          // how many more take no new calls
+	Shards    uint32          // host names that callers may spread over; below 2 there are none
 	Addresses []string        // of the ready instances, only between clusters on one network
 }
 

@@ -195,7 +195,7 @@ func TestNothingIsServedBeforeTheFullSet(t *testing.T) {
 	if _, err := u.Open.Resolve(app("orders")); err != nil {
 		t.Errorf("an instance that was there before is missing: %v", err)
 	}
-	if b, ok := u.Gateway.Lookup("orders.shop.west.isthmus.internal"); !ok || len(b.Instances) != 1 {
+	if b, _, ok := u.Gateway.Lookup("orders.shop.west.isthmus.internal"); !ok || len(b.Instances) != 1 {
 		t.Errorf("the gateway misses the exported app: %+v", b)
 	}
 }

@@ -435,7 +435,13 @@ type ClusterSpec struct {
 	Network string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
 	// How long after the last word from the cluster its lease runs out, such as
 	// "10s" (the default).
-	StaleAfter    string `protobuf:"bytes,3,opt,name=stale_after,json=staleAfter,proto3" json:"stale_after,omitempty"`
+	StaleAfter string `protobuf:"bytes,3,opt,name=stale_after,json=staleAfter,proto3" json:"stale_after,omitempty"`
+	// How long traffic takes to come back, in steps, to routes of this cluster that are
+	// ready again while others serve, such as "10s" (the default); "0s" for at once.
+	RampUp string `protobuf:"bytes,4,opt,name=ramp_up,json=rampUp,proto3" json:"ramp_up,omitempty"`
+	// What the certificate of its resolver service is checked against. Omitted: this
+	// cluster's own roots, and any trust domain.
+	Trust         *Trust `protobuf:"bytes,5,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,6 +497,77 @@ func (x *ClusterSpec) GetStaleAfter() string {
 	return ""
 }
 
+func (x *ClusterSpec) GetRampUp() string {
+	if x != nil {
+		return x.RampUp
+	}
+	return ""
+}
+
+func (x *ClusterSpec) GetTrust() *Trust {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+// Trust says whose certificate a cluster's resolver service has. It holds for that
+// service alone: no app, operator or other cluster is believed by these roots.
+type Trust struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The trust domain of its SPIFFE ID, such as "east.example"; any where omitted.
+	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
+	// The roots that its certificate must chain to: one or more certificates in PEM.
+	// They are public. Omitted: this cluster's own roots.
+	Roots         string `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trust) Reset() {
+	*x = Trust{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trust) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trust) ProtoMessage() {}
+
+func (x *Trust) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trust.ProtoReflect.Descriptor instead.
+func (*Trust) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Trust) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Trust) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
 // Gateway is a cluster's ingress for other clusters.
 type Gateway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -502,7 +579,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +591,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +604,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Gateway) GetAddress() string {
@@ -555,7 +632,7 @@ type AppExport struct {
 
 func (x *AppExport) Reset() {
 	*x = AppExport{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +644,7 @@ func (x *AppExport) String() string {
 func (*AppExport) ProtoMessage() {}
 
 func (x *AppExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +657,7 @@ func (x *AppExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExport.ProtoReflect.Descriptor instead.
 func (*AppExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AppExport) GetApiVersion() string {
@@ -622,7 +699,7 @@ type AppExportSpec struct {
 
 func (x *AppExportSpec) Reset() {
 	*x = AppExportSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +711,7 @@ func (x *AppExportSpec) String() string {
 func (*AppExportSpec) ProtoMessage() {}
 
 func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +724,7 @@ func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExportSpec.ProtoReflect.Descriptor instead.
 func (*AppExportSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AppExportSpec) GetAllow() []*Allow {
@@ -672,7 +749,7 @@ type Allow struct {
 
 func (x *Allow) Reset() {
 	*x = Allow{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +761,7 @@ func (x *Allow) String() string {
 func (*Allow) ProtoMessage() {}
 
 func (x *Allow) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +774,7 @@ func (x *Allow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allow.ProtoReflect.Descriptor instead.
 func (*Allow) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Allow) GetCluster() string {
@@ -719,6 +796,437 @@ func (x *Allow) GetApp() string {
 		return x.App
 	}
 	return ""
+}
+
+// AppInstance is an instance of an app that no other source knows of, such as one on a
+// virtual machine whose sidecar does not register itself.
+type AppInstance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Always "isthmus.dev/v1alpha1".
+	ApiVersion string `protobuf:"bytes,1,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// Always "AppInstance".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The app's namespace, and the instance's own name.
+	Metadata *Metadata `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Where it is.
+	Spec          *AppInstanceSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppInstance) Reset() {
+	*x = AppInstance{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppInstance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppInstance) ProtoMessage() {}
+
+func (x *AppInstance) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppInstance.ProtoReflect.Descriptor instead.
+func (*AppInstance) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AppInstance) GetApiVersion() string {
+	if x != nil {
+		return x.ApiVersion
+	}
+	return ""
+}
+
+func (x *AppInstance) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AppInstance) GetMetadata() *Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *AppInstance) GetSpec() *AppInstanceSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// AppInstanceSpec is the body of AppInstance.
+type AppInstanceSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The app-id.
+	App string `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	// "ip:port" of its sidecar's internal gRPC server.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Where it runs, for people; free text of up to 63 characters.
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// How it is found out whether it is ready. Omitted: it always is.
+	Check         *HealthCheck `protobuf:"bytes,4,opt,name=check,proto3" json:"check,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppInstanceSpec) Reset() {
+	*x = AppInstanceSpec{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppInstanceSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppInstanceSpec) ProtoMessage() {}
+
+func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppInstanceSpec.ProtoReflect.Descriptor instead.
+func (*AppInstanceSpec) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AppInstanceSpec) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AppInstanceSpec) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AppInstanceSpec) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *AppInstanceSpec) GetCheck() *HealthCheck {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+// HealthCheck asks an instance, from each replica of the resolver service, whether it
+// is ready. Exactly one of tcp, http and grpc says how.
+type HealthCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A connection can be made.
+	Tcp *TCPCheck `protobuf:"bytes,1,opt,name=tcp,proto3" json:"tcp,omitempty"`
+	// A GET is answered with a status from 200 to 399.
+	Http *HTTPCheck `protobuf:"bytes,2,opt,name=http,proto3" json:"http,omitempty"`
+	// grpc.health.v1.Health/Check is answered with SERVING.
+	Grpc *GRPCCheck `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"`
+	// From one check to the next, such as "2s" (the default).
+	Interval string `protobuf:"bytes,4,opt,name=interval,proto3" json:"interval,omitempty"`
+	// How long an answer may take; "1s" by default.
+	Timeout string `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How many checks in a row must succeed before the instance is ready; 1 by default.
+	HealthyAfter uint32 `protobuf:"varint,6,opt,name=healthy_after,json=healthyAfter,proto3" json:"healthy_after,omitempty"`
+	// How many in a row must fail before it is not; 2 by default.
+	UnhealthyAfter uint32 `protobuf:"varint,7,opt,name=unhealthy_after,json=unhealthyAfter,proto3" json:"unhealthy_after,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *HealthCheck) Reset() {
+	*x = HealthCheck{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthCheck) ProtoMessage() {}
+
+func (x *HealthCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
+func (*HealthCheck) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *HealthCheck) GetTcp() *TCPCheck {
+	if x != nil {
+		return x.Tcp
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetHttp() *HTTPCheck {
+	if x != nil {
+		return x.Http
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetGrpc() *GRPCCheck {
+	if x != nil {
+		return x.Grpc
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetInterval() string {
+	if x != nil {
+		return x.Interval
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetTimeout() string {
+	if x != nil {
+		return x.Timeout
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetHealthyAfter() uint32 {
+	if x != nil {
+		return x.HealthyAfter
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetUnhealthyAfter() uint32 {
+	if x != nil {
+		return x.UnhealthyAfter
+	}
+	return 0
+}
+
+// TCPCheck connects.
+type TCPCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The port; that of the instance's address where omitted.
+	Port          uint32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TCPCheck) Reset() {
+	*x = TCPCheck{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TCPCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TCPCheck) ProtoMessage() {}
+
+func (x *TCPCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
+func (*TCPCheck) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TCPCheck) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+// HTTPCheck asks by HTTP.
+type HTTPCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The port, such as 3500 for a sidecar's own API.
+	Port uint32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// The path; "/v1.0/healthz" where omitted, which daprd answers.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// "http" (the default) or "https", whose certificate is not checked.
+	Scheme string `protobuf:"bytes,3,opt,name=scheme,proto3" json:"scheme,omitempty"`
+	// The Host header; the address where omitted.
+	Host          string `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPCheck) Reset() {
+	*x = HTTPCheck{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPCheck) ProtoMessage() {}
+
+func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
+func (*HTTPCheck) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *HTTPCheck) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *HTTPCheck) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *HTTPCheck) GetScheme() string {
+	if x != nil {
+		return x.Scheme
+	}
+	return ""
+}
+
+func (x *HTTPCheck) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+// GRPCCheck asks by gRPC's health protocol.
+type GRPCCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The port; that of the instance's address where omitted.
+	Port uint32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	// The name of the service asked for; the whole server where omitted.
+	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	// Use TLS; the certificate is not checked.
+	Tls           bool `protobuf:"varint,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GRPCCheck) Reset() {
+	*x = GRPCCheck{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GRPCCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GRPCCheck) ProtoMessage() {}
+
+func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
+func (*GRPCCheck) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GRPCCheck) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *GRPCCheck) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *GRPCCheck) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
 }
 
 var File_isthmus_v1alpha1_objects_proto protoreflect.FileDescriptor
@@ -754,12 +1262,17 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x121\n" +
-	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\x7f\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xc7\x01\n" +
 	"\vClusterSpec\x125\n" +
 	"\bgateways\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.GatewayR\bgateways\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1f\n" +
 	"\vstale_after\x18\x03 \x01(\tR\n" +
-	"staleAfter\"#\n" +
+	"staleAfter\x12\x17\n" +
+	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
+	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\"5\n" +
+	"\x05Trust\x12\x16\n" +
+	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
+	"\x05roots\x18\x02 \x01(\tR\x05roots\"#\n" +
 	"\aGateway\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xad\x01\n" +
 	"\tAppExport\x12\x1f\n" +
@@ -773,7 +1286,37 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x05Allow\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03app\x18\x03 \x01(\tR\x03appB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
+	"\x03app\x18\x03 \x01(\tR\x03app\"\xb1\x01\n" +
+	"\vAppInstance\x12\x1f\n" +
+	"\vapi_version\x18\x01 \x01(\tR\n" +
+	"apiVersion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
+	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x125\n" +
+	"\x04spec\x18\x04 \x01(\v2!.isthmus.v1alpha1.AppInstanceSpecR\x04spec\"\x86\x01\n" +
+	"\x0fAppInstanceSpec\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x123\n" +
+	"\x05check\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.HealthCheckR\x05check\"\xa1\x02\n" +
+	"\vHealthCheck\x12,\n" +
+	"\x03tcp\x18\x01 \x01(\v2\x1a.isthmus.v1alpha1.TCPCheckR\x03tcp\x12/\n" +
+	"\x04http\x18\x02 \x01(\v2\x1b.isthmus.v1alpha1.HTTPCheckR\x04http\x12/\n" +
+	"\x04grpc\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.GRPCCheckR\x04grpc\x12\x1a\n" +
+	"\binterval\x18\x04 \x01(\tR\binterval\x12\x18\n" +
+	"\atimeout\x18\x05 \x01(\tR\atimeout\x12#\n" +
+	"\rhealthy_after\x18\x06 \x01(\rR\fhealthyAfter\x12'\n" +
+	"\x0funhealthy_after\x18\a \x01(\rR\x0eunhealthyAfter\"\x1e\n" +
+	"\bTCPCheck\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\"_\n" +
+	"\tHTTPCheck\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
+	"\x06scheme\x18\x03 \x01(\tR\x06scheme\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\"K\n" +
+	"\tGRPCCheck\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x18\n" +
+	"\aservice\x18\x02 \x01(\tR\aservice\x12\x10\n" +
+	"\x03tls\x18\x03 \x01(\bR\x03tlsB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 
 var (
 	file_isthmus_v1alpha1_objects_proto_rawDescOnce sync.Once
@@ -787,7 +1330,7 @@ func file_isthmus_v1alpha1_objects_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_objects_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Metadata)(nil),         // 0: isthmus.v1alpha1.Metadata
 	(*AppEndpoints)(nil),     // 1: isthmus.v1alpha1.AppEndpoints
@@ -796,10 +1339,17 @@ var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Route)(nil),            // 4: isthmus.v1alpha1.Route
 	(*Cluster)(nil),          // 5: isthmus.v1alpha1.Cluster
 	(*ClusterSpec)(nil),      // 6: isthmus.v1alpha1.ClusterSpec
-	(*Gateway)(nil),          // 7: isthmus.v1alpha1.Gateway
-	(*AppExport)(nil),        // 8: isthmus.v1alpha1.AppExport
-	(*AppExportSpec)(nil),    // 9: isthmus.v1alpha1.AppExportSpec
-	(*Allow)(nil),            // 10: isthmus.v1alpha1.Allow
+	(*Trust)(nil),            // 7: isthmus.v1alpha1.Trust
+	(*Gateway)(nil),          // 8: isthmus.v1alpha1.Gateway
+	(*AppExport)(nil),        // 9: isthmus.v1alpha1.AppExport
+	(*AppExportSpec)(nil),    // 10: isthmus.v1alpha1.AppExportSpec
+	(*Allow)(nil),            // 11: isthmus.v1alpha1.Allow
+	(*AppInstance)(nil),      // 12: isthmus.v1alpha1.AppInstance
+	(*AppInstanceSpec)(nil),  // 13: isthmus.v1alpha1.AppInstanceSpec
+	(*HealthCheck)(nil),      // 14: isthmus.v1alpha1.HealthCheck
+	(*TCPCheck)(nil),         // 15: isthmus.v1alpha1.TCPCheck
+	(*HTTPCheck)(nil),        // 16: isthmus.v1alpha1.HTTPCheck
+	(*GRPCCheck)(nil),        // 17: isthmus.v1alpha1.GRPCCheck
 }
 var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	0,  // 0: isthmus.v1alpha1.AppEndpoints.metadata:type_name -> isthmus.v1alpha1.Metadata
@@ -808,15 +1358,22 @@ var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	4,  // 3: isthmus.v1alpha1.Endpoint.routes:type_name -> isthmus.v1alpha1.Route
 	0,  // 4: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
 	6,  // 5: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
-	7,  // 6: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
-	0,  // 7: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
-	9,  // 8: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
-	10, // 9: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 6: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
+	7,  // 7: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
+	0,  // 8: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
+	10, // 9: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
+	11, // 10: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 11: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
+	13, // 12: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
+	14, // 13: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
+	15, // 14: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
+	16, // 15: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
+	17, // 16: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_objects_proto_init() }
@@ -831,7 +1388,7 @@ func file_isthmus_v1alpha1_objects_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_objects_proto_rawDesc), len(file_isthmus_v1alpha1_objects_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

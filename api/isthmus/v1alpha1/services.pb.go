@@ -714,15 +714,23 @@ func (x *ViewEntry) GetDigest() uint64 {
 
 // Route is one way to an app.
 type ViewRoute struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Priority      uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
-	Weight        uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	State         ViewRoute_State        `protobuf:"varint,4,opt,name=state,proto3,enum=isthmus.v1alpha1.ViewRoute_State" json:"state,omitempty"`
-	Local         bool                   `protobuf:"varint,5,opt,name=local,proto3" json:"local,omitempty"`
-	Gateway       bool                   `protobuf:"varint,6,opt,name=gateway,proto3" json:"gateway,omitempty"`
-	Ready         uint32                 `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
-	Addresses     []string               `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Cluster   string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Priority  uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	Weight    uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	State     ViewRoute_State        `protobuf:"varint,4,opt,name=state,proto3,enum=isthmus.v1alpha1.ViewRoute_State" json:"state,omitempty"`
+	Local     bool                   `protobuf:"varint,5,opt,name=local,proto3" json:"local,omitempty"`
+	Gateway   bool                   `protobuf:"varint,6,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Ready     uint32                 `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
+	Addresses []string               `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Of a gateway route: how many shards the app has there. Above 1, the one address is
+	// that of the app, and callers spread over "<n>." before it for n below this.
+	Shards uint32 `protobuf:"varint,9,opt,name=shards,proto3" json:"shards,omitempty"`
+	// Instances that take no new calls.
+	Draining uint32 `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
+	// The share of the traffic that is due to it, which the route takes for now, in
+	// percent; 0 stands for all of it.
+	Ramp          uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +819,27 @@ func (x *ViewRoute) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *ViewRoute) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *ViewRoute) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *ViewRoute) GetRamp() uint32 {
+	if x != nil {
+		return x.Ramp
+	}
+	return 0
 }
 
 type ResolveRequest struct {
@@ -967,13 +996,18 @@ func (x *Decision) GetRoutes() []*RouteDecision {
 }
 
 type RouteDecision struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Priority      uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
-	Weight        uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	Ready         uint32                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
-	Taken         bool                   `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"`
-	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Cluster  string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Priority uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	Weight   uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	Ready    uint32                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
+	Taken    bool                   `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"`
+	Reason   string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Shards   uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`
+	Draining uint32                 `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
+	Ramp     uint32                 `protobuf:"varint,9,opt,name=ramp,proto3" json:"ramp,omitempty"` // percent; 0 stands for all
+	// Of a route to another cluster: how its resolver service is heard, for people.
+	Peer          string `protobuf:"bytes,10,opt,name=peer,proto3" json:"peer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1046,6 +1080,34 @@ func (x *RouteDecision) GetTaken() bool {
 func (x *RouteDecision) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *RouteDecision) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *RouteDecision) GetRamp() uint32 {
+	if x != nil {
+		return x.Ramp
+	}
+	return 0
+}
+
+func (x *RouteDecision) GetPeer() string {
+	if x != nil {
+		return x.Peer
 	}
 	return ""
 }
@@ -1845,9 +1907,12 @@ func (x *PastObject) GetUnusable() string {
 }
 
 type ExportsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
-	Known         []*Known               `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Cluster string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
+	Known   []*Known               `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
+	// How often the lease is to be renewed when there is nothing to tell, in ms; the
+	// server holds it to bounds of its own.
+	RenewMs       uint32 `protobuf:"varint,3,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1896,21 +1961,145 @@ func (x *ExportsRequest) GetKnown() []*Known {
 	return nil
 }
 
+func (x *ExportsRequest) GetRenewMs() uint32 {
+	if x != nil {
+		return x.RenewMs
+	}
+	return 0
+}
+
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
+	RenewMs       uint32                 `protobuf:"varint,2,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RenewRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *RenewRequest) GetRenewMs() uint32 {
+	if x != nil {
+		return x.RenewMs
+	}
+	return 0
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`    // the answering cluster's name
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of what the caller may know by now
+	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`        // as in ExportsResponse
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RenewResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *RenewResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RenewResponse) GetHears() string {
+	if x != nil {
+		return x.Hears
+	}
+	return ""
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	Put           []*Export              `protobuf:"bytes,3,rep,name=put,proto3" json:"put,omitempty"`
-	Removed       []*App                 `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Cluster  string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Put      []*Export              `protobuf:"bytes,3,rep,name=put,proto3" json:"put,omitempty"`
+	Removed  []*App                 `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	// The first set goes on in the next message.
+	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
+	// How the answering cluster hears the caller's: the state of its link, as in
+	// PeerStatus; empty where it has none to it.
+	Hears         string `protobuf:"bytes,6,opt,name=hears,proto3" json:"hears,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2111,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2124,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -1966,6 +2155,20 @@ func (x *ExportsResponse) GetRemoved() []*App {
 	return nil
 }
 
+func (x *ExportsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ExportsResponse) GetHears() string {
+	if x != nil {
+		return x.Hears
+	}
+	return ""
+}
+
 // Export is one app that a cluster lets another call.
 type Export struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1974,13 +2177,15 @@ type Export struct {
 	Ready         uint32                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // only between clusters on one network
 	Digest        uint64                 `protobuf:"fixed64,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	Draining      uint32                 `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"` // instances that take no new calls
+	Shards        uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`     // host names that callers may spread over; below 2 there are none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2197,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2210,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Export) GetApp() *App {
@@ -2043,6 +2248,20 @@ func (x *Export) GetDigest() uint64 {
 	return 0
 }
 
+func (x *Export) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *Export) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2051,7 +2270,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2282,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2295,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 type StatusResponse struct {
@@ -2097,13 +2316,18 @@ type StatusResponse struct {
 	Identity      string                 `protobuf:"bytes,14,opt,name=identity,proto3" json:"identity,omitempty"` // of the service, or "insecure"
 	IdentityError string                 `protobuf:"bytes,15,opt,name=identity_error,json=identityError,proto3" json:"identity_error,omitempty"`
 	StartedUnixMs int64                  `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
+	// Where instances come from.
+	Sources []*SourceStatus `protobuf:"bytes,17,rep,name=sources,proto3" json:"sources,omitempty"`
+	// What is trusted: the service's own certificate and roots, and those of peers.
+	Trust         []*TrustStatus `protobuf:"bytes,18,rep,name=trust,proto3" json:"trust,omitempty"`
+	Replica       string         `protobuf:"bytes,19,opt,name=replica,proto3" json:"replica,omitempty"` // the name of this replica; empty where there is one only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2339,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2352,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2243,6 +2467,213 @@ func (x *StatusResponse) GetStartedUnixMs() int64 {
 	return 0
 }
 
+func (x *StatusResponse) GetSources() []*SourceStatus {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetTrust() []*TrustStatus {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+// SourceStatus is one source of instances.
+type SourceStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Ready         bool                   `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`                                        // its full set is in
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                         // why it can't be read at the moment; its last state stands
+	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"` // since when; 0 when it can
+	Instances     uint32                 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
+	Refused       []*RefusedObject       `protobuf:"bytes,6,rep,name=refused,proto3" json:"refused,omitempty"` // what it names and can't be used; the first hundred
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceStatus) Reset() {
+	*x = SourceStatus{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceStatus) ProtoMessage() {}
+
+func (x *SourceStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
+func (*SourceStatus) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SourceStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *SourceStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *SourceStatus) GetFailingUnixMs() int64 {
+	if x != nil {
+		return x.FailingUnixMs
+	}
+	return 0
+}
+
+func (x *SourceStatus) GetInstances() uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *SourceStatus) GetRefused() []*RefusedObject {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// TrustStatus is one certificate.
+type TrustStatus struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Use             string                 `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`         // "own certificate", "own root", "peer root", "peer certificate"
+	Cluster         string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
+	Subject         string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root
+	TrustDomain     string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	NotBeforeUnixMs int64                  `protobuf:"varint,5,opt,name=not_before_unix_ms,json=notBeforeUnixMs,proto3" json:"not_before_unix_ms,omitempty"`
+	NotAfterUnixMs  int64                  `protobuf:"varint,6,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
+	Fingerprint     string                 `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256, in hexadecimal
+	Error           string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`             // why it can't be used
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *TrustStatus) Reset() {
+	*x = TrustStatus{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustStatus) ProtoMessage() {}
+
+func (x *TrustStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
+func (*TrustStatus) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TrustStatus) GetUse() string {
+	if x != nil {
+		return x.Use
+	}
+	return ""
+}
+
+func (x *TrustStatus) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *TrustStatus) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *TrustStatus) GetTrustDomain() string {
+	if x != nil {
+		return x.TrustDomain
+	}
+	return ""
+}
+
+func (x *TrustStatus) GetNotBeforeUnixMs() int64 {
+	if x != nil {
+		return x.NotBeforeUnixMs
+	}
+	return 0
+}
+
+func (x *TrustStatus) GetNotAfterUnixMs() int64 {
+	if x != nil {
+		return x.NotAfterUnixMs
+	}
+	return 0
+}
+
+func (x *TrustStatus) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *TrustStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type StoreStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2256,7 +2687,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2699,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2712,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -2329,7 +2760,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2772,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2785,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -2372,20 +2803,35 @@ func (x *RefusedObject) GetError() string {
 }
 
 type PeerStatus struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	State          string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale
-	Error          string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	SinceUnixMs    int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	LastWordUnixMs int64                  `protobuf:"varint,5,opt,name=last_word_unix_ms,json=lastWordUnixMs,proto3" json:"last_word_unix_ms,omitempty"`
-	Exports        uint32                 `protobuf:"varint,6,opt,name=exports,proto3" json:"exports,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Cluster           string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	State             string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale, damped
+	Error             string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	SinceUnixMs       int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	LastWordUnixMs    int64                  `protobuf:"varint,5,opt,name=last_word_unix_ms,json=lastWordUnixMs,proto3" json:"last_word_unix_ms,omitempty"`
+	Exports           uint32                 `protobuf:"varint,6,opt,name=exports,proto3" json:"exports,omitempty"`
+	LeaseLeftMs       int64                  `protobuf:"varint,7,opt,name=lease_left_ms,json=leaseLeftMs,proto3" json:"lease_left_ms,omitempty"`                      // until its word holds no more; 0 once it does not
+	StaleAfterMs      int64                  `protobuf:"varint,8,opt,name=stale_after_ms,json=staleAfterMs,proto3" json:"stale_after_ms,omitempty"`                   // how long a word holds
+	Lapses            uint32                 `protobuf:"varint,9,opt,name=lapses,proto3" json:"lapses,omitempty"`                                                     // how often the lease ran out since the service started
+	DampedUntilUnixMs int64                  `protobuf:"varint,10,opt,name=damped_until_unix_ms,json=dampedUntilUnixMs,proto3" json:"damped_until_unix_ms,omitempty"` // 0 while it is not damped
+	Revision          uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                                                // the peer's, of what it said last
+	Refused           []*RefusedObject       `protobuf:"bytes,12,rep,name=refused,proto3" json:"refused,omitempty"`                                                   // exports that can't be used; the first hundred
+	Gateways          []*GatewayStatus       `protobuf:"bytes,13,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	// How the peer hears this cluster, as it says itself; empty when it has no Cluster
+	// object for this one, or has not said.
+	Hears string `protobuf:"bytes,14,opt,name=hears,proto3" json:"hears,omitempty"`
+	// How many streams the peer has to this service, and since when there was none; an
+	// asking peer hears us.
+	AskedBy            uint32 `protobuf:"varint,15,opt,name=asked_by,json=askedBy,proto3" json:"asked_by,omitempty"`
+	UnaskedSinceUnixMs int64  `protobuf:"varint,16,opt,name=unasked_since_unix_ms,json=unaskedSinceUnixMs,proto3" json:"unasked_since_unix_ms,omitempty"`
+	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"` // exports with a ready instance
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2843,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2856,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -2451,6 +2897,152 @@ func (x *PeerStatus) GetLastWordUnixMs() int64 {
 func (x *PeerStatus) GetExports() uint32 {
 	if x != nil {
 		return x.Exports
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetLeaseLeftMs() int64 {
+	if x != nil {
+		return x.LeaseLeftMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetStaleAfterMs() int64 {
+	if x != nil {
+		return x.StaleAfterMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetLapses() uint32 {
+	if x != nil {
+		return x.Lapses
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetDampedUntilUnixMs() int64 {
+	if x != nil {
+		return x.DampedUntilUnixMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetRefused() []*RefusedObject {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+func (x *PeerStatus) GetGateways() []*GatewayStatus {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *PeerStatus) GetHears() string {
+	if x != nil {
+		return x.Hears
+	}
+	return ""
+}
+
+func (x *PeerStatus) GetAskedBy() uint32 {
+	if x != nil {
+		return x.AskedBy
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetUnaskedSinceUnixMs() int64 {
+	if x != nil {
+		return x.UnaskedSinceUnixMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetReady() uint32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+// GatewayStatus is one address of a cluster's gateways, as this service finds it.
+type GatewayStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, refused, silent
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	SinceUnixMs   int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayStatus) Reset() {
+	*x = GatewayStatus{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayStatus) ProtoMessage() {}
+
+func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
+func (*GatewayStatus) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *GatewayStatus) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *GatewayStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GatewayStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *GatewayStatus) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
 	}
 	return 0
 }
@@ -2497,7 +3089,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xbf\x03\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x87\x04\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -2506,7 +3098,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05local\x18\x05 \x01(\bR\x05local\x12\x18\n" +
 	"\agateway\x18\x06 \x01(\bR\agateway\x12\x14\n" +
 	"\x05ready\x18\a \x01(\rR\x05ready\x12\x1c\n" +
-	"\taddresses\x18\b \x03(\tR\taddresses\"\xc6\x01\n" +
+	"\taddresses\x18\b \x03(\tR\taddresses\x12\x16\n" +
+	"\x06shards\x18\t \x01(\rR\x06shards\x12\x1a\n" +
+	"\bdraining\x18\n" +
+	" \x01(\rR\bdraining\x12\x12\n" +
+	"\x04ramp\x18\v \x01(\rR\x04ramp\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -2528,14 +3124,19 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xa1\x01\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xfd\x01\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
 	"\x06weight\x18\x03 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\rR\x05ready\x12\x14\n" +
 	"\x05taken\x18\x05 \x01(\bR\x05taken\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x98\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06shards\x18\a \x01(\rR\x06shards\x12\x1a\n" +
+	"\bdraining\x18\b \x01(\rR\bdraining\x12\x12\n" +
+	"\x04ramp\x18\t \x01(\rR\x04ramp\x12\x12\n" +
+	"\x04peer\x18\n" +
+	" \x01(\tR\x04peer\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -2591,22 +3192,34 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"Y\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"t\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
-	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\"\xa4\x01\n" +
+	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
+	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\"C\n" +
+	"\fRenewRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
+	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\"[\n" +
+	"\rRenewResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05hears\x18\x03 \x01(\tR\x05hears\"\xce\x01\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
 	"\x03put\x18\x03 \x03(\v2\x18.isthmus.v1alpha1.ExportR\x03put\x12/\n" +
-	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\"\xac\x01\n" +
+	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\x12\x12\n" +
+	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
+	"\x05hears\x18\x06 \x01(\tR\x05hears\"\xe0\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\rR\x05ready\x12\x1c\n" +
 	"\taddresses\x18\x04 \x03(\tR\taddresses\x12\x16\n" +
-	"\x06digest\x18\x05 \x01(\x06R\x06digest\"\x0f\n" +
-	"\rStatusRequest\"\xa3\x04\n" +
+	"\x06digest\x18\x05 \x01(\x06R\x06digest\x12\x1a\n" +
+	"\bdraining\x18\x06 \x01(\rR\bdraining\x12\x16\n" +
+	"\x06shards\x18\a \x01(\rR\x06shards\"\x0f\n" +
+	"\rStatusRequest\"\xac\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -2624,7 +3237,26 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aobjects\x18\r \x01(\rR\aobjects\x12\x1a\n" +
 	"\bidentity\x18\x0e \x01(\tR\bidentity\x12%\n" +
 	"\x0eidentity_error\x18\x0f \x01(\tR\ridentityError\x12&\n" +
-	"\x0fstarted_unix_ms\x18\x10 \x01(\x03R\rstartedUnixMs\"\x8f\x01\n" +
+	"\x0fstarted_unix_ms\x18\x10 \x01(\x03R\rstartedUnixMs\x128\n" +
+	"\asources\x18\x11 \x03(\v2\x1e.isthmus.v1alpha1.SourceStatusR\asources\x123\n" +
+	"\x05trust\x18\x12 \x03(\v2\x1d.isthmus.v1alpha1.TrustStatusR\x05trust\x12\x18\n" +
+	"\areplica\x18\x13 \x01(\tR\areplica\"\xcf\x01\n" +
+	"\fSourceStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
+	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\x12\x1c\n" +
+	"\tinstances\x18\x05 \x01(\rR\tinstances\x129\n" +
+	"\arefused\x18\x06 \x03(\v2\x1f.isthmus.v1alpha1.RefusedObjectR\arefused\"\x86\x02\n" +
+	"\vTrustStatus\x12\x10\n" +
+	"\x03use\x18\x01 \x01(\tR\x03use\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
+	"\asubject\x18\x03 \x01(\tR\asubject\x12!\n" +
+	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12+\n" +
+	"\x12not_before_unix_ms\x18\x05 \x01(\x03R\x0fnotBeforeUnixMs\x12)\n" +
+	"\x11not_after_unix_ms\x18\x06 \x01(\x03R\x0enotAfterUnixMs\x12 \n" +
+	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\x8f\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
@@ -2633,7 +3265,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xbb\x01\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xdc\x04\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -2641,7 +3273,24 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\"\n" +
 	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs\x12)\n" +
 	"\x11last_word_unix_ms\x18\x05 \x01(\x03R\x0elastWordUnixMs\x12\x18\n" +
-	"\aexports\x18\x06 \x01(\rR\aexports2\xa1\x01\n" +
+	"\aexports\x18\x06 \x01(\rR\aexports\x12\"\n" +
+	"\rlease_left_ms\x18\a \x01(\x03R\vleaseLeftMs\x12$\n" +
+	"\x0estale_after_ms\x18\b \x01(\x03R\fstaleAfterMs\x12\x16\n" +
+	"\x06lapses\x18\t \x01(\rR\x06lapses\x12/\n" +
+	"\x14damped_until_unix_ms\x18\n" +
+	" \x01(\x03R\x11dampedUntilUnixMs\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x129\n" +
+	"\arefused\x18\f \x03(\v2\x1f.isthmus.v1alpha1.RefusedObjectR\arefused\x12;\n" +
+	"\bgateways\x18\r \x03(\v2\x1f.isthmus.v1alpha1.GatewayStatusR\bgateways\x12\x14\n" +
+	"\x05hears\x18\x0e \x01(\tR\x05hears\x12\x19\n" +
+	"\basked_by\x18\x0f \x01(\rR\aaskedBy\x121\n" +
+	"\x15unasked_since_unix_ms\x18\x10 \x01(\x03R\x12unaskedSinceUnixMs\x12\x14\n" +
+	"\x05ready\x18\x11 \x01(\rR\x05ready\"y\n" +
+	"\rGatewayStatus\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\"\n" +
+	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
 	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\xb3\x02\n" +
@@ -2649,9 +3298,10 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Apply\x12\x1e.isthmus.v1alpha1.ApplyRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12B\n" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
-	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2[\n" +
+	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2\xa7\x01\n" +
 	"\aPeering\x12P\n" +
-	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse0\x012U\n" +
+	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse0\x01\x12J\n" +
+	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse0\x012U\n" +
 	"\x06Status\x12K\n" +
 	"\x06Status\x12\x1f.isthmus.v1alpha1.StatusRequest\x1a .isthmus.v1alpha1.StatusResponseB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 
@@ -2668,7 +3318,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),    // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),             // 1: isthmus.v1alpha1.App
@@ -2699,14 +3349,19 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*HistoryResponse)(nil), // 26: isthmus.v1alpha1.HistoryResponse
 	(*PastObject)(nil),      // 27: isthmus.v1alpha1.PastObject
 	(*ExportsRequest)(nil),  // 28: isthmus.v1alpha1.ExportsRequest
-	(*ExportsResponse)(nil), // 29: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),          // 30: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),   // 31: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),  // 32: isthmus.v1alpha1.StatusResponse
-	(*StoreStatus)(nil),     // 33: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),   // 34: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),      // 35: isthmus.v1alpha1.PeerStatus
-	(*Allow)(nil),           // 36: isthmus.v1alpha1.Allow
+	(*RenewRequest)(nil),    // 29: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),   // 30: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil), // 31: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),          // 32: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),   // 33: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),  // 34: isthmus.v1alpha1.StatusResponse
+	(*SourceStatus)(nil),    // 35: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),     // 36: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),     // 37: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),   // 38: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),      // 39: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),   // 40: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),           // 41: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -2740,34 +3395,41 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	20, // 28: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
 	27, // 29: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
 	5,  // 30: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	30, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	32, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,  // 32: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,  // 33: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	36, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	33, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	34, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	35, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	2,  // 38: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	12, // 39: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	15, // 40: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	21, // 41: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	24, // 42: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	25, // 43: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28, // 44: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	31, // 45: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	7,  // 46: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	13, // 47: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	17, // 48: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	22, // 49: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	17, // 50: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	26, // 51: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	29, // 52: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	32, // 53: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	46, // [46:54] is the sub-list for method output_type
-	38, // [38:46] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	41, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	37, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	38, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	39, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	35, // 38: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	36, // 39: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	38, // 40: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	38, // 41: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	40, // 42: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 43: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	12, // 44: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	15, // 45: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	21, // 46: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	24, // 47: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	25, // 48: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28, // 49: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	29, // 50: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	33, // 51: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	7,  // 52: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	13, // 53: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	17, // 54: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	22, // 55: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	17, // 56: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	26, // 57: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	31, // 58: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	30, // 59: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	34, // 60: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	52, // [52:61] is the sub-list for method output_type
+	43, // [43:52] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -2786,7 +3448,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -403,6 +403,7 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Peering_Exports_FullMethodName = "/isthmus.v1alpha1.Peering/Exports"
+	Peering_Renew_FullMethodName   = "/isthmus.v1alpha1.Peering/Renew"
 )
 
 // PeeringClient is the client API for Peering service.
@@ -412,7 +413,11 @@ const (
 // Peering tells another cluster what this one exports to it. With mTLS the caller
 // must be the resolver service of the cluster that it names.
 type PeeringClient interface {
+	// Exports streams what the caller's cluster may know, and renews its lease.
 	Exports(ctx context.Context, in *ExportsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportsResponse], error)
+	// Renew renews the lease alone, for a second connection: so that one connection which
+	// is lost, or waits for a packet to be sent again, ends no lease.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error)
 }
 
 type peeringClient struct {
@@ -442,6 +447,25 @@ func (c *peeringClient) Exports(ctx context.Context, in *ExportsRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peering_ExportsClient = grpc.ServerStreamingClient[ExportsResponse]
 
+func (c *peeringClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peering_ServiceDesc.Streams[1], Peering_Renew_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RenewRequest, RenewResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peering_RenewClient = grpc.ServerStreamingClient[RenewResponse]
+
 // PeeringServer is the server API for Peering service.
 // All implementations must embed UnimplementedPeeringServer
 // for forward compatibility.
@@ -449,7 +473,11 @@ type Peering_ExportsClient = grpc.ServerStreamingClient[ExportsResponse]
 // Peering tells another cluster what this one exports to it. With mTLS the caller
 // must be the resolver service of the cluster that it names.
 type PeeringServer interface {
+	// Exports streams what the caller's cluster may know, and renews its lease.
 	Exports(*ExportsRequest, grpc.ServerStreamingServer[ExportsResponse]) error
+	// Renew renews the lease alone, for a second connection: so that one connection which
+	// is lost, or waits for a packet to be sent again, ends no lease.
+	Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error
 	mustEmbedUnimplementedPeeringServer()
 }
 
@@ -462,6 +490,9 @@ type UnimplementedPeeringServer struct{}
 
 func (UnimplementedPeeringServer) Exports(*ExportsRequest, grpc.ServerStreamingServer[ExportsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exports not implemented")
+}
+func (UnimplementedPeeringServer) Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error {
+	return status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedPeeringServer) mustEmbedUnimplementedPeeringServer() {}
 func (UnimplementedPeeringServer) testEmbeddedByValue()                 {}
@@ -495,6 +526,17 @@ func _Peering_Exports_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peering_ExportsServer = grpc.ServerStreamingServer[ExportsResponse]
 
+func _Peering_Renew_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RenewRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeeringServer).Renew(m, &grpc.GenericServerStream[RenewRequest, RenewResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peering_RenewServer = grpc.ServerStreamingServer[RenewResponse]
+
 // Peering_ServiceDesc is the grpc.ServiceDesc for Peering service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -506,6 +548,11 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Exports",
 			Handler:       _Peering_Exports_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Renew",
+			Handler:       _Peering_Renew_Handler,
 			ServerStreams: true,
 		},
 	},

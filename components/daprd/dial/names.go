@@ -96,7 +96,7 @@ func (n *Names) cluster(target string) (gateways *live.Value[*catalog.Gateways],
 	if err != nil {
 		return nil, "", false
 	}
-	_, cluster, ok = now.Domain.ParseHost(host)
+	_, cluster, _, ok = now.Domain.ParseShard(host)
 	return gateways, cluster, ok
 }
 

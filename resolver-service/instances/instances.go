@@ -1,0 +1,38 @@
+// Package instances is where instances of apps come from beside sidecars' own streams:
+// the contract of a source, and what keeps sources followed and hands what they say to
+// the topology. Each source has a folder of its own below this one.
+package instances
+
+import (
+	"context"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Source tells which instances there are, of as many apps as it knows.
+type Source interface {
+	// Name is what status, logs and metrics call the source. It is the same for the
+	// life of the process, and no two sources share one.
+	Name() string
+	// Watch hands emit the full set, and then each change, until ctx ends or contact is
+	// lost, and returns why. It is called again after a failure, and begins with the
+	// full set each time. A source that can't be read emits nothing, rather than an
+	// empty set: what it said before goes on standing. An error from emit ends Watch.
+	Watch(ctx context.Context, emit func(Change) error) error
+}
+
+// Change is news from one source. emit must not keep the slices.
+type Change struct {
+	Full    bool // Put is everything that the source has
+	Put     []catalog.Instance
+	Delete  []topology.InstanceKey
+	Refused []Refusal // all that the source has at the moment and can't be used
+}
+
+// Refusal is something that a source has and can't be used, and why. What stood for it
+// before is gone: an instance whose address can't be read can't be called.
+type Refusal struct {
+	Where string // such as "EndpointSlice shop/orders-dapr-x2x, endpoint 3"
+	Err   error
+}
