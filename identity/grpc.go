@@ -48,7 +48,8 @@ type identified struct {
 // authInfo is what a connection of identified is known by.
 type authInfo struct {
 	credentials.TLSInfo
-	id ID
+	id   ID
+	peer string // see standing
 }
 
 // ClientHandshake is the client's side of TLS.
@@ -79,5 +80,5 @@ func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, cr
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	return conn, authInfo{t, id}, nil
+	return conn, authInfo{TLSInfo: t, id: id}, nil
 }

@@ -41,6 +41,7 @@ type Source struct {
 	failure atomic.Pointer[error] // of the latest load; nil when it succeeded
 
 	refusals throttle // of log lines about refused peers
+	peers    peers
 }
 
 // New makes a source of the identity of app, and starts nothing. Credentials that
@@ -183,6 +184,7 @@ func (s *Source) Load(ctx context.Context) error {
 	s.failure.Store(nil)
 	if m != old {
 		s.current.Store(m)
+		s.recheck() // own roots may count for peers, too
 		s.log.Info("identity loaded", "app", m.id.App.String(), "trustDomain", m.id.TrustDomain,
 			"expires", m.cert.Leaf.NotAfter, "from", s.origin.String())
 	}

@@ -39,6 +39,13 @@ func (s *Source) ServerTLS(authorize func(ID) error) *tls.Config {
 	if s.Insecure() {
 		return nil
 	}
+	return s.serverTLS(func(cs tls.ConnectionState) error {
+		_, err := s.verify(cs, authorize)
+		return err
+	})
+}
+
+func (s *Source) serverTLS(verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection does the verifying
@@ -46,7 +53,7 @@ func (s *Source) ServerTLS(authorize func(ID) error) *tls.Config {
 		SessionTicketsDisabled: true,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			_, err := s.verify(cs, authorize)
+			err := verify(cs)
 			if err != nil && s.refusals.allow("", time.Second) {
 				s.log.Warn("refused a client", "err", err)
 			}
@@ -88,11 +95,14 @@ func (s *Source) verify(cs tls.ConnectionState, authorize func(ID) error) (ID, e
 	if err != nil {
 		return ID{}, err
 	}
-	return verifyPeer(cs, m.roots, authorize)
+	return verifyPeer(cs, time.Now(), m.roots, authorize)
 }
 
-func verifyPeer(cs tls.ConnectionState, r roots, authorize func(ID) error) (ID, error) {
-	spiffe, _, err := x509svid.Verify(cs.PeerCertificates, r)
+// errNobody is the error of a server or client that was made wrong.
+var errNobody = errors.New("identity: nobody is let in: no authorization was given")
+
+func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, authorize func(ID) error) (ID, error) {
+	spiffe, _, err := x509svid.Verify(cs.PeerCertificates, r, x509svid.WithTime(at))
 	if err != nil {
 		if !spiffe.IsZero() {
 			return ID{}, fmt.Errorf("identity: peer that claims to be %s: %w", spiffe, err)
@@ -104,7 +114,7 @@ func verifyPeer(cs tls.ConnectionState, r roots, authorize func(ID) error) (ID, 
 		return ID{}, fmt.Errorf("identity: peer: %w", err)
 	}
 	if authorize == nil {
-		return ID{}, errors.New("identity: nobody is let in: no authorization was given")
+		return ID{}, errNobody
 	}
 	if err := authorize(id); err != nil {
 		return ID{}, fmt.Errorf("identity: peer %s refused: %w", id, err)

@@ -228,12 +228,11 @@ func (l *link) dial(gateways []string) (*grpc.ClientConn, error) {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
 	addresses.InitialState(state)
-	expect := identity.OneOf(identity.ServiceApp(l.cfg.Namespace, l.cluster))
 	return grpc.NewClient(addresses.Scheme()+":///"+l.cluster,
 		grpc.WithResolvers(addresses),
 		grpc.WithNoProxy(),
 		grpc.WithAuthority(l.cfg.Domain.PeerHost(l.cluster)),
-		grpc.WithTransportCredentials(l.identity.ClientCredentials(expect)),
+		grpc.WithTransportCredentials(l.identity.PeerCredentials(l.cfg.Namespace, l.cluster)),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	)
 }

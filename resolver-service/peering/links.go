@@ -82,6 +82,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	}
 	if known {
 		l.settling.begin(wanted)
+		l.identity.SetPeers(l.cfg.Namespace, trusts(clusters, l.cfg.Cluster))
 	}
 	for _, c := range clusters {
 		if !wanted[c.Name] {
@@ -98,6 +99,17 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			l.drop(ctx, name)
 		}
 	}
+}
+
+// trusts are what the resolver services of other clusters are checked against.
+func trusts(clusters []*catalog.Cluster, own string) map[string]catalog.Trust {
+	all := make(map[string]catalog.Trust, len(clusters))
+	for _, c := range clusters {
+		if c.Name != own {
+			all[c.Name] = c.Trust
+		}
+	}
+	return all
 }
 
 func (l *Links) start(ctx context.Context, c *catalog.Cluster) {

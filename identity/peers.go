@@ -1,0 +1,225 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// peers is what is known of other clusters' resolver services: whom to believe, which
+// connections there are, and which certificates were seen.
+type peers struct {
+	mu        sync.Mutex
+	namespace string // of Isthmus' own apps
+	trusts    map[string]*trust
+	watched   map[*watched]struct{}
+	shown     map[string]shown
+}
+
+// shown is the certificate that a cluster's resolver service showed last.
+type shown struct {
+	leaf *x509.Certificate
+	err  error // why it was refused
+}
+
+// SetPeers says what the resolver services of other clusters are checked against, by
+// cluster; namespace is that of Isthmus' own apps, as in [ServiceApp]. It counts for
+// handshakes from now on, and at once for connections that there are: one that would
+// be refused now is ended. A trust that can't be used believes nobody; the others stand.
+//
+// Where a trust names roots, these alone count for that cluster's service, and for
+// nobody else. A cluster without a trust is checked against this process' own roots.
+func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
+	p := &s.peers
+	p.mu.Lock()
+	trusts := make(map[string]*trust, len(said))
+	for cluster, t := range said {
+		old := p.trusts[cluster]
+		switch {
+		case old != nil && old.said == t && p.namespace == namespace:
+			trusts[cluster] = old
+		default:
+			trusts[cluster] = newTrust(namespace, cluster, t)
+			if err := trusts[cluster].err; err != nil {
+				s.log.Warn("nobody is believed to be a peer", "peer", cluster, "err", err)
+			}
+		}
+	}
+	p.namespace = namespace
+	same := maps.Equal(trusts, p.trusts)
+	p.trusts = trusts
+	maps.DeleteFunc(p.shown, func(cluster string, _ shown) bool { return trusts[cluster] == nil })
+	p.mu.Unlock()
+	if !same {
+		s.recheck()
+	}
+}
+
+// trustOf is what a cluster's service is checked against.
+func (p *peers) trustOf(namespace, cluster string) *trust {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.trusts[cluster]; t != nil {
+		return t
+	}
+	return newTrust(namespace, cluster, catalog.Trust{})
+}
+
+// claims tells which peer's resolver service a client says that it is; nil for anyone
+// else, and for a cluster that nothing is known of.
+func (p *peers) claims(id ID) *trust {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cluster, ok := ServiceCluster(p.namespace, id.App)
+	if !ok {
+		return nil
+	}
+	return p.trusts[cluster]
+}
+
+// service is the cluster whose resolver service an app is.
+func (p *peers) service(app catalog.App) (cluster string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ServiceCluster(p.namespace, app)
+}
+
+// note keeps the certificate that a cluster has shown.
+func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
+	if len(chain) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trusts[cluster] == nil {
+		return
+	}
+	if p.shown == nil {
+		p.shown = map[string]shown{}
+	}
+	p.shown[cluster] = shown{chain[0], err}
+}
+
+// watched is a connection to or from a peer. It is ended when the peer is not believed
+// any more.
+type watched struct {
+	net.Conn
+	peers *peers
+	check func() error // whether it would be let in now; set once it was
+}
+
+// Close ends the connection.
+func (w *watched) Close() error {
+	w.peers.mu.Lock()
+	delete(w.peers.watched, w)
+	w.peers.mu.Unlock()
+	return w.Conn.Close()
+}
+
+// dead tells whether the connection was closed from below: gRPC does so where it fails
+// right after the handshake.
+func (w *watched) dead() bool {
+	c, ok := w.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	return err != nil || raw.Control(func(uintptr) {}) != nil
+}
+
+// watch keeps a connection in sight that was let in, or returns why it is not any more:
+// what it was checked against may have changed meanwhile.
+func (p *peers) watch(w *watched, check func() error) error {
+	p.mu.Lock()
+	w.check = check
+	if p.watched == nil {
+		p.watched = map[*watched]struct{}{}
+	}
+	maps.DeleteFunc(p.watched, func(other *watched, _ struct{}) bool { return other.dead() })
+	p.watched[w] = struct{}{}
+	p.mu.Unlock()
+	return check()
+}
+
+// recheck ends the connections of peers that are not believed any more.
+func (s *Source) recheck() {
+	s.peers.mu.Lock()
+	all := slices.Collect(maps.Keys(s.peers.watched))
+	s.peers.mu.Unlock()
+	for _, w := range all {
+		if err := w.check(); err != nil {
+			s.log.Warn("ended the connection of a peer that is not trusted any more", "remote", w.RemoteAddr().String(), "err", err)
+			w.Close()
+		}
+	}
+}
+
+// verifyService checks a server that must be the resolver service of a cluster.
+func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certificate, at time.Time) (ID, error) {
+	own, err := s.ownRoots()
+	if err != nil {
+		return ID{}, err
+	}
+	return s.peers.trustOf(namespace, cluster).verify(chain, at, own)
+}
+
+// standing is who a client is, and why it is believed.
+type standing struct {
+	id   ID
+	peer string // the cluster whose roots alone count for it; empty: own roots do
+}
+
+// verifyClient checks a client: against a peer's trust where it says that it is that
+// peer's resolver service, and otherwise against own roots.
+func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (standing, error) {
+	own, err := s.ownRoots()
+	if err != nil {
+		return standing{}, err
+	}
+	if len(cs.PeerCertificates) > 0 {
+		if id, err := claimed(cs.PeerCertificates[0]); err == nil {
+			if t := s.peers.claims(id); t != nil {
+				return s.verifyPeerClient(t, cs, at, own, authorize)
+			}
+		}
+	}
+	id, err := verifyPeer(cs, at, own, authorize)
+	return standing{id: id}, err
+}
+
+func (s *Source) verifyPeerClient(t *trust, cs tls.ConnectionState, at time.Time, own roots, authorize func(ID) error) (standing, error) {
+	id, err := t.verify(cs.PeerCertificates, at, own)
+	if err != nil {
+		return standing{}, err
+	}
+	if authorize == nil {
+		return standing{}, errNobody
+	}
+	if err := authorize(id); err != nil {
+		return standing{}, fmt.Errorf("identity: peer %s refused: %w", id, err)
+	}
+	who := standing{id: id}
+	if len(t.roots) > 0 {
+		who.peer = t.cluster
+	}
+	return who, nil
+}
+
+// ownRoots are the roots that stand. They don't go with the certificate's life: a
+// connection that there is needs no certificate any more.
+func (s *Source) ownRoots() (roots, error) {
+	m, ok := s.current.Load()
+	if !ok {
+		_, err := s.usable()
+		return nil, err
+	}
+	return m.roots, nil
+}

@@ -1,0 +1,160 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Bounds of the roots that one Cluster object may name.
+const (
+	maxPeerRoots     = 64
+	maxPeerRootsSize = 256 << 10 // bytes of PEM
+)
+
+// trust is what the certificate of one cluster's resolver service is checked against.
+// It is immutable.
+type trust struct {
+	cluster string
+	app     catalog.App   // as which that service must identify itself
+	said    catalog.Trust // what the trust was made from
+	domain  string        // that it must be in; empty: any
+	roots   roots         // empty: this process' own
+	err     error         // why nobody is believed to be that service
+}
+
+// newTrust never fails: what can't be used is a trust that believes nobody.
+func newTrust(namespace, cluster string, said catalog.Trust) *trust {
+	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), said: said}
+	if said.Domain != "" {
+		td, err := spiffeid.TrustDomainFromString(said.Domain)
+		if err != nil {
+			t.err = fmt.Errorf("Cluster %s: spec.trust.domain %.64q: %w; write the trust domain of its Sentry", cluster, said.Domain, err)
+			return t
+		}
+		t.domain = td.Name()
+	}
+	if strings.TrimSpace(said.Roots) != "" {
+		if t.roots, t.err = parseRoots(said.Roots); t.err != nil {
+			t.err = fmt.Errorf("Cluster %s: spec.trust.roots: %w; write its roots, the ca.crt of its Sentry, in PEM", cluster, t.err)
+		}
+	}
+	return t
+}
+
+func parseRoots(text string) (roots, error) {
+	if len(text) > maxPeerRootsSize {
+		return nil, fmt.Errorf("%d bytes; at most %d are read", len(text), maxPeerRootsSize)
+	}
+	certs, err := parseCertificates([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	if len(certs) > maxPeerRoots {
+		return nil, fmt.Errorf("%d certificates; at most %d are taken", len(certs), maxPeerRoots)
+	}
+	for _, c := range certs {
+		if c.BasicConstraintsValid && !c.IsCA {
+			return nil, fmt.Errorf("%s is the certificate of no authority", describe(c))
+		}
+	}
+	return certs, nil
+}
+
+// verify tells whether a chain, shown at a time, is that of the cluster's resolver
+// service. Own roots count only where the cluster has none of its own: otherwise one
+// authority could vouch for a cluster that has another.
+func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots) (ID, error) {
+	if t.err != nil {
+		return ID{}, fmt.Errorf("identity: nobody is believed to be cluster %s: %w", t.cluster, t.err)
+	}
+	if len(chain) == 0 {
+		return ID{}, fmt.Errorf("identity: cluster %s: no certificate was shown", t.cluster)
+	}
+	id, err := claimed(chain[0])
+	if err != nil {
+		return ID{}, fmt.Errorf("identity: cluster %s: %w", t.cluster, err)
+	}
+	if id.App != t.app {
+		return ID{}, fmt.Errorf("identity: cluster %s: its gateway leads to %s, not to %s; correct Cluster %s, spec.gateways",
+			t.cluster, id, t.want(), t.cluster)
+	}
+	if t.domain != "" && id.TrustDomain != t.domain {
+		return ID{}, fmt.Errorf("identity: cluster %s: its resolver service is %s, not %s; correct Cluster %s, spec.trust.domain",
+			t.cluster, id, t.want(), t.cluster)
+	}
+	tried := t.roots
+	if len(tried) == 0 {
+		tried = own
+	}
+	if _, _, err := x509svid.Verify(chain, tried, x509svid.WithTime(at)); err != nil {
+		return ID{}, t.explain(id, tried, err)
+	}
+	return id, nil
+}
+
+// explain says which roots were tried, and what to do.
+func (t *trust) explain(id ID, tried roots, err error) error {
+	whose := "named in spec.trust.roots"
+	if len(t.roots) == 0 {
+		whose = "of this cluster, since spec.trust.roots names none"
+	}
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		return fmt.Errorf("identity: cluster %s: certificate of %s: %w", t.cluster, id, err)
+	}
+	return fmt.Errorf("identity: cluster %s: certificate of %s is signed by none of the roots that count for it, those %s (%s); "+
+		"add %[1]s's root to Cluster %[1]s, spec.trust.roots", t.cluster, id, whose, tried)
+}
+
+// want is the identity that is wanted, for people.
+func (t *trust) want() string {
+	if t.domain == "" {
+		return ID{TrustDomain: "(any trust domain)", App: t.app}.String()
+	}
+	return ID{TrustDomain: t.domain, App: t.app}.String()
+}
+
+// maxNamed is how many roots an error names.
+const maxNamed = 8
+
+// String names the roots, for errors.
+func (r roots) String() string {
+	names := make([]string, 0, len(r))
+	for i, c := range r {
+		if i == maxNamed {
+			names = append(names, fmt.Sprintf("and %d more", len(r)-i))
+			break
+		}
+		names = append(names, describe(c))
+	}
+	return strings.Join(names, ", ")
+}
+
+// describe names a root so that a person can find it.
+func describe(c *x509.Certificate) string {
+	return fmt.Sprintf("%.128s, SHA-256 %.16s…", c.Subject, Fingerprint(c))
+}
+
+// Fingerprint is the SHA-256 of a certificate, in hexadecimal.
+func Fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// claimed is who a certificate says that it is.
+func claimed(leaf *x509.Certificate) (ID, error) {
+	if len(leaf.URIs) != 1 {
+		return ID{}, fmt.Errorf("certificate has %d URI SANs; want one, spiffe://<trust domain>/ns/<namespace>/<app-id>", len(leaf.URIs))
+	}
+	return fromURI(leaf.URIs[0])
+}
