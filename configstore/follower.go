@@ -5,32 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
 )
-
-// How long a Follower waits after a failure: twice as long after each, within these
-// bounds, give or take a quarter.
-//
-// A store that is away costs next to nothing to ask for again, and whoever waits for its
-// return waits for the rest of a pause: so pauses stay short. One that refuses our
-// credentials is there, has work with each try, may count them and lock us out, and is
-// mended by a person: so those pauses are long. And one that has told everything and then
-// failed, again and again, as when it has more to do than it can, is made to read and send
-// everything by each try: so those pauses become longer than those for one that is away.
-const (
-	firstPause  = 50 * time.Millisecond
-	lastPause   = 250 * time.Millisecond
-	lastFailing = 5 * time.Second
-	firstDenied = time.Second
-	lastDenied  = 10 * time.Second
-)
-
-// settled is how long a Watch must last for the next failure to be a new one.
-const settled = time.Second
 
 // Status is how a Follower stands to its store.
 type Status struct {
@@ -75,7 +54,7 @@ func (e errApply) Unwrap() error { return e.error }
 // Run watches the store until the context ends, the store is closed or apply fails,
 // and returns the reason.
 func (f *Follower) Run(ctx context.Context) error {
-	var pauses backoff
+	var pauses Pauses
 	for {
 		var heard time.Time // when the first change came
 		err := f.store.Watch(ctx, f.current().Version, func(c Change) error {
@@ -94,33 +73,11 @@ func (f *Follower) Run(ctx context.Context) error {
 		if errors.Is(err, ErrClosed) {
 			return err
 		}
-		if !heard.IsZero() && time.Since(heard) >= settled {
-			pauses = backoff{}
-		}
 		f.fail(err)
-		if !sleep(ctx, jitter(pauses.next(err, !heard.IsZero()))) {
+		if !pauses.Wait(ctx, err, heard) {
 			return ctx.Err()
 		}
 	}
-}
-
-// backoff is how long the pauses have become.
-type backoff struct{ away, failing, denied time.Duration }
-
-// next is the pause after one more failure, of a store that was heard before it or not.
-func (b *backoff) next(err error, heard bool) time.Duration {
-	switch {
-	case errors.Is(err, ErrDenied):
-		b.denied = min(max(2*b.denied, firstDenied), lastDenied)
-		return b.denied
-	case heard:
-		b.denied = 0
-		b.failing = min(max(2*b.failing, firstPause), lastFailing)
-		return b.failing
-	}
-	b.denied = 0
-	b.away = min(max(2*b.away, firstPause), lastPause)
-	return b.away
 }
 
 func (f *Follower) current() Status {
@@ -174,20 +131,4 @@ func (f *Follower) fail(err error) {
 	}
 	status.Err = err
 	f.status.Store(status)
-}
-
-func jitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2)
-}
-
-// sleep tells whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

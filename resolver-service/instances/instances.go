@@ -1,6 +1,7 @@
 // Package instances is where instances of apps come from beside sidecars' own streams:
-// the contract of a source, and what keeps sources followed and hands what they say to
-// the topology. Each source has a folder of its own below this one.
+// the contract of a source, and the [Feed] that keeps sources followed and hands what
+// they say to the topology. Each source has a folder of its own below this one, and all
+// are held to instancestest.
 package instances
 
 import (
@@ -18,7 +19,14 @@ type Source interface {
 	// Watch hands emit the full set, and then each change, until ctx ends or contact is
 	// lost, and returns why. It is called again after a failure, and begins with the
 	// full set each time. A source that can't be read emits nothing, rather than an
-	// empty set: what it said before goes on standing. An error from emit ends Watch.
+	// empty set: what it said before goes on standing. An error from emit ends Watch,
+	// which then returns it.
+	//
+	// emit is called by one goroutine at a time, and not after Watch has returned. It
+	// waits for nobody, so a source need not queue anything.
+	//
+	// The error says what was tried, and with what. One that is about credentials, which
+	// only a person can mend, is a configstore.ErrDenied: then pauses are longer.
 	Watch(ctx context.Context, emit func(Change) error) error
 }
 
