@@ -12,9 +12,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// client calls loopback only, so no proxy may come between.
-var client = &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConnsPerHost: 64}}
-
 // App is a small app in this process, to stand behind a sidecar.
 type App struct {
 	Address string // host:port
@@ -44,7 +41,7 @@ type AppOptions struct {
 // App starts an app on a free port. Over HTTP it takes its time for a call that asks
 // for it, such as "hello?takes=20ms".
 func (s *Sandbox) App(o AppOptions) (*App, error) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := listen(s.place, "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start app %s: %w", o.App, err)
 	}

@@ -31,6 +31,7 @@ type ClusterOptions struct {
 	Authority *Authority     // clusters that call each other share one; nil: plain text
 	Traces    string         // OTLP endpoint that spans go to; empty: nowhere
 	Store     map[string]any // see ServiceOptions
+	Gateway   string         // see ServiceOptions
 	Settings  map[string]any // more keys of isthmus.yaml
 }
 
@@ -47,7 +48,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 		}
 	}
 	c.Service, err = s.Service(ctx, ServiceOptions{
-		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Settings: o.Settings,
+		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Settings: o.Settings,
 	})
 	if err != nil {
 		return nil, err

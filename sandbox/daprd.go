@@ -22,6 +22,8 @@ type Daprd struct {
 	Internal string // its server for other sidecars,
 	Metrics  string // and its metrics
 	Config   string // path of its Configuration, empty without one
+
+	client *http.Client
 }
 
 // DaprdOptions say how to run a sidecar.
@@ -46,7 +48,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if o.Name == "" {
 		o.Name = "daprd-" + o.Cluster + "-" + o.App.ID
 	}
-	d := &Daprd{App: o.App}
+	d := &Daprd{App: o.App, client: s.client}
 	if o.Configuration != "" {
 		if d.Config, err = s.file(o.Name+".yaml", []byte(o.Configuration)); err != nil {
 			return nil, err
@@ -137,7 +139,7 @@ func (d *Daprd) Invoke(ctx context.Context, id, method string, header http.Heade
 		return nil, fmt.Errorf("call %s: %w", url, err)
 	}
 	maps.Copy(req.Header, header)
-	res, err := client.Do(req)
+	res, err := d.client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", url, err)
 	}

@@ -25,6 +25,9 @@ type Command struct {
 	LogDir   string
 	ReadyURL string // answers 2xx when the process is ready; empty: it is at once
 
+	// Place is the network that the process is in; nil: the one that this process is in.
+	Place Place
+
 	// UID and GID are the user that the process runs as, where it is not 0 and the caller
 	// is root: some servers refuse to run as root.
 	UID, GID uint32
@@ -35,6 +38,7 @@ type Command struct {
 // however that comes about.
 type Process struct {
 	command Command
+	client  *http.Client // asks whether it is ready
 
 	mu  sync.Mutex
 	run *run
@@ -50,7 +54,7 @@ type run struct {
 
 // Start starts a process.
 func Start(c Command) (*Process, error) {
-	p := &Process{command: c}
+	p := &Process{command: c, client: newClient(c.Place)}
 	return p, p.Start()
 }
 
@@ -74,7 +78,7 @@ func (p *Process) Start() error {
 	}
 	r := &run{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
-	go r.live(out, started)
+	go r.live(p.command.Place, out, started)
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", p.command.Name, err)
 	}
@@ -84,12 +88,12 @@ func (p *Process) Start() error {
 
 // live starts the process and stays on one thread until it has ended: Linux sends
 // the signal for a parent's death when the thread that started the child ends.
-func (r *run) live(out *os.File, started chan<- error) {
+func (r *run) live(place Place, out *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer out.Close()
 	defer close(r.done)
-	err := r.cmd.Start()
+	err := in(place, r.cmd.Start)
 	started <- err
 	if err == nil {
 		r.err = r.cmd.Wait()
@@ -188,7 +192,8 @@ func (p *Process) Restart(ctx context.Context) error {
 // WaitReady waits until the process is ready. It fails when ctx or the process ends.
 func (p *Process) WaitReady(ctx context.Context) error {
 	r := p.current()
-	for p.command.ReadyURL != "" && !answers(ctx, p.command.ReadyURL) {
+	defer p.client.CloseIdleConnections()
+	for p.command.ReadyURL != "" && !answers(ctx, p.client, p.command.ReadyURL) {
 		select {
 		case <-r.done:
 			return fmt.Errorf("%s ended before it was ready (%v); its log ends:\n%s", p.command.Name, r.err, p.Tail(20))
@@ -201,7 +206,7 @@ func (p *Process) WaitReady(ctx context.Context) error {
 }
 
 // answers tells whether url answers 2xx.
-func answers(ctx context.Context, url string) bool {
+func answers(ctx context.Context, client *http.Client, url string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,8 +20,10 @@ const stopTimeout = 10 * time.Second
 
 // Sandbox owns what it started. It is safe for use by many goroutines.
 type Sandbox struct {
-	dir string
-	log *slog.Logger
+	dir    string
+	log    *slog.Logger
+	place  Place
+	client *http.Client
 
 	mu        sync.Mutex
 	processes []*Process
@@ -28,7 +31,11 @@ type Sandbox struct {
 }
 
 // New returns a sandbox that keeps its files and the logs of its processes in dir.
-func New(dir string, log *slog.Logger) (*Sandbox, error) {
+func New(dir string, log *slog.Logger) (*Sandbox, error) { return NewIn(nil, dir, log) }
+
+// NewIn is [New] for a sandbox that is in a place, so that what is said of loopback is said
+// of the loopback there.
+func NewIn(place Place, dir string, log *slog.Logger) (*Sandbox, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox in %s: %w", dir, err)
@@ -36,7 +43,7 @@ func New(dir string, log *slog.Logger) (*Sandbox, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	return &Sandbox{dir: dir, log: log}, nil
+	return &Sandbox{dir: dir, log: log, place: place, client: newClient(place)}, nil
 }
 
 // Dir is where the sandbox keeps its files; the log of process NAME is NAME.log.
@@ -61,7 +68,7 @@ func (s *Sandbox) Close() error {
 	for _, stop := range servers {
 		stop()
 	}
-	client.CloseIdleConnections()
+	s.client.CloseIdleConnections()
 	return errors.Join(errs...)
 }
 
@@ -86,6 +93,7 @@ func (s *Sandbox) onClose(stop func()) {
 // run starts a process that the sandbox stops on Close, and waits until it is ready.
 // A process that does not get ready is stopped at once.
 func (s *Sandbox) run(ctx context.Context, c Command) (*Process, error) {
+	c.Place = s.place
 	p, err := Start(c)
 	if err != nil {
 		return nil, err

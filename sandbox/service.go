@@ -25,6 +25,7 @@ type ServiceOptions struct {
 	Name     string // in messages and of the log; "isthmus-<cluster>" by default
 	Cluster  string
 	Store    map[string]any // an embedded store in the sandbox's directory by default
+	Gateway  string         // where its gateway listens, host:port
 	Sentry   *Sentry        // identity from it; nil: insecure
 	Traces   string         // OTLP endpoint that spans go to; empty: nowhere
 	Settings map[string]any // more keys of the configuration; they win over all above
@@ -66,6 +67,9 @@ func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
 	}
 	service := &Service{
 		Cluster: o.Cluster, Resolver: loopback(resolver), Gateway: loopback(gateway), Admin: loopback(admin),
+	}
+	if o.Gateway != "" {
+		service.Gateway = o.Gateway
 	}
 	text, err := yaml.Marshal(o.configuration(service, s.dir))
 	if err != nil {

@@ -21,6 +21,9 @@ type EtcdOptions struct {
 	// must have a certificate of it.
 	Cert, Key, ClientCA string
 
+	// Place is the network that it is in; nil: the one that this process is in.
+	Place sandbox.Place
+
 	// Args are more flags, such as "--quota-backend-bytes=2097152".
 	Args []string
 }
@@ -121,7 +124,7 @@ func (m *Etcd) launch(binary, initial string, o EtcdOptions) error {
 		args = append(args, "--client-cert-auth", "--trusted-ca-file="+o.ClientCA)
 	}
 	m.process, err = sandbox.Start(sandbox.Command{
-		Name: m.name, Path: binary, Args: append(args, o.Args...), LogDir: m.dir,
+		Name: m.name, Path: binary, Args: append(args, o.Args...), LogDir: m.dir, Place: o.Place,
 		ReadyURL: "http://" + hostPort(health) + "/health",
 	})
 	return err
