@@ -1,0 +1,255 @@
+// Package peeringtest is a network in memory for tests of peers: hosts, connections as
+// TCP makes them, and paths that delay, lose, drop and reset. It keeps time by timers
+// alone, so it runs in a bubble of testing/synctest as on the real clock.
+package peeringtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Network is a set of hosts and the paths between them. Paths are perfect unless
+// SetPath says otherwise. All methods may be called from any goroutine.
+type Network struct {
+	seed uint64
+
+	mu        sync.Mutex
+	paths     map[direction]Path
+	listeners map[string]*listener // by address, "host:port"
+	conns     map[*pair]struct{}
+	made      uint64 // connections so far
+}
+
+// direction is one way between two hosts.
+type direction struct{ from, to string }
+
+// Path is how one direction between two hosts is. The zero Path is perfect.
+type Path struct {
+	Delay  time.Duration
+	Jitter time.Duration // up to so much more delay
+	Loss   float64       // the share of packets that is lost, 0 to 1
+	Down   bool          // all packets are lost, and nobody is told
+}
+
+// New makes a network. The seed decides which packets are lost, and how late each is.
+func New(seed uint64) *Network {
+	return &Network{
+		seed: seed, paths: map[direction]Path{}, listeners: map[string]*listener{}, conns: map[*pair]struct{}{},
+	}
+}
+
+// SetPath changes one direction. Packets on their way arrive.
+func (n *Network) SetPath(from, to string, p Path) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paths[direction{from, to}] = p
+}
+
+// SetPaths changes both directions between two hosts.
+func (n *Network) SetPaths(a, b string, p Path) {
+	n.SetPath(a, b, p)
+	n.SetPath(b, a, p)
+}
+
+// path is how a direction is now.
+func (n *Network) path(d direction) Path {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.paths[d]
+}
+
+// Drop loses every packet between two hosts, without a word to either; Heal makes the
+// paths perfect again.
+func (n *Network) Drop(a, b string) { n.SetPaths(a, b, Path{Down: true}) }
+
+// Heal makes the paths between two hosts perfect.
+func (n *Network) Heal(a, b string) { n.SetPaths(a, b, Path{}) }
+
+// Reset ends every connection between two hosts with "connection reset by peer".
+func (n *Network) Reset(a, b string) {
+	n.eachPair(func(p *pair) bool {
+		return p.client.host == a && p.server.host == b || p.client.host == b && p.server.host == a
+	}, (*pair).reset)
+}
+
+// eachPair does something with the connections that are meant.
+func (n *Network) eachPair(which func(*pair) bool, do func(*pair)) {
+	n.mu.Lock()
+	var all []*pair
+	for p := range n.conns {
+		if which(p) {
+			all = append(all, p)
+		}
+	}
+	n.mu.Unlock()
+	for _, p := range all {
+		do(p)
+	}
+}
+
+// Host is one machine of a network. Its addresses are "<name>:<port>".
+type Host struct {
+	net  *Network
+	name string
+}
+
+// Host is the host of a name.
+func (n *Network) Host(name string) *Host { return &Host{n, name} }
+
+// Kill ends every program on the host, as kill -9 does: its listeners are gone, so
+// that connections are refused, and the other ends of its connections are reset where
+// the paths lead to them.
+func (h *Host) Kill() {
+	h.net.mu.Lock()
+	var gone []*listener
+	for address, l := range h.net.listeners {
+		if host, _, _ := net.SplitHostPort(address); host == h.name {
+			gone = append(gone, l)
+		}
+	}
+	h.net.mu.Unlock()
+	for _, l := range gone {
+		_ = l.Close()
+	}
+	h.net.eachPair(func(p *pair) bool { return p.client.host == h.name || p.server.host == h.name },
+		func(p *pair) { p.kill(h.name) })
+}
+
+// Listen takes connections at an address of the host.
+func (h *Host) Listen(port string) (net.Listener, error) {
+	l := &listener{net: h.net, address: address(net.JoinHostPort(h.name, port)), accept: make(chan *conn), closed: make(chan struct{})}
+	h.net.mu.Lock()
+	defer h.net.mu.Unlock()
+	if h.net.listeners[string(l.address)] != nil {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: l.address, Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+	}
+	h.net.listeners[string(l.address)] = l
+	return l, nil
+}
+
+// firstSYN is how long the first packet of a connection is waited for, before it is
+// sent again; from then on twice as long each time.
+const firstSYN = time.Second
+
+// Dial connects to an address, "host:port". Where the path is down it goes on until
+// ctx ends; where nobody listens it is refused.
+func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
+	fail := func(err error) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err}
+	}
+	host, _, err := net.SplitHostPort(to)
+	if err != nil {
+		return fail(err)
+	}
+	there, back := direction{h.name, host}, direction{host, h.name}
+	random := h.net.random()
+	for wait := firstSYN; ; wait *= 2 {
+		delay, lost := h.net.path(there).packet(random)
+		delayBack, lostBack := h.net.path(back).packet(random)
+		if !lost && !lostBack {
+			if err := sleep(ctx, delay+delayBack); err != nil {
+				return fail(err)
+			}
+			break
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return fail(err)
+		}
+	}
+	h.net.mu.Lock()
+	l := h.net.listeners[to]
+	h.net.mu.Unlock()
+	if l == nil {
+		return fail(os.NewSyscallError("connect", syscall.ECONNREFUSED))
+	}
+	p := h.net.connect(h.name, host, to, random)
+	select {
+	case l.accept <- p.server:
+		return p.client, nil
+	case <-l.closed:
+		p.reset()
+		return fail(os.NewSyscallError("connect", syscall.ECONNREFUSED))
+	case <-ctx.Done():
+		p.reset()
+		return fail(ctx.Err())
+	}
+}
+
+// random is a source of its own for the next connection.
+func (n *Network) random() *rand.Rand {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.made++
+	return rand.New(rand.NewPCG(n.seed, n.made))
+}
+
+// packet says how long a packet takes, or that it is lost.
+func (p Path) packet(r *rand.Rand) (delay time.Duration, lost bool) {
+	delay = p.Delay
+	if p.Jitter > 0 {
+		delay += time.Duration(r.Int64N(int64(p.Jitter)))
+	}
+	return delay, p.Down || p.Loss > 0 && r.Float64() < p.Loss
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// address is "host:port".
+type address string
+
+// Network is "tcp", which this stands for.
+func (address) Network() string { return "tcp" }
+
+// String is the address.
+func (a address) String() string { return string(a) }
+
+type listener struct {
+	net     *Network
+	address address
+	accept  chan *conn
+
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept waits for the next connection.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.closed:
+		return nil, fmt.Errorf("accept at %s: %w", l.address, net.ErrClosed)
+	}
+}
+
+// Close refuses connections from now on.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.net.mu.Lock()
+		delete(l.net.listeners, string(l.address))
+		l.net.mu.Unlock()
+		close(l.closed)
+	})
+	return nil
+}
+
+// Addr is the address that is listened at.
+func (l *listener) Addr() net.Addr { return l.address }
