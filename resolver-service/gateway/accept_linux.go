@@ -154,16 +154,23 @@ func (a *acceptor) passAtOnce(client int, first []byte) bool {
 	if refused != nil {
 		return false
 	}
-	i := to.choose()
-	address, err := netip.ParseAddrPort(to.instances[i])
+	i := to.choose(a.loads)
+	instance := to.instances[i]
+	address, err := netip.ParseAddrPort(instance)
 	if err != nil {
 		return false
 	}
 	in := greeting{host: host, bytes: bytes.Clone(first)}
-	return nil == a.loop.connect(client, in.bytes, address, a.cfg.DialTimeout, func(client int, err error) {
+	a.loads.add(instance)
+	err = a.loop.connect(client, in.bytes, instance, address, a.cfg.DialTimeout, func(client int, err error) {
+		a.loads.remove(instance)
 		err = fmt.Errorf("connect to %s: %w", address, err)
 		go a.tryOthers(client, in, to, &attempt{i, err})
 	})
+	if err != nil {
+		a.loads.remove(instance)
+	}
+	return err == nil
 }
 
 // tryOthers goes on where the short way ended at an instance that can't be reached.
@@ -193,7 +200,7 @@ func (a *acceptor) beginWith(fd int, first []byte) {
 // abandon counts out a connection that there is no descriptor left for.
 func (a *acceptor) abandon(err error) {
 	a.refused.acceptFailed(err, 0)
-	a.ended()
+	a.ended("")
 }
 
 // connOf makes a connection of a descriptor, which is closed in any case.

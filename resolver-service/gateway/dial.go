@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"time"
 )
@@ -19,44 +18,44 @@ type attempt struct {
 	err      error
 }
 
-// dial connects to one of a destination's instances, chosen at random. When it
-// can't be reached, the others are tried in random order. No byte has been sent by
-// then, so no instance sees a connection that another one serves. first, if not nil,
-// is how the first attempt went.
-func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, *refusal) {
+// dial connects to one of a destination's instances, and says which: the one that was
+// chosen or, when it can't be reached, one of the others in their order. No byte has
+// been sent by then, so no instance sees a connection that another one serves. first,
+// if not nil, is how the first attempt went. The connection counts among the loads.
+func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, string, *refusal) {
 	ctx, cancel := context.WithTimeout(s.dials, 3*s.cfg.DialTimeout)
 	defer cancel()
 	if first == nil {
-		i := to.choose()
+		i := to.choose(s.loads)
 		conn, err := s.dialInstance(ctx, to.instances[i])
 		if err == nil {
-			return conn, nil
+			return conn, to.instances[i], nil
 		}
 		first = &attempt{i, err}
 	}
 	failed := []error{first.err}
-	for _, i := range rand.Perm(len(to.instances)) {
+	for _, i := range to.others() {
 		if i == first.instance || ctx.Err() != nil {
 			continue
 		}
 		s.metrics.retries.Inc()
 		conn, err := s.dialInstance(ctx, to.instances[i])
 		if err == nil {
-			return conn, nil
+			return conn, to.instances[i], nil
 		}
 		failed = append(failed, err)
 	}
-	return nil, &refusal{reason: unreachable, app: to.app, revision: to.revision,
+	return nil, "", &refusal{reason: unreachable, app: to.app, revision: to.revision,
 		err: fmt.Errorf("%d of %d instances tried: %w", len(failed), len(to.instances), errors.Join(failed...))}
 }
 
-// choose picks the instance to try first, by its place in the list.
-func (d *destination) choose() int { return rand.IntN(len(d.instances)) }
-
+// dialInstance connects to an instance, and adds the connection to its load.
 func (s *serving) dialInstance(ctx context.Context, instance string) (*net.TCPConn, error) {
+	s.loads.add(instance)
 	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: keepAlive}
 	conn, err := d.DialContext(ctx, "tcp", instance)
 	if err != nil {
+		s.loads.remove(instance)
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil

@@ -69,6 +69,7 @@ type Gateway struct {
 	cfg      Config
 	metrics  *metrics
 	refused  *refusals
+	loads    *loads
 	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
 	newRelay func(relayConfig) (relay, error)
 }
@@ -93,6 +94,7 @@ func New(cfg Config) (*Gateway, error) {
 		cfg:      cfg,
 		metrics:  m,
 		refused:  newRefusals(cfg.Logger, m),
+		loads:    newLoads(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},
 		newRelay: newRelay,
 	}, nil

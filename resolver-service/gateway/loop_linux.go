@@ -220,8 +220,9 @@ func (l *loop) release(p *pair, closeFD func(int)) {
 			l.pipes.put(e.pipe)
 		}
 	}
+	instance := p.instance
 	*p = pair{ended: true}
-	l.cfg.ended()
+	l.cfg.ended(instance)
 }
 
 // handBack forgets a pair whose backend could not be reached, and lets go of its client.

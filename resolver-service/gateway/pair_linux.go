@@ -10,6 +10,7 @@ import (
 // pair is a client and its backend.
 type pair struct {
 	client, backend end
+	instance        string // the backend's address
 	slot            int32
 	tag             int32
 	dialing         *dialing // until the backend is known to be there

@@ -14,8 +14,9 @@ import (
 // What one side does not take stays unread on the other, but for a bounded amount; it
 // delays no other pair.
 type relay interface {
-	// pass takes both connections over and returns at once. Any goroutine calls it.
-	pass(client, backend *net.TCPConn)
+	// pass takes both connections over and returns at once; instance is the backend's
+	// address, for ended. Any goroutine calls it.
+	pass(client, backend *net.TCPConn, instance string)
 	// close resets every pair, ends the relay's goroutines and waits for them. It is
 	// called once; a pass that comes later closes its connections.
 	close()
@@ -25,7 +26,7 @@ type relay interface {
 type relayConfig struct {
 	stall   time.Duration // how long bytes may wait for their receiver
 	traffic *traffic
-	ended   func()      // called once for each pair, when both connections are closed
-	failed  func(error) // called for each pair that could not be taken over, before ended
+	ended   func(instance string) // called once for each pair, when both connections are closed
+	failed  func(error)           // called for each pair that could not be taken over, before ended
 	logger  *slog.Logger
 }

@@ -22,6 +22,7 @@ type copyRelay struct {
 // copiedPair is one client and its backend.
 type copiedPair struct {
 	client, backend *net.TCPConn
+	instance        string
 	broken          sync.Once
 }
 
@@ -29,11 +30,11 @@ func newCopyRelay(cfg relayConfig) (relay, error) {
 	return &copyRelay{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
 }
 
-func (r *copyRelay) pass(client, backend *net.TCPConn) {
-	p := &copiedPair{client: client, backend: backend}
+func (r *copyRelay) pass(client, backend *net.TCPConn, instance string) {
+	p := &copiedPair{client: client, backend: backend, instance: instance}
 	if !r.start(p) {
 		p.breakOff()
-		r.cfg.ended()
+		r.cfg.ended(instance)
 	}
 }
 
@@ -59,7 +60,7 @@ func (r *copyRelay) run(p *copiedPair) {
 	r.mu.Lock()
 	delete(r.pairs, p)
 	r.mu.Unlock()
-	r.cfg.ended()
+	r.cfg.ended(p.instance)
 }
 
 func (r *copyRelay) close() {

@@ -10,11 +10,14 @@ import (
 type destination struct {
 	app       catalog.App // zero: this cluster's resolver service
 	instances []string    // "host:port", at least one
+	shard     int         // that was named, or catalog.NoShard
+	first     int         // the place in instances of the shard's own
 	revision  uint64      // of the table that said so
 }
 
-// route is the one place where a name becomes a destination. Names with more
-// structure (the shards of an app) belong here.
+// route is the one place where a name becomes a destination. A number in front of an
+// app's name is a shard of it; any number has an instance, since callers may know a
+// number of shards that is past or to come.
 func (g *Gateway) route(in greeting) (destination, *refusal) {
 	refuse := func(r reason) (destination, *refusal) {
 		return destination{}, &refusal{reason: r, host: in.host, stream: in.stream}
@@ -27,9 +30,9 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 		return refuse(notReady)
 	}
 	if g.cfg.Peer != "" && isHost(in.host, table.Domain.PeerHost(table.Cluster)) {
-		return destination{instances: []string{g.cfg.Peer}, revision: table.Revision}, nil
+		return destination{instances: []string{g.cfg.Peer}, shard: catalog.NoShard, revision: table.Revision}, nil
 	}
-	b, _, ok := table.Lookup(in.host)
+	b, shard, ok := table.Lookup(in.host)
 	if !ok {
 		return refuse(unknownName)
 	}
@@ -38,7 +41,10 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 		r.app, r.revision = b.App, table.Revision
 		return d, r
 	}
-	return destination{app: b.App, instances: b.Instances, revision: table.Revision}, nil
+	first, _ := b.Shard(shard)
+	return destination{
+		app: b.App, instances: b.Instances, shard: shard, first: min(first, len(b.Instances)-1), revision: table.Revision,
+	}, nil
 }
 
 // isHost compares host names as DNS does.

@@ -123,8 +123,10 @@ func (s *serving) begin(in *replay, client *net.TCPConn) {
 	go s.welcome(h, in)
 }
 
-// ended is called once for each admitted connection, when it is closed.
-func (s *serving) ended() {
+// ended is called once for each admitted connection, when it is closed, with the
+// instance that had it, if any.
+func (s *serving) ended(instance string) {
+	s.loads.remove(instance)
 	s.open.Add(-1)
 	s.metrics.open.Add(-1)
 	s.conns.Done()
@@ -161,7 +163,7 @@ func (s *serving) meet(h *halfOpen, in *replay) (greeting, destination, *refusal
 // connect connects a client to one of a destination's instances, other than those that
 // were tried, and hands both to the relay.
 func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt) *refusal {
-	backend, refused := s.dial(to, tried)
+	backend, instance, refused := s.dial(to, tried)
 	if refused != nil {
 		refused.host, refused.stream = in.host, in.stream
 		return refused
@@ -169,11 +171,12 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 	backend.SetWriteDeadline(time.Now().Add(s.cfg.DialTimeout))
 	if _, err := backend.Write(in.bytes); err != nil {
 		reset(backend)
+		s.loads.remove(instance)
 		return &refusal{reason: broken, app: to.app, host: in.host, stream: in.stream, err: err}
 	}
 	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
-	s.relay.pass(client, backend)
+	s.relay.pass(client, backend, instance)
 	return nil
 }
 
@@ -182,7 +185,7 @@ func (s *serving) refuse(client *net.TCPConn, r *refusal) {
 	r.from = client.RemoteAddr()
 	s.refused.log(*r)
 	turnAway(client, r)
-	s.ended()
+	s.ended("")
 }
 
 // drain waits until every connection has ended, or closes them when the time is up.
