@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -36,7 +37,7 @@ type trust struct {
 func newTrust(namespace, cluster string, said catalog.Trust) *trust {
 	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), said: said}
 	if said.Domain != "" {
-		td, err := spiffeid.TrustDomainFromString(said.Domain)
+		td, err := spiffeid.TrustDomainFromString(strings.ToLower(said.Domain))
 		if err != nil {
 			t.err = fmt.Errorf("Cluster %s: spec.trust.domain %.64q: %w; write the trust domain of its Sentry", cluster, said.Domain, err)
 			return t
@@ -63,7 +64,7 @@ func parseRoots(text string) (roots, error) {
 		return nil, fmt.Errorf("%d certificates; at most %d are taken", len(certs), maxPeerRoots)
 	}
 	for _, c := range certs {
-		if c.BasicConstraintsValid && !c.IsCA {
+		if c.Version >= 3 && !c.IsCA { // older ones do not say
 			return nil, fmt.Errorf("%s is the certificate of no authority", describe(c))
 		}
 	}
@@ -142,7 +143,7 @@ func (r roots) String() string {
 
 // describe names a root so that a person can find it.
 func describe(c *x509.Certificate) string {
-	return fmt.Sprintf("%.128s, SHA-256 %.16s…", c.Subject, Fingerprint(c))
+	return fmt.Sprintf("%.128s, SHA-256 %.16s…", cmp.Or(printable(c.Subject.String()), "no name"), Fingerprint(c))
 }
 
 // Fingerprint is the SHA-256 of a certificate, in hexadecimal.
