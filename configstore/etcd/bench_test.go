@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 )
 
 // fill writes 10,000 selections of 20 apps each.
@@ -25,7 +26,7 @@ func fill(b *testing.B, s *Store) {
 		}
 		writes = append(writes, configstore.Write{Object: o})
 	}
-	for batch := range slices.Chunk(writes, defaultMaxTxnOps) {
+	for batch := range slices.Chunk(writes, etcdclient.DefaultMaxTxnOps) {
 		if _, err := s.Write(b.Context(), batch...); err != nil {
 			b.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -114,8 +115,8 @@ func TestTheFileOfTheDocs(t *testing.T) {
 }
 
 func TestTheLimitsOfTheDocs(t *testing.T) {
-	limit := strconv.Itoa(Config{}.withDefaults().maxObject())
-	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", defaultMaxTxnOps), fmt.Sprintf("within %.0f s", (keepaliveTime + keepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", pageLength)} {
+	limit := strconv.Itoa(maxObject(Config{}.WithDefaults()))
+	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", etcdclient.DefaultMaxTxnOps), fmt.Sprintf("within %.0f s", (etcdclient.KeepaliveTime + etcdclient.KeepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", pageLength)} {
 		if !strings.Contains(page(t), want) {
 			t.Errorf("the page does not say %q", want)
 		}

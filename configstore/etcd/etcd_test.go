@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
@@ -392,7 +393,7 @@ func backend(p *testPlace) storetest.Backend {
 		Open: p.Open, Shared: true, PutRaw: p.PutRaw, Fail: p.Fail, Restart: p.Restart, Cut: p.Cut, Slow: p.Slow,
 		Rewind: p.Rewind, Compact: p.Compact, Scoped: p.Scoped,
 		Servers:  []string{p.link.Addr()},
-		MaxBatch: defaultMaxTxnOps, MaxObject: Config{}.withDefaults().maxObject(), Resumes: true,
+		MaxBatch: etcdclient.DefaultMaxTxnOps, MaxObject: maxObject(Config{}.WithDefaults()), Resumes: true,
 	}
 	if p.secure {
 		b.Denied, b.Blind, b.Unwritable, b.WrongCA = p.Denied, p.Blind, p.Unwritable, p.WrongCA

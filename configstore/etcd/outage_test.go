@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -255,7 +256,7 @@ func TestAQuietWatchAsksNothing(t *testing.T) {
 	before := p.link.Traffic()
 	begin := time.Now()
 	time.Sleep(24 * time.Second)
-	after, pings := p.link.Traffic(), int64(time.Since(begin)/keepaliveTime)+2
+	after, pings := p.link.Traffic(), int64(time.Since(begin)/etcdclient.KeepaliveTime)+2
 	if asked, sent := after.Requests-before.Requests, after.Sent-before.Sent; asked > pings || sent > 125*pings || after.Connections != before.Connections {
 		t.Errorf("in 24 s or more: spoke %d times, sent %d bytes, opened %d connections; want a few pings", asked, sent, after.Connections-before.Connections)
 	}

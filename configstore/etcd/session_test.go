@@ -13,13 +13,15 @@ func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 	p := secureServer.place(t)
 	s := closing(t, p.Open(t).(*Store))
 	put(t, s, cluster("east", "a"))
-	s.session.mu.Lock()
-	s.session.token = "nonsense.1" // as one that ran out
-	s.session.mu.Unlock()
+	forget := func() { // the server forgets the tokens of a user whose password is set
+		t.Helper()
+		if _, err := p.admin.UserChangePassword(t.Context(), p.user, passwordOf(p.user)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
 	put(t, s, cluster("east", "b"))
-	s.session.mu.Lock()
-	s.session.token = "nonsense.1"
-	s.session.mu.Unlock()
+	forget()
 	follow(t, s).await(t, "east=b")
 }
 
@@ -31,7 +33,7 @@ func TestAPasswordIsReadAgain(t *testing.T) {
 	if _, err := p.admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
 		t.Fatal(err)
 	}
-	s.session.dropAny()
+	s.client.Forget()
 	if _, err := s.Get(t.Context(), clusterKey("east")); err == nil || !strings.Contains(err.Error(), "authentication failed") || strings.Contains(err.Error(), passwordOf(p.user)) {
 		t.Errorf("get with the old password: %v", err)
 	}
@@ -44,7 +46,7 @@ func TestAPasswordIsReadAgain(t *testing.T) {
 	if err := os.Remove(c.Password.File); err != nil {
 		t.Fatal(err)
 	}
-	s.session.dropAny()
+	s.client.Forget()
 	if _, err := s.Get(t.Context(), clusterKey("east")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("get without the password's file: %v; want that it is missing", err)
 	}

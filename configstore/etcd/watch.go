@@ -150,7 +150,7 @@ func (w *watch) follow(ctx context.Context, begin place, head int64, first *conf
 				return err
 			}
 		case err := <-ended:
-			w.store.session.dropAny() // see lost in session.go
+			w.store.client.Forget()
 			return err
 		case <-ctx.Done():
 			return ctx.Err()

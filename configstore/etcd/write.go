@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 )
 
 // Write is that of configstore.Writer: one transaction, and so one revision. A key that
@@ -79,7 +80,7 @@ func (t *transaction) add(w configstore.Write) error {
 	if w.Object == nil {
 		t.ops = append(t.ops, clientv3.OpDelete(key))
 	} else {
-		value, err := configstore.Encode(w.Object, t.store.config.maxObject())
+		value, err := configstore.Encode(w.Object, maxObject(t.store.config))
 		if err != nil {
 			return err
 		}
@@ -146,13 +147,13 @@ func (s *Store) writeError(ctx context.Context, t *transaction, err error) error
 	case context.Cause(ctx) != nil:
 		return s.fail(ctx, what, err)
 	case isTooLarge(err):
-		return s.fail(ctx, what, fmt.Errorf("%w (the server says: %w)", t.tooLarge(), plain(err)))
+		return s.fail(ctx, what, fmt.Errorf("%w (the server says: %w)", t.tooLarge(), etcdclient.Plain(err)))
 	case rpctypes.Error(err) == rpctypes.ErrTooManyOps:
 		return s.fail(ctx, what, fmt.Errorf("%w: %d writes at once are more than the servers' --max-txn-ops; set maxTxnOps to it, and write them in parts", configstore.ErrTooLarge, len(t.ops)))
 	case rpctypes.Error(err) == rpctypes.ErrPermissionDenied:
-		return s.fail(ctx, what, fmt.Errorf("%w: %w", configstore.ErrReadOnly, s.explain(err)))
+		return s.fail(ctx, what, fmt.Errorf("%w: %w", configstore.ErrReadOnly, s.client.Explain(err)))
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded, status.Code(err) == codes.Unavailable:
-		return s.fail(ctx, what, fmt.Errorf("%w; it may have been written all the same: get it before you write again", s.explain(err)))
+		return s.fail(ctx, what, fmt.Errorf("%w; it may have been written all the same: get it before you write again", s.client.Explain(err)))
 	}
 	return s.fail(ctx, what, err)
 }

@@ -1,4 +1,4 @@
-package etcd
+package etcdclient
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (s *session) unary(ctx context.Context, method string, req, reply any, cc *
 }
 
 // stream is the interceptor of streams. Whether the server takes the token shows when the
-// stream is used: see follow in watch.go.
+// stream is used: see Client.Forget.
 func (s *session) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if s.password == nil {
 		return open(ctx, desc, cc, method, opts...)

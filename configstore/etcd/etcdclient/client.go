@@ -1,0 +1,90 @@
+// Package etcdclient is the connection to etcd, version 3, of all that is kept there: the
+// config store and the instances that several replicas share. It has their common
+// settings, proves who we are, and says of an error what an operator can do.
+package etcdclient
+
+import (
+	"crypto/tls"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// A connection on which nothing has come for KeepaliveTime is asked for a sign of life,
+// and given up KeepaliveTimeout after that. gRPC allows no less than 10 s, and etcd
+// closes a connection that asks more often than every 5 s.
+const (
+	KeepaliveTime    = 10 * time.Second
+	KeepaliveTimeout = 3 * time.Second
+)
+
+// connectTimeout is how long one member may take to answer a new connection. longestPause
+// is how long a member that was lost is left alone at most: whoever lost it soon asks
+// again, and should not wait long for it to be found back.
+const (
+	connectTimeout = 5 * time.Second
+	firstPause     = 100 * time.Millisecond
+	longestPause   = 3 * time.Second
+)
+
+// retries is how often the client library asks again, some 25 ms apart, where that can
+// make nothing happen twice: while a leader is being elected, or by another member.
+const retries = 10
+
+// Client is etcd's client with what it was made of. Its own Close closes it.
+type Client struct {
+	*clientv3.Client
+	Config Config // with its defaults
+
+	session *session
+}
+
+// New makes a client of a configuration. It reads the files of tls and asks no server.
+func New(c Config) (*Client, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	c = c.WithDefaults()
+	secure, _ := c.secure(c.Endpoints[0]) // has been checked
+	security, err := c.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	if secure && security == nil {
+		security = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	made := &Client{Config: c, session: newSession(c.Username, c.Password)}
+	made.Client, err = clientv3.New(clientv3.Config{
+		Endpoints: c.Endpoints, TLS: security,
+		DialKeepAliveTime: KeepaliveTime, DialKeepAliveTimeout: KeepaliveTimeout,
+		MaxCallSendMsgSize: math.MaxInt32, MaxCallRecvMsgSize: math.MaxInt32, // the server knows its limits
+		MaxUnaryRetries: retries,
+		Logger:          zap.NewNop(), // what it would log comes as an error
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause},
+				MinConnectTimeout: connectTimeout,
+			}),
+			grpc.WithStatsHandler(connections{made.session}),
+			grpc.WithChainUnaryInterceptor(made.session.unary),
+			grpc.WithChainStreamInterceptor(made.session.stream),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", made.Servers(), err)
+	}
+	return made, nil
+}
+
+// Servers is how errors name the server. Endpoints hold no password: see Config.secure.
+func (c *Client) Servers() string { return strings.Join(c.Config.Endpoints, ", ") }
+
+// Forget forgets the proof of who we are, so that the next request gets another. It is
+// for the end of a stream, of which nobody can tell whether the server took it.
+func (c *Client) Forget() { c.session.dropAny() }
