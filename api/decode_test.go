@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ spec:
   gateways: [{address: "203.0.113.7:15443"}, {address: gw.east.example}]
   network: net-1
   staleAfter: 30s
+  rampUp: 5s
 ---
 apiVersion: isthmus.dev/v1alpha1
 kind: AppExport
@@ -42,6 +44,16 @@ spec:
   allow:
   - {cluster: west, namespace: shop, app: checkout}
   - {cluster: "*", namespace: shop}
+---
+apiVersion: isthmus.dev/v1alpha1
+kind: AppInstance
+metadata: {namespace: shop, name: orders-vm1}
+spec:
+  app: orders
+  address: "10.0.0.5:50002"
+  check:
+    http: {port: 3500}
+    interval: 5s
 `
 
 func designObjects() []catalog.Object {
@@ -58,12 +70,20 @@ func designObjects() []catalog.Object {
 		},
 		&catalog.Cluster{
 			Name: "east", Gateways: []string{"203.0.113.7:15443", "gw.east.example:15443"}, Network: "net-1",
-			StaleAfter: 30 * time.Second, Source: catalog.Source{File: "shop.yaml", Line: 15},
+			StaleAfter: 30 * time.Second, RampUp: 5 * time.Second, Source: catalog.Source{File: "shop.yaml", Line: 15},
 		},
 		&catalog.AppExport{
 			App:    catalog.App{Namespace: "shop", ID: "orders"},
 			Allow:  []catalog.Allow{{Cluster: "west", Namespace: "shop", App: "checkout"}, {Cluster: "*", Namespace: "shop"}},
-			Source: catalog.Source{File: "shop.yaml", Line: 23},
+			Source: catalog.Source{File: "shop.yaml", Line: 24},
+		},
+		&catalog.AppInstance{
+			Namespace: "shop", Name: "orders-vm1", App: "orders", Address: netip.MustParseAddrPort("10.0.0.5:50002"),
+			Check: &catalog.HealthCheck{
+				Kind: catalog.CheckHTTP, Port: 3500, Path: DefaultPath, Interval: 5 * time.Second, Timeout: time.Second,
+				HealthyAfter: 1, UnhealthyAfter: 2,
+			},
+			Source: catalog.Source{File: "shop.yaml", Line: 32},
 		},
 	}
 }

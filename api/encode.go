@@ -26,6 +26,8 @@ func ToProto(obj catalog.Object) proto.Message {
 			spec.Allow = append(spec.Allow, &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App})
 		}
 		return &v1alpha1.AppExport{ApiVersion: catalog.Version, Kind: string(catalog.KindAppExport), Metadata: appMetadata(o.App), Spec: spec}
+	case *catalog.AppInstance:
+		return instanceToProto(o)
 	case *catalog.Cluster:
 		spec := &v1alpha1.ClusterSpec{Network: o.Network}
 		for _, address := range o.Gateways {
@@ -33,6 +35,12 @@ func ToProto(obj catalog.Object) proto.Message {
 		}
 		if o.StaleAfter != 0 && o.StaleAfter != catalog.DefaultStaleAfter {
 			spec.StaleAfter = o.StaleAfter.String()
+		}
+		if o.RampUp != catalog.DefaultRampUp {
+			spec.RampUp = o.RampUp.String()
+		}
+		if o.Trust != (catalog.Trust{}) {
+			spec.Trust = &v1alpha1.Trust{Domain: o.Trust.Domain, Roots: o.Trust.Roots}
 		}
 		return &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: o.Name}, Spec: spec}
 	}
@@ -130,6 +138,8 @@ func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.Fiel
 		return appendJSON(b, value.Message())
 	case field.Kind() == protoreflect.Uint32Kind:
 		return strconv.AppendUint(b, value.Uint(), 10)
+	case field.Kind() == protoreflect.BoolKind:
+		return strconv.AppendBool(b, value.Bool())
 	default:
 		return appendQuoted(b, value.String())
 	}

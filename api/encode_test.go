@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -46,6 +47,7 @@ spec:
   - {address: "gw.east.example:15443"}
   network: net-1
   staleAfter: "30s"
+  rampUp: "5s"
 ---
 apiVersion: isthmus.dev/v1alpha1
 kind: AppExport
@@ -54,6 +56,16 @@ spec:
   allow:
   - {cluster: west, namespace: shop, app: checkout}
   - {cluster: "*", namespace: shop}
+---
+apiVersion: isthmus.dev/v1alpha1
+kind: AppInstance
+metadata: {namespace: shop, name: orders-vm1}
+spec:
+  app: orders
+  address: "10.0.0.5:50002"
+  check:
+    http: {port: 3500}
+    interval: "5s"
 ---
 `
 	if string(got) != want {
@@ -67,7 +79,9 @@ func anyObject(r *rand.Rand) catalog.Object {
 	names := []string{"a", "orders", "null", "true", "no", "y", "on", "1", "007", "1e3", "0x1f", "2020-01-01", "1-1", "nan", "a-b-c", "0"}
 	pick := func() string { return names[r.IntN(len(names))] }
 	app := catalog.App{Namespace: pick(), ID: pick()}
-	switch r.IntN(3) {
+	switch r.IntN(4) {
+	case 2:
+		return anyInstance(r, app)
 	case 0:
 		e := &catalog.AppExport{App: app, Source: catalog.Source{Line: 1}}
 		for range r.IntN(4) {
@@ -79,10 +93,12 @@ func anyObject(r *rand.Rand) catalog.Object {
 		}
 		return e
 	case 1:
-		c := &catalog.Cluster{Name: pick(), Network: pick(), StaleAfter: time.Duration(1+r.IntN(100)) * time.Second, Source: catalog.Source{Line: 1}}
+		c := &catalog.Cluster{Name: pick(), Network: pick(), StaleAfter: time.Duration(1+r.IntN(100)) * time.Second, RampUp: time.Duration(r.IntN(12)) * time.Second, Source: catalog.Source{Line: 1}}
 		for i := range r.IntN(4) {
 			c.Gateways = append(c.Gateways, fmt.Sprintf("[2001:db8::%d]:15443", i+1))
 		}
+		c.Trust.Domain = []string{"", "east.example", "null", "1"}[r.IntN(4)]
+		c.Trust.Roots = []string{"", apitest.EastRoot, apitest.EastRoot + apitest.NorthRoot}[r.IntN(3)]
 		return c
 	}
 	s := &catalog.AppEndpoints{App: app, Source: catalog.Source{Line: 1}}
@@ -94,6 +110,29 @@ func anyObject(r *rand.Rand) catalog.Object {
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
+}
+
+func anyInstance(r *rand.Rand, app catalog.App) *catalog.AppInstance {
+	i := &catalog.AppInstance{
+		Namespace: app.Namespace, Name: app.ID, App: "a", Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(1+r.IntN(3))),
+		Zone: []string{"", "no", "a: b # c", "Köln"}[r.IntN(4)], Source: catalog.Source{Line: 1},
+	}
+	if r.IntN(4) == 0 {
+		return i
+	}
+	c := &catalog.HealthCheck{
+		Kind: catalog.CheckKind(r.IntN(3)), Port: uint16(1 + r.IntN(3)), Interval: time.Duration(1+r.IntN(40)) * 100 * time.Millisecond,
+		HealthyAfter: 1 + r.IntN(3), UnhealthyAfter: 1 + r.IntN(3),
+	}
+	c.Timeout = c.Interval / time.Duration(1+r.IntN(3))
+	switch c.Kind {
+	case catalog.CheckHTTP:
+		c.Path, c.Host, c.TLS = []string{DefaultPath, "/"}[r.IntN(2)], []string{"", "h"}[r.IntN(2)], r.IntN(2) == 0
+	case catalog.CheckGRPC:
+		c.Service, c.TLS = []string{"", "s.S", "true"}[r.IntN(3)], r.IntN(2) == 0
+	}
+	i.Check = c
+	return i
 }
 
 func TestWhatIsWrittenReadsTheSame(t *testing.T) {
@@ -188,7 +227,7 @@ func TestMessagesThatAreNoObjects(t *testing.T) {
 		m    proto.Message
 		want string
 	}{
-		{"another message", &v1alpha1.Metadata{}, "message isthmus.v1alpha1.Metadata is not an object; want one of AppEndpoints, AppExport, Cluster"},
+		{"another message", &v1alpha1.Metadata{}, "message isthmus.v1alpha1.Metadata is not an object; want one of AppEndpoints, AppExport, AppInstance, Cluster"},
 		{"an empty one", &v1alpha1.Cluster{}, "metadata: is missing"},
 		{"another kind", &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: "AppExport", Metadata: &v1alpha1.Metadata{Name: "east"}, Spec: &v1alpha1.ClusterSpec{Network: "a"}}, `kind: is "AppExport" in a message of kind Cluster; write Cluster`},
 		{"a nil list item", &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: "AppEndpoints", Metadata: &v1alpha1.Metadata{Namespace: "a", Name: "b"}, Spec: &v1alpha1.AppEndpointsSpec{Endpoints: []*v1alpha1.Endpoint{{}}}}, "spec.endpoints[0].app: is missing"},
@@ -208,6 +247,7 @@ func TestKeys(t *testing.T) {
 	}{
 		{catalog.Key{Kind: "AppEndpoints", Namespace: "shop", Name: "checkout"}, "isthmus/v1alpha1/AppEndpoints/shop/checkout"},
 		{catalog.Key{Kind: "AppExport", Namespace: "0-9", Name: "a-z"}, "isthmus/v1alpha1/AppExport/0-9/a-z"},
+		{catalog.Key{Kind: "AppInstance", Namespace: "shop", Name: "orders-vm1"}, "isthmus/v1alpha1/AppInstance/shop/orders-vm1"},
 		{catalog.Key{Kind: "Cluster", Name: "east"}, "isthmus/v1alpha1/Cluster/east"},
 	} {
 		if got := KeyPath(c.key); got != c.path {
@@ -239,6 +279,8 @@ func TestNearestName(t *testing.T) {
 func FuzzDecodeYAML(f *testing.F) {
 	f.Add([]byte(design))
 	f.Add([]byte(apitest.Selection("  - &a {app: a}\n  - *a\n")))
+	f.Add([]byte(apitest.Trusting(apitest.EastRoot + apitest.NorthRoot)))
+	f.Add([]byte(apitest.Checked("grpc: {service: a, tls: true}, interval: 1s")))
 	f.Add([]byte("\ufeff---\n- a\n...\n%YAML 1.1\n---\nkind: !x ~\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objs, errs := DecodeYAML("f", data)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -39,12 +40,14 @@ func appendYAML(b []byte, m protoreflect.Message, indent string) []byte {
 		switch {
 		case field.IsList():
 			b = appendYAMLList(b, value.List(), indent)
-		case field.Kind() == protoreflect.MessageKind && !flat(field.Message()):
+		case field.Kind() == protoreflect.MessageKind && (!flat(field.Message()) || hasBlock(value.Message())):
 			b = append(b, '\n')
 			b = appendYAML(b, value.Message(), indent+"  ")
 		case field.Kind() == protoreflect.MessageKind:
 			b = append(b, ' ')
 			b = append(appendFlow(b, value.Message()), '\n')
+		case isBlock(value, field):
+			b = appendBlock(b, value.String(), indent+"  ")
 		default:
 			b = append(b, ' ')
 			b = append(appendYAMLScalar(b, value, field), '\n')
@@ -85,8 +88,11 @@ func appendFlow(b []byte, m protoreflect.Message) []byte {
 }
 
 func appendYAMLScalar(b []byte, value protoreflect.Value, field protoreflect.FieldDescriptor) []byte {
-	if field.Kind() == protoreflect.Uint32Kind {
+	switch field.Kind() {
+	case protoreflect.Uint32Kind:
 		return strconv.AppendUint(b, value.Uint(), 10)
+	case protoreflect.BoolKind:
+		return strconv.AppendBool(b, value.Bool())
 	}
 	if s := value.String(); !plain(s) {
 		return appendQuoted(b, s)
@@ -121,6 +127,30 @@ func flat(d protoreflect.MessageDescriptor) bool {
 		}
 	}
 	return true
+}
+
+// isBlock tells whether a value is text of several lines, which is written as it is.
+// Such are only PEM texts, and they have nothing in them that a block can't hold.
+func isBlock(value protoreflect.Value, field protoreflect.FieldDescriptor) bool {
+	return field.Kind() == protoreflect.StringKind && strings.HasPrefix(value.String(), pemBegin)
+}
+
+func hasBlock(m protoreflect.Message) bool {
+	block := false
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		block = block || isBlock(value, field)
+		return !block
+	})
+	return block
+}
+
+// appendBlock writes a literal block (YAML 1.2.2, 8.1.2).
+func appendBlock(b []byte, s, indent string) []byte {
+	b = append(b, " |\n"...)
+	for line := range strings.Lines(s) {
+		b = append(append(b, indent...), line...)
+	}
+	return b
 }
 
 // headLines is how many lines stand before the first endpoint in the canonical YAML:

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -52,6 +53,8 @@ func CheckKey(k catalog.Key) error {
 	switch {
 	case !knownKind(k.Kind):
 		return fmt.Errorf("unknown kind %q; want one of %s", k.Kind, kindList())
+	case k.Kind == catalog.KindAppInstance:
+		return cmp.Or(catalog.CheckNamespace(k.Namespace), catalog.CheckInstance(k.Name))
 	case k.Kind.Namespaced():
 		return catalog.App{Namespace: k.Namespace, ID: k.Name}.Check()
 	case k.Namespace != "":

@@ -22,6 +22,8 @@ func newMessage(k catalog.Kind) proto.Message {
 		return &v1alpha1.AppEndpoints{}
 	case catalog.KindAppExport:
 		return &v1alpha1.AppExport{}
+	case catalog.KindAppInstance:
+		return &v1alpha1.AppInstance{}
 	case catalog.KindCluster:
 		return &v1alpha1.Cluster{}
 	}

@@ -18,6 +18,7 @@ const (
 	MaxNetwork    = 63 // characters of a network's name
 	MinStaleAfter = 100 * time.Millisecond
 	MaxStaleAfter = 24 * time.Hour
+	MaxRampUp     = 10 * time.Minute
 )
 
 // validator turns a message into a value of package catalog, and reports what the
@@ -34,6 +35,8 @@ func (v *validator) object(m proto.Message) catalog.Object {
 		return v.appEndpoints(m)
 	case *v1alpha1.AppExport:
 		return v.appExport(m)
+	case *v1alpha1.AppInstance:
+		return v.appInstance(m)
 	case *v1alpha1.Cluster:
 		return v.cluster(m)
 	}
@@ -166,7 +169,7 @@ func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
 }
 
 func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
-	c := &catalog.Cluster{Source: v.source(), StaleAfter: catalog.DefaultStaleAfter}
+	c := &catalog.Cluster{Source: v.source(), StaleAfter: catalog.DefaultStaleAfter, RampUp: catalog.DefaultRampUp}
 	v.clusterName(m.Metadata, c)
 	v.spec(m.Spec != nil, "write how the cluster is reached: \"spec: {gateways: [{address: \"host:port\"}]}\"")
 	spec := m.GetSpec()
@@ -175,8 +178,12 @@ func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
 		v.check(checkNetwork(c.Network), "spec.network", "give the network another name")
 	}
 	if s := spec.GetStaleAfter(); s != "" {
-		c.StaleAfter = v.staleAfter(s)
+		c.StaleAfter = v.duration("spec.staleAfter", s, MinStaleAfter, MaxStaleAfter)
 	}
+	if s := spec.GetRampUp(); s != "" {
+		c.RampUp = v.duration("spec.rampUp", s, 0, MaxRampUp)
+	}
+	c.Trust = v.trust(spec.GetTrust())
 	noGateway := len(spec.GetGateways()) == 0 && (!v.there("spec.gateways") || v.blank("spec.gateways"))
 	if m.Spec != nil && noGateway && c.Network == "" && !v.there("spec.network") {
 		v.refuse("spec", "has neither gateways nor a network, so nothing leads to the cluster", "write at least one")
@@ -221,13 +228,14 @@ func (v *validator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
 	}
 }
 
-func (v *validator) staleAfter(s string) time.Duration {
+// duration reads a length of time from min to max.
+func (v *validator) duration(path, s string, min, max time.Duration) time.Duration {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		v.refuse("spec.staleAfter", fmt.Sprintf("%q is not a length of time", shorten(s)), "write one such as \"10s\" or \"1m30s\"")
-	case d < MinStaleAfter || d > MaxStaleAfter:
-		v.refuse("spec.staleAfter", fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", MinStaleAfter, MaxStaleAfter))
+		v.refuse(path, fmt.Sprintf("%q is not a length of time", shorten(s)), "write one such as \"10s\" or \"1m30s\"")
+	case d < min || d > max || strings.HasPrefix(s, "-"):
+		v.refuse(path, fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", min, max))
 	}
 	return d
 }

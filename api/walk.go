@@ -99,6 +99,12 @@ func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescripto
 		if v, ok := w.number(n); ok {
 			m.Set(field, protoreflect.ValueOfUint32(v))
 		}
+	case field.Kind() == protoreflect.BoolKind:
+		if n.kind != boolNode || n.text != "true" && n.text != "false" {
+			w.refuse(n, "is "+n.kind.String()+" where true or false is wanted", "write true or false, without quotes")
+			return
+		}
+		m.Set(field, protoreflect.ValueOfBool(n.text == "true"))
 	default:
 		if v, ok := w.text(n); ok {
 			m.Set(field, protoreflect.ValueOfString(v))
@@ -109,6 +115,9 @@ func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescripto
 func noValueFix(field protoreflect.FieldDescriptor) string {
 	if field.IsList() {
 		return "write [] for an empty list, or leave the field out"
+	}
+	if field.Kind() == protoreflect.MessageKind && field.Parent().Name() == "HealthCheck" {
+		return "write {} for what is the default in it, or leave the field out"
 	}
 	return "give it one, or leave the field out"
 }

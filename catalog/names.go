@@ -44,6 +44,10 @@ func CheckAppID(id string) error {
 // CheckNamespace tells whether a namespace can be a DNS label.
 func CheckNamespace(ns string) error { return checkLabel("namespace", ns) }
 
+// CheckInstance tells whether an instance's own name can be a DNS label, as a name of
+// Kubernetes' is.
+func CheckInstance(name string) error { return checkLabel("instance name", name) }
+
 // serviceName begins the app-id that a cluster's resolver service has in its
 // certificate; the cluster's name follows. cliName follows it in that of the command
 // line.
@@ -134,6 +138,20 @@ func (d Domain) CheckHost(a App, cluster string) error {
 // <n>.<app>.<namespace>.<cluster>.<domain>.
 func (d Domain) ShardHost(shard int, a App, cluster string) string {
 	return strconv.Itoa(shard) + "." + d.Host(a, cluster)
+}
+
+// GatewayAddresses are the addresses, "<host name>:port", under which callers find an app
+// in another cluster: one, or from 2 shards on one for each, at most MaxShards of them.
+func (d Domain) GatewayAddresses(a App, cluster, port string, shards int) []string {
+	address := d.Host(a, cluster) + ":" + port
+	if shards < 2 {
+		return []string{address}
+	}
+	addresses := make([]string, min(shards, MaxShards))
+	for n := range addresses {
+		addresses[n] = strconv.Itoa(n) + "." + address
+	}
+	return addresses
 }
 
 // NoShard is the shard of a host name that names none.

@@ -22,7 +22,7 @@ const (
 )
 
 // Kinds lists every kind.
-func Kinds() []Kind { return []Kind{KindAppEndpoints, KindAppExport, KindCluster} }
+func Kinds() []Kind { return []Kind{KindAppEndpoints, KindAppExport, KindAppInstance, KindCluster} }
 
 // Namespaced tells whether objects of this kind live in a namespace.
 func (k Kind) Namespaced() bool { return k != KindCluster }
@@ -55,7 +55,7 @@ type Source struct {
 	Line int // of the object's first line, from 1
 }
 
-// Object is one of *AppEndpoints, *AppExport and *Cluster. Objects are immutable
+// Object is one of *AppEndpoints, *AppExport, *AppInstance and *Cluster. Objects are immutable
 // once they leave the decoder that made them.
 type Object interface {
 	Key() Key
@@ -194,6 +194,9 @@ func (i *AppInstance) Key() Key { return Key{KindAppInstance, i.Namespace, i.Nam
 // Origin says where the object was written.
 func (i *AppInstance) Origin() Source { return i.Source }
 
+// AppRef is the app that it is an instance of.
+func (i *AppInstance) AppRef() App { return App{Namespace: i.Namespace, ID: i.App} }
+
 // HealthCheck finds out whether an instance is ready. Defaults are filled in.
 type HealthCheck struct {
 	Kind           CheckKind
@@ -217,6 +220,9 @@ const (
 	CheckHTTP
 	CheckGRPC
 )
+
+// String is the kind as objects write it.
+func (k CheckKind) String() string { return [...]string{"tcp", "http", "grpc"}[k] }
 
 // Instance is one running sidecar of an app.
 type Instance struct {

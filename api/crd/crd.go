@@ -40,9 +40,15 @@ func kinds() []kind {
 		{Name: "Network", Type: "string", JSONPath: ".spec.network"},
 		{Name: "Gateway", Type: "string", JSONPath: ".spec.gateways[0].address", Description: "The first of its gateways."},
 	}, last...)
+	instance := append([]column{
+		{Name: "App", Type: "string", JSONPath: ".spec.app"},
+		{Name: "Address", Type: "string", JSONPath: ".spec.address"},
+		{Name: "Zone", Type: "string", JSONPath: ".spec.zone"},
+	}, last...)
 	return []kind{
 		{catalog.KindAppEndpoints, "appendpoints", "appendpoint", "aep", last},
 		{catalog.KindAppExport, "appexports", "appexport", "axp", last},
+		{catalog.KindAppInstance, "appinstances", "appinstance", "ain", instance},
 		{catalog.KindCluster, "clusters", "cluster", "icl", cluster},
 	}
 }
@@ -137,6 +143,8 @@ func (g *generator) field(path string, field *protogen.Field) *schema {
 		s = g.message(field.Message)
 	case field.Desc.Kind() == protoreflect.Uint32Kind:
 		s = &schema{Type: "integer", Format: "int64", Minimum: number(0)}
+	case field.Desc.Kind() == protoreflect.BoolKind:
+		s = &schema{Type: "boolean"}
 	default:
 		s = &schema{Type: "string"}
 	}

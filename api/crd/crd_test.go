@@ -37,7 +37,7 @@ func read(t *testing.T) map[catalog.Kind]definition {
 // forgets "make generate" is told, and whoever forgets to say what it is, too.
 func TestEveryFieldIsDefined(t *testing.T) {
 	all := read(t)
-	for _, m := range []protoreflect.ProtoMessage{&v1alpha1.AppEndpoints{}, &v1alpha1.AppExport{}, &v1alpha1.Cluster{}} {
+	for _, m := range []protoreflect.ProtoMessage{&v1alpha1.AppEndpoints{}, &v1alpha1.AppExport{}, &v1alpha1.AppInstance{}, &v1alpha1.Cluster{}} {
 		d := m.ProtoReflect().Descriptor()
 		definition, ok := all[catalog.Kind(d.Name())]
 		if !ok {

@@ -2,8 +2,10 @@ package crd
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -13,6 +15,12 @@ import (
 // descriptor can't know. The bounds come from package catalog and package api, which
 // hold every object to them; the words are theirs, too.
 func refine() map[string]func(*schema) {
+	all := objectRules()
+	maps.Copy(all, instanceRules())
+	return all
+}
+
+func objectRules() map[string]func(*schema) {
 	return map[string]func(*schema){
 		"AppEndpoints": func(s *schema) {
 			s.Required = []string{"spec"}
@@ -62,7 +70,11 @@ func refine() map[string]func(*schema) {
 		"ClusterSpec":            clusterSpec,
 		"ClusterSpec.gateways":   gateways,
 		"ClusterSpec.network":    network,
-		"ClusterSpec.staleAfter": staleAfter,
+		"ClusterSpec.staleAfter": func(s *schema) { duration(s, api.MinStaleAfter, api.MaxStaleAfter) },
+		"ClusterSpec.rampUp":     func(s *schema) { duration(s, 0, api.MaxRampUp) },
+		"Trust":                  trust,
+		"Trust.domain":           trustDomain,
+		"Trust.roots":            roots,
 		"Gateway":                func(s *schema) { s.Required = []string{"address"} },
 		"Gateway.address":        address,
 		"AppEndpointsSpec":       keepNull,
@@ -158,11 +170,37 @@ func network(s *schema) {
 	s.Pattern, s.MinLength, s.MaxLength = "^[A-Za-z0-9][A-Za-z0-9._/-]*$", number(1), number(api.MaxNetwork)
 }
 
-func staleAfter(s *schema) {
+// duration is a length of time as Go writes it, from min to max.
+func duration(s *schema, min, max time.Duration) {
 	s.Pattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	if min == 0 {
+		s.Pattern = `^([+]?0|` + s.Pattern[1:len(s.Pattern)-1] + `)$`
+	}
 	s.MinLength, s.MaxLength = number(1), number(64)
 	s.Rules = []rule{{
-		Rule:    fmt.Sprintf("duration(self) >= duration('%s') && duration(self) <= duration('%s')", api.MinStaleAfter, api.MaxStaleAfter),
-		Message: fmt.Sprintf("is out of bounds; write one from %s to %s", api.MinStaleAfter, api.MaxStaleAfter),
+		Rule:    fmt.Sprintf("duration(self) >= duration('%s') && duration(self) <= duration('%s')", min, max),
+		Message: fmt.Sprintf("is out of bounds; write one from %s to %s", min, max),
+	}}
+}
+
+func trust(s *schema) {
+	keepNull(s)
+	s.MinFields = number(1)
+}
+
+func trustDomain(s *schema) {
+	s.Pattern, s.MinLength, s.MaxLength = "^[a-z0-9._-]+$", number(1), number(api.MaxTrustDomain)
+}
+
+// roots are looked at here as far as rules can; the resolver service reads each
+// certificate, and refuses the object by a condition.
+func roots(s *schema) {
+	s.MinLength, s.MaxLength = number(1), number(api.MaxRootsBytes)
+	s.Rules = []rule{{
+		Rule:    "!self.contains('PRIVATE KEY')",
+		Message: "has a private key in it, which everybody who can read the config store could use; take it out, replace the key where it came from, and write certificates only",
+	}, {
+		Rule:    "self.contains('-----BEGIN CERTIFICATE-----') && self.contains('-----END CERTIFICATE-----')",
+		Message: "has no certificate in it; write one or more blocks from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----",
 	}}
 }

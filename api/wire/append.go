@@ -26,6 +26,9 @@ const (
 	routeGateway   protowire.Number = 6
 	routeReady     protowire.Number = 7
 	routeAddresses protowire.Number = 8
+	routeShards    protowire.Number = 9
+	routeDraining  protowire.Number = 10
+	routeRamp      protowire.Number = 11
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -58,10 +61,17 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 	m = appendNumber(m, routeLocal, uint64(bit(r.Local)))
 	m = appendNumber(m, routeGateway, uint64(bit(r.Gateway)))
 	m = appendNumber(m, routeReady, uint64(r.Ready))
-	for _, address := range r.Addresses {
-		m = protowire.AppendString(protowire.AppendTag(m, routeAddresses, protowire.BytesType), address)
+	shards := r.Shards()
+	if shards > 0 {
+		m = appendText(m, routeAddresses, r.GatewayAddress())
+	} else {
+		for _, address := range r.Addresses {
+			m = protowire.AppendString(protowire.AppendTag(m, routeAddresses, protowire.BytesType), address)
+		}
 	}
-	return m
+	m = appendNumber(m, routeShards, uint64(shards))
+	m = appendNumber(m, routeDraining, uint64(r.Draining))
+	return appendNumber(m, routeRamp, uint64(r.Ramp))
 }
 
 func appendMessage(b []byte, n protowire.Number, m []byte) []byte {

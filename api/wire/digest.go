@@ -21,18 +21,39 @@ func digest(e *catalog.Entry, rule string) uint64 {
 	b = text(b, rule)
 	b = binary.AppendUvarint(b, uint64(len(e.Routes)))
 	for i := range e.Routes {
-		r := &e.Routes[i]
-		b = text(b, r.Cluster)
-		b = binary.AppendUvarint(b, uint64(r.Priority))
-		b = binary.AppendUvarint(b, uint64(r.Weight))
-		b = append(b, byte(state(r.State)), bit(r.Local), bit(r.Gateway))
-		b = binary.AppendUvarint(b, uint64(r.Ready))
-		b = binary.AppendUvarint(b, uint64(len(r.Addresses)))
-		for _, a := range r.Addresses {
-			b = text(b, a)
-		}
+		b = digestRoute(b, &e.Routes[i])
 	}
 	return xxhash.Sum64(b)
+}
+
+// more marks, beside the bit of gateway, a route that has shards, draining or ramp. One
+// that has none is encoded as it was before there were any.
+const more = 2
+
+func digestRoute(b []byte, r *catalog.Route) []byte {
+	b = text(b, r.Cluster)
+	b = binary.AppendUvarint(b, uint64(r.Priority))
+	b = binary.AppendUvarint(b, uint64(r.Weight))
+	shards := r.Shards()
+	flags := bit(r.Gateway)
+	if shards > 0 || r.Draining > 0 || r.Ramp > 0 {
+		flags |= more
+	}
+	b = append(b, byte(state(r.State)), bit(r.Local), flags)
+	b = binary.AppendUvarint(b, uint64(r.Ready))
+	if flags&more != 0 {
+		b = binary.AppendUvarint(b, uint64(shards))
+		b = binary.AppendUvarint(b, uint64(r.Draining))
+		b = append(b, r.Ramp)
+	}
+	if shards > 0 {
+		return text(b, r.GatewayAddress())
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.Addresses)))
+	for _, a := range r.Addresses {
+		b = text(b, a)
+	}
+	return b
 }
 
 func text(b []byte, s string) []byte {

@@ -55,6 +55,10 @@ func Entry(e *catalog.Entry) *pb.ViewEntry {
 		to := &routes[i]
 		to.Cluster, to.Priority, to.Weight, to.State = r.Cluster, r.Priority, r.Weight, state(r.State)
 		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
+		to.Draining, to.Ramp = r.Draining, uint32(r.Ramp)
+		if shards := r.Shards(); shards > 0 {
+			to.Shards, to.Addresses = uint32(shards), []string{r.GatewayAddress()}
+		}
 		m.Routes[i] = to
 	}
 	m.Digest = digest(e, m.Rule)
@@ -72,30 +76,52 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 	}
 	routes := make([]catalog.Route, len(m.GetRoutes()))
 	for i, r := range m.GetRoutes() {
-		if routes[i], err = parseRoute(r); err != nil {
+		if routes[i], err = parseRoute(app, r); err != nil {
 			return nil, fmt.Errorf("entry of %s, route %d: %w", app, i, err)
 		}
 	}
 	return catalog.NewEntry(app, catalog.Rule{Text: m.GetRule()}, routes), nil
 }
 
-func parseRoute(m *pb.ViewRoute) (catalog.Route, error) {
+func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	s, ok := parseState(m.GetState())
-	switch usable := s == catalog.Ready || s == catalog.Lapsed; {
-	case !ok:
+	if !ok {
 		return catalog.Route{}, fmt.Errorf("state %d is unknown to this version", m.GetState())
-	case m.GetWeight() > catalog.MaxWeight || m.GetPriority() > catalog.MaxPriority:
-		return catalog.Route{}, fmt.Errorf("weight %d and priority %d; at most %d and %d are allowed", m.GetWeight(), m.GetPriority(), catalog.MaxWeight, catalog.MaxPriority)
-	case usable && len(m.GetAddresses()) == 0:
-		return catalog.Route{}, fmt.Errorf("state %s without an address", m.GetState())
 	}
-	for _, address := range m.GetAddresses() {
-		if address == "" {
-			return catalog.Route{}, fmt.Errorf("an empty address among %d", len(m.GetAddresses()))
+	if err := checkRoute(m, s); err != nil {
+		return catalog.Route{}, err
+	}
+	addresses := m.GetAddresses()
+	if m.GetShards() > 1 {
+		var err error
+		if addresses, err = shards(app, m); err != nil {
+			return catalog.Route{}, err
 		}
 	}
 	return catalog.Route{
 		Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), State: s,
-		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: m.GetAddresses(),
+		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
+		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()),
 	}, nil
+}
+
+// checkRoute holds a route to the bounds of the rules.
+func checkRoute(m *pb.ViewRoute, s catalog.RouteState) error {
+	usable := s == catalog.Ready || s == catalog.Lapsed
+	switch n := len(m.GetAddresses()); {
+	case m.GetWeight() > catalog.MaxWeight || m.GetPriority() > catalog.MaxPriority:
+		return fmt.Errorf("weight %d and priority %d; at most %d and %d are allowed", m.GetWeight(), m.GetPriority(), catalog.MaxWeight, catalog.MaxPriority)
+	case m.GetRamp() > 100:
+		return fmt.Errorf("ramp of %d percent; at most 100 are there to take", m.GetRamp())
+	case usable && n == 0:
+		return fmt.Errorf("state %s without an address", m.GetState())
+	case m.GetGateway() && n > 1:
+		return fmt.Errorf("%d addresses of a gateway route, which has one", n)
+	}
+	for _, address := range m.GetAddresses() {
+		if address == "" {
+			return fmt.Errorf("an empty address among %d", len(m.GetAddresses()))
+		}
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func newGet(c *connection) *cobra.Command {
 		Short: "Print objects",
 		Long: `Print the objects of a kind, or one of them by name.
 
-KIND is appendpoints (ae), appexports (ax), clusters (cl) or all, in upper or lower case. A
+KIND is appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all, in upper or lower case. A
 Cluster has no namespace. What -o yaml and -o json print has the revision of each object in its
 metadata: change it and apply it, and nobody's change is written over unseen.`,
 		Example: `  isthmus get ae

@@ -23,8 +23,16 @@ const (
 
 var (
 	allowedPrefix = regexp.MustCompile(`^[A-Za-z0-9._:/{}-]{0,200}$`)
-	indexedKinds  = []string{string(catalog.KindAppEndpoints), string(catalog.KindAppExport), string(catalog.KindCluster)}
+	indexedKinds  = kindNames()
 )
+
+func kindNames() []string {
+	var all []string
+	for _, kind := range catalog.Kinds() {
+		all = append(all, string(kind))
+	}
+	return all
+}
 
 // names is how the keys of one store are called.
 type names struct {

@@ -25,7 +25,8 @@ type resource struct {
 
 func resourceOf(kind catalog.Kind) resource {
 	return resource{kind: kind, plural: map[catalog.Kind]string{
-		catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports", catalog.KindCluster: "clusters",
+		catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports",
+		catalog.KindAppInstance: "appinstances", catalog.KindCluster: "clusters",
 	}[kind]}
 }
 

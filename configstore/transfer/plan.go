@@ -95,10 +95,10 @@ func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable
 	}
 }
 
-// order is that of the writes: what is written before what is deleted, clusters before
-// exports, and those before selections.
+// order is that of the writes: what is written before what is deleted, clusters and
+// instances before exports, and those before selections.
 func (p *plan) order() []*step {
-	rank := map[catalog.Kind]int{catalog.KindCluster: 0, catalog.KindAppExport: 1, catalog.KindAppEndpoints: 2}
+	rank := map[catalog.Kind]int{catalog.KindCluster: 0, catalog.KindAppInstance: 1, catalog.KindAppExport: 2, catalog.KindAppEndpoints: 3}
 	var steps []*step
 	for i := range p.steps {
 		if p.steps[i].writes() {

@@ -19,6 +19,7 @@ var names = []struct {
 }{
 	{catalog.KindAppEndpoints, []string{"appendpoints", "appendpoint", "ae"}},
 	{catalog.KindAppExport, []string{"appexports", "appexport", "ax"}},
+	{catalog.KindAppInstance, []string{"appinstances", "appinstance", "ai"}},
 	{catalog.KindCluster, []string{"clusters", "cluster", "cl"}},
 	{All, []string{"all"}},
 }
@@ -34,7 +35,7 @@ func Parse(s string) (catalog.Kind, error) {
 			known = append(known, name)
 		}
 	}
-	err := fmt.Errorf("unknown kind %q; want appendpoints (ae), appexports (ax), clusters (cl) or all", s)
+	err := fmt.Errorf("unknown kind %q; want appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all", s)
 	if near := api.Nearest(s, known); near != "" {
 		err = fmt.Errorf("unknown kind %q; did you mean %q?", s, near)
 	}

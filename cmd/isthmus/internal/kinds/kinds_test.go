@@ -11,6 +11,7 @@ func TestAKindHasManyNames(t *testing.T) {
 	for want, names := range map[catalog.Kind]string{
 		catalog.KindAppEndpoints: "AppEndpoints appendpoints APPENDPOINTS appendpoint ae AE",
 		catalog.KindAppExport:    "AppExport appexports ax",
+		catalog.KindAppInstance:  "AppInstance appinstances ai",
 		catalog.KindCluster:      "Cluster clusters cl",
 		All:                      "all ALL",
 	} {
@@ -22,7 +23,7 @@ func TestAKindHasManyNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"clutser": `did you mean "cluster"?`,
-		"pods":    "want appendpoints (ae), appexports (ax), clusters (cl) or all",
+		"pods":    "want appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all",
 		"":        "unknown kind",
 	} {
 		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), want) {
@@ -52,6 +53,8 @@ func TestANameIsReadByItsKind(t *testing.T) {
 		{catalog.KindCluster, "east", "Cluster east"},
 		{catalog.KindAppEndpoints, "checkout", "want namespace/name"},
 		{catalog.KindAppExport, "shop/Orders", "app-id"},
+		{catalog.KindAppInstance, "shop/orders-vm1", "AppInstance shop/orders-vm1"},
+		{catalog.KindAppInstance, "shop/Orders", "instance name"},
 		{catalog.KindCluster, "shop/east", "cluster name"},
 	} {
 		key, err := ParseKey(c.kind, c.name)

@@ -3,8 +3,10 @@ package show
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Applied is what an apply or a delete did, as programs read it.
@@ -74,6 +76,10 @@ func Apply(w io.Writer, a Applied) error {
 	if !a.DryRun {
 		return nil
 	}
+	if len(a.Effects) == 0 && instancesChange(a) {
+		fmt.Fprintln(w, "\nno lookup would end in another way, but for what instances do: that is known once they are there and checked")
+		return nil
+	}
 	if len(a.Effects) == 0 {
 		fmt.Fprintln(w, "\nno lookup would end in another way")
 		return nil
@@ -95,7 +101,18 @@ func Apply(w io.Writer, a Applied) error {
 	if a.EffectsLeftOut > 0 {
 		fmt.Fprintf(w, "and %d more\n", a.EffectsLeftOut)
 	}
+	if instancesChange(a) {
+		fmt.Fprintln(w, "what the instances change is not among them: it is known once they are there and checked")
+	}
 	return err
+}
+
+// instancesChange tells whether an AppInstance is among what changes: what becomes of
+// lookups depends on what is found at its address.
+func instancesChange(a Applied) bool {
+	return slices.ContainsFunc(a.Results, func(r Result) bool {
+		return r.Kind == string(catalog.KindAppInstance) && r.Result != "unchanged"
+	})
 }
 
 func keyName(r Result) string {

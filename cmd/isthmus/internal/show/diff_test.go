@@ -12,7 +12,7 @@ import (
 )
 
 func network(name string) *catalog.Cluster {
-	return &catalog.Cluster{Name: "east", Network: name, StaleAfter: 10 * time.Second}
+	return &catalog.Cluster{Name: "east", Network: name, StaleAfter: 10 * time.Second, RampUp: catalog.DefaultRampUp}
 }
 
 func TestADiffIsOfWhatIsHeldAndWhatWillBe(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAChangeInFewWords(t *testing.T) {
 		"nothing":                      {selects(app("a")), selects(app("a"))},
 		"+west:*/*, -east:*/*":         {exports("east"), exports("west")},
 		"~network":                     {network("a"), network("b")},
-		"+gateway g:1, -network":       {network("a"), &catalog.Cluster{Name: "east", Gateways: []string{"g:1"}, StaleAfter: 10 * time.Second}},
+		"+gateway g:1, -network":       {network("a"), &catalog.Cluster{Name: "east", Gateways: []string{"g:1"}, StaleAfter: 10 * time.Second, RampUp: catalog.DefaultRampUp}},
 		"+a, +b, +c, +d and 1 more":    {selects(), selects(app("a"), app("b"), app("c"), app("d"), app("e"))},
 	} {
 		if got := changeOf(c[0], c[1]); got != want {

@@ -131,6 +131,21 @@ func parts(o catalog.Object) map[string]string {
 			all["network"] = o.Network
 		}
 		all["staleAfter"] = o.StaleAfter.String()
+		all["rampUp"] = o.RampUp.String()
+		if o.Trust.Domain != "" {
+			all["trust.domain"] = o.Trust.Domain
+		}
+		if o.Trust.Roots != "" {
+			all["trust.roots"] = o.Trust.Roots
+		}
+	case *catalog.AppInstance:
+		all["app"], all["address"] = o.App, o.Address.String()
+		if o.Zone != "" {
+			all["zone"] = o.Zone
+		}
+		if o.Check != nil {
+			all["check"] = fmt.Sprint(*o.Check)
+		}
 	}
 	return all
 }

@@ -91,6 +91,7 @@ func objectTables(w io.Writer, all []Object) error {
 var headings = map[catalog.Kind][]string{
 	catalog.KindAppEndpoints: {"APPENDPOINTS", "CALLS", "REVISION", "SOURCE"},
 	catalog.KindAppExport:    {"APPEXPORT", "ALLOWS", "REVISION", "SOURCE"},
+	catalog.KindAppInstance:  {"APPINSTANCE", "APP", "ADDRESS", "ZONE", "CHECK", "REVISION", "SOURCE"},
 	catalog.KindCluster:      {"CLUSTER", "GATEWAYS", "NETWORK", "STALE AFTER", "REVISION", "SOURCE"},
 }
 
@@ -108,10 +109,28 @@ func objectRow(o Object) []string {
 			allows = append(allows, allowed(a))
 		}
 		return []string{spec.App.String(), list(allows), o.Revision, o.Stored}
+	case *catalog.AppInstance:
+		return []string{spec.Namespace + "/" + spec.Name, spec.App, spec.Address.String(), orNone(spec.Zone), checked(spec), o.Revision, o.Stored}
 	case *catalog.Cluster:
 		return []string{spec.Name, list(spec.Gateways), spec.Network, spec.StaleAfter.String(), o.Revision, o.Stored}
 	}
 	return nil
+}
+
+// checked is a health check in a few words, such as "http :3500/v1.0/healthz every 2s".
+func checked(i *catalog.AppInstance) string {
+	c := i.Check
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s :%d%s every %s", c.Kind, c.Port, c.Path, c.Interval)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
 }
 
 // relative is an app's name as seen from a namespace.

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api/apitest"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func TestRootsAreKeptWithNothingElse(t *testing.T) {
+	text := apitest.Trusting("Issuer: east\r\n" + apitest.EastRoot + "\n# and\n" + apitest.NorthRoot)
+	objects, errs := DecodeYAML("f.yaml", []byte(text))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	want := catalog.Trust{Domain: "east.example", Roots: apitest.EastRoot + apitest.NorthRoot}
+	if got := objects[0].(*catalog.Cluster).Trust; got != want {
+		t.Errorf("trust is %+v, want %+v", got, want)
+	}
+	if yaml := string(EncodeYAML(objects[0])); !strings.Contains(yaml, "    roots: |\n      -----BEGIN CERTIFICATE-----\n      MII") {
+		t.Errorf("roots are not written as they are read:\n%s", yaml)
+	}
+}
+
+// TestAKeyIsNotRepeated holds that no error has a part of a key in it, wherever it was put.
+func TestAKeyIsNotRepeated(t *testing.T) {
+	secret := strings.Split(apitest.Key, "\n")[1]
+	key := strings.ReplaceAll(apitest.Key, "\n", `\n`)
+	for _, text := range []string{
+		apitest.Trusting(apitest.Key),
+		apitest.Trusting(apitest.EastRoot + strings.ReplaceAll(apitest.Key, "\n", " ")),
+		apitest.Trusting(strings.TrimSuffix(apitest.Key, "-----END EC PRIVATE KEY-----\n")),
+		apitest.Object("Cluster", "{name: east}", `{network: a, trust: {domain: "`+key+`"}}`),
+		apitest.Object("Cluster", "{name: east}", `{network: a, trust: "`+key+`"}`),
+		apitest.Object("Cluster", "{name: east}", `{network: a, trust: {root: "`+key+`"}}`),
+		apitest.Object("Cluster", "{name: east}", `{network: a, trust: {roots: ["`+key+`"]}}`),
+	} {
+		objects, errs := DecodeYAML("f.yaml", []byte(text))
+		if len(objects) != 0 || len(errs) == 0 || strings.Contains(errs.Error(), secret) {
+			t.Errorf("%s\nis taken for %v; it says %v", text, objects, errs)
+		}
+	}
+}
+
+// FuzzRoots holds that what is taken for roots reads the same again.
+func FuzzRoots(f *testing.F) {
+	f.Add(apitest.EastRoot + apitest.NorthRoot)
+	f.Add(apitest.EastRoot[:100] + apitest.Key)
+	f.Add("-----BEGIN CERTIFICATE-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END CERTIFICATE-----\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		v := validator{report: &report{}}
+		roots := v.roots("spec.trust.roots", text)
+		if (roots == "") != (len(v.report.errors) > 0) {
+			t.Fatalf("%q and the errors %v", roots, v.report.errors)
+		}
+		if again := v.roots("spec.trust.roots", roots); roots != "" && again != roots {
+			t.Fatalf("%q is read again as %q", roots, again)
+		}
+	})
+}
