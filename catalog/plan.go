@@ -36,6 +36,8 @@ func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
 			r.State, r.Addresses = LeaseExpired, nil
 		}
 	}
+	sortRoutes(routes)
+	withoutIdleRamps(routes)
 	return NewPlan(e.App, routes)
 }
 
@@ -46,29 +48,6 @@ func defaultRoutes(exporters []string) []RouteSpec {
 		specs = append(specs, RouteSpec{Cluster: cluster, Priority: 1, Weight: DefaultWeight})
 	}
 	return specs
-}
-
-// LocalRoute is the route to ready instances in the caller's own cluster. It keeps
-// the slice.
-func LocalRoute(addresses []string) Route {
-	return reachable(Route{Local: true, Ready: uint32(len(addresses)), Addresses: addresses})
-}
-
-// RemoteRoute is the route to a cluster that exports an app and has so many instances
-// of it ready: directly where addresses are given, otherwise through its gateway
-// under the app's host name, of which this is "<host>:<port>".
-func RemoteRoute(ready uint32, addresses []string, gateway string) Route {
-	if len(addresses) > 0 {
-		return reachable(Route{Ready: ready, Addresses: addresses})
-	}
-	return reachable(Route{Ready: ready, Gateway: true, Addresses: []string{gateway}})
-}
-
-func reachable(r Route) Route {
-	if r.Ready == 0 {
-		r.State, r.Addresses = Empty, nil
-	}
-	return r
 }
 
 // Same tells whether two entries lead to the same decisions by the same rule.
@@ -82,9 +61,4 @@ func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) }
 // Same tells whether two plans lead to the same decisions.
 func (p *Plan) Same(o *Plan) bool {
 	return p == o || p.App == o.App && slices.EqualFunc(p.Routes, o.Routes, func(a, b Route) bool { return a.equal(&b) })
-}
-
-func (r *Route) equal(o *Route) bool {
-	return r.Cluster == o.Cluster && r.Priority == o.Priority && r.Weight == o.Weight && r.State == o.State &&
-		r.Local == o.Local && r.Gateway == o.Gateway && r.Ready == o.Ready && slices.Equal(r.Addresses, o.Addresses)
 }

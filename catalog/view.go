@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -66,7 +67,7 @@ func (e *Entry) Explain() Decision {
 		r := &e.Routes[i]
 		d.Routes[i] = RouteDecision{
 			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
-			Taken: r == taken, Reason: e.routeReason(r, taken),
+			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
 		}
 	}
 	if taken == nil {
@@ -83,12 +84,25 @@ func (e *Entry) Explain() Decision {
 
 func (e *Entry) routeReason(r, taken *Route) string {
 	why := r.why(e.App)
-	switch {
-	case taken == nil || !r.usable() || r == taken:
+	if taken == nil || !r.usable() || r == taken {
 		return why
-	case r.Priority > taken.Priority:
-		return fmt.Sprintf("%s, but priority %d comes first", why, taken.Priority)
-	default:
-		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
 	}
+	switch first := e.Routes[nextUsable(e.Routes, 0)].Priority; {
+	case !e.Plan.takes(r):
+		return fmt.Sprintf("%s, but priority %d comes first", why, taken.Priority)
+	case r.Priority == first && taken.Priority == first:
+		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
+	case r.Priority == first:
+		return fmt.Sprintf("%s, and this lookup fell on %s", why, taken.Cluster)
+	default:
+		return fmt.Sprintf("%s; has what priority %d does not take for now, and this lookup fell on %s", why, first, taken.Cluster)
+	}
+}
+
+// takes tells whether any lookup falls on the route.
+func (p *Plan) takes(r *Route) bool {
+	if p.choice == nil {
+		return p.one != "" && r == &p.Routes[nextUsable(p.Routes, 0)]
+	}
+	return slices.ContainsFunc(p.choice.cuts, func(c cut) bool { return c.route == r })
 }

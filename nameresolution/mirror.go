@@ -52,6 +52,9 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 			digests = append(digests, catalog.Edit[uint64]{App: nameOf(p.GetApp()), Remove: true})
 			continue
 		}
+		if old, ok := m.view.Entries.Get(entry.App); ok {
+			entry.Follow(old.Plan)
+		}
 		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
 		digests = append(digests, catalog.Edit[uint64]{App: entry.App, Value: p.GetDigest()})
 	}

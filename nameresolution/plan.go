@@ -116,7 +116,7 @@ func (w whereabouts) Remote(name string) catalog.Route {
 	case len(c.Gateways) == 0: // reached directly only, by addresses that a service would know
 		return catalog.Route{State: catalog.Empty}
 	}
-	return catalog.RemoteRoute(1, nil, w.p.domain.Host(w.app, name)+":"+c.GatewayPort())
+	return catalog.RemoteRoute(1, 0, nil, w.p.domain.GatewayAddresses(w.app, name, c.GatewayPort(), 0))
 }
 
 // Exporters are all clusters but this one.

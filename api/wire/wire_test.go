@@ -20,6 +20,59 @@ func example() *catalog.Entry {
 	})
 }
 
+// ramping has shards, draining instances and ramps.
+func ramping() *catalog.Entry {
+	return catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, []catalog.Route{
+		{Cluster: "west", Weight: 1, Local: true, Ready: 1, Draining: 2, Ramp: 25, Addresses: []string{"10.0.0.1:50002"}},
+		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 12, Draining: 1, Ramp: 50,
+			Addresses: catalog.Domain("isthmus.internal").GatewayAddresses(orders, "east", "15443", 12)},
+	})
+}
+
+func TestShardsAreSentAsANumber(t *testing.T) {
+	m := Entry(ramping())
+	if r := m.Routes[1]; r.Shards != 12 || len(r.Addresses) != 1 || r.Addresses[0] != "orders.shop.east.isthmus.internal:15443" {
+		t.Errorf("sent as %v", r)
+	}
+	back, err := ParseEntry(m)
+	if err != nil || !back.Same(ramping()) {
+		t.Fatalf("came back as %+v, %v", back, err)
+	}
+	if got := back.Routes[1].Addresses; len(got) != 12 || got[11] != "11.orders.shop.east.isthmus.internal:15443" {
+		t.Errorf("addresses %q", got)
+	}
+	if m.Digest != Digest(back) {
+		t.Errorf("digest %x of what was sent, %x of what came", m.Digest, Digest(back))
+	}
+}
+
+func TestShardsThatAreNotTheAppsOwnAreRefused(t *testing.T) {
+	edits := map[string]func(*pb.ViewRoute){
+		"too many":          func(r *pb.ViewRoute) { r.Shards = catalog.MaxShards + 1 },
+		"without a gateway": func(r *pb.ViewRoute) { r.Gateway = false },
+		"of two addresses":  func(r *pb.ViewRoute) { r.Addresses = append(r.Addresses, r.Addresses[0]) },
+		"of no address":     func(r *pb.ViewRoute) { r.Addresses, r.State = nil, pb.ViewRoute_STATE_EMPTY },
+		"without a port":    func(r *pb.ViewRoute) { r.Addresses[0] = "orders.shop.east.isthmus.internal" },
+		"of port 0":         func(r *pb.ViewRoute) { r.Addresses[0] = "orders.shop.east.isthmus.internal:0" },
+		"of another app":    func(r *pb.ViewRoute) { r.Addresses[0] = "ledger.shop.east.isthmus.internal:15443" },
+		"of another cluster": func(r *pb.ViewRoute) {
+			r.Addresses[0] = "orders.shop.north.isthmus.internal:15443"
+		},
+		"of a shard":         func(r *pb.ViewRoute) { r.Addresses[0] = "0.orders.shop.east.isthmus.internal:15443" },
+		"of no domain":       func(r *pb.ViewRoute) { r.Addresses[0] = "orders.shop.east.:15443" },
+		"of a bad domain":    func(r *pb.ViewRoute) { r.Addresses[0] = "orders.shop.east.a_b:15443" },
+		"of an address":      func(r *pb.ViewRoute) { r.Addresses[0] = "10.0.0.1:15443" },
+		"of a local cluster": func(r *pb.ViewRoute) { r.Cluster = "local" },
+	}
+	for what, edit := range edits {
+		m := Entry(ramping())
+		edit(m.Routes[1])
+		if _, err := ParseEntry(m); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+}
+
 func TestAnEntryComesBackAsItWas(t *testing.T) {
 	for _, pair := range states {
 		e := example()
@@ -55,6 +108,10 @@ func TestTheDigestIsTheSameInEveryProcess(t *testing.T) {
 	}
 }
 
+func shardsOf(n int) []string {
+	return catalog.Domain("isthmus.internal").GatewayAddresses(orders, "east", "15443", n)
+}
+
 func TestTheDigestSeesEveryField(t *testing.T) {
 	edits := map[string]func(*catalog.Entry){
 		"namespace":    func(e *catalog.Entry) { e.App.Namespace = "finance" },
@@ -70,6 +127,10 @@ func TestTheDigestSeesEveryField(t *testing.T) {
 		"address":      func(e *catalog.Entry) { e.Routes[1].Addresses = []string{"x:1"} },
 		"one more":     func(e *catalog.Entry) { e.Routes[0].Addresses = append(e.Routes[0].Addresses, "10.0.0.3:50002") },
 		"a route less": func(e *catalog.Entry) { e.Routes = e.Routes[:2] },
+		"draining":     func(e *catalog.Entry) { e.Routes[1].Draining = 1 },
+		"ramp":         func(e *catalog.Entry) { e.Routes[1].Ramp = 1 },
+		"shards":       func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(2) },
+		"more shards":  func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(3) },
 	}
 	seen := map[uint64]string{Digest(example()): "nothing"}
 	for what, edit := range edits {
@@ -92,6 +153,8 @@ func TestAMessageThatTheRulesCantHandleIsRefused(t *testing.T) {
 		"weights that overflow": func(m *pb.ViewEntry) { m.Routes[0].Weight = 1 << 31 },
 		"a priority beyond any": func(m *pb.ViewEntry) { m.Routes[0].Priority = 1 << 31 },
 		"ready but nowhere":     func(m *pb.ViewEntry) { m.Routes[0].Addresses = nil },
+		"two gateway names":     func(m *pb.ViewEntry) { m.Routes[1].Addresses = []string{"a:1", "b:1"} },
+		"a ramp beyond all":     func(m *pb.ViewEntry) { m.Routes[1].Ramp = 101 },
 		"an empty address":      func(m *pb.ViewEntry) { m.Routes[0].Addresses[1] = "" },
 		"more routes than fit": func(m *pb.ViewEntry) {
 			for len(m.Routes) <= maxRoutes {
@@ -126,8 +189,9 @@ func TestGatewaysComeBackAsTheyWere(t *testing.T) {
 }
 
 func TestADecisionComesBackAsItWas(t *testing.T) {
-	d := example().Explain()
+	d := ramping().Explain()
 	d.Revision = 41
+	d.Routes[1].Peer = "connected since 10:14"
 	back, err := ParseDecision(Decision(&d))
 	if err != nil || !reflect.DeepEqual(back, d) {
 		t.Errorf("came back as %+v, %v, was %+v", back, err, d)

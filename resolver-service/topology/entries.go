@@ -66,7 +66,7 @@ type whereabouts struct {
 	callee *node
 }
 
-func (w *whereabouts) Local() catalog.Route { return catalog.LocalRoute(w.callee.ready) }
+func (w *whereabouts) Local() catalog.Route { return catalog.LocalRoute(w.callee.ready, 0) }
 
 func (w *whereabouts) Exporters() []string {
 	if len(w.callee.remote) == 0 {
@@ -98,7 +98,8 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	if w.g.cfg.Network != "" && c.object.Network == w.g.cfg.Network {
 		direct = export.Addresses
 	}
-	r := catalog.RemoteRoute(export.Ready, direct, w.g.cfg.Domain.Host(w.callee.app, name)+":"+c.object.GatewayPort())
+	gateway := w.g.cfg.Domain.GatewayAddresses(w.callee.app, name, c.object.GatewayPort(), int(export.Shards))
+	r := catalog.RemoteRoute(export.Ready, export.Draining, direct, gateway)
 	if r.State == catalog.Ready && c.lapsed {
 		r.State = catalog.Lapsed
 	}
@@ -119,7 +120,7 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	if len(allow) == 0 {
 		return nil
 	}
-	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(n.ready))}
+	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(n.ready)), Shards: shardsOf(len(n.ready))}
 	if c := g.clusters[peer]; g.cfg.Network != "" && c != nil && c.object != nil && c.object.Network == g.cfg.Network {
 		export.Addresses = n.ready
 	}

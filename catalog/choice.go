@@ -1,0 +1,211 @@
+package catalog
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+)
+
+// golden is 2^64 divided by the golden ratio. Its multiples, modulo 2^64, lie as evenly
+// as any sequence can: after n of them, each part of the range has its share of n to
+// within a few. So do every second, third and so on of them, which matters to a caller
+// that asks twice for each call.
+const golden = 0x9E3779B97F4A7C15
+
+// choice shares lookups out among several addresses: the lookups of a plan walk through
+// the range of uint64 in golden steps, and each route has a cut of that range as wide
+// as its share. Where in its cut a lookup falls says which of the route's addresses it
+// has.
+type choice struct {
+	turn atomic.Uint64 // where the last lookup fell
+	cuts []cut         // the last of them ends with the range
+}
+
+// cut is what one route has of the range, after the cut before it.
+type cut struct {
+	last  uint64 // inclusive
+	route *Route
+}
+
+// choose makes the choice among routes, which are sorted by priority: nil if none is
+// usable.
+//
+// A level, that is the routes of one priority, takes all that the levels before it
+// leave. It leaves something only while each of its usable routes comes back in steps
+// and there is a usable route below: then it takes as much as the furthest of them.
+func choose(routes []Route) *choice {
+	c := &choice{cuts: make([]cut, 0, 1)}
+	at := uint64(0)
+	for first := nextUsable(routes, 0); first >= 0; {
+		end := levelEnd(routes, first)
+		below := nextUsable(routes, end)
+		last := uint64(math.MaxUint64)
+		if share := levelShare(routes[first:end]); share < 100 && below >= 0 {
+			last = at + scale(math.MaxUint64-at, share, 100)
+			c.divide(routes[first:end], at, last)
+			if at = last + 1; at == 0 {
+				break // nothing is left
+			}
+			first = below
+			continue
+		}
+		c.divide(routes[first:end], at, last)
+		break
+	}
+	if len(c.cuts) == 0 {
+		return nil
+	}
+	c.turn.Store(rand.Uint64())
+	return c
+}
+
+func nextUsable(routes []Route, from int) int {
+	for i := from; i < len(routes); i++ {
+		if routes[i].usable() {
+			return i
+		}
+	}
+	return -1
+}
+
+func levelEnd(routes []Route, first int) int {
+	end := first
+	for end < len(routes) && routes[end].Priority == routes[first].Priority {
+		end++
+	}
+	return end
+}
+
+// levelShare is what a level takes of what there is for it, in percent.
+func levelShare(level []Route) (share uint64) {
+	for i := range level {
+		if r := &level[i]; r.usable() {
+			share = max(share, r.percent())
+		}
+	}
+	return share
+}
+
+// divide cuts at..last, inclusive, by weight.
+func (c *choice) divide(level []Route, at, last uint64) {
+	var total, sum uint64
+	for i := range level {
+		if r := &level[i]; r.usable() {
+			total += uint64(r.Weight) * r.percent()
+		}
+	}
+	from := at
+	for i := range level {
+		r := &level[i]
+		if !r.usable() {
+			continue
+		}
+		sum += uint64(r.Weight) * r.percent()
+		upTo := last
+		if sum < total {
+			upTo = at + scale(last-at, sum, total)
+		}
+		if upTo < from {
+			continue // too thin a slice of a slice
+		}
+		c.cuts = append(c.cuts, cut{upTo, r})
+		if from = upTo + 1; from == 0 {
+			return
+		}
+	}
+}
+
+// scale is n·a/b, for a of at most b.
+func scale(n, a, b uint64) uint64 {
+	hi, lo := bits.Mul64(n, a)
+	q, _ := bits.Div64(hi, lo, b)
+	return q
+}
+
+// next is the choice of the next lookup.
+func (c *choice) next() (address string, route *Route) {
+	x := c.turn.Add(golden)
+	if len(c.cuts) == 1 {
+		route = c.cuts[0].route
+		if n := uint64(len(route.Addresses)); n > 0 {
+			i, _ := bits.Mul64(x, n)
+			return route.Addresses[i], route
+		}
+		return "", route
+	}
+	i, j := 0, len(c.cuts)-1
+	for i < j {
+		if mid := (i + j) / 2; c.cuts[mid].last < x {
+			i = mid + 1
+		} else {
+			j = mid
+		}
+	}
+	route = c.cuts[i].route
+	switch n := uint64(len(route.Addresses)); n {
+	case 0:
+		return "", route
+	case 1:
+		return route.Addresses[0], route
+	default:
+		var first uint64
+		if i > 0 {
+			first = c.cuts[i-1].last + 1
+		}
+		return route.Addresses[min(scale(x-first, n, c.cuts[i].last-first+1), n-1)], route
+	}
+}
+
+// alone is the address when there is but one to choose.
+func (c *choice) alone() (address string, ok bool) {
+	if len(c.cuts) == 1 && len(c.cuts[0].route.Addresses) == 1 {
+		return c.cuts[0].route.Addresses[0], true
+	}
+	return "", false
+}
+
+// Follow goes on with the choice where the plan that p replaces has got to, so that
+// shares hold over many short-lived plans too. It is to be called before p is published.
+func (p *Plan) Follow(replaced *Plan) {
+	if p.choice != nil && replaced != nil && replaced.choice != nil && p.choice != replaced.choice {
+		p.choice.turn.Store(replaced.choice.turn.Load())
+	}
+}
+
+// withoutIdleRamps clears the ramp of each route that it makes no difference to: so
+// that a view changes with the steps of a ramp only where lookups do. The routes are
+// sorted by priority.
+func withoutIdleRamps(routes []Route) {
+	idle := false // nothing is left for the levels from here on
+	for first := 0; first < len(routes); {
+		end := levelEnd(routes, first)
+		level := routes[first:end]
+		share := levelShare(level) // 0 if none is usable
+		below := nextUsable(routes, end) >= 0
+		if idle || !below && evenRamps(level) {
+			for i := range level {
+				level[i].Ramp = 0
+			}
+		}
+		idle = idle || share == 100 || share > 0 && !below
+		first = end
+	}
+	for i := range routes {
+		if !routes[i].usable() {
+			routes[i].Ramp = 0
+		}
+	}
+}
+
+// evenRamps tells whether all usable routes of a level take the same percentage.
+func evenRamps(level []Route) bool {
+	var usable []uint64
+	for i := range level {
+		if level[i].usable() {
+			usable = append(usable, level[i].percent())
+		}
+	}
+	return len(slices.Compact(usable)) <= 1
+}
