@@ -136,7 +136,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 func (l *Links) drop(ctx context.Context, name string) {
 	l.end(name)
 	l.settling.heard(name)
-	gone := topology.PeerChange{Cluster: name, Full: true, Lease: topology.Expired}
+	gone := topology.PeerChange{Cluster: name, Full: true, Lease: topology.Forgotten}
 	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{gone}}); err != nil && ctx.Err() == nil {
 		l.log.Error("exports of a removed cluster not withdrawn", "peer", name, "err", err)
 	}

@@ -67,6 +67,7 @@ const (
 	Unchanged Lease = iota
 	Fresh           // heard from; the peer's word holds
 	Expired         // not heard from for too long
+	Forgotten       // as if it had never been heard: its Cluster object is gone
 )
 
 // PeerExport is one app that a peer exports to this cluster, or that this cluster

@@ -8,8 +8,11 @@ import (
 
 func (g *Graph) takePeer(p *PeerChange) {
 	c := g.cluster(p.Cluster)
-	if p.Lease != Unchanged {
+	switch p.Lease {
+	case Fresh, Expired:
 		g.setLease(c, p.Lease == Expired)
+	case Forgotten:
+		g.forget(c)
 	}
 	if p.Full {
 		stands := make(map[catalog.App]bool, len(p.Put))
@@ -43,6 +46,13 @@ func (g *Graph) setLease(c *cluster, lapsed bool) {
 	}
 	c.heard, c.lapsed = true, lapsed
 	g.dirtyCluster(c)
+}
+
+func (g *Graph) forget(c *cluster) {
+	if c.heard {
+		c.heard, c.lapsed = false, false
+		g.dirtyCluster(c)
+	}
 }
 
 func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {

@@ -1,0 +1,57 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func TestAClusterThatComesAgainHasNotBeenHeard(t *testing.T) {
+	g := NewGraph(west)
+	why := func(want string) {
+		t.Helper()
+		d := g.viewOf(app("checkout")).Explain(app("orders"))
+		if !strings.Contains(d.Routes[0].Reason, want) {
+			t.Errorf("route to east: %s; want %q", d.Routes[0].Reason, want)
+		}
+	}
+	east := reaches("east", "10.9.0.1:15443")
+	g.Apply(full(selects("checkout", calls("orders", via("east", 0, 1))), east))
+	why("nothing heard")
+	g.Apply(says("east", has("ledger", 1)))
+	why("does not export")
+	g.Apply(deletes(east.Key()))
+	why("no Cluster object")
+	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true, Lease: Forgotten}}})
+	g.Apply(objects(east))
+	why("nothing heard")
+	g.Apply(says("east", has("orders", 1)))
+	why("1 ready")
+}
+
+func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
+	top := running(t, west)
+	top.must(t, full(
+		selects("checkout", calls("orders"), calls("ledger", via("east", 0, 1))), selects("cart"),
+		reaches("all", "10.9.0.1:15443"), reaches("others", "10.9.0.2:15443"), reaches("none", "10.9.0.3:15443"),
+		reaches("silent", "10.9.0.4:15443"), reaches("west", "10.9.0.5:15443")))
+	top.must(t, says("all", has("orders", 1)))
+	top.must(t, says("others", PeerExport{App: app("orders"), Allow: []catalog.Allow{{Namespace: "finance"}}, Ready: 1}))
+	top.must(t, says("none", has("ledger", 1)))
+	top.must(t, says("unknown", has("orders", 1)))
+	all, everywhere, err := top.Say(t.Context(), app("checkout"), app("orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Says{{"all", true, true, true}, {"none", true, false, false}, {"others", true, true, false}, {"silent", false, false, false}}
+	if !slices.Equal(all, want) || !everywhere {
+		t.Errorf("got %+v, everywhere %t; want %+v", all, everywhere, want)
+	}
+	for _, lookup := range [][2]string{{"checkout", "ledger"}, {"checkout", "cart"}, {"cart", "orders"}, {"nobody", "orders"}, {"checkout", "checkout"}} {
+		if _, everywhere, err := top.Say(t.Context(), app(lookup[0]), app(lookup[1])); everywhere || err != nil {
+			t.Errorf("%s may look for %s everywhere (%v)", lookup[0], lookup[1], err)
+		}
+	}
+}
