@@ -1,0 +1,131 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// calls are calls in the order of their ends.
+type calls []call
+
+// since are the calls that ended after a moment.
+func (c calls) since(moment time.Time) calls {
+	for i := range c {
+		if c[i].ended.After(moment) {
+			return c[i:]
+		}
+	}
+	return nil
+}
+
+// begunSince are the calls that began after a moment.
+func (c calls) begunSince(moment time.Time) (all calls) {
+	for _, each := range c {
+		if each.begun.After(moment) {
+			all = append(all, each)
+		}
+	}
+	return all
+}
+
+// failed are the calls that failed.
+func (c calls) failed() (all calls) {
+	for _, each := range c {
+		if each.err != nil {
+			all = append(all, each)
+		}
+	}
+	return all
+}
+
+// lastBegun is when the last of the calls began, after a moment; 0 if there is none.
+func (c calls) lastBegun(moment time.Time) (d time.Duration) {
+	for _, each := range c {
+		d = max(d, each.begun.Sub(moment))
+	}
+	return d
+}
+
+// gap is the longest time without an answer that ended after a moment.
+func (c calls) gap(moment time.Time) (longest time.Duration) {
+	var last time.Time
+	for _, each := range c {
+		if each.err != nil {
+			continue
+		}
+		if !last.IsZero() && each.ended.After(moment) {
+			longest = max(longest, each.ended.Sub(last))
+		}
+		last = each.ended
+	}
+	if len(c) > 0 && c[len(c)-1].ended.After(moment) && !last.IsZero() {
+		longest = max(longest, c[len(c)-1].ended.Sub(last)) // it had no end
+	}
+	return longest
+}
+
+// by is how many calls were answered by each instance, or with no number in the name, by
+// each cluster.
+func (c calls) by(numbers bool) map[string]int {
+	count := map[string]int{}
+	for _, each := range c {
+		if each.err != nil {
+			continue
+		}
+		name := each.by
+		if !numbers {
+			name, _, _ = strings.Cut(name, " ")
+		}
+		count[name]++
+	}
+	return count
+}
+
+// share is how many of a hundred answered calls a cluster answered in each span of time
+// since a moment; -1 where there were none.
+func (c calls) share(cluster string, moment time.Time, span time.Duration) (shares []int) {
+	for from := moment; len(c) > 0 && from.Add(span).Before(c[len(c)-1].begun); from = from.Add(span) {
+		all, its := 0, 0
+		for _, each := range c {
+			if each.err == nil && !each.begun.Before(from) && each.begun.Before(from.Add(span)) {
+				all++
+				if strings.HasPrefix(each.by, cluster+" ") {
+					its++
+				}
+			}
+		}
+		if all == 0 {
+			shares = append(shares, -1)
+			continue
+		}
+		shares = append(shares, (100*its+all/2)/all)
+	}
+	return shares
+}
+
+// changing are parts of errors that differ from call to call.
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\d+(\.\d+)?m?s\b|id: \w+|attempt=\d+|"http[^"]*"|call http://\S+`)
+
+// reasons are the different errors, and how often each was.
+func (c calls) reasons() string {
+	count := map[string]int{}
+	for _, each := range c {
+		if each.err != nil {
+			text := changing.ReplaceAllString(each.err.Error(), "…")
+			count[text[:min(len(text), 300)]]++
+		}
+	}
+	var text strings.Builder
+	for i, reason := range slices.SortedFunc(maps.Keys(count), func(a, b string) int { return count[b] - count[a] }) {
+		if i == 6 {
+			fmt.Fprintf(&text, "  and %d other reasons\n", len(count)-i)
+			break
+		}
+		fmt.Fprintf(&text, "  %d × %s\n", count[reason], reason)
+	}
+	return text.String()
+}

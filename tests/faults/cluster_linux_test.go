@@ -1,0 +1,193 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+)
+
+// plan says what a cluster is to be.
+type plan struct {
+	name     string
+	store    map[string]any // nil: embedded
+	settings map[string]any // more of isthmus.yaml
+}
+
+// cluster is one cluster in a place of its own. Its connections to others come from one
+// address, and its gateway listens at two others, so that either direction can be cut.
+type cluster struct {
+	*sandbox.Cluster
+	plan
+	place    *network.Place
+	box      *sandbox.Sandbox
+	lab      *lab
+	network  netip.Prefix // all addresses of the place
+	gateways []netip.Addr
+	sidecars map[string]*sandbox.Sidecar // by app-id and number: "orders 1"
+}
+
+const gatewayPort = 15443
+
+func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
+	t.Helper()
+	c := &cluster{
+		plan: p, lab: l, gateways: []netip.Addr{address(number, 11), address(number, 12)},
+		network: netip.PrefixFrom(address(number, 0), 24), sidecars: map[string]*sandbox.Sidecar{},
+	}
+	var err error
+	if c.place, err = l.Place(address(number, 1), c.gateways[0], c.gateways[1]); err != nil {
+		t.Fatal(err)
+	}
+	if c.box, err = sandbox.NewIn(c.place, t.TempDir(), quiet); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.box.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			c.logs(t)
+		}
+	})
+	return c
+}
+
+// start starts the cluster's Sentry and its service.
+func (c *cluster) start(ctx context.Context) (err error) {
+	c.Cluster, err = c.box.Cluster(ctx, sandbox.ClusterOptions{
+		Name: c.name, Authority: c.lab.authority, Store: c.store, Settings: c.settings,
+		Gateway: fmt.Sprintf("0.0.0.0:%d", gatewayPort),
+	})
+	return err
+}
+
+// has says how many instances of an app a cluster is to have.
+type has struct {
+	in    *cluster
+	id    string
+	count int
+}
+
+// namespace is that of every app.
+const namespace = "shop"
+
+func app(id string) catalog.App { return catalog.App{Namespace: namespace, ID: id} }
+
+// run starts instances, each with a sidecar.
+func (l *lab) run(t *testing.T, wanted ...has) {
+	t.Helper()
+	type one struct {
+		*cluster
+		id     string
+		number int
+	}
+	var all []one
+	for _, w := range wanted {
+		for i := range w.count {
+			all = append(all, one{w.in, w.id, i + 1})
+		}
+	}
+	var mu sync.Mutex
+	together(t, all, func(o one) error {
+		s, err := o.Sidecar(within(t, time.Minute), sandbox.SidecarOptions{App: app(o.id), Instance: fmt.Sprint(o.number)})
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			o.sidecars[fmt.Sprintf("%s %d", o.id, o.number)] = s
+		}
+		return err
+	})
+}
+
+// calls is how many calls the instances of an app have had that are behind the
+// cluster's sidecars.
+func (c *cluster) calls(id string) (sum int64) {
+	for name, s := range c.sidecars {
+		if strings.HasPrefix(name, id+" ") {
+			sum += s.Behind.Calls()
+		}
+	}
+	return sum
+}
+
+// processes are all of the cluster but its store.
+func (c *cluster) processes() []*sandbox.Process {
+	all := []*sandbox.Process{c.Sentry.Process, c.Process}
+	for _, s := range c.sidecars {
+		all = append(all, s.Process)
+	}
+	return all
+}
+
+// kill ends every process of the cluster with SIGKILL.
+func (c *cluster) kill() error {
+	all := c.processes()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, p := range all {
+		wg.Go(func() { errs[i] = p.Kill() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// restart starts a killed cluster again.
+func (c *cluster) restart(t *testing.T) {
+	t.Helper()
+	for _, p := range c.processes()[:2] {
+		if err := p.Restart(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	together(t, c.processes()[2:], func(p *sandbox.Process) error { return p.Restart(within(t, time.Minute)) })
+}
+
+// isthmus runs the command line against the cluster and returns what it prints.
+func (c *cluster) isthmus(ctx context.Context, stdin string, args ...string) (string, error) {
+	binary, err := sandbox.Binary("isthmus")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), c.CommandLine()...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := c.place.Do(cmd.Start); err != nil {
+		return "", fmt.Errorf("isthmus %s in %s: %w", args[0], c.name, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return out.String(), fmt.Errorf("isthmus %s in %s: %w\n%s%s", args[0], c.name, err, &out, &errs)
+	}
+	return out.String(), nil
+}
+
+// apply writes objects; it returns once lookups in the cluster's service follow them.
+func (c *cluster) apply(t *testing.T, objects ...string) {
+	t.Helper()
+	if _, err := c.isthmus(within(t, 30*time.Second), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logs shows how the logs of the cluster end.
+func (c *cluster) logs(t *testing.T) {
+	if c.Cluster == nil {
+		return
+	}
+	for _, p := range c.processes() {
+		t.Logf("log of %s in %s:\n%s", p.Name(), c.name, p.Tail(25))
+	}
+}

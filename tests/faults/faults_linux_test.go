@@ -1,0 +1,101 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// mesh is the three clusters that most faults happen to: orders is in east and north,
+// stock in west and north, and three apps of west call them.
+type mesh struct {
+	*lab
+	checkout, cart, billing *sandbox.Sidecar
+}
+
+func newMesh(t *testing.T) *mesh {
+	t.Helper()
+	l := newLab(t, plan{name: "west"}, plan{name: "east"}, plan{name: "north"})
+	selections := []string{}
+	for _, id := range []string{"checkout", "cart", "billing"} {
+		selections = append(selections, selection(id, "orders: east north", "stock: local"))
+	}
+	l.west.apply(t, append(selections, export("stock"), export("billing"))...)
+	l.east.apply(t, export("orders"), selection("orders", "stock: west north", "billing: west"))
+	l.north.apply(t, export("orders"), export("stock"))
+	l.run(t, has{l.west, "checkout", 1}, has{l.west, "cart", 1}, has{l.west, "billing", 1}, has{l.west, "stock", 2},
+		has{l.east, "orders", 3}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
+	m := &mesh{lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"]}
+	return m
+}
+
+// steady waits until all is as it was before any fault: orders is answered by east, also
+// where traffic ramps back.
+func (m *mesh) steady(t *testing.T) {
+	t.Helper()
+	const row = 20
+	for _, s := range m.apps() {
+		for id, cluster := range map[string]string{"orders": "east", "stock": "west"} {
+			eventually(t, 40*time.Second, func() error {
+				for range row {
+					reply, err := s.Invoke(within(t, 5*time.Second), id, "hello", untraced)
+					if err == nil && reply.Cluster != cluster {
+						err = fmt.Errorf("%s in %s answers, want %s", id, reply.Cluster, cluster)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func (m *mesh) apps() []*sandbox.Sidecar { return []*sandbox.Sidecar{m.checkout, m.cart, m.billing} }
+
+// toOrders are callers of the app in east and north, and toStock is one of the app in west.
+func (m *mesh) toOrders() []*caller { return callers("orders", m.apps()...) }
+func (m *mesh) toStock() []*caller  { return callers("stock", m.checkout) }
+
+// The faults happen one after the other to the same clusters, each once all is well again.
+func TestFaults(t *testing.T) {
+	m := newMesh(t)
+	for _, fault := range []struct {
+		name string
+		test func(*testing.T, *mesh)
+	}{
+		{"none", noFault},
+		{"a local instance is killed", localInstance},
+		{"a remote instance is killed", remoteInstance},
+		{"one of two gateway addresses is dropped", gatewayAddress},
+		{"a link is slow and loses packets", badLink},
+		{"a link is cut in one direction", split},
+		{"a link is cut silently", cutLink},
+		{"a cluster is killed and comes back", killedCluster},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			m.steady(t)
+			m.Heal()
+			fault.test(t, m)
+			m.Heal()
+			if t.Failed() {
+				for _, c := range []*cluster{m.west, m.east, m.north} {
+					c.logs(t)
+				}
+			}
+		})
+	}
+}
+
+// noFault measures what this machine does to calls by itself.
+func noFault(t *testing.T, m *mesh) {
+	x := newTrial(t, "none", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x.strike(func() error { return nil })
+	time.Sleep(3 * time.Second)
+	if f := x.done("no failed call"); f.failed > 0 {
+		t.Errorf("%d calls failed", f.failed)
+	}
+}

@@ -1,0 +1,39 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// The issue of both is the same: the next lookup avoids the instance. Calls that begin
+// before the service has heard of the end, which the kernel tells it at once, may fail.
+const instanceGap = 100 * time.Millisecond
+
+func localInstance(t *testing.T, m *mesh) {
+	x := newTrial(t, "one of two local instances: kill -9", deadline, callers("stock", m.apps()...), callers("orders", m.billing), m.west)
+	killed(t, x, m.west, "stock 1")
+}
+
+func remoteInstance(t *testing.T, m *mesh) {
+	x := newTrial(t, "one of three remote instances: kill -9", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	killed(t, x, m.east, "orders 1")
+}
+
+// killed kills an instance, wants nobody to be sent there, and starts it again.
+func killed(t *testing.T, x *trial, c *cluster, name string) {
+	victim := c.sidecars[name]
+	x.strike(victim.Kill)
+	x.answeredBy(c.name, 10*time.Second)
+	time.Sleep(2 * time.Second)
+	all := of(x.concerned...)
+	last := all.failed().lastBegun(x.moment)
+	f := x.done("100 ms; next lookup avoids it", fmt.Sprintf("the last call that failed began %s after the kill", round(last)))
+	x.shorter(f, instanceGap)
+	if last > instanceGap+f.still {
+		t.Errorf("a call that began %s after the kill failed; want the next lookup to avoid it", round(last))
+	}
+	if err := victim.Restart(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}

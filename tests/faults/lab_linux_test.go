@@ -1,0 +1,135 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+)
+
+// lab is clusters that know each other, in a network of their own.
+type lab struct {
+	*network.Network
+	authority         *sandbox.Authority
+	west, east, north *cluster // north may be nil
+}
+
+// seed decides which packets are lost.
+const seed = 4
+
+// newLab starts clusters without sidecars. They trust one root, and each has a Sentry.
+func newLab(t *testing.T, plans ...plan) *lab {
+	t.Helper()
+	needsBinaries(t)
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{Network: network.New(seed), authority: authority}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var all []*cluster
+	for i, p := range plans {
+		c := newCluster(t, l, p, i+1)
+		all = append(all, c)
+		switch p.name {
+		case "west":
+			l.west = c
+		case "east":
+			l.east = c
+		case "north":
+			l.north = c
+		}
+	}
+	together(t, all, func(c *cluster) error { return c.start(within(t, time.Minute)) })
+	for _, c := range all {
+		for _, other := range all {
+			if other != c {
+				c.apply(t, clusterObject(other))
+			}
+		}
+	}
+	return l
+}
+
+// everywhere is every address of the network.
+var everywhere = netip.MustParsePrefix("10.77.0.0/16")
+
+// only is one address.
+func only(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// cut has every packet vanish that goes from some addresses to others.
+func (l *lab) cut(from, to netip.Prefix) { l.Set(from, to, network.Conditions{Drop: true}) }
+
+// needsBinaries fails a test when what it runs is not built, and leaves it out in a
+// short run.
+func needsBinaries(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs whole clusters")
+	}
+	for _, name := range []string{"daprd", "sentry", "isthmus", "etcd"} {
+		if _, err := sandbox.Binary(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// atOnce is how many processes are started at the same time.
+const atOnce = 4
+
+// together does something for each, some at a time, and fails the test with all errors.
+func together[T any](t *testing.T, all []T, do func(T) error) {
+	t.Helper()
+	errs := make([]error, len(all))
+	free := make(chan struct{}, atOnce)
+	var wg sync.WaitGroup
+	for i, each := range all {
+		free <- struct{}{}
+		wg.Go(func() {
+			errs[i] = do(each)
+			<-free
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// eventually tries until it goes well, and fails the test with the last error.
+func eventually(t *testing.T, limit time.Duration, try func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not within %s: %v", limit, err)
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// address is number b of cluster a.
+func address(a, b int) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("10.77.%d.%d", a, b))
+}

@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// load is calls made at a steady pace, whether or not those before are answered, and what
+// came of them.
+type load struct {
+	deadline time.Duration
+	stop     context.CancelFunc
+	users    sync.WaitGroup
+	callers  []*caller
+}
+
+// caller is one app that calls another.
+type caller struct {
+	from *sandbox.Sidecar
+	to   string // app-id
+	free chan struct{}
+
+	mu    sync.Mutex
+	calls []call
+}
+
+// call is one call that has ended.
+type call struct {
+	begun, ended time.Time
+	by           string // "cluster number" of the instance that answered
+	err          error
+}
+
+const (
+	// pace is the time from one call of a caller to its next.
+	pace = 20 * time.Millisecond
+	// deadline is when a call counts as failed, unless a test says otherwise.
+	deadline = time.Second
+	// underWay is how many calls of a caller can be: more than begin within a deadline.
+	underWay = 500
+)
+
+// untraced is the context of a trace that nobody records, so that lookups go the way
+// that they go in production most often.
+var untraced = http.Header{"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}}
+
+// calling makes a caller of a sidecar.
+func calling(from *sandbox.Sidecar, to string) *caller {
+	return &caller{from: from, to: to, free: make(chan struct{}, underWay)}
+}
+
+// startLoad has the callers call until the load or the test ends.
+func startLoad(t *testing.T, deadline time.Duration, callers ...*caller) *load {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	l := &load{deadline: deadline, stop: stop, callers: callers}
+	for i, c := range callers {
+		l.users.Go(func() {
+			time.Sleep(pace * time.Duration(i) / time.Duration(len(callers))) // not in step
+			l.run(ctx, c)
+		})
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+// run begins a call at each tick, and returns when all have ended.
+func (l *load) run(ctx context.Context, c *caller) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		c.free <- struct{}{}
+		begun := time.Now()
+		calls.Go(func() {
+			defer func() { <-c.free }()
+			// A call under way when the load ends is waited for.
+			limit, cancel := context.WithDeadline(context.WithoutCancel(ctx), begun.Add(l.deadline))
+			defer cancel()
+			reply, err := c.from.Invoke(limit, c.to, "hello", untraced)
+			made := call{begun: begun, ended: time.Now(), err: err}
+			if err == nil {
+				made.by = reply.Instance
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.calls = append(c.calls, made)
+		})
+	}
+}
+
+// end stops the calls and waits for those under way.
+func (l *load) end() {
+	l.stop()
+	l.users.Wait()
+}
+
+// of are the calls of the callers so far, by the time of their end.
+func of(callers ...*caller) calls {
+	var all calls
+	for _, c := range callers {
+		c.mu.Lock()
+		all = append(all, c.calls...)
+		c.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b call) int { return a.ended.Compare(b.ended) })
+	return all
+}

@@ -1,0 +1,59 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What the clusters say of each other.
+const (
+	staleAfter = 2 * time.Second
+	rampUp     = 8 * time.Second
+)
+
+func clusterObject(c *cluster) string {
+	addresses := make([]string, len(c.gateways))
+	for i, g := range c.gateways {
+		addresses[i] = fmt.Sprintf(`{address: "%s:%d"}`, g, gatewayPort)
+	}
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: %s}
+spec:
+  gateways: [%s]
+  staleAfter: %s
+  rampUp: %s
+`, c.name, strings.Join(addresses, ", "), staleAfter, rampUp)
+}
+
+// export lets every app of the namespace in every other cluster call an app.
+func export(id string) string {
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: AppExport
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  allow:
+  - {cluster: "*", namespace: %[1]s}
+`, namespace, id)
+}
+
+// selection lets an app call others. Each is an app-id, a colon, and the clusters in
+// their order of preference: "orders: east north".
+func selection(id string, endpoints ...string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, `apiVersion: isthmus.dev/v1alpha1
+kind: AppEndpoints
+metadata: {namespace: %s, name: %s}
+spec:
+  endpoints:
+`, namespace, id)
+	for _, e := range endpoints {
+		callee, clusters, _ := strings.Cut(e, ": ")
+		fmt.Fprintf(&text, "  - app: %s\n    routes:\n", callee)
+		for priority, c := range strings.Fields(clusters) {
+			fmt.Fprintf(&text, "    - {cluster: %s, priority: %d}\n", c, priority)
+		}
+	}
+	return text.String()
+}

@@ -1,0 +1,46 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// East can't reach west's gateways any more, while west reaches east's. Each side says so.
+// What east's apps call in west goes to north, or is refused with the reason where it is
+// nowhere else; what west calls in east goes on.
+func split(t *testing.T, m *mesh) {
+	fromEast := m.east.sidecars["orders 1"]
+	eventually(t, 20*time.Second, func() error {
+		reply, err := fromEast.Invoke(within(t, 5*time.Second), "stock", "hello", untraced)
+		if err == nil && reply.Cluster != "west" {
+			err = fmt.Errorf("stock in %s answers, want west", reply.Cluster)
+		}
+		return err
+	})
+	// West's calls to east must not notice.
+	x := newTrial(t, "east can't reach west's gateways, west reaches east's", deadline, callers("stock", fromEast), append(m.toOrders(), m.toStock()...), m.west, m.north)
+	// Calls to stock in west come from its own callers as well; their answers are not lost.
+	x.strike(func() error {
+		for _, g := range m.west.gateways {
+			m.cut(m.east.network, only(g))
+		}
+		return nil
+	})
+	x.answeredBy("north", 15*time.Second)
+	m.says(t, m.east, "west", "it is not heard", func(p peer) bool { return p.State != "connected" && p.Error != "" })
+	m.says(t, m.west, "east", "it is heard, and does not hear", func(p peer) bool { return p.State == "connected" && p.Hears != "" && p.Hears != "connected" })
+	begun := time.Now()
+	_, err := fromEast.Invoke(within(t, 5*time.Second), "billing", "hello", untraced)
+	took := time.Since(begun)
+	if err == nil || !strings.Contains(err.Error(), "stale") {
+		t.Errorf("east's call to an app that only west has: %v; want a refusal that says why", err)
+	} else if took > time.Second {
+		t.Errorf("the refusal took %s", took)
+	}
+	explained, _ := m.east.isthmus(within(t, 20*time.Second), "", "explain", "--from", namespace+"/orders", "billing")
+	t.Logf("the refusal took %s: %v\nisthmus explain in east:\n%s", round(took), err, explained)
+	f := x.done("staleAfter + 1 s; each side says so; no black hole")
+	x.shorter(f, staleAfter+time.Second)
+}

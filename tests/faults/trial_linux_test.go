@@ -1,0 +1,132 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// trial is one fault, made while callers call.
+type trial struct {
+	t         *testing.T
+	fault     string
+	load      *load
+	concerned []*caller // who the fault is about; they call one app
+	others    []*caller // who it must not touch: they tell how busy this machine is
+	moment    time.Time // of the fault
+	served    func() int64
+	before    int64
+}
+
+// settle is how long callers call before the fault.
+const settle = time.Second
+
+// newTrial has all callers call. in are the clusters where the app is that the concerned
+// ones call.
+func newTrial(t *testing.T, fault string, deadline time.Duration, concerned, others []*caller, in ...*cluster) *trial {
+	t.Helper()
+	x := &trial{t: t, fault: fault, concerned: concerned, others: others}
+	x.served = func() (sum int64) {
+		for _, c := range in {
+			sum += c.calls(concerned[0].to)
+		}
+		return sum
+	}
+	x.before = x.served()
+	x.load = startLoad(t, deadline, append(append([]*caller{}, concerned...), others...)...)
+	time.Sleep(settle)
+	return x
+}
+
+// strike makes the fault.
+func (x *trial) strike(what func() error) {
+	x.t.Helper()
+	x.moment = time.Now()
+	if err := what(); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// gap is the longest that one of the callers was without an answer since the fault.
+func (x *trial) gap(callers []*caller) (longest time.Duration) {
+	for _, c := range callers {
+		longest = max(longest, of(c).gap(x.moment))
+	}
+	return longest
+}
+
+// answeredBy waits until the concerned are answered by a cluster alone, each at least so
+// often in a row.
+func (x *trial) answeredBy(cluster string, limit time.Duration) {
+	x.t.Helper()
+	const row = 25
+	eventually(x.t, limit, func() error {
+		for _, c := range x.concerned {
+			all := of(c)
+			if len(all) < row {
+				return fmt.Errorf("%s has made %d calls", c.from.Name(), len(all))
+			}
+			last := all[len(all)-row:]
+			if got := last.by(false); got[cluster] != row {
+				return fmt.Errorf("the last %d calls of %s to %s: %v answered, want all by %s; %d failed:\n%s", row, c.from.Name(), c.to, got, cluster, len(last.failed()), last.reasons())
+			}
+		}
+		return nil
+	})
+}
+
+// done ends the calls, prints what came of them and adds that to the table.
+func (x *trial) done(limit string, notes ...string) figures {
+	x.t.Helper()
+	x.load.end()
+	all := of(x.concerned...)
+	f := figures{
+		fault: x.fault, calls: len(all), failed: len(all.failed()), limit: limit,
+		gap: x.gap(x.concerned), still: x.gap(x.others),
+	}
+	// What is still on its way to an app is on loopback, and there in a moment.
+	time.Sleep(100 * time.Millisecond)
+	f.lost = int(x.served() - x.before)
+	for _, c := range x.load.callers {
+		if c.to == x.concerned[0].to {
+			made := of(c)
+			f.lost -= len(made) - len(made.failed())
+		}
+	}
+	for i, note := range notes {
+		if i > 0 {
+			f.notes += "; "
+		}
+		f.notes += note
+	}
+	measured.add(f)
+	x.t.Logf("%s: %d calls, %d failed, %d answers lost, longest gap %s (of callers that it does not concern %s); answered by %v; %s",
+		x.fault, f.calls, f.failed, f.lost, round(f.gap), round(f.still), all.by(true), f.notes)
+	if f.failed > 0 {
+		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
+	}
+	if other := of(x.others...).failed(); len(other) > 0 {
+		x.t.Errorf("%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
+	}
+	return f
+}
+
+// shorter holds the gap to its limit. A machine that is busy with other things makes
+// everybody wait, so the longest gap of those whom the fault does not concern is added.
+func (x *trial) shorter(f figures, limit time.Duration) {
+	x.t.Helper()
+	if f.gap >= limit+f.still {
+		x.t.Errorf("%s: %s without an answer; want less than %s and the %s that others had none", x.fault, round(f.gap), limit, round(f.still))
+	}
+}
+
+// callers make callers of sidecars to an app.
+func callers(to string, from ...*sandbox.Sidecar) []*caller {
+	all := make([]*caller, len(from))
+	for i, s := range from {
+		all[i] = calling(s, to)
+	}
+	return all
+}
