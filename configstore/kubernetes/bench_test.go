@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // fill puts n selections of 20 apps into the cluster.
@@ -113,16 +114,16 @@ func BenchmarkChangesDelivered(b *testing.B) {
 
 func (c *cluster) bareWatch(ctx context.Context, b *testing.B, seen chan<- time.Time) {
 	b.Helper()
-	var list page
-	body, err := c.admin.call(ctx, request{method: http.MethodGet, path: resourceOf(catalog.KindCluster).path("")})
+	var list apiserver.Page
+	body, err := c.admin.Call(ctx, apiserver.Request{Method: http.MethodGet, Path: resourceOf(catalog.KindCluster).path("")})
 	if err == nil {
 		err = json.Unmarshal(body, &list)
 	}
 	if err != nil {
 		b.Fatal(err)
 	}
-	response, err := c.admin.send(ctx, request{method: http.MethodGet, path: resourceOf(catalog.KindCluster).path(""),
-		query: url.Values{"watch": {"true"}, "resourceVersion": {list.Metadata.ResourceVersion}}})
+	response, err := c.admin.Send(ctx, apiserver.Request{Method: http.MethodGet, Path: resourceOf(catalog.KindCluster).path(""),
+		Query: url.Values{"watch": {"true"}, "resourceVersion": {list.Metadata.ResourceVersion}}})
 	if err != nil {
 		b.Fatal(err)
 	}

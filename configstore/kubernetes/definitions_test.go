@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // elsewhere are the mistakes that no API server can refuse, and why: they are not in what
@@ -56,9 +57,9 @@ func (c *cluster) post(t *testing.T, text string) ([]byte, error) {
 	if !head.Kind.Namespaced() {
 		namespace = ""
 	}
-	return c.admin.call(t.Context(), request{
-		method: http.MethodPost, path: r.path(namespace), contentType: "application/yaml", body: []byte(text),
-		query: url.Values{"fieldValidation": {"Strict"}, "dryRun": {"All"}},
+	return c.admin.Call(t.Context(), apiserver.Request{
+		Method: http.MethodPost, Path: r.path(namespace), ContentType: "application/yaml", Body: []byte(text),
+		Query: url.Values{"fieldValidation": {"Strict"}, "dryRun": {"All"}},
 	})
 }
 
@@ -70,9 +71,9 @@ func TestTheAPIServerRefusesWhatIsthmusRefuses(t *testing.T) {
 			stored, err := c.post(t, refusal.Text)
 			why, except := elsewhere[refusal.Name]
 			switch {
-			case err != nil && code(err) == 0:
+			case err != nil && apiserver.Code(err) == 0:
 				t.Log("is not sent at all:", err)
-			case err != nil && !slices.Contains([]int{http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusNotFound}, code(err)):
+			case err != nil && !slices.Contains([]int{http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusNotFound}, apiserver.Code(err)):
 				t.Errorf("refused with %v; want that it is not valid", err)
 			case err == nil && !except:
 				t.Errorf("the API server takes it: %s", stored)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -100,7 +101,7 @@ func TestAServerThatForgetsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	err := s.Watch(ctx, "", func(configstore.Change) error { return nil })
-	if code(err) != http.StatusGone {
+	if apiserver.Code(err) != http.StatusGone {
 		t.Errorf("Watch ended with %v; want the server's own words", err)
 	}
 	if n := lists.Load(); n > 9 {

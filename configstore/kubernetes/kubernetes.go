@@ -34,12 +34,7 @@ type Config struct {
 }
 
 // Check tells what is wrong without reading a file.
-func (c *Config) Check() error {
-	if c.Context != "" && c.Kubeconfig == "" {
-		return errors.New("context: names a context of a kubeconfig, and there is none; add kubeconfig, or leave context out")
-	}
-	return nil
-}
+func (c *Config) Check() error { return c.server().Check() }
 
 // Store is a configstore.ReadWriter.
 type Store struct {
@@ -76,7 +71,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 // closes the connections.
 func (s *Store) Close() error {
 	if s.life.Close() {
-		s.api.close()
+		s.api.Close()
 	}
 	return nil
 }

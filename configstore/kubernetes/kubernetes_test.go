@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
@@ -153,7 +154,7 @@ func (b backend) putRaw(t testing.TB, _ configstore.ReadWriter, path string, val
 		t.Fatal(err)
 	}
 	if value == nil {
-		if _, err := b.admin.call(t.Context(), request{method: http.MethodDelete, path: objectPath(key)}); err != nil {
+		if _, err := b.admin.Call(t.Context(), apiserver.Request{Method: http.MethodDelete, Path: objectPath(key)}); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -180,23 +181,23 @@ func (b backend) putJSON(t testing.TB, key catalog.Key, body map[string]any) {
 	metadata := map[string]string{"namespace": key.Namespace, "name": key.Name}
 	body["metadata"] = metadata
 	r := resourceOf(key.Kind)
-	q := request{method: http.MethodPost, path: r.path(key.Namespace), contentType: "application/json"}
-	text, err := b.admin.call(t.Context(), request{method: http.MethodGet, path: objectPath(key)})
+	q := apiserver.Request{Method: http.MethodPost, Path: r.path(key.Namespace), ContentType: "application/json"}
+	text, err := b.admin.Call(t.Context(), apiserver.Request{Method: http.MethodGet, Path: objectPath(key)})
 	if err == nil {
 		there, err := r.parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		metadata["resourceVersion"] = there.meta.ResourceVersion
-		q.method, q.path = http.MethodPut, objectPath(key)
+		q.Method, q.Path = http.MethodPut, objectPath(key)
 	} else if !missing(err, r) {
 		t.Fatal(err)
 	}
-	if q.body, err = json.Marshal(body); err != nil {
+	if q.Body, err = json.Marshal(body); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.admin.call(t.Context(), q)
-	if code(err) == http.StatusConflict {
+	_, err = b.admin.Call(t.Context(), q)
+	if apiserver.Code(err) == http.StatusConflict {
 		b.putJSON(t, key, body) // its status was written meanwhile
 	} else if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 var _ configstore.Prober = (*Store)(nil)
@@ -23,9 +24,9 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer leave()
-	body, err := s.api.call(inside, request{verb: "get", method: http.MethodGet, path: "/version"})
-	if code(err) == http.StatusUnauthorized || code(err) == http.StatusForbidden {
-		return "an API server at " + s.api.host() + " that does not tell its version", nil
+	body, err := s.api.Call(inside, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: "/version"})
+	if apiserver.Code(err) == http.StatusUnauthorized || apiserver.Code(err) == http.StatusForbidden {
+		return "an API server at " + s.api.Host() + " that does not tell its version", nil
 	}
 	var version struct {
 		GitVersion string `json:"gitVersion"`
@@ -36,7 +37,7 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", failed(ended(inside, fmt.Errorf("ask for the version %w", err)))
 	}
-	return "Kubernetes " + version.GitVersion + " at " + s.api.host(), nil
+	return "Kubernetes " + version.GitVersion + " at " + s.api.Host(), nil
 }
 
 // MayWrite is that of configstore.Prober: it asks the API server what our roles are.
@@ -64,7 +65,7 @@ func (s *Store) MayWrite(ctx context.Context) error {
 		return failed(ended(inside, fmt.Errorf("ask for permissions %w", err)))
 	}
 	if lacking = slices.DeleteFunc(lacking, func(l string) bool { return l == "" }); len(lacking) > 0 {
-		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.host(), configstore.ErrReadOnly, strings.Join(lacking, ", ")))
+		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.Host(), configstore.ErrReadOnly, strings.Join(lacking, ", ")))
 	}
 	return nil
 }
@@ -85,10 +86,10 @@ func (a *apiServer) allows(ctx context.Context, verb string, r resource) (bool, 
 	if err != nil {
 		return false, err
 	}
-	body, err = a.call(ctx, request{
-		verb: "create", method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
+	body, err = a.Call(ctx, apiserver.Request{
+		Verb: "create", Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", ContentType: "application/json", Body: body,
 	})
-	if c := code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
+	if c := apiserver.Code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
 		return false, fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
 	}
 	if err != nil {

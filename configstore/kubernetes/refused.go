@@ -1,69 +1,19 @@
 package kubernetes
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
-
-// apiStatus is how the API server says no: metav1.Status.
-type apiStatus struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Details struct {
-		Name string `json:"name"`
-		Kind string `json:"kind"`
-	} `json:"details"`
-}
-
-// longestAnswer is how much is read of an answer that says no.
-const longestAnswer = 64 << 10
-
-// refusalOf is why the server said no.
-func refusalOf(response *http.Response) *apiStatus {
-	text, _ := io.ReadAll(io.LimitReader(response.Body, longestAnswer)) // half of it is better than nothing
-	s := &apiStatus{}
-	if json.Unmarshal(text, s) != nil || s.Message == "" { // a proxy, or another server
-		s.Message = strings.TrimSpace(string(text[:min(len(text), 200)]))
-	}
-	s.Code = response.StatusCode
-	return s
-}
-
-func (s *apiStatus) Error() string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", s.Code, http.StatusText(s.Code), s.Message))
-}
-
-// Is tells that credentials are refused, or do not suffice.
-func (s *apiStatus) Is(target error) bool {
-	return target == configstore.ErrDenied && (s.Code == http.StatusUnauthorized || s.Code == http.StatusForbidden)
-}
-
-// code is what the server said no with, 0 if it did not.
-func code(err error) int {
-	var s *apiStatus
-	if errors.As(err, &s) {
-		return s.Code
-	}
-	return 0
-}
-
-// expired tells whether what happened since a resourceVersion is not known any more.
-func expired(err error) bool {
-	var s *apiStatus
-	return errors.As(err, &s) && (s.Code == http.StatusGone || s.Reason == "Expired" || s.Reason == "Gone")
-}
 
 // missing tells whether an object is not there, rather than its definition or a
 // namespace.
 func missing(err error, r resource) bool {
-	var s *apiStatus
+	var s *apiserver.Status
 	return errors.As(err, &s) && s.Code == http.StatusNotFound && s.Details.Name != "" && s.Details.Kind == r.plural
 }
 
@@ -72,7 +22,7 @@ const definitions = "kubectl apply -f deploy/kubernetes/crds.yaml"
 
 // advise adds what to do about an error.
 func advise(err error, verb string, r resource) error {
-	var s *apiStatus
+	var s *apiserver.Status
 	if !errors.As(err, &s) {
 		return err
 	}
@@ -91,7 +41,7 @@ func advise(err error, verb string, r resource) error {
 
 // writeError is why a write was not made, by the contract's errors.
 func writeError(err error, verb string, r resource) error {
-	var s *apiStatus
+	var s *apiserver.Status
 	if !errors.As(err, &s) {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
@@ -169,7 +170,7 @@ func (c *cluster) stop() {
 		c.link.Close()
 	}
 	if c.admin != nil {
-		c.admin.close()
+		c.admin.Close()
 	}
 	if c.api != nil {
 		_ = c.api.Kill()
@@ -266,7 +267,7 @@ func (c *cluster) wipe(t testing.TB) {
 	}
 	for _, r := range kindsByName() {
 		for {
-			p, err := c.admin.page(ctx, r, 1, "")
+			p, err := c.admin.Page(ctx, r.path(r.namespace), r.query(), 1, "")
 			if err == nil && len(p.Items) == 0 {
 				break
 			}
@@ -294,8 +295,8 @@ func (n *namespaces) make(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.admin.call(ctx, request{method: http.MethodPost, path: "/api/v1/namespaces", contentType: "application/json", body: body, query: url.Values{}})
-	if err != nil && code(err) != http.StatusConflict {
+	_, err = n.admin.Call(ctx, apiserver.Request{Method: http.MethodPost, Path: "/api/v1/namespaces", ContentType: "application/json", Body: body, Query: url.Values{}})
+	if err != nil && apiserver.Code(err) != http.StatusConflict {
 		return err
 	}
 	n.made[name] = true

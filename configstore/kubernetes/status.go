@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // condition is one of an object's status: metav1.Condition.
@@ -180,7 +181,7 @@ func (p *reporter) run(ctx context.Context) {
 		if again {
 			p.again(v)
 		}
-		if c := code(err); pause > statusPause && c/100 == 4 && c != told && ctx.Err() == nil {
+		if c := apiserver.Code(err); pause > statusPause && c/100 == 4 && c != told && ctx.Err() == nil {
 			told = c
 			p.log.Warn("statuses can't be written; objects are used all the same", "object", where(v.item.key),
 				"err", advise(err, "patch", statusResource(v.item.key.Kind)))
@@ -193,7 +194,7 @@ func (p *reporter) run(ctx context.Context) {
 
 // reaction is how long to pause after a write, and whether to write the same again.
 func reaction(err error, v verdict) (pause time.Duration, again bool) {
-	switch c := code(err); {
+	switch c := apiserver.Code(err); {
 	case err == nil, c == http.StatusConflict, missing(err, resourceOf(v.item.key.Kind)):
 		return statusPause, false // of what is another by now, the watch tells soon
 	case c == http.StatusForbidden, c == http.StatusUnauthorized, c == http.StatusNotFound:
@@ -261,9 +262,9 @@ func (p *reporter) write(ctx context.Context, v verdict) error {
 	if err != nil {
 		return fmt.Errorf("status of %s: %w", where(key), err)
 	}
-	_, err = p.api.call(ctx, request{
-		verb: "patch", method: http.MethodPatch, path: objectPath(key) + "/status", contentType: "application/apply-patch+yaml",
-		query: url.Values{"fieldManager": {fieldManager + "-status"}, "force": {"true"}}, body: body,
+	_, err = p.api.Call(ctx, apiserver.Request{
+		Verb: "patch", Method: http.MethodPatch, Path: objectPath(key) + "/status", ContentType: "application/apply-patch+yaml",
+		Query: url.Values{"fieldManager": {apiserver.FieldManager + "-status"}, "force": {"true"}}, Body: body,
 	})
 	if err == nil {
 		p.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // patience is how long a test waits for what must come.
@@ -44,7 +45,7 @@ func (c *cluster) apply(t testing.TB, text string) {
 // read reads a resource.
 func (c *cluster) read(t testing.TB, key catalog.Key) item {
 	t.Helper()
-	body, err := c.admin.call(t.Context(), request{method: http.MethodGet, path: objectPath(key)})
+	body, err := c.admin.Call(t.Context(), apiserver.Request{Method: http.MethodGet, Path: objectPath(key)})
 	if err != nil {
 		t.Fatal(err)
 	}

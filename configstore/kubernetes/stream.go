@@ -3,14 +3,12 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // shortest is how long a watch that ends is taken to have lasted at least: where something
@@ -94,48 +92,13 @@ func (s *stream) once(ctx context.Context) error {
 	s.news.mu.Lock()
 	from := s.news.at[s.index]
 	s.news.mu.Unlock()
-	q := s.r.query()
-	q.Set("watch", "true")
-	q.Set("allowWatchBookmarks", "true")
-	q.Set("resourceVersion", from)
-	response, err := s.api.send(ctx, request{verb: "watch", method: http.MethodGet, path: s.r.path(s.r.namespace), query: q})
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	s.news.note(func() { s.news.open[s.index] = true })
-	decoder := json.NewDecoder(response.Body)
-	for {
-		var e struct {
-			Type   string          `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		err := decoder.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = s.take(e.Type, e.Object)
-		}
-		if err != nil {
-			return fmt.Errorf("at %s: %w", s.api.host(), err)
-		}
-	}
+	opened := func() { s.news.note(func() { s.news.open[s.index] = true }) }
+	return s.api.Watch(ctx, s.r.path(s.r.namespace), s.r.query(), from, opened, s.take)
 }
 
-// errNoVersion is what no API server would cause.
-var errNoVersion = errors.New("an event has no resourceVersion; is this an API server?")
-
 // take takes an event. A BOOKMARK tells how far the server is, with no object.
-func (s *stream) take(kind string, object []byte) error {
-	switch kind {
-	case "ERROR":
-		refused := &apiStatus{}
-		if err := json.Unmarshal(object, refused); err != nil {
-			return err
-		}
-		return refused
-	case "BOOKMARK":
+func (s *stream) take(kind string, object json.RawMessage) error {
+	if kind == apiserver.Bookmark {
 		var mark struct {
 			Metadata meta `json:"metadata"`
 		}
@@ -143,7 +106,7 @@ func (s *stream) take(kind string, object []byte) error {
 			return err
 		}
 		if mark.Metadata.ResourceVersion == "" {
-			return errNoVersion
+			return apiserver.ErrNoVersion
 		}
 		s.news.note(func() { s.news.at[s.index], s.news.moved = mark.Metadata.ResourceVersion, true })
 		return nil
@@ -153,10 +116,10 @@ func (s *stream) take(kind string, object []byte) error {
 		return err
 	}
 	if i.meta.ResourceVersion == "" {
-		return errNoVersion
+		return apiserver.ErrNoVersion
 	}
 	s.news.note(func() {
-		s.news.pending[i.key] = event{item: i, deleted: kind == "DELETED"}
+		s.news.pending[i.key] = event{item: i, deleted: kind == apiserver.Deleted}
 		s.news.at[s.index] = i.meta.ResourceVersion
 	})
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // settled is how long the streams of a reader that comes back must be silent for it to
@@ -46,7 +47,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !expired(err) || anew && time.Since(began) < longEnough {
+		if !apiserver.Expired(err) || anew && time.Since(began) < longEnough {
 			return failed(ended(inside, err))
 		}
 		w = nil // what happened since is forgotten: everything is read anew

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
 // MaxBatch is how many objects can be written at once: Kubernetes has no write of two.
@@ -46,7 +47,7 @@ func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, e
 // get reads one resource as it is, and as the API server wrote it.
 func (s *Store) get(ctx context.Context, key catalog.Key) ([]byte, item, error) {
 	r := resourceOf(key.Kind)
-	body, err := s.api.call(ctx, request{verb: "get", method: http.MethodGet, path: objectPath(key)})
+	body, err := s.api.Call(ctx, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: objectPath(key)})
 	if missing(err, r) {
 		return nil, item{}, fmt.Errorf("get %s: %w", where(key), configstore.ErrNotFound)
 	}
@@ -126,7 +127,7 @@ func (s *Store) write(ctx context.Context, w configstore.Write, value []byte) (r
 			return revision, err
 		}
 	}
-	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(w.Key()), s.api.host(), configstore.ErrConflict, errRaced, tries)
+	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(w.Key()), s.api.Host(), configstore.ErrConflict, errRaced, tries)
 }
 
 func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (string, error) {
@@ -157,8 +158,8 @@ func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (str
 func (s *Store) create(ctx context.Context, w configstore.Write, value []byte) (string, error) {
 	key := w.Key()
 	r := resourceOf(key.Kind)
-	revision, err := s.put(ctx, r, request{verb: "create", method: http.MethodPost, path: r.path(key.Namespace), body: value})
-	if code(err) == http.StatusConflict {
+	revision, err := s.put(ctx, r, apiserver.Request{Verb: "create", Method: http.MethodPost, Path: r.path(key.Namespace), Body: value})
+	if apiserver.Code(err) == http.StatusConflict {
 		if w.If == "" {
 			return "", errRaced
 		}
@@ -186,8 +187,8 @@ func (s *Store) replace(ctx context.Context, key catalog.Key, body, value []byte
 		return "", err
 	}
 	r := resourceOf(key.Kind)
-	revision, err := s.put(ctx, r, request{verb: "update", method: http.MethodPut, path: objectPath(key), body: whole})
-	if code(err) == http.StatusConflict || missing(err, r) {
+	revision, err := s.put(ctx, r, apiserver.Request{Verb: "update", Method: http.MethodPut, Path: objectPath(key), Body: whole})
+	if apiserver.Code(err) == http.StatusConflict || missing(err, r) {
 		return "", errRaced
 	}
 	if err != nil {
@@ -196,12 +197,12 @@ func (s *Store) replace(ctx context.Context, key catalog.Key, body, value []byte
 	return revision, nil
 }
 
-func (s *Store) put(ctx context.Context, r resource, q request) (revision string, err error) {
-	q.contentType = "application/json"
-	q.query = url.Values{"fieldManager": {fieldManager}, "fieldValidation": {"Strict"}}
-	body, err := s.api.call(ctx, q)
+func (s *Store) put(ctx context.Context, r resource, q apiserver.Request) (revision string, err error) {
+	q.ContentType = "application/json"
+	q.Query = url.Values{"fieldManager": {apiserver.FieldManager}, "fieldValidation": {"Strict"}}
+	body, err := s.api.Call(ctx, q)
 	if err != nil {
-		return "", writeError(err, q.verb, r)
+		return "", writeError(err, q.Verb, r)
 	}
 	i, err := r.parse(body)
 	return i.meta.revision(), err
@@ -221,8 +222,8 @@ func (s *Store) remove(ctx context.Context, key catalog.Key, there item) error {
 		return err
 	}
 	r := resourceOf(key.Kind)
-	_, err = s.api.call(ctx, request{verb: "delete", method: http.MethodDelete, path: objectPath(key), contentType: "application/json", body: body})
-	if code(err) == http.StatusConflict || missing(err, r) {
+	_, err = s.api.Call(ctx, apiserver.Request{Verb: "delete", Method: http.MethodDelete, Path: objectPath(key), ContentType: "application/json", Body: body})
+	if apiserver.Code(err) == http.StatusConflict || missing(err, r) {
 		return errRaced
 	}
 	if err != nil {

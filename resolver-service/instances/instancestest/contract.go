@@ -24,7 +24,7 @@ func contract() []specification {
 
 func hasAName(t *testing.T, b Backend) {
 	s := b.Open(t)
-	if s.Name() == "" || s.Name() != s.Name() || s.Name() != b.Open(t).Name() {
+	if s.Name() == "" || s.Name() != b.Open(t).Name() {
 		t.Errorf("its name is %q", s.Name())
 	}
 }

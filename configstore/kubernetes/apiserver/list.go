@@ -1,0 +1,121 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// pageSize is how many objects a list asks for at once, as kubectl does: the API server
+// holds each page in memory.
+const pageSize = 500
+
+// Page is a part of a list, or all of it.
+type Page struct {
+	Metadata struct {
+		ResourceVersion string `json:"resourceVersion"`
+		Continue        string `json:"continue"`
+	} `json:"metadata"`
+	Items []json.RawMessage `json:"items"`
+}
+
+// Page reads a page of a collection: so many objects, or all where limit is 0, from where
+// another page says to go on.
+func (a *Server) Page(ctx context.Context, path string, query url.Values, limit int, from string) (Page, error) {
+	q := url.Values{}
+	maps.Copy(q, query)
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	if from != "" {
+		q.Set("continue", from)
+	}
+	body, err := a.Call(ctx, Request{Verb: "list", Method: http.MethodGet, Path: path, Query: q})
+	if err != nil {
+		return Page{}, err
+	}
+	var p Page
+	if err := json.Unmarshal(body, &p); err != nil {
+		return Page{}, fmt.Errorf("at %s: the answer is not JSON: %w", a.Host(), err)
+	}
+	if p.Metadata.ResourceVersion == "" {
+		return Page{}, fmt.Errorf("at %s: the answer is no list of Kubernetes; is this an API server?", a.Host())
+	}
+	return p, nil
+}
+
+// List reads all of a collection as it is at one moment, and says at which
+// resourceVersion. When the pages of a slow reader are not kept so long, it is read again
+// in one.
+func (a *Server) List(ctx context.Context, path string, query url.Values) (items []json.RawMessage, at string, err error) {
+	limit, from := pageSize, ""
+	for {
+		p, err := a.Page(ctx, path, query, limit, from)
+		if Expired(err) && limit > 0 {
+			items, limit, from = nil, 0, ""
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		items = append(items, p.Items...)
+		if from = p.Metadata.Continue; from == "" {
+			return items, p.Metadata.ResourceVersion, nil
+		}
+	}
+}
+
+// Bookmark is the type of an event that has no object, but says how far the server is.
+const Bookmark = "BOOKMARK"
+
+// Deleted is the type of an event of an object that is gone.
+const Deleted = "DELETED"
+
+// ErrNoVersion is what no API server would cause.
+var ErrNoVersion = errors.New("an event has no resourceVersion; is this an API server?")
+
+// Watch asks for what happens in a collection after a resourceVersion, in one request,
+// which lasts until the server ends it, an error of take, or the context's end. It returns
+// nil when the server ends it in good order, as servers do once in a while. opened is
+// called when the server has begun to answer.
+func (a *Server) Watch(ctx context.Context, path string, query url.Values, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
+	q := url.Values{}
+	maps.Copy(q, query)
+	q.Set("watch", "true")
+	q.Set("allowWatchBookmarks", "true")
+	q.Set("resourceVersion", from)
+	response, err := a.Send(ctx, Request{Verb: "watch", Method: http.MethodGet, Path: path, Query: q})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	opened()
+	decoder := json.NewDecoder(response.Body)
+	for {
+		var e struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		err := decoder.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && e.Type == "ERROR" {
+			refused := &Status{}
+			if err = json.Unmarshal(e.Object, refused); err == nil {
+				err = refused
+			}
+		} else if err == nil {
+			err = take(e.Type, e.Object)
+		}
+		if err != nil {
+			return fmt.Errorf("at %s: %w", a.Host(), err)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+// Package apiserver speaks to a Kubernetes API server in plain HTTP and JSON, with the
+// credentials that client-go finds: what the config store on Kubernetes and what reads
+// EndpointSlices have in common.
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+
+	"github.com/isthmus-mesh/isthmus/settings"
+)
+
+// How soon a server that is gone, or a link that drops everything, is noticed: after
+// quiet the connection is asked for a sign of life, and given up when none comes.
+const (
+	quiet            = 4 * time.Second
+	signOfLife       = 5 * time.Second
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 8 * time.Second
+)
+
+// callTimeout bounds every request but a watch. An API server takes up to a minute for a
+// list when it has much to do.
+const callTimeout = time.Minute
+
+// longestBody is how much of an answer is read, which a page of a list is far from.
+const longestBody = 256 << 20
+
+// FieldManager is who we are in metadata.managedFields.
+const FieldManager = "isthmus"
+
+// Server is a Kubernetes API server, spoken to by client-go's credentials: tokens that
+// rotate, certificates, programs that make either.
+type Server struct {
+	url  *url.URL
+	http *http.Client
+	base *http.Transport
+}
+
+// Config says where the API server is and who we are to it.
+type Config struct {
+	Kubeconfig string // file; the service account of the pod that this runs in, where empty
+	Context    string // the one of the kubeconfig to use; its current one where empty
+}
+
+// Check tells what is wrong without reading a file.
+func (c Config) Check() error {
+	if c.Context != "" && c.Kubeconfig == "" {
+		return errors.New("context: names a context of a kubeconfig, and there is none; add kubeconfig, or leave context out")
+	}
+	return nil
+}
+
+// New reads the kubeconfig, or the pod's service account, and asks the server nothing.
+func New(c Config) (*Server, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	config, err := restConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: server %q: %w", config.Host, err)
+	}
+	config.UserAgent = FieldManager
+	wire, err := config.TransportConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	base, err := newTransport(wire)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	wrapped, err := transport.HTTPWrappersForConfig(wire, base)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return &Server{url: server, http: &http.Client{Transport: wrapped}, base: base}, nil
+}
+
+func restConfig(c Config) (*rest.Config, error) {
+	if c.Kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("kubeconfig: is missing, and this is no pod of a cluster; name the file, such as /etc/isthmus/kubeconfig")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the pod's service account: %w; let the pod mount it (automountServiceAccountToken), or name a kubeconfig", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: c.Context},
+	).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %s: %w", c.Kubeconfig, err)
+	}
+	return config, nil
+}
+
+// newTransport is not client-go's own, which notices a link that drops everything only
+// after 45 s.
+func newTransport(c *transport.Config) (*http.Transport, error) {
+	tlsConfig, err := transport.TLSConfigFor(c)
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: quiet, Interval: signOfLife / 5, Count: 5, // for HTTP/1, which has no pings
+	}}
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
+		TLSClientConfig: tlsConfig, TLSHandshakeTimeout: handshakeTimeout,
+		ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 4,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: signOfLife, WriteByteTimeout: quiet + signOfLife},
+		DisableCompression: c.DisableCompression,
+	}
+	if c.Proxy != nil {
+		t.Proxy = c.Proxy
+	}
+	if c.DialHolder != nil {
+		t.DialContext = c.DialHolder.Dial
+	}
+	return t, nil
+}
+
+// Close closes the connections that nobody uses.
+func (a *Server) Close() { a.base.CloseIdleConnections() }
+
+// Host names the server in errors.
+func (a *Server) Host() string { return a.url.Scheme + "://" + a.url.Host }
+
+// Request is one to the API server.
+type Request struct {
+	Verb        string // of RBAC, for errors
+	Method      string
+	Path        string
+	Query       url.Values
+	ContentType string
+	Body        []byte
+}
+
+// Send sends a request and returns the answer if it is 2xx. The caller closes its body.
+func (a *Server) Send(ctx context.Context, r Request) (*http.Response, error) {
+	target := *a.url
+	target.Path = strings.TrimSuffix(target.Path, "/") + r.Path
+	target.RawQuery = r.Query.Encode()
+	req, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
+	}
+	req.Header.Set("Accept", "application/json")
+	if r.ContentType != "" {
+		req.Header.Set("Content-Type", r.ContentType)
+	}
+	response, err := a.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
+	}
+	if response.StatusCode/100 != 2 {
+		defer response.Body.Close()
+		return nil, fmt.Errorf("at %s: %w", a.Host(), refusalOf(response))
+	}
+	return response, nil
+}
+
+// Call sends a request and reads the answer.
+func (a *Server) Call(ctx context.Context, r Request) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := a.Send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, longestBody+1))
+	if err == nil && len(body) > longestBody {
+		err = fmt.Errorf("the answer to %s has more than %d MiB", r.Path, longestBody>>20)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
+	}
+	return body, nil
+}
+
+// plainError leaves out the URL, which says nothing that is not said already, and adds
+// what to do.
+func plainError(err error) error {
+	var withURL *url.Error
+	if errors.As(err, &withURL) {
+		err = withURL.Err
+	}
+	return tlsAdvice.To(err)
+}
+
+var tlsAdvice = settings.Advice{
+	CA:     "set certificate-authority of the cluster in the kubeconfig to that of the API server",
+	Name:   "set tls-server-name of the cluster in the kubeconfig to a name that the API server's certificate has",
+	Plain:  "the server in the kubeconfig speaks no TLS: is it the API server?",
+	Secure: "write https:// in the kubeconfig's server",
+}
