@@ -66,7 +66,8 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 	conn.Close()
 	documented := firstCells(serviceDocs(t), "Metrics")
 	// These are there only once something has happened that this test does not bring about.
-	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total"}
+	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds",
+		"isthmus_source_ready", "isthmus_source_failing_seconds", "isthmus_source_instances", "isthmus_source_refused"}
 	west.within(5*time.Second, "a refusal of the gateway", func() bool {
 		_, body := west.get("/metrics")
 		return strings.Contains(body, "isthmus_gateway_refusals_total")

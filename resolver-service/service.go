@@ -141,7 +141,7 @@ func (s *Service) buildEdges() (err error) {
 		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Settled: s.links.Settled(),
+		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Settled: s.links.Settled(), Peer: s.describePeer,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	}
 	s.addStore(answer)
 	s.addIdentity(answer)
+	s.addTrust(answer)
 	return answer
 }
 
@@ -57,6 +58,21 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 	answer.Identity = "insecure"
 	if id, ok := s.identity.ID(); ok {
 		answer.Identity = id.String()
+	}
+}
+
+func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
+	for _, t := range s.identity.Trusted() {
+		w := &v1alpha1.TrustStatus{
+			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
+		}
+		if t.Fingerprint != "" {
+			w.NotBeforeUnixMs, w.NotAfterUnixMs = t.NotBefore.UnixMilli(), t.NotAfter.UnixMilli()
+		}
+		if t.Err != nil {
+			w.Error = t.Err.Error()
+		}
+		answer.Trust = append(answer.Trust, w)
 	}
 }
 

@@ -34,6 +34,12 @@ var (
 	peerState     = describe("peer_state", "1 for the state that the link to a peer is in.", "peer", "state")
 	peerLastWord  = describe("peer_last_word_seconds", "Time since the last word of a peer; absent before the first.", "peer")
 	peerExports   = describe("peer_exports", "Apps that a peer exports to this cluster.", "peer")
+	peerLapses    = describe("peer_lapses_total", "How often the lease of a peer has run out since the service started.", "peer")
+	certExpires   = describe("certificate_expires_timestamp_seconds", "When the first certificate of a use runs out, as Unix time.", "use", "peer")
+	sourceState   = describe("source_ready", "1 once the full set of a source of instances is in.", "source")
+	sourceFailing = describe("source_failing_seconds", "For how long a source of instances could not be read; 0 when it can.", "source")
+	sourceHas     = describe("source_instances", "Instances that a source has.", "source")
+	sourceBad     = describe("source_refused", "What a source has and can't be used; counted up to a hundred.", "source")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -70,6 +76,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, revisionNow, revisionAge, apps, instances, objects, objectsBad, exports,
 		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerExports,
+		peerLapses, certExpires, sourceState, sourceFailing, sourceHas, sourceBad,
 	} {
 		out <- d
 	}
@@ -94,11 +101,36 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(storeReady, truth(s.GetStore().GetReady()), s.GetStore().GetName())
 	gauge(storeFailing, since(s.GetStore().GetFailingUnixMs()), s.GetStore().GetName())
 	collectPeers(s.GetPeers(), gauge)
+	for _, p := range s.GetPeers() {
+		out <- prometheus.MustNewConstMetric(peerLapses, prometheus.CounterValue, float64(p.GetLapses()), p.GetCluster())
+	}
+	collectTrust(s.GetTrust(), gauge)
+	for _, source := range s.GetSources() {
+		gauge(sourceState, truth(source.GetReady()), source.GetName())
+		gauge(sourceFailing, since(source.GetFailingUnixMs()), source.GetName())
+		gauge(sourceHas, float64(source.GetInstances()), source.GetName())
+		gauge(sourceBad, float64(len(source.GetRefused())), source.GetName())
+	}
+}
+
+// collectTrust tells of each use the certificate that runs out first.
+func collectTrust(all []*v1alpha1.TrustStatus, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	type use struct{ name, peer string }
+	first := map[use]int64{}
+	for _, t := range all {
+		u, ends := use{t.GetUse(), t.GetCluster()}, t.GetNotAfterUnixMs()
+		if before, ok := first[u]; ends != 0 && (!ok || ends < before) {
+			first[u] = ends
+		}
+	}
+	for u, ends := range first {
+		gauge(certExpires, float64(ends)/1000, u.name, u.peer)
+	}
 }
 
 func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for _, p := range peers {
-		for _, state := range []string{"connected", "connecting", "stale"} {
+		for _, state := range []string{"connected", "connecting", "stale", "damped"} {
 			gauge(peerState, truth(p.GetState() == state), p.GetCluster(), state)
 		}
 		if p.GetLastWordUnixMs() != 0 {

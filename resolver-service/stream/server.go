@@ -44,6 +44,9 @@ type Config struct {
 	// start. Until then a client that has a view already keeps it: the new one would
 	// lack what the service knew of its peers before it was started again.
 	Settled <-chan struct{}
+	// Peer says how the resolver service of a cluster is heard, for operators; nil:
+	// nothing is said.
+	Peer func(cluster string) string
 	// HelloTimeout is how long a client may take for its first message. 0 means
 	// DefaultHelloTimeout.
 	HelloTimeout time.Duration

@@ -1,0 +1,175 @@
+package resolverservice
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+)
+
+// trusting is a Cluster object with roots.
+func trusting(name string, gateway net.Addr, roots ...[]byte) string {
+	text := clusterAt(name, gateway, "2s")
+	if len(roots) == 0 {
+		return text
+	}
+	text = strings.TrimSuffix(text, "}\n") + ", trust: {domain: " + identitytest.TrustDomain + ", roots: \""
+	for _, r := range roots {
+		text += strings.ReplaceAll(string(r), "\n", `\n`)
+	}
+	return text + "\"}}\n"
+}
+
+// peer is how a service finds another.
+func (r *running) peer(cluster string) *v1alpha1.PeerStatus {
+	for _, p := range r.status().GetPeers() {
+		if p.GetCluster() == cluster {
+			return p
+		}
+	}
+	return &v1alpha1.PeerStatus{}
+}
+
+func TestClustersOfTwoAuthoritiesMeet(t *testing.T) {
+	westCA, eastCA, newCA := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
+	west, east := start(t, configOf(t, "west", westCA), westCA), start(t, configOf(t, "east", eastCA), eastCA)
+	east.apply(export("west") + "---\n" + trusting("west", west.Addr("gateway"), westCA.PEM()))
+	east.sidecar(orders, "10.1.0.1:50002")
+	west.apply(trusting("east", east.Addr("gateway")) + "---\n" + selectsOrders)
+	west.within(10*time.Second, "an error that names the roots", func() bool {
+		return strings.Contains(west.peer("east").GetError(), "add east's root to Cluster east, spec.trust.roots")
+	})
+	west.apply(trusting("east", east.Addr("gateway"), eastCA.PEM()))
+	answered := func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok orders.shop.east.") }
+	west.within(10*time.Second, "orders answered from east", answered)
+
+	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM(), eastCA.PEM())) // nothing lapses
+	if !answered() {
+		t.Error("one root more, and east is gone")
+	}
+	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM()))
+	west.within(10*time.Second, "east refused, as its root was taken away", func() bool { return west.resolve(checkout, orders) == "stale" })
+
+	uses := map[string]int{}
+	for _, c := range west.status().GetTrust() {
+		uses[strings.TrimSpace(c.GetUse()+" "+c.GetCluster())]++
+	}
+	for _, use := range []string{"own certificate", "own root", "peer root east", "peer certificate east"} {
+		if uses[use] != 1 {
+			t.Errorf("%d lines of %s in %v", uses[use], use, uses)
+		}
+	}
+	if _, body := west.get("/metrics"); !strings.Contains(body, `isthmus_certificate_expires_timestamp_seconds{peer="east",use="peer root"}`) {
+		t.Error("no metric tells when the root of east runs out")
+	}
+}
+
+// A peer that is believed by its own roots alone may do nothing but peer, even where its
+// name is among the operators'.
+func TestAPeerByItsOwnRootsIsNoAppAndNoOperator(t *testing.T) {
+	westCA, eastCA := identitytest.NewCA(t), identitytest.NewCA(t)
+	cfg, as := configOf(t, "west", westCA), identity.ServiceApp("", "east")
+	cfg.Operators = append(cfg.Operators, as.String())
+	west := start(t, cfg, westCA)
+	west.apply(trusting("east", west.Addr("gateway"), eastCA.PEM()))
+	conn := west.connectAsEast(eastCA, westCA)
+	calls := map[string]error{}
+	west.within(5*time.Second, "east is believed", func() bool {
+		_, calls["Apply"] = v1alpha1.NewObjectsClient(conn).Apply(t.Context(), &v1alpha1.ApplyRequest{})
+		return status.Code(calls["Apply"]) != codes.Unavailable
+	})
+	_, calls["Status"] = v1alpha1.NewStatusClient(conn).Status(t.Context(), &v1alpha1.StatusRequest{})
+	_, calls["Resolve"] = v1alpha1.NewResolverClient(conn).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(as), App: wireApp(orders)})
+	watch, err := v1alpha1.NewResolverClient(conn).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, calls["Watch"] = watch.Recv()
+	for call, err := range calls {
+		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "for peering and nothing else") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	exports, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context(), &v1alpha1.ExportsRequest{Cluster: "east"})
+	if err == nil {
+		_, err = exports.Recv()
+	}
+	if err != nil {
+		t.Errorf("Exports: %v", err)
+	}
+}
+
+// connectAsEast connects as the resolver service of east, by an authority of its own.
+func (r *running) connectAsEast(by, roots *identitytest.CA) *grpc.ClientConn {
+	r.t.Helper()
+	app := identity.ServiceApp("", "east")
+	source, err := identity.New(by.Config(app), app, r.log)
+	if err == nil {
+		err = source.Load(r.t.Context())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	source.SetPeers("", map[string]catalog.Trust{"west": {Roots: string(roots.PEM())}})
+	conn, err := grpc.NewClient("passthrough:///"+r.Addr("resolver").String(), grpc.WithTransportCredentials(source.PeerCredentials("", "west")))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func TestAnOperatorIsToldMoreOfPeersThanAnApp(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	west, east := start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca)
+	others := strings.Replace(export("west"), "cluster: west", "cluster: west, app: cart", 1)
+	east.apply(others)
+	west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" + selectsOrders)
+	west.within(10*time.Second, "east heard", func() bool { return west.peer("east").GetExports() == 1 })
+	ask := func(as catalog.App) []*v1alpha1.RouteDecision {
+		t.Helper()
+		d, err := v1alpha1.NewResolverClient(west.connect(as)).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(checkout), App: wireApp(orders)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.GetRoutes()
+	}
+	told := ask(identity.CLIApp(""))
+	if len(told) != 2 || told[1].GetReason() != "exports shop/orders to this cluster, but not to shop/checkout" || !strings.HasPrefix(told[1].GetPeer(), "connected for ") {
+		t.Errorf("an operator is told %v", told)
+	}
+	if told := ask(checkout); strings.Contains(fmt.Sprint(told), "east") {
+		t.Errorf("the app is told %v", told)
+	}
+	east.apply(export("north"))
+	west.within(10*time.Second, "told that east exports nothing", func() bool {
+		routes := ask(identity.CLIApp(""))
+		return len(routes) == 2 && routes[1].GetReason() == "exports no shop/orders to this cluster"
+	})
+}
+
+func TestAPeerIsDescribedInOneLine(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	for want, p := range map[string]*v1alpha1.PeerStatus{
+		"connecting for 3s, never heard: refused": {State: "connecting", SinceUnixMs: ago(3 * time.Second), Error: "refused"},
+		"connected for 2m0s, last heard 200ms ago, its word holds for another 9.8s, hears this cluster: connected": {
+			State: "connected", SinceUnixMs: ago(2 * time.Minute), LastWordUnixMs: ago(200 * time.Millisecond), LeaseLeftMs: 9800, Hears: "connected"},
+		"damped for 1s, last heard 1s ago, not relied on for up to 30s since its lease ran out 3 times": {
+			State: "damped", SinceUnixMs: ago(time.Second), LastWordUnixMs: ago(time.Second), Lapses: 3, DampedUntilUnixMs: ago(-30 * time.Second)},
+	} {
+		if got := describe(p, now); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
