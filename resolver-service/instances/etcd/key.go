@@ -1,0 +1,92 @@
+package etcd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// format stands before what this package writes. Another format is another prefix.
+const format = "isthmus-instances/v1/"
+
+// replicas is the folder that tells which replicas there are, each by a key with its
+// lease. No namespace can have this name.
+const replicas = "_replicas/"
+
+// maxValue is how long a value may be. Those that are written here are shorter.
+const maxValue = 4 << 10
+
+func rootOf(prefix, cluster string) string { return prefix + format + cluster + "/" }
+
+// keyOf is an instance's key below the root: <namespace>/<app>/<id>. An ID can hold
+// anything, so it is escaped as in a URL.
+func keyOf(k topology.InstanceKey) string {
+	return k.App.Namespace + "/" + k.App.ID + "/" + url.PathEscape(k.ID)
+}
+
+// parseKey reads what keyOf makes, and nothing else.
+func parseKey(key string) (topology.InstanceKey, error) {
+	none := topology.InstanceKey{}
+	parts := strings.Split(key, "/")
+	if len(parts) != 3 {
+		return none, errors.New("the key is none of an instance; want <namespace>/<app>/<id>")
+	}
+	id, err := url.PathUnescape(parts[2])
+	if err != nil {
+		return none, fmt.Errorf("the key's last part: %w", err)
+	}
+	k := topology.InstanceKey{App: catalog.App{Namespace: parts[0], ID: parts[1]}, ID: id}
+	if err := k.App.Check(); err != nil {
+		return none, err
+	}
+	if id == "" || keyOf(k) != key {
+		return none, errors.New("the key's last part is not an ID, escaped as in a URL")
+	}
+	return k, nil
+}
+
+// value is what is written of an instance. A reader takes what a newer replica may add,
+// so that replicas of two versions can run side by side.
+type value struct {
+	Address  netip.AddrPort `json:"address"`
+	Draining bool           `json:"draining,omitempty"`
+	Zone     string         `json:"zone,omitempty"`
+	Replica  string         `json:"replica"` // where it is registered, for people
+}
+
+func encode(i *catalog.Instance, replica string) string {
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Zone, replica}) // of such fields it can't fail
+	return string(text)
+}
+
+// decode reads an instance from a key below the root and its value.
+func decode(key string, text []byte) (catalog.Instance, error) {
+	k, err := parseKey(key)
+	if err != nil {
+		return catalog.Instance{}, err
+	}
+	if len(text) > maxValue {
+		return catalog.Instance{}, fmt.Errorf("the value has %d bytes; at most %d are taken", len(text), maxValue)
+	}
+	var v value
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&v); err != nil {
+		return catalog.Instance{}, fmt.Errorf("the value is not what a replica writes: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return catalog.Instance{}, errors.New("the value is not what a replica writes: something stands after its end")
+	}
+	if !v.Address.IsValid() || v.Address.Port() == 0 || v.Address.Addr().IsUnspecified() {
+		return catalog.Instance{}, fmt.Errorf("address %q can't be called; want ip:port", v.Address)
+	}
+	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone}, nil
+}

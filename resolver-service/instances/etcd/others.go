@@ -1,0 +1,180 @@
+package etcd
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// others is what other replicas have written, as far as it is known. Keys are below the
+// root.
+type others struct {
+	mu      sync.Mutex
+	known   map[string]other
+	present map[int64]bool // leases of the replicas that are there
+	refused map[string]error
+	refusal bool // refused has changed since it was last told
+}
+
+// other is what stands under a key that is not ours.
+type other struct {
+	instance catalog.Instance
+	lease    int64
+	revision int64
+	// orphan is until when it stands though it is in etcd no more; see reset.
+	orphan time.Time
+}
+
+func newOthers() *others {
+	return &others{known: map[string]other{}, present: map[int64]bool{}, refused: map[string]error{}}
+}
+
+// revision is that at which another replica wrote a key; 0 for none.
+func (o *others) revision(key string) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known[key].revision
+}
+
+func (o *others) refusals() (all []instances.Refusal) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refusal = false
+	for key, err := range o.refused {
+		all = append(all, instances.Refusal{Where: "key " + key, Err: err})
+	}
+	slices.SortFunc(all, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
+	return all
+}
+
+// pair is a key below the root with its value, or without one if it is deleted.
+type pair struct {
+	key      string
+	value    []byte
+	deleted  bool
+	lease    int64
+	revision int64
+}
+
+// apply takes in what has changed, but for what is ours, and returns what of it is news.
+func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range pairs {
+		if strings.HasPrefix(p.key, replicas) {
+			o.replica(p)
+			continue
+		}
+		if _, was := o.refused[p.key]; was {
+			delete(o.refused, p.key)
+			o.refusal = true
+		}
+		if p.deleted || p.lease == ours {
+			o.forget(p.key, &c)
+			continue
+		}
+		i, err := decode(p.key, p.value)
+		if err == nil && p.lease == 0 {
+			err = errors.New("the key has no lease, so it was not written by a replica, and would stand for ever; delete it")
+		}
+		if err != nil {
+			o.forget(p.key, &c)
+			o.refused[p.key], o.refusal = err, true
+			continue
+		}
+		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision}
+		c.Put = append(c.Put, i)
+		c.Delete = slices.DeleteFunc(c.Delete, func(k topology.InstanceKey) bool { return k == instanceKey(&i) })
+	}
+	return c
+}
+
+// replica notes that a replica has come. Its going is seen by its keys.
+func (o *others) replica(p pair) {
+	if !p.deleted && len(o.present) < mostReplicas {
+		o.present[p.lease] = true
+	}
+}
+
+// mostReplicas bounds what is remembered of replicas.
+const mostReplicas = 1000
+
+func (o *others) forget(key string, c *instances.Change) {
+	was, known := o.known[key]
+	if !known {
+		return
+	}
+	delete(o.known, key)
+	k := instanceKey(&was.instance)
+	c.Delete = append(c.Delete, k)
+	c.Put = slices.DeleteFunc(c.Put, func(i catalog.Instance) bool { return instanceKey(&i) == k })
+}
+
+func instanceKey(i *catalog.Instance) topology.InstanceKey {
+	return topology.InstanceKey{App: i.App, ID: i.ID}
+}
+
+// reset takes in everything there is, and returns it as the full set.
+//
+// Where etcd has lost what it had, or a replica's lease while nobody could be told, the
+// replica will have written its keys again within moments, and without them nobody would
+// find its instances meanwhile. So what is missing together with its replica stands until
+// a time. What is missing alone has been withdrawn.
+func (o *others) reset(pairs []pair, ours int64, until time.Time) instances.Change {
+	o.mu.Lock()
+	former, before := o.known, o.present
+	o.known, o.present, o.refused = map[string]other{}, map[int64]bool{}, map[string]error{}
+	o.mu.Unlock()
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.revision, b.revision) })
+	_ = o.apply(pairs, ours)
+	there := make(map[string]bool, len(pairs))
+	for _, p := range pairs {
+		there[p.key] = true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := instances.Change{Full: true, Put: make([]catalog.Instance, 0, len(o.known))}
+	for key, was := range former {
+		alone := !before[was.lease] || o.present[was.lease]
+		if there[key] || was.orphan.IsZero() && alone {
+			continue
+		}
+		if was.orphan.IsZero() {
+			was.orphan = until
+		}
+		o.known[key] = was
+		c.Put = append(c.Put, was.instance)
+	}
+	for _, p := range pairs { // the newest come last
+		if now, known := o.known[p.key]; known {
+			c.Put = append(c.Put, now.instance)
+		}
+	}
+	return c
+}
+
+// expire withdraws what has stood without its replica for long enough.
+func (o *others) expire(now time.Time) (c instances.Change) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, was := range o.known {
+		if !was.orphan.IsZero() && !now.Before(was.orphan) {
+			o.forget(key, &c)
+		}
+	}
+	return c
+}
+
+// refusing tells whether refusals are others than when they were last asked for.
+func (o *others) refusing() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refusal
+}

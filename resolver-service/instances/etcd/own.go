@@ -1,0 +1,183 @@
+package etcd
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// own is what is registered here, and what of it is still to be written. Keys are below
+// the root.
+type own struct {
+	wake chan struct{} // has something in it when there is something to write
+
+	mu    sync.Mutex
+	held  map[string]*held
+	dirty map[string]bool // what may not be in etcd as it should be
+}
+
+// held is one instance's place.
+type held struct {
+	instance catalog.Instance
+	taken    func()
+	// fresh says that it has not been written since it registered: it is written over
+	// whatever stands, since its sidecar came here last.
+	fresh    bool
+	revision int64 // of the last write
+	writes   int   // how often the instance was changed here
+}
+
+func newOwn() *own {
+	return &own{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
+}
+
+// Register has an instance written that has registered here by now. taken is called, at
+// most once, when it has registered with another replica since; it must not block.
+func (s *Source) Register(i catalog.Instance, taken func()) {
+	key := keyOf(topology.InstanceKey{App: i.App, ID: i.ID})
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	s.own.held[key] = &held{instance: i, taken: taken, fresh: true}
+	s.own.soil(key)
+}
+
+// Drain has it written that an instance takes no new calls, if it is registered here.
+func (s *Source) Drain(k topology.InstanceKey) {
+	key := keyOf(k)
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	if h := s.own.held[key]; h != nil && !h.instance.Draining {
+		h.instance.Draining = true
+		h.writes++
+		s.own.soil(key)
+	}
+}
+
+// Withdraw has an instance deleted that is not registered here any more.
+func (s *Source) Withdraw(k topology.InstanceKey) {
+	key := keyOf(k)
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	delete(s.own.held, key)
+	s.own.soil(key)
+}
+
+// soil is called with mu held.
+func (o *own) soil(key string) {
+	o.dirty[key] = true
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// anew has everything written that is registered here: the lease is a new one.
+func (o *own) anew() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.held {
+		o.soil(key)
+	}
+}
+
+// entry is one key to be written as it should be now; nil to be deleted.
+type entry struct {
+	key      string
+	held     *held
+	instance catalog.Instance
+	fresh    bool
+	writes   int
+}
+
+// take takes up to so many keys to be written. Those that are not settled come again.
+func (o *own) take(most int) (batch []entry) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.dirty {
+		e := entry{key: key}
+		if h := o.held[key]; h != nil {
+			e.held, e.instance, e.fresh, e.writes = h, h.instance, h.fresh, h.writes
+		}
+		batch = append(batch, e)
+		delete(o.dirty, key)
+		if len(batch) == most {
+			break
+		}
+	}
+	return batch
+}
+
+// again has a batch written once more.
+func (o *own) again(batch []entry) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range batch {
+		o.soil(e.key)
+	}
+}
+
+// written says that an entry is in etcd at a revision. It returns what to call if another
+// replica has written it since, as others say.
+func (o *own) written(e entry, revision, other int64) (taken func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e.held == nil || o.held[e.key] != e.held {
+		return nil
+	}
+	e.held.fresh, e.held.revision = false, revision
+	if e.held.writes != e.writes {
+		o.soil(e.key)
+	}
+	if other > revision {
+		return o.give(e.key, e.held)
+	}
+	return nil
+}
+
+// lost says that an entry stands under another replica's lease.
+func (o *own) lost(e entry) (taken func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e.held == nil || o.held[e.key] != e.held || e.held.fresh {
+		return nil
+	}
+	return o.give(e.key, e.held)
+}
+
+// overwritten says that another replica wrote a key at a revision.
+func (o *own) overwritten(key string, revision int64) (taken func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.held[key]
+	if h == nil || h.fresh || h.revision >= revision {
+		return nil
+	}
+	return o.give(key, h)
+}
+
+// give lets go of a place. It is called with mu held.
+func (o *own) give(key string, h *held) (taken func()) {
+	delete(o.held, key)
+	delete(o.dirty, key)
+	return h.taken
+}
+
+// missing says that a key is not in etcd at a revision, or not as it was written: it is
+// written again, unless that was before it was written.
+func (o *own) missing(key string, revision int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h := o.held[key]; h != nil && !h.fresh && h.revision <= revision {
+		o.soil(key)
+	}
+}
+
+// keys are those that are registered here.
+func (o *own) keys() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.held))
+}

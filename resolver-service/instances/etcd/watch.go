@@ -1,0 +1,190 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+)
+
+// What is read has bounds: so many keys in one answer, and in all.
+const (
+	pageLength = 500
+	mostKeys   = 2 * instances.DefaultMaxInstances
+)
+
+// errEmit is an error of who watches, not of the server.
+type errEmit struct{ error }
+
+// Watch is that of instances.Source. It works below the client library's watcher, which
+// comes back by itself and says nothing of it: so would nobody know that etcd is away.
+func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) error {
+	s.tellTo(func(c instances.Change) error {
+		if err := emit(c); err != nil {
+			return errEmit{err}
+		}
+		return nil
+	})
+	err := s.follow(ctx)
+	s.tellTo(nil)
+	s.client.Forget()
+	var emitted errEmit
+	if errors.As(err, &emitted) {
+		return emitted.error
+	}
+	return s.fail(ctx, "watch", err)
+}
+
+// follow reads everything, and then what comes on a stream of what happened after that.
+func (s *Source) follow(ctx context.Context) error {
+	pairs, header, err := s.everything(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.tell(s.reset(pairs, header.Revision)); err != nil {
+		return err
+	}
+	// What stands without its replica goes in time, whether anything else comes or not.
+	late := time.AfterFunc(s.ttl, func() {
+		if c := s.others.expire(time.Now()); len(c.Delete) > 0 {
+			_ = s.tell(c) // an error shows with the next
+		}
+	})
+	defer late.Stop()
+	return s.stream(ctx, header)
+}
+
+// reset takes everything in.
+func (s *Source) reset(pairs []pair, revision int64) instances.Change {
+	there := make(map[string]*pair, len(pairs))
+	for i := range pairs {
+		there[pairs[i].key] = &pairs[i]
+	}
+	for _, key := range s.own.keys() {
+		switch p := there[key]; {
+		case p == nil:
+			s.own.missing(key, revision)
+		case p.lease != s.lease:
+			s.overwritten(*p)
+		}
+	}
+	return s.others.reset(pairs, s.lease, time.Now().Add(s.ttl))
+}
+
+// overwritten looks whether a sidecar of ours has moved. A key that another replica wrote
+// before us, and that is back since etcd was put back to a backup, is ours.
+func (s *Source) overwritten(p pair) {
+	if taken := s.own.overwritten(p.key, p.revision); taken != nil {
+		s.takenOver(p.key, taken)
+	}
+}
+
+// everything reads all keys as they are at one revision, page by page.
+func (s *Source) everything(ctx context.Context) (pairs []pair, header *pb.ResponseHeader, err error) {
+	from, end, revision := s.root, clientv3.GetPrefixRangeEnd(s.root), int64(0)
+	for more := true; more; {
+		timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
+		answer, err := s.client.Get(timed, from, clientv3.WithRange(end), clientv3.WithLimit(pageLength), clientv3.WithRev(revision))
+		cancel()
+		if err != nil {
+			return nil, nil, err
+		}
+		if header == nil {
+			header, revision = answer.Header, answer.Header.Revision
+		}
+		for _, kv := range answer.Kvs {
+			pairs = append(pairs, s.pair(kv))
+		}
+		if len(pairs) > mostKeys {
+			return nil, nil, fmt.Errorf("there are more than %d keys, which is as many as are read; delete those that no replica wrote", mostKeys)
+		}
+		if more = answer.More && len(answer.Kvs) > 0; more {
+			from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+		}
+	}
+	return pairs, header, nil
+}
+
+func (s *Source) pair(kv *mvccpb.KeyValue) pair {
+	return pair{key: strings.TrimPrefix(string(kv.Key), s.root), value: kv.Value, lease: kv.Lease, revision: kv.ModRevision}
+}
+
+var errNoStream = errors.New("open a stream: no answer")
+
+// stream follows what happens after what a header tells of. The error is never nil.
+func (s *Source) stream(ctx context.Context, begin *pb.ResponseHeader) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := time.AfterFunc(s.client.Config.Timeout, func() { cancel(errNoStream) })
+	defer patience.Stop()
+	// The server ends the stream when its member is cut off from the majority.
+	stream, err := pb.NewWatchClient(s.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	create := &pb.WatchCreateRequest{
+		Key: []byte(s.root), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.root)),
+		StartRevision: begin.Revision + 1, Fragment: true,
+	}
+	// An error of Send is told by Recv.
+	_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			if errors.Is(context.Cause(ctx), errNoStream) {
+				return fmt.Errorf("%w within %s; does a proxy in between let streams of gRPC through?", errNoStream, s.client.Config.Timeout)
+			}
+			return err
+		}
+		patience.Stop()
+		if err := s.take(response, begin); err != nil {
+			return err
+		}
+	}
+}
+
+// take takes in one response of the stream.
+func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) error {
+	switch {
+	case response.Canceled && response.CompactRevision > 0:
+		return fmt.Errorf("the server has compacted its history up to revision %d; everything is read anew", response.CompactRevision)
+	case response.Canceled && response.CancelReason == "":
+		return errors.New("the server has ended the watch without a reason")
+	case response.Canceled:
+		return rpctypes.Error(status.Error(codes.Unknown, response.CancelReason))
+	case response.Created && (response.Header.ClusterId != begin.ClusterId || response.Header.RaftTerm != begin.RaftTerm):
+		return fmt.Errorf("the server has changed while it was read: cluster %x in term %d, and then %x in term %d; everything is read anew", begin.ClusterId, begin.RaftTerm, response.Header.ClusterId, response.Header.RaftTerm)
+	}
+	pairs := make([]pair, 0, len(response.Events))
+	for _, event := range response.Events {
+		if event.Kv.ModRevision <= begin.Revision {
+			continue // not asked for; some servers send it all the same
+		}
+		p := s.pair(event.Kv)
+		p.deleted = event.Type == mvccpb.DELETE
+		pairs = append(pairs, p)
+		switch {
+		case p.deleted:
+			s.own.missing(p.key, p.revision)
+		case p.lease != s.lease:
+			s.overwritten(p)
+		}
+	}
+	c := s.others.apply(pairs, s.lease)
+	if len(c.Put)+len(c.Delete) == 0 && !s.others.refusing() {
+		return nil // of what is ours
+	}
+	return s.tell(c)
+}
