@@ -52,7 +52,13 @@ type audience struct {
 	peers   map[string]*PeerView
 }
 
-func (a *audience) takes(u Update) {
+func (a *audience) takes(updates ...Update) {
+	for _, u := range updates {
+		a.take(u)
+	}
+}
+
+func (a *audience) take(u Update) {
 	if u.Open != nil {
 		a.open = u.Open
 	}
@@ -78,13 +84,13 @@ func (a *audience) view(app catalog.App) *catalog.View {
 
 // hears gives an update to the audience, and checks that it has all that stands and
 // that no revision went back or stands for two views.
-func (a *audience) hears(t *testing.T, g *Graph, u Update, what string) {
+func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) {
 	t.Helper()
 	before := map[string]*catalog.View{}
 	for _, id := range []string{"a", "b", "c", "d", "e", "stranger"} {
 		before[id] = a.view(app(id))
 	}
-	a.takes(u)
+	a.takes(updates...)
 	for id, was := range before {
 		is := a.view(app(id))
 		if is != g.viewOf(app(id)) {
@@ -116,10 +122,10 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 		g.Peer("east")
 		for range r.IntN(5) { // instances and peers come before the store's full set, too
 			early := Change{Instances: randomBatch(r).Instances, Peers: randomBatch(r).Peers}
-			followers.takes(g.Apply(early))
+			followers.takes(g.Apply(early)...)
 			w.takes(early)
 		}
-		followers.takes(g.Apply(full()))
+		followers.takes(g.Apply(full())...)
 		for step := range 80 {
 			batch := randomBatch(r)
 			what := fmt.Sprintf("seed %d, step %d, %+v", seed, step, batch)
@@ -134,7 +140,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			if r.IntN(5) == 0 {
 				raised := app([]string{"a", "b", "stranger"}[r.IntN(3)])
 				floor := g.Revision() + uint64(r.IntN(4))
-				followers.hears(t, g, g.Raise(raised, floor), what+" raised")
+				followers.hears(t, g, []Update{g.Raise(raised, floor)}, what+" raised")
 				if v := g.viewOf(raised); v.Revision < floor {
 					t.Fatalf("%s: raised to %d, and is at %d", what, floor, v.Revision)
 				}

@@ -8,6 +8,8 @@
 package topology
 
 import (
+	"time"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -25,6 +27,9 @@ type Change struct {
 	Objects   *ObjectChange
 	Instances []InstanceChange
 	Peers     []PeerChange
+	// Now is when it comes, since any moment that stays the same: ramps step by it.
+	// [Topology] sets it.
+	Now time.Duration
 }
 
 // ObjectChange is news from the config store.
@@ -37,6 +42,10 @@ type ObjectChange struct {
 
 // InstanceChange is news from one source of instances. Sources do not see each
 // other's instances; an app has those of all of them.
+//
+// Instances of one app that share an address are one, which is ready while no source
+// says otherwise. An address that comes up with another app is that app's, whatever
+// other sources still say of it; it is the first app's again once the other has gone.
 type InstanceChange struct {
 	Source string
 	Full   bool // Put is everything that the source has

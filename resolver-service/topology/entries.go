@@ -16,7 +16,7 @@ func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 {
 		return g.localEntry(callee, rule)
 	}
-	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee})
+	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee, endpoint.WhenStale == catalog.Serve})
 	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
 }
 
@@ -54,7 +54,7 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
 	if callee.local == nil {
 		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee})
+		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee, false})
 	}
 	return &catalog.Entry{Plan: callee.local, Rule: rule}
 }
@@ -64,9 +64,14 @@ type whereabouts struct {
 	g      *Graph
 	caller *node
 	callee *node
+	serve  bool // the caller goes on with clusters whose lease has run out
 }
 
-func (w *whereabouts) Local() catalog.Route { return catalog.LocalRoute(w.callee.ready, 0) }
+func (w *whereabouts) Local() catalog.Route {
+	r := catalog.LocalRoute(w.callee.ready, w.callee.draining)
+	r.Ramp = w.g.percent("", w.callee, w.serve)
+	return r
+}
 
 func (w *whereabouts) Exporters() []string {
 	if len(w.callee.remote) == 0 {
@@ -98,12 +103,26 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	if w.g.cfg.Network != "" && c.object.Network == w.g.cfg.Network {
 		direct = export.Addresses
 	}
-	gateway := w.g.cfg.Domain.GatewayAddresses(w.callee.app, name, c.object.GatewayPort(), int(export.Shards))
+	var gateway []string
+	if len(direct) == 0 && export.Ready > 0 {
+		gateway = w.g.gatewayOf(w.callee, c, export)
+	}
 	r := catalog.RemoteRoute(export.Ready, export.Draining, direct, gateway)
+	r.Ramp = w.g.percent(name, w.callee, w.serve)
 	if r.State == catalog.Ready && c.lapsed {
 		r.State = catalog.Lapsed
 	}
 	return r
+}
+
+// gatewayOf are the addresses of an app behind a cluster's gateway. They are made once
+// for all callers.
+func (g *Graph) gatewayOf(n *node, c *cluster, e *imported) []string {
+	if port := c.object.GatewayPort(); e.gateway == nil || e.port != port {
+		shards := min(e.Shards, catalog.MaxShards)
+		e.gateway, e.port = g.cfg.Domain.GatewayAddresses(n.app, c.name, port, int(shards)), port
+	}
+	return e.gateway
 }
 
 // toPeer is what a peer may know of an app, or nil.
@@ -120,7 +139,9 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	if len(allow) == 0 {
 		return nil
 	}
-	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(n.ready)), Shards: shardsOf(len(n.ready))}
+	export := &PeerExport{
+		App: n.app, Allow: allow, Ready: uint32(len(n.ready)), Draining: n.draining, Shards: uint32(shardsOf(len(n.ready))),
+	}
 	if c := g.clusters[peer]; g.cfg.Network != "" && c != nil && c.object != nil && c.object.Network == g.cfg.Network {
 		export.Addresses = n.ready
 	}

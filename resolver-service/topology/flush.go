@@ -285,7 +285,8 @@ func (g *Graph) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog
 				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
 			}
 		case !had || !slices.Equal(old.Instances, now.ready):
-			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: &catalog.Backend{App: n.app, Instances: now.ready}})
+			next := &catalog.Backend{App: n.app, Instances: now.ready, Shards: assign(old, now.ready, shardsOf(len(now.ready)))}
+			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
 		}
 	}
 	return edits

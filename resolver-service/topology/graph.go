@@ -23,6 +23,11 @@ type Graph struct {
 	peers   map[string]*PeerView
 	shared  map[string]*catalog.Gateways // by the clusters they name
 
+	addresses addresses
+	sources   map[string]int // instances of each source
+	ramps     ramps
+	touched   []*node // whose instances a change has reached, each once
+
 	dirty dirty
 	saved *saved // while Try looks ahead
 }
@@ -32,16 +37,18 @@ type node struct {
 	app       catalog.App
 	instances []instance            // by source and ID
 	ready     []string              // "ip:port", sorted; replaced, never changed
+	draining  uint32                // instances that take no new calls
 	local     *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans     []*catalog.Plan       // other plans to this app, for callers to share
 	selection *catalog.AppEndpoints // what the app may call
 	export    *catalog.AppExport
-	remote    map[string]*PeerExport // by cluster: who else has the app
-	callers   map[*node]int32        // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
-	view      *catalog.View          // nil without a selection
-	counted   bool                   // in Stats.Apps
-	changed   bool                   // its instances, while a change is taken in
-	uses      map[string]int         // clusters that the view leads to, and by how many entries
+	remote    map[string]*imported // by cluster: who else has the app
+	callers   map[*node]int32      // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
+	view      *catalog.View        // nil without a selection
+	counted   bool                 // in Stats.Apps
+	changed   bool                 // it is among those touched
+	served    bool                 // it has had ready instances
+	uses      map[string]int       // clusters that the view leads to, and by how many entries
 }
 
 // selfIndex marks the edge from an app to itself.
@@ -53,6 +60,13 @@ type instance struct {
 	id       string
 	address  netip.AddrPort
 	draining bool
+}
+
+// imported is an app that another cluster exports to this one.
+type imported struct {
+	*PeerExport
+	gateway []string // its addresses there, for all callers to share; see Graph.gatewayOf
+	port    string   // of them
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from
@@ -75,6 +89,10 @@ func NewGraph(cfg Config) *Graph {
 		objects:  map[catalog.Key]catalog.Object{},
 		peers:    map[string]*PeerView{},
 		shared:   map[string]*catalog.Gateways{},
+
+		addresses: newAddresses(),
+		sources:   map[string]int{},
+		ramps:     ramps{next: never, all: map[rampKey]*ramp{}},
 	}
 	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil), Rule: catalog.ClosedRule}
 	if cfg.Open {
@@ -89,22 +107,35 @@ func NewGraph(cfg Config) *Graph {
 func (g *Graph) Revision() uint64 { return g.revision }
 
 // Apply takes a change in and returns what it alters, whose revision is higher than
-// any before when there is anything.
-func (g *Graph) Apply(c Change) Update {
-	g.take(c)
-	return g.flush()
+// any before when there is anything. There are two updates, to be published one after
+// the other, when an address goes from one app to another: the first has all but the
+// address's new place, so that it is gone from the one app before it is with the other.
+func (g *Graph) Apply(c Change) []Update {
+	second := g.take(c)
+	updates := append(make([]Update, 0, 2), g.flush())
+	if len(second) == 0 {
+		return updates
+	}
+	for _, n := range second {
+		g.instancesChanged(n.node, n.ready)
+	}
+	return append(updates, g.flush())
 }
 
-func (g *Graph) take(c Change) {
+// take returns the apps that have to wait for an address until the rest is published.
+func (g *Graph) take(c Change) (second []waiting) {
+	g.advance(c.Now)
 	if c.Objects != nil {
 		g.takeObjects(c.Objects)
 	}
 	for i := range c.Instances {
 		g.takeInstances(&c.Instances[i])
 	}
+	second = g.settle()
 	for i := range c.Peers {
 		g.takePeer(&c.Peers[i])
 	}
+	return second
 }
 
 func (g *Graph) node(app catalog.App) *node {
@@ -124,7 +155,7 @@ func (n *node) present() bool {
 
 // release forgets an app that nothing refers to any more.
 func (g *Graph) release(n *node) {
-	if !n.present() && len(n.remote) == 0 && len(n.callers) == 0 {
+	if !n.present() && len(n.remote) == 0 && len(n.callers) == 0 && g.apps[n.app] == n {
 		delete(g.apps, n.app)
 	}
 }

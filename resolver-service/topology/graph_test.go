@@ -184,11 +184,11 @@ func TestDeniedReadsTheSameWhetherTheAppExists(t *testing.T) {
 
 func TestNothingIsServedBeforeTheFullSet(t *testing.T) {
 	g := NewGraph(west)
-	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))
+	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))[0]
 	if u.Open != nil || u.Gateway != nil || len(u.Views) != 0 {
 		t.Fatalf("served before the store was read: %+v", u)
 	}
-	u = g.Apply(full(exports("orders", catalog.Allow{})))
+	u = g.Apply(full(exports("orders", catalog.Allow{})))[0]
 	if u.Open == nil || u.Gateway == nil {
 		t.Fatalf("the full set did not bring views: %+v", u)
 	}
@@ -203,7 +203,7 @@ func TestNothingIsServedBeforeTheFullSet(t *testing.T) {
 func TestAChangeReachesNoOtherView(t *testing.T) {
 	g := NewGraph(west)
 	g.Apply(full(selects("checkout", calls("orders")), selects("cart", calls("ledger")), reaches("east", "10.9.0.1:15443")))
-	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))
+	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))[0]
 	if len(u.Views) != 1 || u.Views[0].App != app("checkout") {
 		t.Errorf("views changed: %+v, want that of checkout only", u.Views)
 	}
@@ -215,7 +215,7 @@ func TestAChangeReachesNoOtherView(t *testing.T) {
 		"a deletion of nothing":    deletes(catalog.Key{Kind: catalog.KindCluster, Name: "north"}),
 		"an instance that is gone": stops("orders", "9"),
 	} {
-		if again := g.Apply(same); again.Revision != g.Revision() || len(again.Views) != 0 {
+		if again := g.Apply(same)[0]; again.Revision != g.Revision() || len(again.Views) != 0 {
 			t.Errorf("%s changed something: %+v", name, again)
 		}
 	}
@@ -245,7 +245,7 @@ func TestAPeerKnowsOnlyWhatIsExportedToIt(t *testing.T) {
 		exports("orders", catalog.Allow{Cluster: "east", Namespace: "shop", App: "cart"}, catalog.Allow{Cluster: "north"}),
 		exports("ledger", catalog.Allow{Cluster: "north"}),
 		exports("closed")))
-	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))
+	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))[0]
 	view := u.Peers["east"]
 	if view == nil || view.Exports.Len() != 1 {
 		t.Fatalf("east knows %+v, want orders only", view)
@@ -254,7 +254,7 @@ func TestAPeerKnowsOnlyWhatIsExportedToIt(t *testing.T) {
 	if e == nil || e.Ready != 1 || len(e.Allow) != 1 || e.Addresses != nil {
 		t.Errorf("east is told %+v, want 1 ready, one entry that allows, and no address", e)
 	}
-	if u := g.Apply(runs("ledger", "1", "10.0.0.2:50002")); len(u.Peers) != 0 {
+	if u := g.Apply(runs("ledger", "1", "10.0.0.2:50002"))[0]; len(u.Peers) != 0 {
 		t.Errorf("east was told of an app that is not exported to it: %+v", u.Peers)
 	}
 }

@@ -9,28 +9,24 @@ import (
 )
 
 func (g *Graph) takeInstances(c *InstanceChange) {
-	var changed []*node // each once
-	note := func(n *node) {
-		if n != nil && !n.changed {
-			n.changed = true
-			changed = append(changed, n)
-		}
-	}
 	if c.Full {
 		for _, key := range g.departed(c) {
-			note(g.deleteInstance(c.Source, key))
+			g.deleteInstance(c.Source, key)
 		}
 	}
 	for _, key := range c.Delete {
-		note(g.deleteInstance(c.Source, key))
+		g.deleteInstance(c.Source, key)
 	}
 	for i := range c.Put {
-		note(g.putInstance(c.Source, &c.Put[i]))
+		g.putInstance(c.Source, &c.Put[i])
 	}
-	for _, n := range changed {
-		n.changed = false
-		g.instancesChanged(n)
-		g.release(n)
+}
+
+// touch notes that the instances of an app may have changed.
+func (g *Graph) touch(n *node) {
+	if n != nil && !n.changed {
+		n.changed = true
+		g.touched = append(g.touched, n)
 	}
 }
 
@@ -57,69 +53,120 @@ func (n *node) find(source, id string) (int, bool) {
 	})
 }
 
-// putInstance returns the app's node, or nil if nothing has changed.
-func (g *Graph) putInstance(source string, i *catalog.Instance) *node {
+func (g *Graph) putInstance(source string, i *catalog.Instance) {
 	n := g.node(i.App)
 	at, found := n.find(source, i.ID)
-	now := instance{source, i.ID, i.Address, i.Draining}
+	now, c := instance{source, i.ID, i.Address, i.Draining}, claimant{n, source, i.ID}
 	switch {
 	case !found:
 		n.instances = inserted(n.instances, at, now)
-		g.counts.Instances++
-		g.counts.drain(i.Draining, 1)
+		g.sources[source]++
+		g.touch(g.addresses.claim(c, i.Address))
 	case n.instances[at] == now:
-		return nil
+		return
 	default:
-		g.counts.drain(n.instances[at].draining, -1)
-		g.counts.drain(i.Draining, 1)
+		old := n.instances[at].address
 		n.instances[at] = now
+		if old != i.Address {
+			g.touch(g.addresses.release(c, old))
+			g.touch(g.addresses.claim(c, i.Address))
+		}
 	}
-	return n
+	g.touch(n)
 }
 
-// deleteInstance returns the app's node, or nil if nothing has changed.
-func (g *Graph) deleteInstance(source string, key InstanceKey) *node {
+func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	n := g.apps[key.App]
 	if n == nil {
-		return nil
+		return
 	}
 	at, found := n.find(source, key.ID)
 	if !found {
-		return nil
+		return
 	}
-	g.counts.Instances--
-	g.counts.drain(n.instances[at].draining, -1)
+	if g.sources[source]--; g.sources[source] == 0 {
+		delete(g.sources, source)
+	}
+	address := n.instances[at].address
 	n.instances = slices.Delete(n.instances, at, at+1)
-	return n
+	g.touch(g.addresses.release(claimant{n, source, key.ID}, address))
+	g.touch(n)
+}
+
+// settle brings the instances of the touched apps up to date, and returns those with an
+// address that another app is still served with: they come second.
+func (g *Graph) settle() (second []waiting) {
+	for _, n := range g.touched {
+		n.changed = false
+		before := len(n.ready) > 0
+		if g.instancesChanged(n, before) {
+			second = append(second, waiting{n, before})
+		}
+	}
+	for _, n := range g.touched {
+		g.release(n)
+	}
+	g.touched = nil
+	clear(g.addresses.taken)
+	g.counts.Instances = g.addresses.count()
+	return second
+}
+
+// waiting is an app that gets an address in the second part of a change.
+type waiting struct {
+	*node
+	ready bool // it had instances before the first
 }
 
 // instancesChanged reaches whoever may call the app, the gateway and the peers that
-// it is exported to - if those ready are others than before.
-func (g *Graph) instancesChanged(n *node) {
+// it is exported to - if those ready are others than before. It leaves out addresses
+// that others are still served with, and tells whether there are any.
+func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.dirty.present(n)
-	ready := n.readyAddresses()
-	if slices.Equal(ready, n.ready) {
-		return
+	ready, draining, withheld := g.readyAddresses(n)
+	if slices.Equal(ready, n.ready) && draining == n.draining {
+		return withheld
 	}
-	n.ready, n.local, n.plans = ready, nil, nil
+	g.counts.Draining += int(draining) - int(n.draining)
+	n.ready, n.draining, n.local, n.plans = ready, draining, nil, nil
+	g.localRamp(n, before)
 	for caller := range n.callers {
 		g.dirty.entry(caller, n)
 	}
 	if n.export != nil {
 		g.dirty.exported(n)
 	}
+	return withheld
 }
 
-// readyAddresses are sorted; an address that two sources know is there once.
-func (n *node) readyAddresses() []string {
-	ready := make([]string, 0, len(n.instances))
+// readyAddresses are sorted; an address that two sources know is there once, if none of
+// them says that it takes no new calls. draining counts those of which one does.
+func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
+	ready = make([]string, 0, len(n.instances))
+	var not []string
 	for i := range n.instances {
-		if !n.instances[i].draining {
-			ready = append(ready, n.instances[i].address.String())
+		at := &n.instances[i]
+		switch served := g.addresses.taken[at.address]; {
+		case !g.addresses.owns(n, at.address):
+		case at.draining:
+			not = append(not, at.address.String())
+		case served != nil && served != n && g.synced:
+			withheld = true
+		default:
+			ready = append(ready, at.address.String())
 		}
 	}
 	slices.Sort(ready)
-	return slices.Clip(slices.Compact(ready))
+	ready = slices.Compact(ready)
+	if len(not) > 0 {
+		slices.Sort(not)
+		not = slices.Compact(not)
+		ready = slices.DeleteFunc(ready, func(a string) bool {
+			_, found := slices.BinarySearch(not, a)
+			return found
+		})
+	}
+	return slices.Clip(ready), uint32(len(not)), withheld
 }
 
 // inserted is a copy with one more and no room to spare: there are many apps, and few

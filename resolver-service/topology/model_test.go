@@ -14,13 +14,21 @@ import (
 // world is all that a graph was told, so that another can be told it at once.
 type world struct {
 	objects   map[catalog.Key]catalog.Object
-	instances map[InstanceKey]catalog.Instance
+	instances map[known]catalog.Instance
+	since     map[known]int // when each came up at its address, in claims
+	claims    int
 	peers     map[string]map[catalog.App]PeerExport
 	leases    map[string]Lease
 }
 
+// known is an instance as a source names it.
+type known struct {
+	source string
+	InstanceKey
+}
+
 func newWorld() *world {
-	return &world{map[catalog.Key]catalog.Object{}, map[InstanceKey]catalog.Instance{}, map[string]map[catalog.App]PeerExport{}, map[string]Lease{}}
+	return &world{map[catalog.Key]catalog.Object{}, map[known]catalog.Instance{}, map[known]int{}, 0, map[string]map[catalog.App]PeerExport{}, map[string]Lease{}}
 }
 
 // takes notes a change. What it deletes goes before what it puts.
@@ -29,15 +37,7 @@ func (w *world) takes(c Change) {
 		w.takesObjects(c.Objects)
 	}
 	for _, ic := range c.Instances {
-		if ic.Full {
-			clear(w.instances)
-		}
-		for _, k := range ic.Delete {
-			delete(w.instances, k)
-		}
-		for _, i := range ic.Put {
-			w.instances[InstanceKey{i.App, i.ID}] = i
-		}
+		w.takesInstances(ic)
 	}
 	for _, p := range c.Peers {
 		if w.peers[p.Cluster] == nil || p.Full {
@@ -53,6 +53,31 @@ func (w *world) takes(c Change) {
 			w.leases[p.Cluster] = p.Lease
 		}
 	}
+}
+
+func (w *world) takesInstances(c InstanceChange) {
+	gone := func(k known) bool {
+		named := slices.ContainsFunc(c.Put, func(i catalog.Instance) bool { return k == known{c.Source, InstanceKey{i.App, i.ID}} })
+		return k.source == c.Source && (c.Full && !named || slices.Contains(c.Delete, k.InstanceKey))
+	}
+	maps.DeleteFunc(w.instances, func(k known, _ catalog.Instance) bool { return gone(k) })
+	for _, i := range c.Put {
+		k := known{c.Source, InstanceKey{i.App, i.ID}}
+		if old, had := w.instances[k]; !had || old.Address != i.Address {
+			w.claims++
+			w.since[k] = w.claims
+		}
+		w.instances[k] = i
+	}
+}
+
+// inOrder are the instances as they came up.
+func (w *world) inOrder() (all []InstanceChange) {
+	keys := slices.SortedFunc(maps.Keys(w.instances), func(a, b known) int { return w.since[a] - w.since[b] })
+	for _, k := range keys {
+		all = append(all, InstanceChange{Source: k.source, Put: []catalog.Instance{w.instances[k]}})
+	}
+	return all
 }
 
 func (w *world) takesObjects(c *ObjectChange) {
@@ -73,7 +98,7 @@ func (w *world) afresh(cfg Config) *Graph {
 	g.Peer("east")
 	g.Apply(Change{
 		Objects:   &ObjectChange{Full: true, Put: slices.Collect(maps.Values(w.objects))},
-		Instances: []InstanceChange{{Source: "test", Put: slices.Collect(maps.Values(w.instances))}},
+		Instances: w.inOrder(),
 	})
 	for name, es := range w.peers {
 		g.Apply(Change{Peers: []PeerChange{{Cluster: name, Full: true, Put: slices.Collect(maps.Values(es))}}})
@@ -89,6 +114,7 @@ func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
 	id := func() string { return ids[r.IntN(len(ids))] }
+	source := func() string { return []string{"test", "test", "other"}[r.IntN(3)] }
 	name := func() string { return names[r.IntN(len(names))] }
 	switch r.IntN(11) {
 	case 0, 1:
@@ -113,7 +139,9 @@ func randomChange(r *rand.Rand) Change {
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
 	case 7:
-		return stops(id(), fmt.Sprint(r.IntN(3)))
+		c := stops(id(), fmt.Sprint(r.IntN(3)))
+		c.Instances[0].Source = source()
+		return c
 	case 8:
 		e := has(id(), uint32(r.IntN(3)))
 		if r.IntN(3) == 0 {
@@ -128,7 +156,7 @@ func randomChange(r *rand.Rand) Change {
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:50002", r.IntN(5)))
 		i.Draining = r.IntN(4) == 0
-		return Change{Instances: []InstanceChange{{Source: "test", Put: []catalog.Instance{i}}}}
+		return Change{Instances: []InstanceChange{{Source: source(), Put: []catalog.Instance{i}}}}
 	}
 }
 
@@ -153,7 +181,8 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			expected := lookAhead(t, g, change, what)
 			before := g.Revision()
 			was := serve(g)
-			u := g.Apply(change)
+			updates := g.Apply(change)
+			u := updates[len(updates)-1]
 			w.takes(change)
 			if u.Revision < before || g.Revision() != u.Revision {
 				t.Fatalf("%s: revision %d after %d", what, u.Revision, before)

@@ -44,30 +44,40 @@ func (g *Graph) setLease(c *cluster, lapsed bool) {
 	if !c.heard && lapsed {
 		return
 	}
+	if lapsed {
+		g.breakOff(c)
+	} else if c.heard && c.object != nil {
+		g.begin(rampKey{cluster: c.name}, c.object.RampUp)
+	}
 	c.heard, c.lapsed = true, lapsed
 	g.dirtyCluster(c)
 }
 
 func (g *Graph) forget(c *cluster) {
 	if c.heard {
+		g.breakOff(c)
 		c.heard, c.lapsed = false, false
 		g.dirtyCluster(c)
 	}
 }
 
 func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
-	old := n.remote[c.name]
+	var old *PeerExport
+	if had := n.remote[c.name]; had != nil {
+		old = had.PeerExport
+	}
 	if old == export || old != nil && export != nil && reflect.DeepEqual(old, export) {
 		return
 	}
+	g.remoteRamp(c, n, old, export)
 	if export == nil {
 		delete(n.remote, c.name)
 		delete(c.exports, n)
 	} else {
 		if n.remote == nil {
-			n.remote = map[string]*PeerExport{}
+			n.remote = map[string]*imported{}
 		}
-		n.remote[c.name] = export
+		n.remote[c.name] = &imported{PeerExport: export}
 		c.exports[n] = struct{}{}
 	}
 	for caller := range n.callers {

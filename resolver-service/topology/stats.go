@@ -1,21 +1,20 @@
 package topology
 
-import "github.com/isthmus-mesh/isthmus/catalog"
+import (
+	"context"
+	"maps"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
 
 // Stats counts what a topology holds.
 type Stats struct {
 	Apps      int // that this cluster has: running here, or named by an object here
-	Instances int
+	Instances int // by address: one that several sources know counts once
 	Draining  int
 	Objects   int
 	Exports   int
 	Views     int // of apps with a selection
-}
-
-func (s *Stats) drain(draining bool, by int) {
-	if draining {
-		s.Draining += by
-	}
 }
 
 func (s *Stats) object(kind catalog.Kind, by int) {
@@ -44,3 +43,9 @@ func (g *Graph) countApps(touched map[*node]struct{}) {
 
 // Stats counts what the graph holds.
 func (g *Graph) Stats() Stats { return g.counts }
+
+// Sources counts the instances that each source names, for status.
+func (t *Topology) Sources(ctx context.Context) (instances map[string]int, err error) {
+	err = t.ask(ctx, func(g *Graph) { instances = maps.Clone(g.sources) })
+	return instances, err
+}

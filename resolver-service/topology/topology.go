@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -23,7 +24,8 @@ type Topology struct {
 	open     live.Value[*catalog.View]
 	gateway  live.Value[*catalog.GatewayTable]
 
-	graph *Graph // of the owner goroutine
+	graph *Graph    // of the owner goroutine
+	start time.Time // from when Change.Now counts
 
 	mu    sync.Mutex // guards the two maps, never held while publishing
 	views map[catalog.App]*published[*catalog.View]
@@ -44,6 +46,7 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		requests: make(chan func(*Graph)),
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
+		start:    time.Now(),
 		views:    map[catalog.App]*published[*catalog.View]{},
 		peers:    map[string]*published[*PeerView]{},
 	}
@@ -54,14 +57,32 @@ func New(cfg Config, log *slog.Logger) *Topology {
 // Run owns the graph until ctx ends.
 func (t *Topology) Run(ctx context.Context) error {
 	defer close(t.done)
+	step := newStepTimer()
+	defer step.Stop()
 	for {
+		step.set(t)
 		select {
 		case request := <-t.requests:
 			request(t.graph)
+		case <-step.C:
+			step.at = never
+			t.publish(t.graph, t.apply(Change{}))
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// apply stamps a change with the time and applies it, in the owner's goroutine.
+func (t *Topology) apply(c Change) []Update {
+	c.Now = time.Since(t.start)
+	return t.graph.Apply(c)
+}
+
+// Settle says that whatever tells of instances and of other clusters has had the time to
+// tell what runs. From then on, traffic comes back in steps to what is ready again.
+func (t *Topology) Settle(ctx context.Context) error {
+	return t.ask(ctx, (*Graph).Settle)
 }
 
 // ask has the owner run f and waits until it did.
@@ -86,7 +107,7 @@ func (t *Topology) ask(ctx context.Context, f func(*Graph)) error {
 // that of the topology with the change in it.
 func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		t.publish(g, g.Apply(c))
+		t.publish(g, t.apply(c))
 		revision = g.Revision()
 	})
 	return revision, err
@@ -110,7 +131,7 @@ func (t *Topology) AtLeast(ctx context.Context, app catalog.App, revision uint64
 	if revision <= t.viewRevision(app) {
 		return nil
 	}
-	return t.ask(ctx, func(g *Graph) { t.publish(g, g.Raise(app, revision)) })
+	return t.ask(ctx, func(g *Graph) { t.publish(g, []Update{g.Raise(app, revision)}) })
 }
 
 func (t *Topology) viewRevision(app catalog.App) uint64 {
@@ -122,13 +143,25 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 	return 0
 }
 
-// publish makes an update visible, in the owner's goroutine: the values first, then
+// publish makes updates visible, one after the other.
+func (t *Topology) publish(g *Graph, updates []Update) {
+	for i := range updates {
+		t.publishOne(g, &updates[i])
+	}
+	stats := g.Stats()
+	t.stats.Store(&stats)
+	if _, ready := t.ready.Load(); g.synced && !ready {
+		t.ready.Store(true)
+	}
+}
+
+// publishOne makes an update visible, in the owner's goroutine: the values first, then
 // the notice to each follower, then the revision that others are told of.
 //
 // The view of apps without a selection comes after the views of apps that have one by
 // now, and before an app's own view goes: so whoever finds no view of its own finds
 // that one as new as the own would be.
-func (t *Topology) publish(g *Graph, u Update) {
+func (t *Topology) publishOne(g *Graph, u *Update) {
 	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
 	if u.Open != nil {
 		t.open.Store(u.Open)
@@ -145,11 +178,6 @@ func (t *Topology) publish(g *Graph, u Update) {
 		}
 	}
 	t.revision.Store(u.Revision)
-	stats := g.Stats()
-	t.stats.Store(&stats)
-	if _, ready := t.ready.Load(); g.synced && !ready {
-		t.ready.Store(true)
-	}
 }
 
 func (t *Topology) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {

@@ -93,7 +93,7 @@ func work(f fleet.Fleet, r *result) {
 	runtime.ReadMemStats(&before)
 	views, n := 0, 0
 	for began := time.Now(); more(n, began); n++ {
-		u := g.Apply(fleet.Flip(source, chosen(f, n), n))
+		u := g.Apply(fleet.Flip(source, chosen(f, n), n))[0]
 		views += len(u.Views)
 		if u.Open != nil {
 			views++
