@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 type App struct {
 	Address string // host:port
 	calls   atomic.Int64
+	byPath  sync.Map // path, without its slash, to *atomic.Int64: calls over HTTP
 }
 
 // Reply is what an App answers, in JSON: who it is, and what reached it.
@@ -75,6 +78,14 @@ func (a *App) http(o AppOptions) (serve func(net.Listener) error, stop func()) {
 // Calls is how many calls the app has had.
 func (a *App) Calls() int64 { return a.calls.Load() }
 
+// CallsOf is how many calls of a method the app has had over HTTP.
+func (a *App) CallsOf(method string) int64 {
+	if n, ok := a.byPath.Load(method); ok {
+		return n.(*atomic.Int64).Load()
+	}
+	return 0
+}
+
 func (a *App) handler(o AppOptions) http.Handler {
 	mux := http.NewServeMux()
 	// daprd asks these of every app; they are no calls.
@@ -82,6 +93,8 @@ func (a *App) handler(o AppOptions) http.Handler {
 		mux.HandleFunc(path, http.NotFound)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := a.byPath.LoadOrStore(strings.TrimPrefix(r.URL.Path, "/"), new(atomic.Int64))
+		n.(*atomic.Int64).Add(1)
 		takes, _ := time.ParseDuration(r.FormValue("takes"))
 		time.Sleep(takes)
 		reply := a.reply(o)

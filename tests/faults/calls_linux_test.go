@@ -22,16 +22,6 @@ func (c calls) since(moment time.Time) calls {
 	return nil
 }
 
-// begunSince are the calls that began after a moment.
-func (c calls) begunSince(moment time.Time) (all calls) {
-	for _, each := range c {
-		if each.begun.After(moment) {
-			all = append(all, each)
-		}
-	}
-	return all
-}
-
 // failed are the calls that failed.
 func (c calls) failed() (all calls) {
 	for _, each := range c {

@@ -111,13 +111,10 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	})
 }
 
-// calls is how many calls the instances of an app have had that are behind the
-// cluster's sidecars.
-func (c *cluster) calls(id string) (sum int64) {
-	for name, s := range c.sidecars {
-		if strings.HasPrefix(name, id+" ") {
-			sum += s.Behind.Calls()
-		}
+// had is how many calls of a method the apps of the cluster have had.
+func (c *cluster) had(method string) (sum int) {
+	for _, s := range c.sidecars {
+		sum += int(s.Behind.CallsOf(method))
 	}
 	return sum
 }

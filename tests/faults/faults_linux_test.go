@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -40,11 +41,7 @@ func (m *mesh) steady(t *testing.T) {
 		for id, cluster := range map[string]string{"orders": "east", "stock": "west"} {
 			eventually(t, 40*time.Second, func() error {
 				for range row {
-					reply, err := s.Invoke(within(t, 5*time.Second), id, "hello", untraced)
-					if err == nil && reply.Cluster != cluster {
-						err = fmt.Errorf("%s in %s answers, want %s", id, reply.Cluster, cluster)
-					}
-					if err != nil {
+					if err := answeredFrom(t, s, id, cluster); err != nil {
 						return err
 					}
 				}
@@ -52,6 +49,17 @@ func (m *mesh) steady(t *testing.T) {
 			})
 		}
 	}
+}
+
+// answeredFrom makes one call and wants it to be answered by a cluster.
+func answeredFrom(t *testing.T, from *sandbox.Sidecar, id, cluster string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	reply, err := from.Invoke(ctx, id, "hello", untraced)
+	if err == nil && reply.Cluster != cluster {
+		err = fmt.Errorf("%s in %s answers, want %s", id, reply.Cluster, cluster)
+	}
+	return err
 }
 
 func (m *mesh) apps() []*sandbox.Sidecar { return []*sandbox.Sidecar{m.checkout, m.cart, m.billing} }
@@ -70,6 +78,7 @@ func TestFaults(t *testing.T) {
 		{"none", noFault},
 		{"a local instance is killed", localInstance},
 		{"a remote instance is killed", remoteInstance},
+		{"the resolver service is gone", serviceGone},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},
@@ -82,7 +91,7 @@ func TestFaults(t *testing.T) {
 			fault.test(t, m)
 			m.Heal()
 			if t.Failed() {
-				for _, c := range []*cluster{m.west, m.east, m.north} {
+				for _, c := range m.clusters() {
 					c.logs(t)
 				}
 			}
@@ -92,7 +101,7 @@ func TestFaults(t *testing.T) {
 
 // noFault measures what this machine does to calls by itself.
 func noFault(t *testing.T, m *mesh) {
-	x := newTrial(t, "none", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "none", deadline, m.toOrders(), m.toStock())
 	x.strike(func() error { return nil })
 	time.Sleep(3 * time.Second)
 	if f := x.done("no failed call"); f.failed > 0 {

@@ -39,7 +39,7 @@ func (r *report) table() string {
 		return ""
 	}
 	var text strings.Builder
-	text.WriteString("\n| fault | calls | failed | answers lost | longest gap | others' gap | limit | |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	text.WriteString("\n| fault | calls | failed | lost | longest gap | others' gap | limit | |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range r.all {
 		fmt.Fprintf(&text, "| %s | %d | %d | %d | %s | %s | %s | %s |\n", f.fault, f.calls, f.failed, f.lost, round(f.gap), round(f.still), f.limit, f.notes)
 	}

@@ -11,12 +11,12 @@ import (
 const instanceGap = 100 * time.Millisecond
 
 func localInstance(t *testing.T, m *mesh) {
-	x := newTrial(t, "one of two local instances: kill -9", deadline, callers("stock", m.apps()...), callers("orders", m.billing), m.west)
+	x := m.newTrial(t, "one of two local instances: kill -9", deadline, callers("stock", m.apps()...), callers("orders", m.billing))
 	killed(t, x, m.west, "stock 1")
 }
 
 func remoteInstance(t *testing.T, m *mesh) {
-	x := newTrial(t, "one of three remote instances: kill -9", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "one of three remote instances: kill -9", deadline, m.toOrders(), m.toStock())
 	killed(t, x, m.east, "orders 1")
 }
 

@@ -8,14 +8,14 @@ import (
 // Everything of a cluster ends at once, so its connections are refused. When it runs again it
 // gets its traffic back in steps.
 func killedCluster(t *testing.T, m *mesh) {
-	x := newTrial(t, "whole cluster, preferred by all: kill -9", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "whole cluster, preferred by all: kill -9", deadline, m.toOrders(), m.toStock())
 	x.strike(m.east.kill)
 	x.answeredBy("north", 15*time.Second)
 	time.Sleep(2 * time.Second)
 	f := x.done("1 s")
 	x.shorter(f, time.Second)
 
-	back := newTrial(t, "that cluster comes back", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	back := m.newTrial(t, "that cluster comes back", deadline, m.toOrders(), m.toStock())
 	back.strike(func() error { return nil })
 	m.east.restart(t)
 	back.returns(m.east)

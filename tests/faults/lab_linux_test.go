@@ -16,6 +16,7 @@ import (
 type lab struct {
 	*network.Network
 	authority         *sandbox.Authority
+	trials            []*trial
 	west, east, north *cluster // north may be nil
 }
 
@@ -50,6 +51,7 @@ func newLab(t *testing.T, plans ...plan) *lab {
 		}
 	}
 	together(t, all, func(c *cluster) error { return c.start(within(t, time.Minute)) })
+	t.Cleanup(l.settle) // before anything is closed
 	for _, c := range all {
 		for _, other := range all {
 			if other != c {
@@ -58,6 +60,16 @@ func newLab(t *testing.T, plans ...plan) *lab {
 		}
 	}
 	return l
+}
+
+// clusters are those that the lab has.
+func (l *lab) clusters() (all []*cluster) {
+	for _, c := range []*cluster{l.west, l.east, l.north} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // everywhere is every address of the network.

@@ -11,7 +11,7 @@ import (
 // A gateway address that swallows packets costs the connections through it and no others.
 // Those are given up in less than a second.
 func gatewayAddress(t *testing.T, m *mesh) {
-	x := newTrial(t, "one of two gateway addresses dropped", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "one of two gateway addresses dropped", deadline, m.toOrders(), m.toStock())
 	before := m.lapses(t, m.west, "east")
 	x.strike(func() error {
 		m.cut(everywhere, only(m.east.gateways[0]))
@@ -37,7 +37,7 @@ func gatewayAddress(t *testing.T, m *mesh) {
 // more of it.
 func badLink(t *testing.T, m *mesh) {
 	const lasts = 30 * time.Second
-	x := newTrial(t, "300 ms delay and 5 % loss, each way", 10*time.Second, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "300 ms delay and 5 % loss, each way", 10*time.Second, m.toOrders(), m.toStock())
 	before := m.lapses(t, m.west, "east")
 	bad := network.Conditions{Delay: 300 * time.Millisecond, Loss: 0.05}
 	x.strike(func() error {
@@ -58,7 +58,7 @@ func badLink(t *testing.T, m *mesh) {
 
 // Packets vanish, and nobody is told. The lease says when that is noticed.
 func cutLink(t *testing.T, m *mesh) {
-	x := newTrial(t, "link of a cluster dropped silently", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	x := m.newTrial(t, "link of a cluster dropped silently", deadline, m.toOrders(), m.toStock())
 	x.strike(func() error {
 		m.cut(everywhere, m.east.network)
 		m.cut(m.east.network, everywhere)
@@ -69,7 +69,7 @@ func cutLink(t *testing.T, m *mesh) {
 	f := x.done("staleAfter + 1 s = 3 s")
 	x.shorter(f, staleAfter+time.Second)
 
-	back := newTrial(t, "that link is back", deadline, m.toOrders(), m.toStock(), m.east, m.north)
+	back := m.newTrial(t, "that link is back", deadline, m.toOrders(), m.toStock())
 	back.strike(func() error {
 		m.Heal()
 		return nil

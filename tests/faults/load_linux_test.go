@@ -14,6 +14,7 @@ import (
 // load is calls made at a steady pace, whether or not those before are answered, and what
 // came of them.
 type load struct {
+	method   string // that is called, so that apps can tell the calls of two loads apart
 	deadline time.Duration
 	stop     context.CancelFunc
 	users    sync.WaitGroup
@@ -56,10 +57,10 @@ func calling(from *sandbox.Sidecar, to string) *caller {
 }
 
 // startLoad has the callers call until the load or the test ends.
-func startLoad(t *testing.T, deadline time.Duration, callers ...*caller) *load {
+func startLoad(t *testing.T, method string, deadline time.Duration, callers ...*caller) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{deadline: deadline, stop: stop, callers: callers}
+	l := &load{method: method, deadline: deadline, stop: stop, callers: callers}
 	for i, c := range callers {
 		l.users.Go(func() {
 			time.Sleep(pace * time.Duration(i) / time.Duration(len(callers))) // not in step
@@ -89,7 +90,7 @@ func (l *load) run(ctx context.Context, c *caller) {
 			// A call under way when the load ends is waited for.
 			limit, cancel := context.WithDeadline(context.WithoutCancel(ctx), begun.Add(l.deadline))
 			defer cancel()
-			reply, err := c.from.Invoke(limit, c.to, "hello", untraced)
+			reply, err := c.from.Invoke(limit, c.to, l.method, untraced)
 			made := call{begun: begun, ended: time.Now(), err: err}
 			if err == nil {
 				made.by = reply.Instance

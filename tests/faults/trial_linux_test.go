@@ -16,28 +16,34 @@ type trial struct {
 	concerned []*caller // who the fault is about; they call one app
 	others    []*caller // who it must not touch: they tell how busy this machine is
 	moment    time.Time // of the fault
-	served    func() int64
-	before    int64
+	figures   figures
 }
 
-// settle is how long callers call before the fault.
-const settle = time.Second
+// warmUp is how long callers call before the fault.
+const warmUp = time.Second
 
-// newTrial has all callers call. in are the clusters where the app is that the concerned
-// ones call.
-func newTrial(t *testing.T, fault string, deadline time.Duration, concerned, others []*caller, in ...*cluster) *trial {
+// newTrial has all callers call.
+func (l *lab) newTrial(t *testing.T, fault string, deadline time.Duration, concerned, others []*caller) *trial {
 	t.Helper()
 	x := &trial{t: t, fault: fault, concerned: concerned, others: others}
-	x.served = func() (sum int64) {
-		for _, c := range in {
-			sum += c.calls(concerned[0].to)
-		}
-		return sum
-	}
-	x.before = x.served()
-	x.load = startLoad(t, deadline, append(append([]*caller{}, concerned...), others...)...)
-	time.Sleep(settle)
+	l.trials = append(l.trials, x)
+	x.load = startLoad(t, fmt.Sprintf("trial-%d", len(l.trials)), deadline, append(append([]*caller{}, concerned...), others...)...)
+	time.Sleep(warmUp)
 	return x
+}
+
+// settle finds out what was lost, once nothing is under way any more: what a link held
+// back may reach an app after all when the link is back.
+func (l *lab) settle() {
+	for _, x := range l.trials {
+		x.figures.lost = 0
+		for _, c := range l.clusters() {
+			x.figures.lost += c.had(x.load.method)
+		}
+		all := of(x.load.callers...)
+		x.figures.lost -= len(all) - len(all.failed())
+		measured.add(x.figures)
+	}
 }
 
 // strike makes the fault.
@@ -86,24 +92,15 @@ func (x *trial) done(limit string, notes ...string) figures {
 		fault: x.fault, calls: len(all), failed: len(all.failed()), limit: limit,
 		gap: x.gap(x.concerned), still: x.gap(x.others),
 	}
-	// What is still on its way to an app is on loopback, and there in a moment.
-	time.Sleep(100 * time.Millisecond)
-	f.lost = int(x.served() - x.before)
-	for _, c := range x.load.callers {
-		if c.to == x.concerned[0].to {
-			made := of(c)
-			f.lost -= len(made) - len(made.failed())
-		}
-	}
 	for i, note := range notes {
 		if i > 0 {
 			f.notes += "; "
 		}
 		f.notes += note
 	}
-	measured.add(f)
-	x.t.Logf("%s: %d calls, %d failed, %d answers lost, longest gap %s (of callers that it does not concern %s); answered by %v; %s",
-		x.fault, f.calls, f.failed, f.lost, round(f.gap), round(f.still), all.by(true), f.notes)
+	x.figures = f
+	x.t.Logf("%s: %d calls, %d failed, longest gap %s (of callers that it does not concern %s); answered by %v; %s",
+		x.fault, f.calls, f.failed, round(f.gap), round(f.still), all.by(true), f.notes)
 	if f.failed > 0 {
 		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
 	}

@@ -1,0 +1,32 @@
+package faults
+
+import (
+	"testing"
+	"time"
+)
+
+// The resolver service of the callers' own cluster is gone. What sidecars know they know, of
+// their own cluster as well as of others; the gateways of others have nothing to do with
+// it. Sidecars do not look at the time that has passed, see TestTenMinutesWithoutAService.
+func serviceGone(t *testing.T, m *mesh) {
+	const lasts = 20 * time.Second
+	x := m.newTrial(t, "resolver service gone for 20 s, and back", deadline, append(m.toOrders(), callers("stock", m.cart, m.billing)...), m.toStock())
+	x.strike(m.west.Process.Kill)
+	time.Sleep(lasts)
+	if err := m.west.Process.Restart(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	f := x.done("local and known remote lookups go on")
+	if f.failed > 0 {
+		t.Errorf("%d calls failed", f.failed)
+	}
+	if by := of(x.concerned...).by(false); by["north"] > 0 {
+		t.Errorf("%d calls were answered by north, which nobody prefers", by["north"])
+	}
+
+	// A change takes effect again: orders from north only.
+	m.west.apply(t, selection("cart", "orders: north", "stock: local"))
+	eventually(t, 20*time.Second, func() error { return answeredFrom(t, m.cart, "orders", "north") })
+	m.west.apply(t, selection("cart", "orders: east north", "stock: local"))
+}
