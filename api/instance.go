@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -156,7 +159,7 @@ func (v *validator) httpCheck(m *v1alpha1.HTTPCheck, c *catalog.HealthCheck) {
 		if !strings.HasPrefix(m.Path, "/") {
 			v.refuse("spec.check.http.path", fmt.Sprintf("%q does not begin with /", shorten(m.Path)), "write one such as "+DefaultPath)
 		} else {
-			v.check(checkText("path", m.Path, MaxPath), "spec.check.http.path", "write one such as "+DefaultPath)
+			v.check(cmp.Or(checkText("path", m.Path, MaxPath), checkEscapes(m.Path)), "spec.check.http.path", "write one such as "+DefaultPath)
 		}
 	}
 	switch m.Scheme {
@@ -178,6 +181,17 @@ func checkText(what, s string, most int) error {
 		if c <= ' ' || c > '~' {
 			return fmt.Errorf("the %s has %q at position %d; printable ASCII without spaces is taken", what, c, i+1)
 		}
+	}
+	return nil
+}
+
+// checkEscapes holds a path to RFC 3986, 2.1, and to what is sent of it.
+func checkEscapes(path string) error {
+	if _, err := url.PathUnescape(path); err != nil {
+		return errors.New("the path has a % without two hexadecimal digits after it")
+	}
+	if strings.Contains(path, "#") {
+		return errors.New("the path has a #, and what stands behind one is never sent")
 	}
 	return nil
 }

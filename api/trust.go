@@ -3,6 +3,7 @@ package api
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,7 +44,7 @@ func (v *validator) trust(m *v1alpha1.Trust) catalog.Trust {
 // checkTrustDomain holds a name to SPIFFE-ID, 2.1.
 func checkTrustDomain(s string) error {
 	if strings.HasPrefix(s, "spiffe:") {
-		return fmt.Errorf("the trust domain is written without spiffe:// and without a path")
+		return errors.New("the trust domain is written without spiffe:// and without a path")
 	}
 	if len(s) > MaxTrustDomain {
 		return fmt.Errorf("the trust domain is %d characters long; at most %d are taken", len(s), MaxTrustDomain)

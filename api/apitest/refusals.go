@@ -147,6 +147,8 @@ func Refusals() []Refusal {
 		{"a check of a port that can't be", Checked("grpc: {port: 65536}"), `spec.check.grpc.port: 65536 is out of bounds; write a number from 1 to 65535`},
 		{"a path that is none", Checked("http: {port: 1, path: healthz}"), `spec.check.http.path: "healthz" does not begin with /; write one such as /v1.0/healthz`},
 		{"a path with a space", Checked("http: {port: 1, path: \"/a b\"}"), `spec.check.http.path: the path has ' ' at position 3; printable ASCII without spaces is taken`},
+		{"a path with half an escape", Checked("http: {port: 1, path: \"/a%2\"}"), `spec.check.http.path: the path has a % without two hexadecimal digits after it`},
+		{"a path with a fragment", Checked("http: {port: 1, path: \"/a#b\"}"), `spec.check.http.path: the path has a #, and what stands behind one is never sent`},
 		{"another scheme", Checked("http: {port: 1, scheme: ftp}"), `spec.check.http.scheme: "ftp" is not known; write http or https`},
 		{"a host with a line end", Checked("http: {port: 1, host: \"a\\r\\nb\"}"), `spec.check.http.host: the host has '\r' at position 2`},
 		{"a host that is too long", Checked("http: {port: 1, host: " + strings.Repeat("h", 256) + "}"), `the host is 256 characters long; at most 255 are taken`},

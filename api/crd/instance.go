@@ -27,7 +27,7 @@ func instanceRules() map[string]func(*schema) {
 		"TCPCheck.port":              func(s *schema) { within(s, 1, 65535) },
 		"HTTPCheck":                  func(s *schema) { s.Required = []string{"port"}; keepNull(s) },
 		"HTTPCheck.port":             func(s *schema) { within(s, 1, 65535) },
-		"HTTPCheck.path":             func(s *schema) { text(s, "^/[!-~]*$", api.MaxPath) },
+		"HTTPCheck.path":             func(s *schema) { text(s, "^/([!\"$&-~]|%[0-9A-Fa-f]{2})*$", api.MaxPath) },
 		"HTTPCheck.scheme":           func(s *schema) { s.Enum = []string{"http", "https"} },
 		"HTTPCheck.host":             func(s *schema) { text(s, "^[!-~]+$", api.MaxHost) },
 		"GRPCCheck":                  keepNull,

@@ -18,6 +18,7 @@ type Feed struct {
 	topology *topology.Topology
 	follower *configstore.Follower
 	clusters live.Value[[]*catalog.Cluster]
+	placed   live.Value[[]*catalog.AppInstance]
 	moved    live.Value[uint64] // the topology's revision after each change
 	log      *slog.Logger
 
@@ -55,6 +56,10 @@ func (f *Feed) Status() configstore.Status {
 // Clusters are the Cluster objects; they can be followed.
 func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }
 
+// Instances are the AppInstance objects; they can be followed. What they name is not in
+// the topology by them: the source of static instances brings it there, with its health.
+func (f *Feed) Instances() *live.Value[[]*catalog.AppInstance] { return &f.placed }
+
 // Selections are the apps that have a selection, in order.
 func (f *Feed) Selections() []catalog.App {
 	var apps []catalog.App
@@ -85,8 +90,11 @@ func (f *Feed) take(c configstore.Change) error {
 	f.mu.Lock()
 	f.set.Apply(c)
 	f.mu.Unlock()
-	if touchesCluster(c) {
-		f.publishClusters()
+	if touches(c, catalog.KindCluster) {
+		f.clusters.Store(only[*catalog.Cluster](f.all()))
+	}
+	if touches(c, catalog.KindAppInstance) {
+		f.placed.Store(only[*catalog.AppInstance](f.all()))
 	}
 	f.moved.Store(revision)
 	return nil
@@ -127,20 +135,20 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	}
 }
 
-func touchesCluster(c configstore.Change) bool {
+func touches(c configstore.Change, kind catalog.Kind) bool {
 	return c.Full ||
-		slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key().Kind == catalog.KindCluster }) ||
-		slices.ContainsFunc(c.Deleted, func(k catalog.Key) bool { return k.Kind == catalog.KindCluster })
+		slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key().Kind == kind }) ||
+		slices.ContainsFunc(c.Deleted, func(k catalog.Key) bool { return k.Kind == kind })
 }
 
-func (f *Feed) publishClusters() {
-	var clusters []*catalog.Cluster
-	for _, stored := range f.all() {
-		if c, ok := stored.Object.(*catalog.Cluster); ok {
-			clusters = append(clusters, c)
+// only are the objects of one kind.
+func only[T catalog.Object](all []configstore.Stored) (objects []T) {
+	for _, stored := range all {
+		if o, ok := stored.Object.(T); ok {
+			objects = append(objects, o)
 		}
 	}
-	f.clusters.Store(clusters)
+	return objects
 }
 
 func (f *Feed) all() []configstore.Stored {

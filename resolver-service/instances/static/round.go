@@ -1,0 +1,289 @@
+package static
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+const (
+	// mostAtOnce is how many checks are under way at a time of those that succeeded the
+	// last time, and as many of those that failed: each holds a socket, and one that is
+	// not answered holds it for its whole timeout. So many that are silent hold up none
+	// that answer.
+	mostAtOnce = 2048
+	// firstWithin is how long the first set waits for the first answers.
+	firstWithin = 2 * time.Second
+	// rest is from one change that is told to the next; what comes after a silence waits
+	// for nothing.
+	rest = 20 * time.Millisecond
+)
+
+// round is one Watch. Its goroutine owns the targets; checks run in goroutines of their
+// own, one for each that is under way.
+type round struct {
+	ctx     context.Context
+	source  *Source
+	emit    func(instances.Change) error
+	queue   queue
+	lanes   [2]lane // of those that succeeded the last time, and of those that failed
+	done    chan outcome
+	running sync.WaitGroup
+
+	dirty    bool // something is to be told
+	deleted  []topology.InstanceKey
+	unasked  int // targets that hold up the first set
+	began    time.Time
+	full     bool // the full set has been told
+	lastTold time.Time
+	due      *time.Timer // of what is first in the queue
+	tell     *time.Timer // of what is to be told
+}
+
+// lane bounds checks that are under way.
+type lane struct {
+	running int
+	waiting []*target
+}
+
+// outcome is how a check ended.
+type outcome struct {
+	target *target
+	lane   int
+	err    error
+}
+
+func newRound(ctx context.Context, s *Source, emit func(instances.Change) error) *round {
+	return &round{
+		ctx: ctx, source: s, emit: emit, done: make(chan outcome, 2*mostAtOnce), began: time.Now(),
+		due: time.NewTimer(0), tell: time.NewTimer(firstWithin),
+	}
+}
+
+// wait returns when no check is under way any more.
+func (r *round) wait() {
+	r.running.Wait()
+	r.due.Stop()
+	r.tell.Stop()
+	for _, t := range r.source.targets { // for the next Watch
+		t.place, t.busy, t.stop, t.soon, t.first = outside, false, nil, false, false
+	}
+}
+
+func (r *round) run() error {
+	for _, t := range r.source.targets {
+		t.changed = true
+		r.enqueue(t, time.Now())
+	}
+	_, _, changed := r.source.objects.Follow()
+	r.take()
+	for {
+		if err := r.flush(); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+			_, _, changed = r.source.objects.Follow()
+			r.take()
+		case <-r.due.C:
+		case o := <-r.done:
+			r.ended(o)
+		case <-r.tell.C:
+		case <-r.ctx.Done():
+			return r.ctx.Err()
+		}
+		r.start()
+	}
+}
+
+// take compares the objects that there are with what is checked.
+func (r *round) take() {
+	objects, _ := r.source.objects.Load()
+	targets := r.source.targets
+	stands := make(map[catalog.Key]bool, len(objects))
+	for _, object := range objects {
+		key := object.Key()
+		stands[key] = true
+		old := targets[key]
+		if old != nil && old.update(object) {
+			r.dirty = r.dirty || old.changed
+			if old.soon && !old.busy {
+				r.enqueue(old, time.Now())
+			}
+			continue
+		}
+		if old != nil {
+			r.drop(old, object)
+		}
+		t := newTarget(object, r.source.prepare(object))
+		targets[key] = t
+		r.dirty = true
+		r.enqueue(t, time.Now())
+	}
+	for key, t := range targets {
+		if !stands[key] {
+			r.drop(t, nil)
+			delete(targets, key)
+		}
+	}
+}
+
+// drop ends the checks of a target. Where another stands in its place under the same
+// name, there is nothing to delete.
+func (r *round) drop(t *target, next *catalog.AppInstance) {
+	t.gone = true
+	r.queue.remove(t)
+	r.answered(t)
+	if t.stop != nil {
+		t.stop()
+	}
+	if t.told && (next == nil || next.App != t.object.App) {
+		r.deleted = append(r.deleted, t.key())
+		r.dirty = true
+	}
+}
+
+// answered lets the first set wait for one less.
+func (r *round) answered(t *target) {
+	if t.first {
+		t.first = false
+		r.unasked--
+	}
+}
+
+// enqueue lets a target be asked at a time.
+func (r *round) enqueue(t *target, at time.Time) {
+	if t.ask == nil {
+		return
+	}
+	if !t.asked && !t.first {
+		t.first = true
+		r.unasked++
+	}
+	t.soon = false
+	r.queue.put(t, at)
+}
+
+// start begins the checks that are due.
+func (r *round) start() {
+	now := time.Now()
+	for {
+		t, at := r.queue.next(now)
+		switch {
+		case t != nil:
+			r.begin(t)
+			continue
+		case !at.IsZero():
+			r.due.Reset(at.Sub(now))
+		}
+		return
+	}
+}
+
+func (r *round) begin(t *target) {
+	t.busy = true
+	n := 0
+	if t.failing {
+		n = 1
+	}
+	l := &r.lanes[n]
+	if l.running == mostAtOnce {
+		l.waiting = append(l.waiting, t)
+		return
+	}
+	l.running++
+	timeout := t.object.Check.Timeout
+	ctx, cancel := context.WithTimeoutCause(r.ctx, timeout, timedOut(timeout))
+	t.stop = cancel
+	t.due = time.Now() // it began
+	r.running.Go(func() {
+		err := t.ask(ctx)
+		if err != nil && ctx.Err() != nil {
+			err = explain(t.object, context.Cause(ctx))
+		}
+		cancel()
+		r.done <- outcome{t, n, err}
+	})
+}
+
+// ended takes in how a check ended, and lets the next one in.
+func (r *round) ended(o outcome) {
+	l := &r.lanes[o.lane]
+	l.running--
+	for len(l.waiting) > 0 && l.running < mostAtOnce {
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		if !next.gone {
+			r.begin(next)
+		}
+	}
+	t := o.target
+	t.busy, t.stop = false, nil
+	if t.gone {
+		return
+	}
+	first := !t.asked
+	r.answered(t)
+	t.result(o.err)
+	r.dirty = r.dirty || t.changed
+	next := time.Now()
+	if !t.soon {
+		next = later(t.due, t.object.Check.Interval, first, next)
+	}
+	r.enqueue(t, next)
+}
+
+// later is when the next check is due. Those that began together drift apart: the second
+// comes at any time within the interval, and each after that up to a tenth early or late.
+func later(began time.Time, interval time.Duration, first bool, now time.Time) time.Time {
+	share := 0.9 + 0.2*rand.Float64()
+	if first {
+		share = 0.1 + 0.9*rand.Float64()
+	}
+	next := began.Add(time.Duration(share * float64(interval)))
+	if next.Before(now) {
+		return now
+	}
+	return next
+}
+
+// flush tells what has changed, if it is time.
+func (r *round) flush() error {
+	now := time.Now()
+	if r.full && !r.dirty || !r.full && r.unasked > 0 && now.Sub(r.began) < firstWithin {
+		return nil
+	}
+	if wait := r.lastTold.Add(rest).Sub(now); wait > 0 {
+		r.tell.Reset(wait)
+		return nil
+	}
+	change := r.news()
+	r.full, r.dirty, r.lastTold, r.deleted = true, false, now, nil
+	return r.emit(change)
+}
+
+// news is what has changed since it was told last.
+func (r *round) news() instances.Change {
+	c := instances.Change{Full: !r.full}
+	if r.full {
+		c.Delete = r.deleted
+	}
+	for _, t := range r.source.targets {
+		if t.changed {
+			c.Put = append(c.Put, t.instance())
+			t.changed, t.told = false, true
+		}
+		if !t.ready {
+			c.Refused = append(c.Refused, t.refusal())
+		}
+	}
+	slices.SortFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
+	return c
+}
