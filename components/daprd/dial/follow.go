@@ -25,6 +25,7 @@ type follower struct {
 	cluster  string
 	cc       resolver.ClientConn
 	retry    bool // calls that a lost gateway cut off
+	fleet    *fleet
 
 	again chan struct{} // gRPC asks for a fresh lookup
 	stop  context.CancelFunc
@@ -38,7 +39,7 @@ type follower struct {
 func start(n *Names, gateways *live.Value[*catalog.Gateways], name, cluster string, cc resolver.ClientConn) *follower {
 	ctx, stop := context.WithCancel(context.Background())
 	f := &follower{
-		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc, retry: n.retry.Load(),
+		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc, retry: n.retry.Load(), fleet: n.fleet(cluster),
 		again: make(chan struct{}, 1), stop: stop, known: map[string][]string{},
 	}
 	f.done.Go(func() { f.run(ctx) })
@@ -166,7 +167,11 @@ func (f *follower) update(addresses []string) {
 		return
 	}
 	f.told = addresses
-	state := resolver.State{Addresses: make([]resolver.Address, len(addresses)), ServiceConfig: f.cc.ParseServiceConfig(f.serviceConfig(len(addresses)))}
+	state := resolver.State{
+		Addresses:     make([]resolver.Address, len(addresses)),
+		ServiceConfig: f.cc.ParseServiceConfig(f.serviceConfig(len(addresses))),
+		Attributes:    withFleet(f.fleet),
+	}
 	for i, a := range addresses {
 		state.Addresses[i].Addr = a
 	}

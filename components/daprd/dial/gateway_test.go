@@ -53,6 +53,12 @@ func startGateway(t *testing.T, register ...func(*grpc.Server)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startGatewayOn(t, lis, register...)
+}
+
+// startGatewayOn is startGateway on a listener, which it closes.
+func startGatewayOn(t *testing.T, lis net.Listener, register ...func(*grpc.Server)) *gateway {
+	t.Helper()
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
 	g.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(g.tls(t))), grpc.UnaryInterceptor(g.note))
 	healthpb.RegisterHealthServer(g.server, health.NewServer())

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,11 +49,16 @@ type Names struct {
 	lookup   func(ctx context.Context, host string) ([]string, error)
 	gateways atomic.Pointer[live.Value[*catalog.Gateways]]
 	retry    atomic.Bool
+
+	mu     sync.Mutex
+	fleets map[string]*fleet // by cluster; a few words for each that was ever dialled
 }
 
-// New returns Names that know no gateway until Use.
+// New returns Names that know no gateway until Use. The first call comes before anything
+// dials, as Register does.
 func New(log *slog.Logger) *Names {
-	return &Names{log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
+	registerPolicy()
+	return &Names{fleets: map[string]*fleet{}, log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
 }
 
 // Use makes names follow these gateways from the next dial on; retry says whether a
@@ -98,6 +104,18 @@ func (n *Names) cluster(target string) (gateways *live.Value[*catalog.Gateways],
 	}
 	_, cluster, _, ok = now.Domain.ParseShard(host)
 	return gateways, cluster, ok
+}
+
+// fleet is the gateways of a cluster, as their connections fare.
+func (n *Names) fleet(cluster string) *fleet {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f := n.fleets[cluster]
+	if f == nil {
+		f = newFleet(cluster, n.log)
+		n.fleets[cluster] = f
+	}
+	return f
 }
 
 // builder is gRPC's resolver for one scheme with gateway names answered first. It

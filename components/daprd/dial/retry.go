@@ -1,7 +1,8 @@
 package dial
 
-// plain is daprd's own service config for connections to other sidecars.
-const plain = `{"loadBalancingConfig": [{"round_robin": {}}]}`
+// plain is daprd's own service config for connections to other sidecars, with a policy
+// that is round_robin for whoever calls.
+const plain = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
 
 // retrying is plain with one more try for a call that a lost gateway has cut off, at
 // once and through another gateway; with one gateway only it is not used.
@@ -19,7 +20,7 @@ const plain = `{"loadBalancingConfig": [{"round_robin": {}}]}`
 //
 // It is not for what apps proxy over gRPC, where their own rules hold.
 const retrying = `{
-	"loadBalancingConfig": [{"round_robin": {}}],
+	"loadBalancingConfig": [{"` + policy + `": {}}],
 	"methodConfig": [{
 		"name": [{"service": "dapr.proto.internals.v1.ServiceInvocation"}],
 		"retryPolicy": {

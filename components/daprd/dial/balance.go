@@ -1,0 +1,122 @@
+package dial
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/roundrobin"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/resolver"
+)
+
+// policy is round_robin's choice among gateways, with an eye on how they fare: the name
+// of it in a service config.
+const policy = "isthmus_gateways"
+
+// registerPolicy makes gRPC know the policy, once. Nothing may be dialled meanwhile:
+// gRPC's registry is not safe for concurrent use.
+var registerPolicy = sync.OnceFunc(func() { balancer.Register(policyBuilder{}) })
+
+type policyBuilder struct{}
+
+func (policyBuilder) Name() string { return policy }
+
+// Build makes a round_robin whose connections are told of to the fleet.
+func (policyBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	w := &watching{ClientConn: cc, credentials: opts.DialCreds}
+	return &balancing{Balancer: balancer.Get(roundrobin.Name).Build(w, opts), watching: w}
+}
+
+// fleetKey is the attribute by which a follower tells the policy of its fleet.
+type fleetKey struct{}
+
+func withFleet(f *fleet) *attributes.Attributes { return attributes.New(fleetKey{}, f) }
+
+// balancing is round_robin, given the fleet that the follower named.
+type balancing struct {
+	balancer.Balancer
+	watching *watching
+}
+
+func (b *balancing) UpdateClientConnState(s balancer.ClientConnState) error {
+	b.watching.fleet, _ = s.ResolverState.Attributes.Value(fleetKey{}).(*fleet)
+	return b.Balancer.UpdateClientConnState(s)
+}
+
+// watching is what round_robin takes for gRPC. gRPC calls a balancer from one goroutine
+// at a time, and so this.
+type watching struct {
+	balancer.ClientConn
+	credentials credentials.TransportCredentials
+	fleet       *fleet
+}
+
+// NewSubConn makes a connection, to come, that its gate knows of.
+func (w *watching) NewSubConn(addresses []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	if w.fleet == nil || w.credentials == nil || len(addresses) != 1 {
+		return w.ClientConn.NewSubConn(addresses, opts)
+	}
+	g := w.fleet.use(addresses[0].Addr)
+	//lint:ignore SA1019 an attribute would reach daprd's credentials, which know nothing of it
+	opts.CredsBundle = bundle{&handshake{w.credentials.Clone(), g}}
+	sc, err := w.ClientConn.NewSubConn(addresses, opts)
+	if err != nil {
+		g.leave()
+		return nil, err
+	}
+	return &watchedConn{SubConn: sc, gate: g, done: func(balancer.DoneInfo) { g.end() }}, nil
+}
+
+// RemoveSubConn is an older way to shut a connection down.
+func (w *watching) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
+
+// UpdateAddresses is an older way to move a connection; round_robin does not use it.
+func (w *watching) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Address) {
+	sc.UpdateAddresses(addresses)
+}
+
+// UpdateState hands gRPC a picker that counts calls.
+func (w *watching) UpdateState(s balancer.State) {
+	s.Picker = &picker{s.Picker}
+	w.ClientConn.UpdateState(s)
+}
+
+// watchedConn is a gRPC connection to a gate.
+type watchedConn struct {
+	balancer.SubConn
+	gate *gate
+	done func(balancer.DoneInfo)
+	left sync.Once
+}
+
+// Shutdown lets calls that are under way end by themselves.
+func (c *watchedConn) Shutdown() {
+	c.SubConn.Shutdown()
+	c.left.Do(c.gate.leave)
+}
+
+// picker is round_robin's, with each call counted at its gate.
+type picker struct{ balancer.Picker }
+
+// dodges is how often a pick that fell on a gateway in doubt is made again.
+const dodges = 3
+
+// Pick is called for each call.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	result, err := p.Picker.Pick(info)
+	c, ok := result.SubConn.(*watchedConn)
+	if err != nil || !ok {
+		return result, err
+	}
+	for i := 0; i < dodges && c.gate.doubted.Load(); i++ {
+		if again, err := p.Picker.Pick(info); err == nil {
+			if other, ok := again.SubConn.(*watchedConn); ok {
+				result, c = again, other
+			}
+		}
+	}
+	c.gate.begin()
+	result.SubConn, result.Done = c.SubConn, c.done // round_robin's own has no Done
+	return result, nil
+}
