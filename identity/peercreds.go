@@ -79,7 +79,7 @@ func (c *toPeer) ClientHandshake(ctx context.Context, authority string, raw net.
 		return nil, nil, err
 	}
 	chain := info.(authInfo).State.PeerCertificates
-	err = s.peers.watch(w, func() error {
+	err = s.peers.watch(w, chain[0], func() error {
 		_, err := s.verifyService(c.namespace, c.cluster, chain, at)
 		return err
 	})
@@ -130,7 +130,7 @@ func (c *service) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 // another reason than before is ended: what it may do differs.
 func (c *service) keep(w *watched, cluster string, was standing, cs tls.ConnectionState) error {
 	at := time.Now()
-	err := c.source.peers.watch(w, func() error {
+	err := c.source.peers.watch(w, cs.PeerCertificates[0], func() error {
 		now, err := c.source.verifyClient(cs, at, c.authorize)
 		if err == nil && now != was {
 			err = errors.New("identity: the trust in cluster " + cluster + " has changed; it may come back")

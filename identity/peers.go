@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -114,12 +115,16 @@ type watched struct {
 	net.Conn
 	peers *peers
 	check func() error // whether it would be let in now; set once it was
+	renew *time.Timer  // ends it, so that the next one is by a newer certificate
 }
 
 // Close ends the connection.
 func (w *watched) Close() error {
 	w.peers.mu.Lock()
 	delete(w.peers.watched, w)
+	if w.renew != nil {
+		w.renew.Stop()
+	}
 	w.peers.mu.Unlock()
 	return w.Conn.Close()
 }
@@ -135,18 +140,39 @@ func (w *watched) dead() bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// watch keeps a connection in sight that was let in, or returns why it is not any more:
-// what it was checked against may have changed meanwhile.
-func (p *peers) watch(w *watched, check func() error) error {
+// watch keeps a connection in sight that was let in by a certificate, or returns why it is
+// not any more: what it was checked against may have changed meanwhile.
+//
+// A connection may outlive its certificate, but it is made anew once the other side
+// should have a newer one: so what a peer has shown last tells whether it renews.
+func (p *peers) watch(w *watched, leaf *x509.Certificate, check func() error) error {
 	p.mu.Lock()
 	w.check = check
+	if in, ok := renewIn(leaf, time.Now()); ok {
+		w.renew = time.AfterFunc(in, func() { w.Close() })
+	}
 	if p.watched == nil {
 		p.watched = map[*watched]struct{}{}
 	}
-	maps.DeleteFunc(p.watched, func(other *watched, _ struct{}) bool { return other.dead() })
+	maps.DeleteFunc(p.watched, func(other *watched, _ struct{}) bool {
+		dead := other.dead()
+		if dead && other.renew != nil {
+			other.renew.Stop()
+		}
+		return dead
+	})
 	p.watched[w] = struct{}{}
 	p.mu.Unlock()
 	return check()
+}
+
+// renewIn is when to make a connection anew that was made by a certificate: a little
+// before a third of its life is left, since Dapr's are renewed at half of it, and not at
+// the same moment as others. It is false where that is over.
+func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	in := leaf.NotAfter.Sub(now) - life*34/100 - rand.N(life*6/100+1)
+	return in, in > 0
 }
 
 // recheck ends the connections of peers that are not believed any more.

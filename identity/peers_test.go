@@ -334,6 +334,28 @@ func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	}
 }
 
+// A connection is made anew when its certificate is old, whether or not that was renewed,
+// and once only.
+func TestAConnectionOfAPeerIsMadeAnewBeforeItsCertificateIsOld(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	west := newPlace(t, ca, "west", "public")
+	west.knows(newPlace(t, ca, "east", "public"))
+	service := identity.ServiceApp("", "east")
+	aged := func(begun, end time.Duration) *stream {
+		life := func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(begun), time.Now().Add(end) }
+		s, err := open(t, west.address, source(t, ca.Config(service, life), quiet).PeerCredentials("", "west"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	old := aged(-100*time.Second, 40*time.Second)
+	aged(-50*time.Second, 37*time.Second).ends(t)
+	if err := old.Context().Err(); err != nil {
+		t.Errorf("ended, too: %v", err)
+	}
+}
+
 func TestTrustedTellsWhatIsTrusted(t *testing.T) {
 	west := newPlace(t, identitytest.NewCA(t), "west", "west.example")
 	east := newPlace(t, identitytest.NewCA(t), "east", "east.example")
