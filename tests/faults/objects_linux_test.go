@@ -15,7 +15,15 @@ const (
 func clusterObject(c *cluster) string {
 	addresses := make([]string, len(c.gateways))
 	for i, g := range c.gateways {
-		addresses[i] = fmt.Sprintf(`{address: "%s:%d"}`, g, gatewayPort)
+		addresses[i] = fmt.Sprintf("%s:%d", g, gatewayPort)
+	}
+	return clusterObjectAt(c.name, addresses...)
+}
+
+func clusterObjectAt(name string, gateways ...string) string {
+	addresses := make([]string, len(gateways))
+	for i, g := range gateways {
+		addresses[i] = fmt.Sprintf("{address: %q}", g)
 	}
 	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
 kind: Cluster
@@ -24,7 +32,7 @@ spec:
   gateways: [%s]
   staleAfter: %s
   rampUp: %s
-`, c.name, strings.Join(addresses, ", "), staleAfter, rampUp)
+`, name, strings.Join(addresses, ", "), staleAfter, rampUp)
 }
 
 // export lets every app of the namespace in every other cluster call an app.
