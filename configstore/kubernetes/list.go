@@ -5,21 +5,22 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
-// query narrows a query to the one object that is read, in words that RBAC can allow by
-// resourceNames.
-func (r resource) query() url.Values {
-	q := url.Values{}
+// collection is what is read, in words that RBAC can allow by resourceNames.
+func (r resource) collection() apiserver.Collection {
+	c := apiserver.Collection{Path: r.path(r.namespace)}
 	if r.name != "" {
-		q.Set("fieldSelector", "metadata.name="+r.name)
+		c.Query = url.Values{"fieldSelector": {"metadata.name=" + r.name}}
 	}
-	return q
+	return c
 }
 
 // list reads all of a resource as it is at one moment, and says at which resourceVersion.
 func (a *apiServer) list(ctx context.Context, r resource) (items []item, at string, err error) {
-	raw, at, err := a.List(ctx, r.path(r.namespace), r.query())
+	raw, at, err := a.List(ctx, r.collection())
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s %w", r, advise(err, "list", r))
 	}
@@ -60,7 +61,7 @@ func (s *Store) now(ctx context.Context) (at []string, err error) {
 	var wait sync.WaitGroup
 	for i, r := range s.resources {
 		wait.Go(func() {
-			p, err := s.api.Page(ctx, r.path(r.namespace), r.query(), 1, "")
+			p, err := s.api.Page(ctx, r.collection(), 1, "")
 			if err != nil {
 				cancel(fmt.Errorf("list %s %w", r, advise(err, "list", r)))
 			}

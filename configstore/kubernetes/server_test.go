@@ -267,7 +267,7 @@ func (c *cluster) wipe(t testing.TB) {
 	}
 	for _, r := range kindsByName() {
 		for {
-			p, err := c.admin.Page(ctx, r.path(r.namespace), r.query(), 1, "")
+			p, err := c.admin.Page(ctx, r.collection(), 1, "")
 			if err == nil && len(p.Items) == 0 {
 				break
 			}

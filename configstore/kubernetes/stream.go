@@ -93,7 +93,7 @@ func (s *stream) once(ctx context.Context) error {
 	from := s.news.at[s.index]
 	s.news.mu.Unlock()
 	opened := func() { s.news.note(func() { s.news.open[s.index] = true }) }
-	return s.api.Watch(ctx, s.r.path(s.r.namespace), s.r.query(), from, opened, s.take)
+	return s.api.Watch(ctx, s.r.collection(), from, opened, s.take)
 }
 
 // take takes an event. A BOOKMARK tells how far the server is, with no object.

@@ -25,18 +25,37 @@ type Page struct {
 	Items []json.RawMessage `json:"items"`
 }
 
+// Collection is some objects of one sort.
+type Collection struct {
+	Path         string     // such as "/api/v1/pods"
+	Query        url.Values // which of them
+	OnlyMetadata bool       // of the objects; the rest is left out
+}
+
+func (c Collection) request(verb string) Request {
+	r := Request{Verb: verb, Method: http.MethodGet, Path: c.Path, Query: url.Values{}}
+	maps.Copy(r.Query, c.Query)
+	if c.OnlyMetadata {
+		sort := "PartialObjectMetadata"
+		if verb == "list" {
+			sort += "List"
+		}
+		r.Accept = "application/json;as=" + sort + ";g=meta.k8s.io;v=v1"
+	}
+	return r
+}
+
 // Page reads a page of a collection: so many objects, or all where limit is 0, from where
 // another page says to go on.
-func (a *Server) Page(ctx context.Context, path string, query url.Values, limit int, from string) (Page, error) {
-	q := url.Values{}
-	maps.Copy(q, query)
+func (a *Server) Page(ctx context.Context, c Collection, limit int, from string) (Page, error) {
+	r := c.request("list")
 	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
+		r.Query.Set("limit", strconv.Itoa(limit))
 	}
 	if from != "" {
-		q.Set("continue", from)
+		r.Query.Set("continue", from)
 	}
-	body, err := a.Call(ctx, Request{Verb: "list", Method: http.MethodGet, Path: path, Query: q})
+	body, err := a.Call(ctx, r)
 	if err != nil {
 		return Page{}, err
 	}
@@ -53,10 +72,10 @@ func (a *Server) Page(ctx context.Context, path string, query url.Values, limit 
 // List reads all of a collection as it is at one moment, and says at which
 // resourceVersion. When the pages of a slow reader are not kept so long, it is read again
 // in one.
-func (a *Server) List(ctx context.Context, path string, query url.Values) (items []json.RawMessage, at string, err error) {
+func (a *Server) List(ctx context.Context, c Collection) (items []json.RawMessage, at string, err error) {
 	limit, from := pageSize, ""
 	for {
-		p, err := a.Page(ctx, path, query, limit, from)
+		p, err := a.Page(ctx, c, limit, from)
 		if Expired(err) && limit > 0 {
 			items, limit, from = nil, 0, ""
 			continue
@@ -84,13 +103,12 @@ var ErrNoVersion = errors.New("an event has no resourceVersion; is this an API s
 // which lasts until the server ends it, an error of take, or the context's end. It returns
 // nil when the server ends it in good order, as servers do once in a while. opened is
 // called when the server has begun to answer.
-func (a *Server) Watch(ctx context.Context, path string, query url.Values, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
-	q := url.Values{}
-	maps.Copy(q, query)
-	q.Set("watch", "true")
-	q.Set("allowWatchBookmarks", "true")
-	q.Set("resourceVersion", from)
-	response, err := a.Send(ctx, Request{Verb: "watch", Method: http.MethodGet, Path: path, Query: q})
+func (a *Server) Watch(ctx context.Context, c Collection, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
+	r := c.request("watch")
+	r.Query.Set("watch", "true")
+	r.Query.Set("allowWatchBookmarks", "true")
+	r.Query.Set("resourceVersion", from)
+	response, err := a.Send(ctx, r)
 	if err != nil {
 		return err
 	}

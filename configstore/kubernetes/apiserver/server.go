@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,6 +153,7 @@ type Request struct {
 	Path        string
 	Query       url.Values
 	ContentType string
+	Accept      string // plain JSON where empty
 	Body        []byte
 }
 
@@ -164,7 +166,7 @@ func (a *Server) Send(ctx context.Context, r Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", cmp.Or(r.Accept, "application/json"))
 	if r.ContentType != "" {
 		req.Header.Set("Content-Type", r.ContentType)
 	}

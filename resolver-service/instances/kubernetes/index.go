@@ -1,0 +1,182 @@
+package kubernetes
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// index is all slices and pods that were read, and what they come to.
+type index struct {
+	config  Config
+	slices  map[name]slice
+	byApp   map[catalog.App]map[name]bool
+	zones   map[name]string               // by pod
+	users   map[name]map[catalog.App]bool // apps that have a pod among their instances
+	told    map[catalog.App]map[string]told
+	refused map[name][]instances.Refusal
+}
+
+// slice is one that is of an app.
+type slice struct {
+	app  catalog.App
+	have []found
+}
+
+// told is what was said of an instance.
+type told struct {
+	instance catalog.Instance
+	pod      name
+}
+
+func newIndex(c Config) *index {
+	return &index{
+		config: c, slices: map[name]slice{}, byApp: map[catalog.App]map[name]bool{}, zones: map[name]string{},
+		users: map[name]map[catalog.App]bool{}, told: map[catalog.App]map[string]told{}, refused: map[name][]instances.Refusal{},
+	}
+}
+
+// apply takes objects in and tells what has changed, and whether anything has.
+func (x *index) apply(objects []object) (c instances.Change, news bool) {
+	touched := map[catalog.App]bool{}
+	for i := range objects {
+		if o := &objects[i]; o.pod {
+			x.takePod(o, touched)
+		} else {
+			news = x.takeSlice(o, touched) || news
+		}
+	}
+	for app := range touched {
+		x.settle(app, &c)
+	}
+	c.Refused = x.refusals()
+	return c, news || len(c.Put)+len(c.Delete) > 0
+}
+
+func (x *index) takePod(o *object, touched map[catalog.App]bool) {
+	zone := o.labels[x.config.ZoneLabel]
+	if o.deleted || zone == "" {
+		delete(x.zones, o.name)
+	} else {
+		x.zones[o.name] = zone
+	}
+	for app := range x.users[o.name] {
+		touched[app] = true
+	}
+}
+
+// takeSlice tells whether what is refused has changed.
+func (x *index) takeSlice(o *object, touched map[catalog.App]bool) bool {
+	if was, ok := x.slices[o.name]; ok {
+		touched[was.app] = true
+		delete(x.slices, o.name)
+		delete(x.byApp[was.app], o.name)
+		if len(x.byApp[was.app]) == 0 {
+			delete(x.byApp, was.app)
+		}
+	}
+	refusedBefore := x.refused[o.name]
+	delete(x.refused, o.name)
+	app, ok := o.app()
+	if o.deleted || !ok {
+		return len(refusedBefore) > 0
+	}
+	have, refused := o.instances(app)
+	if len(refused) > 0 {
+		x.refused[o.name] = refused
+	}
+	touched[app] = true
+	x.slices[o.name] = slice{app, have}
+	if x.byApp[app] == nil {
+		x.byApp[app] = map[name]bool{}
+	}
+	x.byApp[app][o.name] = true
+	return !slices.EqualFunc(refusedBefore, refused, func(a, b instances.Refusal) bool {
+		return a.Where == b.Where && a.Err.Error() == b.Err.Error()
+	})
+}
+
+// settle works out an app's instances anew and adds what differs to a change.
+func (x *index) settle(app catalog.App, c *instances.Change) {
+	was, now := x.told[app], x.instancesOf(app)
+	for id, t := range now {
+		if before, ok := was[id]; !ok || before.instance != t.instance {
+			c.Put = append(c.Put, t.instance)
+		}
+	}
+	for id, t := range was {
+		if _, stands := now[id]; !stands {
+			c.Delete = append(c.Delete, topology.InstanceKey{App: app, ID: id})
+		}
+		x.use(t.pod, app, false)
+	}
+	for _, t := range now {
+		x.use(t.pod, app, true)
+	}
+	if x.told[app] = now; len(now) == 0 {
+		delete(x.told, app)
+	}
+}
+
+// use notes that an app has a pod, or not.
+func (x *index) use(pod name, app catalog.App, has bool) {
+	switch {
+	case pod.name == "" || x.config.ZoneLabel == "":
+	case has && x.users[pod] == nil:
+		x.users[pod] = map[catalog.App]bool{app: true}
+	case has:
+		x.users[pod][app] = true
+	default:
+		delete(x.users[pod], app)
+		if len(x.users[pod]) == 0 {
+			delete(x.users, pod)
+		}
+	}
+}
+
+// instancesOf merges an app's slices: one may be in several for a while, as when
+// Kubernetes spreads endpoints over slices anew, or in one for each family of addresses.
+func (x *index) instancesOf(app catalog.App) map[string]told {
+	all := map[string]told{}
+	for slice := range x.byApp[app] {
+		for _, f := range x.slices[slice].have {
+			t := told{instance: f.Instance}
+			if f.pod != "" {
+				t.pod = name{true, app.Namespace, f.pod}
+				t.instance.Zone = cmp.Or(x.zones[t.pod], f.Zone)
+			}
+			if other, twice := all[f.ID]; !twice || x.before(t.instance, other.instance) {
+				all[f.ID] = t
+			}
+		}
+	}
+	return all
+}
+
+// before tells which of two entries of one instance is taken: that of the family which is
+// wanted, then the one that is ready, then any, but always the same.
+func (x *index) before(a, b catalog.Instance) bool {
+	rank := func(i catalog.Instance) (rank int) {
+		if i.Address.Addr().Is6() == (x.config.IPFamily == ipv6) {
+			rank += 2
+		}
+		if !i.Draining {
+			rank++
+		}
+		return rank
+	}
+	return cmp.Or(cmp.Compare(rank(b), rank(a)), a.Address.Compare(b.Address)) < 0
+}
+
+// refusals are all that are refused, in order.
+func (x *index) refusals() (all []instances.Refusal) {
+	for _, some := range x.refused {
+		all = append(all, some...)
+	}
+	slices.SortFunc(all, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
+	return all
+}

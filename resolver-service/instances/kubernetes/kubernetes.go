@@ -1,0 +1,142 @@
+// Package kubernetes has the instances that Kubernetes knows: the endpoints of the
+// services that Dapr's operator makes for each app, "<app-id>-dapr", as EndpointSlices
+// have them. So readiness is that of the pod, by its probes.
+//
+// The slices are listed once and then watched, by one request for each namespace, or one
+// for all. Pods are read only where their labels are asked for.
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+)
+
+// Config is the settings of instances from Kubernetes.
+type Config struct {
+	// Kubeconfig is the file that says where the API server is and who we are to it. The
+	// service account of the pod that this runs in, where empty.
+	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty"`
+	// Context is the one of the kubeconfig to use; its current one where empty.
+	Context string `yaml:"context,omitempty" json:"context,omitempty"`
+	// Namespaces are those whose apps are read; all where empty.
+	Namespaces []string `yaml:"namespaces,omitempty" json:"namespaces,omitempty"`
+	// IPFamily is the one that is taken of an instance with addresses of both: ipv4, which
+	// is the default, or ipv6. An instance with one address is taken with that.
+	IPFamily string `yaml:"ipFamily,omitempty" json:"ipFamily,omitempty"`
+	// ZoneLabel is the label of pods that says where they run. Where it is empty, or a pod
+	// has no such label, that is what Kubernetes says of the pod's node.
+	ZoneLabel string `yaml:"zoneLabel,omitempty" json:"zoneLabel,omitempty"`
+}
+
+// Values of Config.IPFamily.
+const (
+	ipv4 = "ipv4"
+	ipv6 = "ipv6"
+)
+
+// maxNamespaces bounds how many requests are open at once.
+const maxNamespaces = 100
+
+// Check tells what is wrong without reading a file.
+func (c *Config) Check() error {
+	if err := c.server().Check(); err != nil {
+		return err
+	}
+	if c.IPFamily != "" && c.IPFamily != ipv4 && c.IPFamily != ipv6 {
+		return fmt.Errorf("ipFamily: %q is none; want %s or %s", c.IPFamily, ipv4, ipv6)
+	}
+	if len(c.Namespaces) > maxNamespaces {
+		return fmt.Errorf("namespaces: %d are more than %d, and each takes a request that stays open; leave the list out to read all", len(c.Namespaces), maxNamespaces)
+	}
+	for i, ns := range c.Namespaces {
+		if err := catalog.CheckNamespace(ns); err != nil {
+			return fmt.Errorf("namespaces: %w", err)
+		}
+		if slices.Contains(c.Namespaces[:i], ns) {
+			return fmt.Errorf("namespaces: %s is there twice; leave one out", ns)
+		}
+	}
+	if c.ZoneLabel != "" && (len(c.ZoneLabel) > 317 || strings.ContainsAny(c.ZoneLabel, " \t\n=,")) {
+		return fmt.Errorf("zoneLabel: %q is no name of a label; want one such as topology.kubernetes.io/zone", c.ZoneLabel)
+	}
+	return nil
+}
+
+func (c *Config) server() apiserver.Config {
+	return apiserver.Config{Kubeconfig: c.Kubeconfig, Context: c.Context}
+}
+
+// Source is an instances.Source.
+type Source struct {
+	config Config
+	api    *apiserver.Server
+	log    *slog.Logger
+}
+
+var _ instances.Source = (*Source)(nil)
+
+// New makes a source of its settings. It reads the kubeconfig, or the pod's service
+// account, and does not ask the API server anything.
+func New(c Config, log *slog.Logger) (*Source, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	api, err := apiserver.New(c.server())
+	if err != nil {
+		return nil, err
+	}
+	return &Source{config: c, api: api, log: log}, nil
+}
+
+// Name is that of instances.Source.
+func (s *Source) Name() string { return "kubernetes" }
+
+// longEnough is how long what was just read must have been remembered for it to be read
+// anew at once when it is forgotten. A server that forgets faster than it can be read is
+// asked again with the pauses of a failure.
+const longEnough = time.Second
+
+// Watch is that of instances.Source.
+func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) error {
+	defer s.api.Close() // connections to a server that may be gone without a word
+	for {
+		w := &watch{source: s, emit: emit, index: newIndex(s.config)}
+		err := w.run(ctx)
+		switch {
+		case w.unheard != nil:
+			return w.unheard
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case apiserver.Expired(err) && !w.told.IsZero() && time.Since(w.told) > longEnough:
+			s.log.Debug("the API server has forgotten what happened since; reading everything", "source", s.Name(), "err", err)
+			continue
+		}
+		return fmt.Errorf("instances from kubernetes: %w", err)
+	}
+}
+
+// advise adds what to do about an error.
+func advise(err error, verb string, c collection) error {
+	switch apiserver.Code(err) {
+	case http.StatusForbidden:
+		return fmt.Errorf("%w (%w); give the account the verb %q on %s, as the role %s in deploy/kubernetes/rbac.yaml does", err, configstore.ErrDenied, verb, c.resource, c.role)
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w (%w); renew the token or the certificate", err, configstore.ErrDenied)
+	case http.StatusNotFound:
+		return fmt.Errorf("%w; the API server does not know %s; Kubernetes has them since 1.21", err, c.resource)
+	}
+	return err
+}
+
+var errNoName = errors.New("an object has no name; is this an API server?")
