@@ -47,7 +47,7 @@ type gateway struct {
 	authority []string
 }
 
-func startGateway(t *testing.T, register ...func(*grpc.Server)) *gateway {
+func startGateway(t testing.TB, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -57,7 +57,7 @@ func startGateway(t *testing.T, register ...func(*grpc.Server)) *gateway {
 }
 
 // startGatewayOn is startGateway on a listener, which it closes.
-func startGatewayOn(t *testing.T, lis net.Listener, register ...func(*grpc.Server)) *gateway {
+func startGatewayOn(t testing.TB, lis net.Listener, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
 	g.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(g.tls(t))), grpc.UnaryInterceptor(g.note))
@@ -72,7 +72,7 @@ func startGatewayOn(t *testing.T, lis net.Listener, register ...func(*grpc.Serve
 
 func (g *gateway) stop() { g.server.Stop(); <-g.served }
 
-func (g *gateway) tls(t *testing.T) *tls.Config {
+func (g *gateway) tls(t testing.TB) *tls.Config {
 	cert := certificate(t)
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
@@ -99,7 +99,7 @@ func (g *gateway) seen() (sni, authority []string) {
 	return g.sni, g.authority
 }
 
-func certificate(t *testing.T) tls.Certificate {
+func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -139,7 +139,7 @@ func eastAt(addresses ...string) *catalog.Gateways {
 }
 
 // daprdDial dials as daprd's connection manager does.
-func daprdDial(t *testing.T, names *Names, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	t.Helper()
 	var builders []resolver.Builder
 	for _, scheme := range Schemes() {
@@ -158,7 +158,7 @@ func daprdDial(t *testing.T, names *Names, target string, more ...grpc.DialOptio
 	return conn, err
 }
 
-func mustDial(t *testing.T, names *Names, target string, more ...grpc.DialOption) *grpc.ClientConn {
+func mustDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := daprdDial(t, names, target, more...)
 	if err != nil {
