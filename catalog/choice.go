@@ -3,7 +3,6 @@ package catalog
 import (
 	"math"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 )
@@ -18,9 +17,12 @@ const golden = 0x9E3779B97F4A7C15
 // the range of uint64 in golden steps, and each route has a cut of that range as wide
 // as its share. Where in its cut a lookup falls says which of the route's addresses it
 // has.
+//
+// Where one route takes everything, its addresses stand here, one load away.
 type choice struct {
 	turn atomic.Uint64 // where the last lookup fell
-	cuts []cut         // the last of them ends with the range
+	only []string      // the addresses, where one route takes everything
+	cuts []cut         // where several share; the last ends with the range
 }
 
 // cut is what one route has of the range, after the cut before it.
@@ -29,14 +31,13 @@ type cut struct {
 	route *Route
 }
 
-// choose makes the choice among routes, which are sorted by priority: nil if none is
-// usable.
+// choose makes the choice among several usable routes, which are sorted by priority.
 //
 // A level, that is the routes of one priority, takes all that the levels before it
 // leave. It leaves something only while each of its usable routes comes back in steps
 // and there is a usable route below: then it takes as much as the furthest of them.
 func choose(routes []Route) *choice {
-	c := &choice{cuts: make([]cut, 0, 1)}
+	c := &choice{}
 	at := uint64(0)
 	for first := nextUsable(routes, 0); first >= 0; {
 		end := levelEnd(routes, first)
@@ -54,11 +55,16 @@ func choose(routes []Route) *choice {
 		c.divide(routes[first:end], at, last)
 		break
 	}
-	if len(c.cuts) == 0 {
-		return nil
-	}
-	c.turn.Store(rand.Uint64())
 	return c
+}
+
+// sole tells whether the first usable route takes everything.
+func sole(routes []Route, first int) bool {
+	end := levelEnd(routes, first)
+	if next := nextUsable(routes, first+1); next >= 0 && next < end {
+		return false
+	}
+	return routes[first].percent() == 100 || nextUsable(routes, end) < 0
 }
 
 func nextUsable(routes []Route, from int) int {
@@ -124,17 +130,15 @@ func scale(n, a, b uint64) uint64 {
 	return q
 }
 
-// next is the choice of the next lookup.
+// among is the address of the next lookup where one route takes everything.
+func (c *choice) among() string {
+	i, _ := bits.Mul64(c.turn.Add(golden), uint64(len(c.only)))
+	return c.only[i]
+}
+
+// next is the choice of the next lookup among several routes.
 func (c *choice) next() (address string, route *Route) {
 	x := c.turn.Add(golden)
-	if len(c.cuts) == 1 {
-		route = c.cuts[0].route
-		if n := uint64(len(route.Addresses)); n > 0 {
-			i, _ := bits.Mul64(x, n)
-			return route.Addresses[i], route
-		}
-		return "", route
-	}
 	i, j := 0, len(c.cuts)-1
 	for i < j {
 		if mid := (i + j) / 2; c.cuts[mid].last < x {
@@ -154,16 +158,8 @@ func (c *choice) next() (address string, route *Route) {
 		if i > 0 {
 			first = c.cuts[i-1].last + 1
 		}
-		return route.Addresses[min(scale(x-first, n, c.cuts[i].last-first+1), n-1)], route
+		return route.Addresses[scale(x-first, n, c.cuts[i].last-first+1)], route
 	}
-}
-
-// alone is the address when there is but one to choose.
-func (c *choice) alone() (address string, ok bool) {
-	if len(c.cuts) == 1 && len(c.cuts[0].route.Addresses) == 1 {
-		return c.cuts[0].route.Addresses[0], true
-	}
-	return "", false
 }
 
 // Follow goes on with the choice where the plan that p replaces has got to, so that

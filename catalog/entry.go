@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,15 +74,19 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 func NewPlan(app App, routes []Route) *Plan {
 	sortRoutes(routes)
 	p := &Plan{App: app, Routes: routes}
-	c := choose(routes)
-	if c == nil {
+	first := nextUsable(routes, 0)
+	switch {
+	case first < 0:
 		return p
+	case !sole(routes, first):
+		p.choice = choose(routes)
+	case len(routes[first].Addresses) == 1:
+		p.one = routes[first].Addresses[0]
+		return p
+	default:
+		p.choice = &choice{only: routes[first].Addresses}
 	}
-	if one, ok := c.alone(); ok {
-		p.one = one
-	} else {
-		p.choice = c
-	}
+	p.choice.turn.Store(rand.Uint64())
 	return p
 }
 
@@ -94,12 +99,12 @@ func sortRoutes(routes []Route) {
 // choice fell on a Delegated route.
 func (p *Plan) Pick() (address string, route *Route) {
 	switch {
-	case p.one != "":
-		return p.one, &p.Routes[nextUsable(p.Routes, 0)]
-	case p.choice != nil:
+	case p.one == "" && p.choice == nil:
+		return "", nil
+	case p.choice != nil && p.choice.cuts != nil:
 		return p.choice.next()
 	default:
-		return "", nil
+		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
 	}
 }
 
@@ -113,10 +118,16 @@ func (p *Plan) pick() string {
 }
 
 func (p *Plan) pickAny() string {
-	if p.choice == nil {
+	c := p.choice
+	switch {
+	case c == nil:
+		return ""
+	case len(c.only) > 0:
+		return c.among()
+	case c.cuts == nil: // left to Dapr's resolver
 		return ""
 	}
-	address, _ := p.choice.next()
+	address, _ := c.next()
 	return address
 }
 

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -87,9 +86,9 @@ func (e *Entry) routeReason(r, taken *Route) string {
 	if taken == nil || !r.usable() || r == taken {
 		return why
 	}
-	switch first := e.Routes[nextUsable(e.Routes, 0)].Priority; {
-	case !e.Plan.takes(r):
-		return fmt.Sprintf("%s, but priority %d comes first", why, taken.Priority)
+	switch first, last := e.levels(); {
+	case r.Priority > last:
+		return fmt.Sprintf("%s, but priority %d comes first", why, last)
 	case r.Priority == first && taken.Priority == first:
 		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
 	case r.Priority == first:
@@ -99,10 +98,12 @@ func (e *Entry) routeReason(r, taken *Route) string {
 	}
 }
 
-// takes tells whether any lookup falls on the route.
-func (p *Plan) takes(r *Route) bool {
-	if p.choice == nil {
-		return p.one != "" && r == &p.Routes[nextUsable(p.Routes, 0)]
+// levels are the first and the last of the priorities that lookups fall on. A plan has
+// them when anything is usable.
+func (p *Plan) levels() (first, last uint32) {
+	first = p.Routes[nextUsable(p.Routes, 0)].Priority
+	if p.choice == nil || p.choice.cuts == nil {
+		return first, first
 	}
-	return slices.ContainsFunc(p.choice.cuts, func(c cut) bool { return c.route == r })
+	return first, p.choice.cuts[len(p.choice.cuts)-1].route.Priority
 }
