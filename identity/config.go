@@ -41,6 +41,11 @@ type Sentry struct {
 	TrustDomain string `yaml:"trustDomain,omitempty" json:"trustDomain,omitempty"`
 	Namespace   string `yaml:"namespace,omitempty" json:"namespace,omitempty"`
 
+	// AppTrustDomain is the trust domain to ask a certificate for; "public" if empty, as
+	// daprd's. In Kubernetes Sentry does not look at it: there it is that of the pod's
+	// Dapr Configuration.
+	AppTrustDomain string `yaml:"appTrustDomain,omitempty" json:"appTrustDomain,omitempty"`
+
 	// Token proves to Sentry who asks; else the text of TokenFile, which is read for
 	// every request; else the file in DAPR_SENTRY_TOKEN_FILE or the token that Dapr
 	// mounts in Kubernetes; else none.
@@ -133,6 +138,9 @@ func (s *Sentry) check() error {
 	}
 	if s.Token != "" && s.TokenFile != "" {
 		return errors.New("identity: sentry: token and tokenFile exclude each other; keep one")
+	}
+	if _, err := spiffeid.TrustDomainFromString(s.AppTrustDomain); s.AppTrustDomain != "" && err != nil {
+		return fmt.Errorf("identity: sentry: appTrustDomain %q: %w", s.AppTrustDomain, err)
 	}
 	if _, err := s.id(); err != nil {
 		return fmt.Errorf("identity: sentry: trustDomain %q and namespace %q: %w", s.TrustDomain, s.Namespace, err)

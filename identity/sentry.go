@@ -105,6 +105,7 @@ func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, e
 	req := &sentryv1.SignCertificateRequest{
 		Id:                        o.app.ID,
 		Namespace:                 o.app.Namespace,
+		TrustDomain:               o.cfg.AppTrustDomain,
 		CertificateSigningRequest: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}),
 	}
 	if req.Token, req.TokenValidator, err = o.token(); err != nil {
