@@ -3,6 +3,7 @@ package show
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -27,8 +28,12 @@ type Route struct {
 	Priority uint32 `json:"priority" yaml:"priority"`
 	Weight   uint32 `json:"weight" yaml:"weight"`
 	Ready    uint32 `json:"ready" yaml:"ready"`
+	Draining uint32 `json:"draining" yaml:"draining"`
+	Shards   uint32 `json:"shards" yaml:"shards"`
+	Ramp     uint32 `json:"ramp" yaml:"ramp"`
 	Taken    bool   `json:"taken" yaml:"taken"`
 	Reason   string `json:"reason" yaml:"reason"`
+	Peer     string `json:"peer" yaml:"peer"`
 }
 
 // DecisionOf reads a decision from its message.
@@ -40,7 +45,8 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 	for _, r := range m.GetRoutes() {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
-			Ready: r.GetReady(), Taken: r.GetTaken(), Reason: r.GetReason(),
+			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
+			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(),
 		})
 	}
 	return d
@@ -61,15 +67,62 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	var table [][]string
-	for _, r := range d.Routes {
-		taken := ""
-		if r.Taken {
-			taken = "taken"
-		}
-		table = append(table, []string{"  " + r.Cluster, number(r.Priority), number(r.Weight), number(r.Ready), taken, r.Reason})
+	if err := routes(w, d.Routes); err != nil {
+		return err
 	}
-	return rows(w, []string{"  ROUTE", "PRIORITY", "WEIGHT", "READY", "", "WHY"}, table)
+	for i, said := 0, false; i < len(d.Routes); i++ {
+		if r := &d.Routes[i]; r.Peer != "" {
+			if !said {
+				fmt.Fprintln(w)
+				said = true
+			}
+			fmt.Fprintf(w, "  peer %s: %s\n", r.Cluster, r.Peer)
+		}
+	}
+	return nil
+}
+
+// routes writes a table of routes. Columns that say nothing are left out.
+func routes(w io.Writer, all []Route) error {
+	columns := []struct {
+		name   string
+		always bool
+		value  func(*Route) string
+	}{
+		{"  ROUTE", true, func(r *Route) string { return "  " + r.Cluster }},
+		{"PRIORITY", true, func(r *Route) string { return number(r.Priority) }},
+		{"WEIGHT", true, func(r *Route) string { return number(r.Weight) }},
+		{"READY", true, func(r *Route) string { return number(r.Ready) }},
+		{"DRAINING", false, func(r *Route) string { return unlessZero(r.Draining, "") }},
+		{"SHARDS", false, func(r *Route) string { return unlessZero(r.Shards, "") }},
+		{"RAMP", false, func(r *Route) string { return unlessZero(r.Ramp, " %") }},
+		{"", true, func(r *Route) string {
+			if r.Taken {
+				return "taken"
+			}
+			return ""
+		}},
+		{"WHY", true, func(r *Route) string { return r.Reason }},
+	}
+	var heading []string
+	table := make([][]string, len(all))
+	for _, c := range columns {
+		if !c.always && !slices.ContainsFunc(all, func(r Route) bool { return c.value(&r) != "" }) {
+			continue
+		}
+		heading = append(heading, c.name)
+		for i := range all {
+			table[i] = append(table[i], c.value(&all[i]))
+		}
+	}
+	return rows(w, heading, table)
+}
+
+func unlessZero(n uint32, unit string) string {
+	if n == 0 {
+		return ""
+	}
+	return number(n) + unit
 }
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

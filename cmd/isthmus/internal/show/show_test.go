@@ -107,10 +107,11 @@ func TestAStatusShowsWhatIsWrong(t *testing.T) {
 			{Cluster: "east", State: "stale", SinceUnixMs: ago(time.Minute), LastWordUnixMs: ago(70 * time.Second), Exports: 3, Error: "refused"},
 			{Cluster: "north", State: "connecting", SinceUnixMs: ago(1500 * time.Millisecond)},
 		},
-	}, now)
+	}, false, now)
 	for _, want := range []string{
 		"running     for 3 days\n", "identity    none: sentry not reached\n", "\nrefused: a.yaml:3:1: bad\n",
-		"east    stale        1m0s   1m10s ago   3         refused\n", "north   connecting   1.5s   never       0         \n",
+		"east    stale        1m0s   1m10s ago   out     3         0       -          -          0\n", "\npeer east: refused\n",
+		"north   connecting   1.5s   never       -       0         0       -          -          0\n",
 	} {
 		if !strings.Contains(b.String(), want) || err != nil {
 			t.Errorf("no %q in\n%s(%v)", want, b.String(), err)

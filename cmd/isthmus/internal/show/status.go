@@ -18,10 +18,12 @@ func Message(m proto.Message) ([]byte, error) {
 	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
 }
 
-// Status writes how a service is, for people.
-func Status(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
+// Status writes how a service is, for people; with details, all that is known of each
+// peer and source.
+func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time) error {
 	err := pairs(w, "", [][2]string{
 		{"cluster", s.GetCluster()},
+		{"replica", s.GetReplica()},
 		{"version", s.GetVersion()},
 		{"running", "for " + age(s.GetStartedUnixMs(), now)},
 		{"domain", s.GetDomain()},
@@ -38,23 +40,18 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
 	for _, o := range s.GetRefused() {
 		fmt.Fprintf(w, "\nrefused: %s\n", o.GetError())
 	}
-	return peers(w, s.GetPeers(), now)
-}
-
-func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
-	if len(all) == 0 {
-		return nil
+	if err := sources(w, s.GetSources(), details, now); err != nil {
+		return err
 	}
-	fmt.Fprintln(w)
-	var table [][]string
-	for _, p := range all {
-		word := "never"
-		if p.GetLastWordUnixMs() != 0 {
-			word = age(p.GetLastWordUnixMs(), now) + " ago"
+	if err := peers(w, s.GetPeers(), now); err != nil || !details {
+		return err
+	}
+	for _, p := range s.GetPeers() {
+		if err := Peer(w, s, p.GetCluster(), now); err != nil {
+			return err
 		}
-		table = append(table, []string{p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), word, number(p.GetExports()), p.GetError()})
 	}
-	return rows(w, []string{"PEER", "STATE", "FOR", "LAST WORD", "EXPORTS", "ERROR"}, table)
+	return nil
 }
 
 func identityLine(s *v1alpha1.StatusResponse) string {
@@ -91,9 +88,11 @@ func short(version string) string {
 	return version[:most] + "…"
 }
 
-// age is the time since a moment, in the two largest units or so.
-func age(unixMs int64, now time.Time) string {
-	d := max(0, now.Sub(time.UnixMilli(unixMs)))
+// age is the time since a moment.
+func age(unixMs int64, now time.Time) string { return span(max(0, now.Sub(time.UnixMilli(unixMs)))) }
+
+// span is a time in the two largest units or so.
+func span(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()

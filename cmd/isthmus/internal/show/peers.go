@@ -1,0 +1,197 @@
+package show
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// peers writes a line for each peer, and below them what is wrong.
+func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	var table [][]string
+	for _, p := range all {
+		table = append(table, []string{
+			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseLeft(p),
+			number(p.GetExports()), number(p.GetReady()), cmp.Or(p.GetHears(), "-"), gatewaysLine(p.GetGateways()), number(p.GetLapses()),
+		})
+	}
+	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES"}
+	if err := rows(w, heading, table); err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.GetError() != "" {
+			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), p.GetError())
+		}
+		if n := len(p.GetRefused()); n > 0 && p.GetError() == "" {
+			fmt.Fprintf(w, "\npeer %s: %d exports refused; isthmus status --peer %[1]s names them\n", p.GetCluster(), n)
+		}
+	}
+	return nil
+}
+
+func lastWord(p *v1alpha1.PeerStatus, now time.Time) string {
+	if p.GetLastWordUnixMs() == 0 {
+		return "never"
+	}
+	return age(p.GetLastWordUnixMs(), now) + " ago"
+}
+
+// leaseLeft is how long a peer's word holds.
+func leaseLeft(p *v1alpha1.PeerStatus) string {
+	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
+	case p.GetDampedUntilUnixMs() != 0:
+		return "damped"
+	case left > 0:
+		return span(left)
+	case p.GetLastWordUnixMs() == 0:
+		return "-"
+	default:
+		return "out"
+	}
+}
+
+// gatewaysLine counts gateways by state: "1 connected, 1 silent".
+func gatewaysLine(all []*v1alpha1.GatewayStatus) string {
+	var states []string
+	count := map[string]int{}
+	for _, g := range all {
+		if count[g.GetState()]++; count[g.GetState()] == 1 {
+			states = append(states, g.GetState())
+		}
+	}
+	for i, state := range states {
+		states[i] = fmt.Sprintf("%d %s", count[state], state)
+	}
+	return cmp.Or(strings.Join(states, ", "), "-")
+}
+
+// Peer writes all that a service knows of a peer, for people.
+func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time) error {
+	p := peerOf(s, cluster)
+	if p == nil {
+		return fmt.Errorf("cluster %s has no link to %q; isthmus status lists those that there are, and isthmus get cluster those that are known", s.GetCluster(), cluster)
+	}
+	fmt.Fprintf(w, "\npeer %s\n", cluster)
+	if err := pairs(w, "  ", peerPairs(p, now)); err != nil {
+		return err
+	}
+	for _, g := range p.GetGateways() {
+		fmt.Fprintf(w, "  gateway %s: %s for %s%s\n", g.GetAddress(), g.GetState(), age(g.GetSinceUnixMs(), now), after(": ", g.GetError()))
+	}
+	for _, t := range s.GetTrust() {
+		if t.GetCluster() == cluster {
+			c := CertificateOf(t, now)
+			fmt.Fprintf(w, "  %s: %s\n", c.Use, c.line())
+		}
+	}
+	for _, r := range p.GetRefused() {
+		fmt.Fprintf(w, "  refused %s: %s\n", r.GetSource(), r.GetError())
+	}
+	return nil
+}
+
+func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
+	all := [][2]string{
+		{"state", p.GetState() + " for " + age(p.GetSinceUnixMs(), now)},
+		{"error", p.GetError()},
+		{"last word", lastWord(p, now)},
+		{"revision", fmt.Sprint(p.GetRevision())},
+		{"lease", leaseLeft(p) + of(p.GetStaleAfterMs())},
+		{"lapses", number(p.GetLapses()) + " since the service started"},
+	}
+	if until := p.GetDampedUntilUnixMs(); until != 0 {
+		left := span(max(0, time.UnixMilli(until).Sub(now)))
+		all = append(all, [2]string{"damped", "for up to another " + left + ": its lease ran out too often, so its word does not hold until it has been heard for a while"})
+	}
+	return append(all,
+		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
+		[2]string{"hears us", cmp.Or(p.GetHears(), "it has not said")},
+		[2]string{"asks us", asks(p, now)})
+}
+
+// of is the length that a lease has when it begins.
+func of(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return " of " + span(time.Duration(ms)*time.Millisecond)
+}
+
+// asks tells whether a peer follows what this cluster exports.
+func asks(p *v1alpha1.PeerStatus, now time.Time) string {
+	switch {
+	case p.GetAskedBy() > 0:
+		return fmt.Sprintf("by %d streams", p.GetAskedBy())
+	case p.GetUnaskedSinceUnixMs() != 0:
+		return "no, for " + age(p.GetUnaskedSinceUnixMs(), now)
+	default:
+		return "it never has"
+	}
+}
+
+func peerOf(s *v1alpha1.StatusResponse, cluster string) *v1alpha1.PeerStatus {
+	for _, p := range s.GetPeers() {
+		if p.GetCluster() == cluster {
+			return p
+		}
+	}
+	return nil
+}
+
+// sources writes a line for each source of instances.
+func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.Time) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	var table [][]string
+	for _, s := range all {
+		table = append(table, []string{s.GetName(), sourceState(s, now), number(s.GetInstances()), fmt.Sprint(len(s.GetRefused()))})
+	}
+	if err := rows(w, []string{"SOURCE", "STATE", "INSTANCES", "REFUSED"}, table); err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.GetError() != "" {
+			fmt.Fprintf(w, "\nsource %s: %s\n", s.GetName(), s.GetError())
+		}
+		if n := len(s.GetRefused()); n > 0 && !details {
+			fmt.Fprintf(w, "\nsource %s: %d refused; isthmus status -v names them\n", s.GetName(), n)
+			continue
+		}
+		for _, r := range s.GetRefused() {
+			fmt.Fprintf(w, "\nsource %s: refused %s: %s\n", s.GetName(), r.GetSource(), r.GetError())
+		}
+	}
+	return nil
+}
+
+func sourceState(s *v1alpha1.SourceStatus, now time.Time) string {
+	switch {
+	case s.GetFailingUnixMs() != 0 && s.GetReady():
+		return "stale for " + age(s.GetFailingUnixMs(), now)
+	case s.GetFailingUnixMs() != 0:
+		return "away for " + age(s.GetFailingUnixMs(), now)
+	case !s.GetReady():
+		return "not read yet"
+	default:
+		return "ready"
+	}
+}
+
+// after is a text with something before it, or nothing.
+func after(before, s string) string {
+	if s == "" {
+		return ""
+	}
+	return before + s
+}

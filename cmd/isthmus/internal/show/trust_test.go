@@ -1,0 +1,164 @@
+package show
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+func TestWhatExpiresIsSaidInTime(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		what, use  string
+		begun, end time.Duration // from now
+		err        string
+		want       string
+	}{
+		{"a root with time", "own root", -day, 31 * day, "", certGood},
+		{"a root in its last days", "own root", -300 * day, 29 * day, "", certSoon},
+		{"a peer's root in its last days", "peer root", -300 * day, 29 * day, "", certSoon},
+		{"a root that is over", "peer root", -300 * day, -time.Second, "", certExpired},
+		{"a root of tomorrow", "peer root", day, 300 * day, "", certEarly},
+		{"a certificate in the middle of its life", "own certificate", -12 * time.Hour, 12 * time.Hour, "", certGood},
+		{"one that was not renewed", "own certificate", -17 * time.Hour, 7 * time.Hour, "", certSoon},
+		{"one whose renewal fails", "own certificate", -12 * time.Hour, 12 * time.Hour, "sentry is away", certGood},
+		{"a peer's that was refused", "peer certificate", -12 * time.Hour, 12 * time.Hour, "signed by none", certRefused},
+		{"a peer's that was refused and is over", "peer certificate", -12 * time.Hour, -time.Hour, "signed by none", certExpired},
+	} {
+		got := CertificateOf(&v1alpha1.TrustStatus{
+			Use: c.use, Error: c.err, NotBeforeUnixMs: now.Add(c.begun).UnixMilli(), NotAfterUnixMs: now.Add(c.end).UnixMilli(),
+		}, now)
+		if got.State != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got.State, c.want)
+		}
+	}
+}
+
+func TestTrustIsReadable(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	print := strings.Repeat("0123456789abcdef", 4)
+	all := Certificates(&v1alpha1.StatusResponse{Trust: []*v1alpha1.TrustStatus{
+		{Use: "own certificate", Subject: "spiffe://public/ns/isthmus-system/isthmus-west", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(23 * time.Hour), Fingerprint: print},
+		{Use: "own root", Subject: "CN=west", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(8760 * time.Hour), Fingerprint: print},
+		{Use: "peer root", Cluster: "east", Subject: "CN=east", TrustDomain: "east.example", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(-time.Minute), Fingerprint: print},
+		{Use: "peer certificate", Cluster: "east", Subject: "spiffe://east.example/ns/isthmus-system/isthmus-east", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(23 * time.Hour), Fingerprint: print, Error: "it is too old"},
+		{Use: "peer root", Cluster: "north", Subject: "own roots"},
+		{Use: "peer root", Cluster: "south", Error: "Cluster south: spec.trust.roots: not PEM"},
+	}}, now)
+	var b strings.Builder
+	if err := Trust(&b, "west", all); err != nil {
+		t.Fatal(err)
+	}
+	want := `USE                CLUSTER   SUBJECT                                                EXPIRES       STATE     SHA-256
+own certificate              spiffe://public/ns/isthmus-system/isthmus-west         in 23h0m0s    good      0123456789abcdef…
+own root                     CN=west                                                in 365 days   good      0123456789abcdef…
+peer root          east      CN=east (for east.example)                             1m0s ago      expired   0123456789abcdef…
+peer certificate   east      spiffe://east.example/ns/isthmus-system/isthmus-east   in 23h0m0s    refused   0123456789abcdef…
+peer root          north     own roots                                                            good      
+peer root          south                                                                          refused   
+
+peer root east: CN=east expired at 2027-01-15T07:59:00Z; add east's new root to Cluster east, spec.trust.roots, and take this one out once nothing is signed by it
+
+peer certificate east: it is too old
+
+peer root south: Cluster south: spec.trust.roots: not PEM
+`
+	if b.String() != want {
+		t.Errorf("got\n%s", b.String())
+	}
+	if !Expired(all) || Expired(all[:2]) {
+		t.Error("expired is told wrong")
+	}
+}
+
+func TestAPeerIsShownWhole(t *testing.T) {
+	now := time.UnixMilli(1_000_000_000)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	s := &v1alpha1.StatusResponse{
+		Cluster: "west", Replica: "west-1",
+		Sources: []*v1alpha1.SourceStatus{
+			{Name: "kubernetes", Ready: true, Instances: 12},
+			{Name: "consul", Ready: true, Instances: 3, Error: "connection refused", FailingUnixMs: ago(12 * time.Second),
+				Refused: []*v1alpha1.RefusedObject{{Source: "service orders, instance 7", Error: "no address"}}},
+		},
+		Peers: []*v1alpha1.PeerStatus{{
+			Cluster: "east", State: "damped", SinceUnixMs: ago(30 * time.Second), LastWordUnixMs: ago(200 * time.Millisecond),
+			Exports: 12, Ready: 10, StaleAfterMs: 10_000, Lapses: 3, DampedUntilUnixMs: ago(-40 * time.Second), Revision: 55,
+			Hears: "connected", AskedBy: 2,
+			Gateways: []*v1alpha1.GatewayStatus{
+				{Address: "10.0.0.1:15443", State: "connected", SinceUnixMs: ago(time.Minute)},
+				{Address: "10.0.0.2:15443", State: "silent", SinceUnixMs: ago(time.Minute), Error: "no answer"},
+			},
+			Refused: []*v1alpha1.RefusedObject{{Source: "shop/orders", Error: "too many callers"}},
+		}},
+		Trust: []*v1alpha1.TrustStatus{{Use: "peer root", Cluster: "east", Subject: "own roots"}, {Use: "own root", Subject: "CN=west"}},
+	}
+	var b strings.Builder
+	if err := Status(&b, s, true, now); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(b.String(), "objects     0, 0 refused\n")
+	want := `
+SOURCE       STATE           INSTANCES   REFUSED
+kubernetes   ready           12          0
+consul       stale for 12s   3           1
+
+source consul: connection refused
+
+source consul: refused service orders, instance 7: no address
+
+PEER   STATE    FOR   LAST WORD   LEASE    EXPORTS   READY   HEARS US    GATEWAYS                LAPSES
+east   damped   30s   200ms ago   damped   12        10      connected   1 connected, 1 silent   3
+
+peer east: 1 exports refused; isthmus status --peer east names them
+
+peer east
+  state       damped for 30s
+  last word   200ms ago
+  revision    55
+  lease       damped of 10s
+  lapses      3 since the service started
+  damped      for up to another 40s: its lease ran out too often, so its word does not hold until it has been heard for a while
+  exports     12 to this cluster, 10 of them ready
+  hears us    connected
+  asks us     by 2 streams
+  gateway 10.0.0.1:15443: connected for 1m0s
+  gateway 10.0.0.2:15443: silent for 1m0s: no answer
+  peer root: own roots
+  refused shop/orders: too many callers
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if !strings.Contains(b.String(), "replica     west-1\n") {
+		t.Error("no replica")
+	}
+	if err := Peer(&b, s, "north", now); err == nil {
+		t.Error("a peer that there is not")
+	}
+}
+
+func TestAnExplanationShowsTheReadinessBehindARoute(t *testing.T) {
+	var b strings.Builder
+	err := Explain(&b, "shop/checkout", "shop/orders", DecisionOf(&v1alpha1.Decision{
+		Outcome: "ok", Routes: []*v1alpha1.RouteDecision{
+			{Cluster: "west", Weight: 1, Ready: 2, Draining: 1, Taken: true, Reason: "2 ready"},
+			{Cluster: "east", Priority: 1, Weight: 1, Ready: 5, Shards: 5, Ramp: 25, Reason: "5 ready", Peer: "connected for 3s"},
+		},
+	}))
+	_, got, _ := strings.Cut(b.String(), "revision   0\n")
+	want := `
+  ROUTE   PRIORITY   WEIGHT   READY   DRAINING   SHARDS   RAMP           WHY
+  west    0          1        2       1                          taken   2 ready
+  east    1          1        5                  5        25 %           5 ready
+
+  peer east: connected for 3s
+`
+	if got != want || err != nil {
+		t.Errorf("got\n%s(%v)", b.String(), err)
+	}
+}
