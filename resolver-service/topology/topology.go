@@ -18,6 +18,7 @@ type Topology struct {
 	requests chan func(*Graph)
 	done     chan struct{} // closed when Run has ended
 
+	settled  atomic.Bool
 	revision atomic.Uint64
 	stats    atomic.Pointer[Stats]
 	ready    live.Value[bool]
@@ -76,14 +77,15 @@ func (t *Topology) Run(ctx context.Context) error {
 // apply stamps a change with the time and applies it, in the owner's goroutine.
 func (t *Topology) apply(c Change) []Update {
 	c.Now = time.Since(t.start)
+	if t.settled.Load() {
+		t.graph.Settle()
+	}
 	return t.graph.Apply(c)
 }
 
 // Settle says that whatever tells of instances and of other clusters has had the time to
 // tell what runs. From then on, traffic comes back in steps to what is ready again.
-func (t *Topology) Settle(ctx context.Context) error {
-	return t.ask(ctx, (*Graph).Settle)
-}
+func (t *Topology) Settle() { t.settled.Store(true) }
 
 // ask has the owner run f and waits until it did.
 func (t *Topology) ask(ctx context.Context, f func(*Graph)) error {
