@@ -194,7 +194,7 @@ func TestWhatIsSentIsWhatTheSettingsSay(t *testing.T) {
 		},
 	} {
 		s := mustOpen(t, c, configstore.Scope{})
-		if err := s.beat(t.Context()); err != nil {
+		if _, err := s.Server(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -2,23 +2,17 @@ package consul
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/url"
 	slashed "path"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 const (
-	dialTimeout = 5 * time.Second
 	// callTimeout bounds a request that waits for nothing, and listTimeout one for
 	// everything. Consul itself waits some 10 s for a leader before it says that there is
 	// none. A Watch is bounded by its heartbeat instead.
@@ -26,22 +20,18 @@ const (
 	listTimeout = time.Minute
 )
 
+// agent is the settings of the agent.
+func (c *Config) agent() agent.Config {
+	return agent.Config{Address: c.Address, Token: c.Token, TLS: c.TLS, Datacenter: c.Datacenter, Namespace: c.Namespace, Partition: c.Partition}
+}
+
 // check fills in defaults and tells what is wrong, naming the key.
 func (c *Config) check() error {
 	if c.Address == "" {
 		c.Address = DefaultAddress
 	}
-	u, err := url.Parse(c.Address)
-	switch {
-	case err != nil || strings.ContainsAny(c.Address, "@?"): // not shown: it may hold a password or a token
-		return errors.New("address: not a URL, or one with a user or a query in it; want one such as http://127.0.0.1:8500, and a token by the key token")
-	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
-	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == "":
-	default:
-		return fmt.Errorf("address: %q is no address of an agent; want one such as http://127.0.0.1:8500, https://consul.example:8501 or unix:///run/consul.sock", c.Address)
-	}
-	if c.TLS != nil && u.Scheme != "https" {
-		return fmt.Errorf("tls: the address %s is not https; change it, or leave tls out", c.Address)
+	if err := c.agent().Check(); err != nil {
+		return err
 	}
 	if strings.HasPrefix(c.Prefix, "/") {
 		return fmt.Errorf("prefix: %q begins with a slash, and keys of Consul do not; leave it out", c.Prefix)
@@ -49,141 +39,13 @@ func (c *Config) check() error {
 	if clean := slashed.Clean(c.Prefix + "x"); clean != c.Prefix+"x" {
 		return fmt.Errorf("prefix: %q is read by Consul as %q at one time and not at another; write it so", c.Prefix, strings.TrimSuffix(clean, "x"))
 	}
-	if err := c.Token.Check(); err != nil {
-		return fmt.Errorf("token: %w", err)
-	}
 	return nil
-}
-
-// connect makes a client. It does not use the environment variables (CONSUL_HTTP_TOKEN,
-// CONSUL_NAMESPACE and others) that Consul's own client takes what is not set from: what
-// a service does is to be read in its configuration.
-func (c *Config) connect() (*api.Client, *http.Transport, error) {
-	tls, err := c.TLS.Client()
-	if err != nil {
-		return nil, nil, fmt.Errorf("tls: %w", err)
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: tls, TLSHandshakeTimeout: dialTimeout,
-		MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
-		DisableCompression: true, // costs more time than it saves between an agent and its neighbours
-	}
-	address, scheme := c.Address, "http"
-	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
-		address, transport.Proxy = "http://127.0.0.1", nil
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
-		}
-	} else if strings.HasPrefix(address, "https://") {
-		scheme = "https"
-	}
-	client, err := api.NewClient(&api.Config{
-		Address: strings.TrimSuffix(address, "/"), Scheme: scheme, Transport: transport,
-		HttpClient: &http.Client{
-			Transport: &identified{transport, c.Token, c.Namespace, c.Partition},
-			// Whoever an answer points to is not who the token is for. It is told as it is.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		Token:      "see identified", // or it is taken from the environment
-		Datacenter: c.Datacenter,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("address: %w", err)
-	}
-	return client, transport, nil
-}
-
-// identified gives each request the token as it is just now, and the namespace and the
-// partition of the settings.
-type identified struct {
-	next                 http.RoundTripper
-	token                *settings.Secret
-	namespace, partition string
-}
-
-// RoundTrip is that of http.RoundTripper.
-func (i *identified) RoundTrip(r *http.Request) (*http.Response, error) {
-	token, err := i.token.Read()
-	if err != nil {
-		if r.Body != nil {
-			r.Body.Close()
-		}
-		return nil, fmt.Errorf("token: %w", err)
-	}
-	r = r.Clone(r.Context())
-	r.Header.Del("X-Consul-Token")
-	if token != "" {
-		r.Header.Set("X-Consul-Token", token)
-	}
-	query := r.URL.Query()
-	for name, value := range map[string]string{"ns": i.namespace, "partition": i.partition} {
-		query.Del(name)
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	r.URL.RawQuery = query.Encode()
-	return i.next.RoundTrip(r)
 }
 
 // consistent is for answers that something is gone by: the leader makes sure that it
 // still is one.
 func consistent(ctx context.Context) *api.QueryOptions {
 	return (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx)
-}
-
-var (
-	errNoLeader = errors.New("there is no cluster leader")
-	errNoIndex  = errors.New("the answer has no X-Consul-Index; is this Consul, and does nothing in between drop headers?")
-	errHidden   = errors.New("the token may not read all of it, and Consul leaves the rest out in silence")
-)
-
-// believe tells whether an answer may be taken for the truth.
-func believe(meta *api.QueryMeta) error {
-	switch {
-	case meta.ResultsFilteredByACLs:
-		return errHidden
-	case meta.LastIndex == 0:
-		return errNoIndex
-	case !meta.KnownLeader:
-		return errNoLeader
-	}
-	return nil
-}
-
-// explain adds what to do, and the sentinel that a caller decides on.
-func (s *Store) explain(err error) error {
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
-		err = inURL.Err // without the URL, which has been said
-	}
-	switch {
-	case errors.Is(err, configstore.ErrDenied):
-		return err
-	case strings.Contains(err.Error(), "ACL not found"):
-		return fmt.Errorf("%w (%w); Consul knows no such token, or no longer: look after what token leads to", err, configstore.ErrDenied)
-	case forbidden(err), errors.Is(err, errHidden):
-		return fmt.Errorf("%w (%w); give the token %s", err, configstore.ErrDenied, s.policy("read"))
-	case strings.Contains(err.Error(), "No cluster leader"), errors.Is(err, errNoLeader):
-		return fmt.Errorf("%w; look at consul operator raft list-peers", err)
-	}
-	return tlsAdvice.To(err)
-}
-
-var tlsAdvice = settings.Advice{
-	CA:     "set tls.ca to the certificate of the authority that signed the agent's",
-	Name:   "set tls.serverName to a name that the agent's certificate has, such as server.dc1.consul",
-	Plain:  "this port speaks no TLS: take the agent's port for https, or write http:// in address",
-	Secure: "write https:// in address",
-}
-
-// forbidden tells whether Consul refuses the token. Of a transaction's status there is
-// nothing but the text.
-func forbidden(err error) bool {
-	var status api.StatusError
-	return errors.As(err, &status) && status.Code == http.StatusForbidden ||
-		strings.Contains(err.Error(), "Permission denied") || strings.Contains(err.Error(), "ACL not found")
 }
 
 // policy is the rules that a token needs, as Consul's ACLs have them.

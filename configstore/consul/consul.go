@@ -27,6 +27,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -47,7 +48,7 @@ type Config struct {
 }
 
 // DefaultAddress is where an agent of Consul listens if it is not told otherwise.
-const DefaultAddress = "http://127.0.0.1:8500"
+const DefaultAddress = agent.DefaultAddress
 
 // Store is a config store in Consul. It is a configstore.ReadWriter.
 type Store struct {
@@ -73,7 +74,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	}
 	s := &Store{config: c, scope: scope, log: log, writing: make(chan struct{}, 1), life: configstore.NewLife()}
 	var err error
-	if s.client, s.transport, err = c.connect(); err != nil {
+	if s.client, s.transport, err = c.agent().Connect(); err != nil {
 		return nil, err
 	}
 	s.writing <- struct{}{}
@@ -100,7 +101,7 @@ func (s *Store) failed(ctx context.Context, err error, tried string, args ...any
 	default:
 		err = cause // of the heartbeat
 	}
-	return fmt.Errorf("store consul: %s at %s: %w", fmt.Sprintf(tried, args...), s.config.Address, s.explain(err))
+	return fmt.Errorf("store consul: %s at %s: %w", fmt.Sprintf(tried, args...), s.config.Address, agent.Explain(err, s.policy("read")))
 }
 
 // base is what the keys of all objects begin with, in this Consul.

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 var _ configstore.Prober = (*Store)(nil)
@@ -22,7 +23,7 @@ func (s *Store) Server(ctx context.Context) (string, error) {
 	defer leave()
 	leader, err := s.client.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
 	if err == nil && leader == "" {
-		err = errNoLeader
+		err = agent.ErrNoLeader
 	}
 	if err != nil {
 		return "", s.failed(ctx, err, "ask who leads")

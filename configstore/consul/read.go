@@ -13,6 +13,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 // maxOps is how many operations Consul takes in a transaction.
@@ -47,7 +48,7 @@ func (s *Store) everything(ctx context.Context) (snapshot, error) {
 	if err != nil {
 		return all, err
 	}
-	if err := believe(meta); err != nil {
+	if err := agent.Believe(meta); err != nil {
 		return all, err
 	}
 	all.pairs = make([]configstore.Pair, 0, len(pairs))
@@ -80,7 +81,7 @@ func (s *Store) named(ctx context.Context, paths []string, options *api.QueryOpt
 		found.add(s, p)
 	}
 	if len(pairs) != len(paths) {
-		return snapshot{}, errHidden
+		return snapshot{}, agent.ErrHidden
 	}
 	return found, nil
 }
@@ -105,7 +106,7 @@ func (s *Store) own(ctx context.Context) (snapshot, error) {
 		found.add(s, p)
 	}
 	if !selection || !clusters {
-		return snapshot{}, errHidden
+		return snapshot{}, agent.ErrHidden
 	}
 	return found, nil
 }
@@ -197,7 +198,7 @@ func (s *Store) getFew(ctx context.Context, keys []catalog.Key) ([]configstore.G
 		return nil, err
 	}
 	if len(pairs) != len(keys) {
-		return nil, errHidden
+		return nil, agent.ErrHidden
 	}
 	got := make([]configstore.Got, len(keys))
 	for i, p := range pairs {

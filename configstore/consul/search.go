@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 const (
@@ -116,7 +117,7 @@ func (s *search) look(ctx context.Context, paths []string) error {
 	}
 	_, meta, err := s.store.client.KV().Keys(s.store.config.Prefix+s.shortest(paths), "/", (&api.QueryOptions{}).WithContext(ctx))
 	if err == nil {
-		err = believe(meta)
+		err = agent.Believe(meta)
 	}
 	if err != nil || meta.LastIndex <= s.read {
 		return err
@@ -143,7 +144,7 @@ func (s *search) shortest(paths []string) string {
 func (s *search) leaf(ctx context.Context, prefix string, paths []string) error {
 	pairs, meta, err := s.store.client.KV().List(prefix, (&api.QueryOptions{}).WithContext(ctx))
 	if err == nil {
-		err = believe(meta)
+		err = agent.Believe(meta)
 	}
 	if err != nil || meta.LastIndex <= s.read {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 // Watch is that of configstore.Store. It begins with the full set, from whatever version:
@@ -21,7 +22,7 @@ func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(c
 	}
 	defer leave()
 	var own error // of the reader
-	err = s.alive(ctx, func(ctx context.Context) error {
+	err = agent.Alive(ctx, s.client, func(ctx context.Context) error {
 		err := s.follow(ctx, func(c configstore.Change) error {
 			own = deliver(c)
 			return own

@@ -15,6 +15,7 @@ import (
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 // MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
@@ -173,7 +174,7 @@ func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]s
 			return s.alone(ctx, edits[0], ops[0].Index)
 		}
 		return nil, fmt.Errorf("%w: %s; Consul says: %w; an object may be %d bytes long if it is written alone and limits.kv_max_value_size is not set; a transaction has values in base64, so write fewer objects at once, or raise limits.txn_max_req_len", configstore.ErrTooLarge, largest(edits), err, MaxObject)
-	case err != nil && forbidden(err):
+	case err != nil && agent.Forbidden(err):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w; whether it was written is not known: read it again", err)
