@@ -196,11 +196,19 @@ func trustDomain(s *schema) {
 // certificate, and refuses the object by a condition.
 func roots(s *schema) {
 	s.MinLength, s.MaxLength = number(1), number(api.MaxRootsBytes)
+	const parts = "self.split('%s').size()"
+	begins, ends := fmt.Sprintf(parts, "-----BEGIN CERTIFICATE-----"), fmt.Sprintf(parts, "-----END CERTIFICATE-----")
 	s.Rules = []rule{{
 		Rule:    "!self.contains('PRIVATE KEY')",
 		Message: "has a private key in it, which everybody who can read the config store could use; take it out, replace the key where it came from, and write certificates only",
 	}, {
-		Rule:    "self.contains('-----BEGIN CERTIFICATE-----') && self.contains('-----END CERTIFICATE-----')",
+		Rule:    begins + " > 1",
 		Message: "has no certificate in it; write one or more blocks from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----",
+	}, {
+		Rule:    begins + " == " + ends + " && " + begins + " == " + fmt.Sprintf(parts, "-----BEGIN "),
+		Message: "has a block that is cut off or is no certificate; write whole blocks of type CERTIFICATE only",
+	}, {
+		Rule:    fmt.Sprintf("%s <= %d", begins, api.MaxRoots+1),
+		Message: fmt.Sprintf("has too many certificates; at most %d are taken", api.MaxRoots),
 	}}
 }

@@ -27,11 +27,18 @@ var elsewhere = map[string]string{
 	"a tag of one's own":        "Kubernetes ignores it",
 	"a date for a string":       "it is the text 2020-01-01 to Kubernetes, or as here an app-id",
 	"a list with nothing in it": "it is kept, and the resolver service refuses it",
+
+	"a root with bytes missing":     "no rule can read a certificate; it is kept, and the resolver service refuses it",
+	"a certificate that is no root": "the same",
+	"a doubled root":                "the same",
 }
 
 // keptForTheService are those that the API server stores as they are, and that the
 // resolver service then refuses with a condition.
-var keptForTheService = map[string]bool{"a list with nothing in it": true}
+var keptForTheService = map[string]catalog.Kind{
+	"a list with nothing in it": catalog.KindAppEndpoints,
+	"a root with bytes missing": catalog.KindCluster, "a certificate that is no root": catalog.KindCluster, "a doubled root": catalog.KindCluster,
+}
 
 // post creates an object from YAML as the administrator, as strictly as kubectl does, and
 // without keeping it.
@@ -82,17 +89,17 @@ func TestTheAPIServerRefusesWhatIsthmusRefuses(t *testing.T) {
 			default:
 				t.Log(err)
 			}
-			if err == nil && keptForTheService[refusal.Name] {
-				c.refusedByService(t, stored)
+			if kind, kept := keptForTheService[refusal.Name]; err == nil && kept {
+				c.refusedByService(t, kind, stored)
 			}
 		})
 	}
 }
 
 // refusedByService holds that a stored resource is no object.
-func (c *cluster) refusedByService(t *testing.T, stored []byte) {
+func (c *cluster) refusedByService(t *testing.T, kind catalog.Kind, stored []byte) {
 	t.Helper()
-	i, err := resourceOf(catalog.KindAppEndpoints).parse(stored)
+	i, err := resourceOf(kind).parse(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +142,10 @@ func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
 		apitest.Object("Cluster", "{name: local}", "{network: a}"):                               `cluster name "local" is reserved; choose another`,
 		apitest.Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"):               "is out of bounds; write one from 100ms to 24h0m0s",
 		apitest.Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"):       `port "99999" is not a number from 1 to 65535`,
+		apitest.Trusting(apitest.EastRoot + apitest.Key):                                         "has a private key in it, which everybody who can read the config store could use; take it out",
+		apitest.Checked("tcp: {}, grpc: {}"):                                                     "wants exactly one way to check; write one of tcp, http and grpc",
+		apitest.Checked("tcp: {}, timeout: 3s"):                                                  "the timeout is longer than the interval; write a shorter timeout or a longer interval",
+		apitest.Instance("address: \"0.0.0.0:50002\""):                                           "is not the address of one host; write \"ip:port\", such as 10.0.0.5:50002",
 		apitest.Selection("  - app: checkout\n"):                                                 "itself, which always resolves to its own instance; leave this endpoint out",
 		apitest.Selection("  - {app: checkout, namespace: shop}\n"):                              "is shop/checkout itself, which always resolves to its own instance; leave this endpoint out",
 		apitest.Selection("  - app: a\n  - {app: a, namespace: shop}\n"):                         "shop/a is there twice; put all its routes into one of them",

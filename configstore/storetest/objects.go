@@ -2,11 +2,13 @@ package storetest
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -16,7 +18,22 @@ func cluster(name, network string) *catalog.Cluster {
 }
 
 func full(name string) *catalog.Cluster {
-	return &catalog.Cluster{Name: name, Gateways: []string{"203.0.113.7:15443", "gw.east.example:15443"}, Network: "net-1", StaleAfter: 30 * time.Second}
+	return &catalog.Cluster{
+		Name: name, Gateways: []string{"203.0.113.7:15443", "gw.east.example:15443"}, Network: "net-1",
+		StaleAfter: 30 * time.Second, RampUp: time.Minute,
+		Trust: catalog.Trust{Domain: "east.example", Roots: apitest.EastRoot + apitest.NorthRoot},
+	}
+}
+
+// instance is an AppInstance that is told apart by its zone.
+func instance(namespace, name, zone string) *catalog.AppInstance {
+	return &catalog.AppInstance{
+		Namespace: namespace, Name: name, App: "orders", Address: netip.MustParseAddrPort("10.0.0.5:50002"), Zone: zone,
+		Check: &catalog.HealthCheck{
+			Kind: catalog.CheckHTTP, Port: 3500, Path: "/", TLS: true, Interval: time.Second, Timeout: 500 * time.Millisecond,
+			HealthyAfter: 1, UnhealthyAfter: 3,
+		},
+	}
 }
 
 func export(namespace, app string) *catalog.AppExport {

@@ -34,13 +34,13 @@ func emptySet(t *testing.T, b Backend) {
 
 func fullFirst(t *testing.T, b Backend) {
 	s := open(t, b)
-	objects := []catalog.Object{full("east"), export("shop", "orders"), selection("shop", "checkout", 3)}
+	objects := []catalog.Object{full("east"), export("shop", "orders"), selection("shop", "checkout", 3), instance("shop", "orders-vm1", "Köln: 1")}
 	put(t, b, s, objects...)
 	r := watch(t, s, "")
 	r.awaitSet(objects...)
 	first := r.all()[0]
 	if !first.Full || len(first.Objects) != len(objects) || len(first.Deleted) != 0 || len(first.Refused) != 0 {
-		t.Errorf("first change %+v; want all three objects, Full", first)
+		t.Errorf("first change %+v; want all four objects, Full", first)
 	}
 	for _, o := range first.Objects {
 		if o.Revision == "" {
@@ -161,7 +161,7 @@ func allowedCharacters(t *testing.T, b Backend) {
 	s := open(t, b)
 	var objects []catalog.Object
 	for _, name := range allowedNames() {
-		objects = append(objects, export(name, name), selection(name, name, 1))
+		objects = append(objects, export(name, name), selection(name, name, 1), instance(name, name, name))
 		if catalog.CheckCluster(name) == nil {
 			objects = append(objects, cluster(name, name))
 		}

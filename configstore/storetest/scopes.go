@@ -30,7 +30,7 @@ func openScoped(t *testing.T, b Backend) (all, own configstore.ReadWriter) {
 	all = open(t, b)
 	put(t, b, all, cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1),
 		selection("shop", "orders", 1), selection("else", "checkout", 1), selection("shop", "checkout-2", 1),
-		export("shop", "checkout"), export("shop", "orders"))
+		export("shop", "checkout"), export("shop", "orders"), instance("shop", "checkout", "a"))
 	return all, closing(t, b.Scoped(t, checkout))
 }
 
@@ -55,7 +55,7 @@ func othersUnheard(t *testing.T, b Backend) {
 	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/bad", []byte("{"))
 	r := watch(t, own, "")
 	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
-	put(t, b, s, selection("shop", "orders", 2), export("shop", "more"))
+	put(t, b, s, selection("shop", "orders", 2), export("shop", "more"), instance("shop", "checkout", "b"))
 	remove(t, s, selection("else", "checkout", 0))
 	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/worse", []byte("{"))
 	put(t, b, s, cluster("east", "b"))

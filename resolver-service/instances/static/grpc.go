@@ -37,6 +37,7 @@ func askGRPC(i *catalog.AppInstance) asker {
 				return conn, err
 			}),
 			grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("isthmus"),
+			grpc.WithReadBufferSize(mostMessage), grpc.WithWriteBufferSize(mostMessage),
 			grpc.WithMaxHeaderListSize(mostHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)))
 		if err != nil {
 			return err
