@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -62,7 +61,7 @@ type Source struct {
 	ttl     time.Duration
 	root    string // before each key: prefix, format and cluster
 	replica string
-	lease   int64 // ours, the same for the life of the process
+	lease   int64 // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
 	own    *own
@@ -88,7 +87,7 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 	}
 	s := &Source{
 		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), replica: replica,
-		lease: rand.Int64N(1<<62) + 1, log: log, own: newOwn(), others: newOthers(),
+		lease: firstLease(), log: log, own: newOwn(), others: newOthers(),
 	}
 	if s.ttl == 0 {
 		s.ttl = DefaultTTL

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,6 +18,23 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
+
+// leases is how many leases a replica has, with numbers that follow each other, a key's by
+// its hash. Where etcd has users, it looks at every key of a lease when one more is put
+// under it: with one lease for all, what many instances cost would grow with their square.
+const leases = 32
+
+func firstLease() int64 { return rand.Int64N(1<<62)&^(leases-1) + leases }
+
+// replicaOf is the first lease of the replica that has a lease.
+func replicaOf(lease int64) int64 { return lease &^ (leases - 1) }
+
+// leaseOf is the lease that a key below the root is written under.
+func (s *Source) leaseOf(key string) int64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return s.lease + int64(h.Sum32()%leases)
+}
 
 // Run keeps what is registered here written, under a lease that it keeps, until ctx ends.
 // Then it returns nil, and leaves what was written to the lease. A server that is away is
@@ -53,22 +73,37 @@ func (s *Source) hold(ctx context.Context, holds func()) error {
 	return group.Wait()
 }
 
-// grant gets the lease, or finds that it has it still. What stood under one that was lost
-// is written again.
+// grant gets the leases, or finds that it has them still. Where one was lost, all is
+// written again.
 func (s *Source) grant(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
-	seconds := int64(math.Ceil(s.ttl.Seconds()))
-	_, err := clientv3.RetryLeaseClient(s.client.Client).LeaseGrant(timed, &pb.LeaseGrantRequest{TTL: seconds, ID: s.lease})
-	switch rpctypes.Error(err) {
-	case nil:
-		s.own.anew()
-		return nil
-	case rpctypes.ErrLeaseExist:
-		return nil // what is missing under it, Watch sees
+	group, inside := errgroup.WithContext(timed)
+	group.SetLimit(grantsAtOnce)
+	var made atomic.Bool
+	for n := range int64(leases) {
+		group.Go(func() error {
+			request := &pb.LeaseGrantRequest{TTL: int64(math.Ceil(s.ttl.Seconds())), ID: s.lease + n}
+			_, err := clientv3.RetryLeaseClient(s.client.Client).LeaseGrant(inside, request)
+			if rpctypes.Error(err) == rpctypes.ErrLeaseExist {
+				return nil // what is missing under it, Watch sees
+			}
+			if err == nil {
+				made.Store(true)
+			}
+			return err
+		})
 	}
-	return err
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if made.Load() {
+		s.own.anew()
+	}
+	return nil
 }
+
+const grantsAtOnce = 8
 
 // announce says that this replica is there, and all that is registered with it is written:
 // see others.reset.
@@ -84,7 +119,7 @@ func (s *Source) announce(ctx context.Context) error {
 // stood still, or the server lost what it had.
 var errLapsed = errors.New("the lease has run out; another is got, and everything written again")
 
-// keepAlive renews the lease until it can't. The error is never nil.
+// keepAlive renews the leases until it can't. The error is never nil.
 func (s *Source) keepAlive(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -96,14 +131,14 @@ func (s *Source) keepAlive(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		patience := time.AfterFunc(s.ttl/4, func() { cancel(errSilent) })
-		answer, err := s.renew(stream)
+		left, err := s.renew(stream)
 		patience.Stop()
 		switch {
 		case errors.Is(context.Cause(ctx), errSilent):
 			return fmt.Errorf("%w within %s", errSilent, s.ttl/4)
 		case err != nil:
 			return err
-		case answer.TTL <= 0:
+		case left <= 0:
 			return errLapsed
 		}
 		select {
@@ -116,10 +151,19 @@ func (s *Source) keepAlive(ctx context.Context) error {
 
 var errSilent = errors.New("the server does not answer")
 
-func (s *Source) renew(stream pb.Lease_LeaseKeepAliveClient) (*pb.LeaseKeepAliveResponse, error) {
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: s.lease}); err != nil {
-		_, err := stream.Recv() // has the reason
-		return nil, err
+// renew renews every lease once, and returns how many seconds that which ends first has.
+func (s *Source) renew(stream pb.Lease_LeaseKeepAliveClient) (left int64, err error) {
+	for n := range int64(leases) {
+		// An error of Send is told by Recv.
+		_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: s.lease + n})
 	}
-	return stream.Recv()
+	left = math.MaxInt64
+	for range leases {
+		answer, err := stream.Recv()
+		if err != nil {
+			return 0, err
+		}
+		left = min(left, answer.TTL)
+	}
+	return left, nil
 }

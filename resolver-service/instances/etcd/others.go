@@ -18,7 +18,7 @@ import (
 type others struct {
 	mu      sync.Mutex
 	known   map[string]other
-	present map[int64]bool // leases of the replicas that are there
+	present map[int64]bool // the first leases of the replicas that are there
 	refused map[string]error
 	refusal bool // refused has changed since it was last told
 }
@@ -26,7 +26,7 @@ type others struct {
 // other is what stands under a key that is not ours.
 type other struct {
 	instance catalog.Instance
-	lease    int64
+	lease    int64 // the first of its replica
 	revision int64
 	// orphan is until when it stands though it is in etcd no more; see reset.
 	orphan time.Time
@@ -59,7 +59,7 @@ type pair struct {
 	key      string
 	value    []byte
 	deleted  bool
-	lease    int64
+	lease    int64 // the first of its replica; 0 for none
 	revision int64
 }
 
@@ -67,7 +67,14 @@ type pair struct {
 func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, p := range pairs {
+	last := make(map[string]int, len(pairs))
+	for n, p := range pairs {
+		last[p.key] = n
+	}
+	for n, p := range pairs {
+		if last[p.key] != n {
+			continue // it was written again
+		}
 		if strings.HasPrefix(p.key, replicas) {
 			o.replica(p)
 			continue
@@ -91,7 +98,6 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 		}
 		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision}
 		c.Put = append(c.Put, i)
-		c.Delete = slices.DeleteFunc(c.Delete, func(k topology.InstanceKey) bool { return k == instanceKey(&i) })
 	}
 	return c
 }
@@ -112,13 +118,7 @@ func (o *others) forget(key string, c *instances.Change) {
 		return
 	}
 	delete(o.known, key)
-	k := instanceKey(&was.instance)
-	c.Delete = append(c.Delete, k)
-	c.Put = slices.DeleteFunc(c.Put, func(i catalog.Instance) bool { return instanceKey(&i) == k })
-}
-
-func instanceKey(i *catalog.Instance) topology.InstanceKey {
-	return topology.InstanceKey{App: i.App, ID: i.ID}
+	c.Delete = append(c.Delete, topology.InstanceKey{App: was.instance.App, ID: was.instance.ID})
 }
 
 // reset takes in everything there is, and returns it as the full set.

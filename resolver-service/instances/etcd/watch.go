@@ -83,8 +83,7 @@ func (s *Source) reset(pairs []pair, revision int64) instances.Change {
 	return s.others.reset(pairs, s.lease, time.Now().Add(s.ttl))
 }
 
-// overwritten looks whether a sidecar of ours has moved. A key that another replica wrote
-// before us, and that is back since etcd was put back to a backup, is ours.
+// overwritten looks whether a sidecar of ours has moved.
 func (s *Source) overwritten(p pair) {
 	if taken := s.own.overwritten(p.key, p.revision); taken != nil {
 		s.takenOver(p.key, taken)
@@ -118,7 +117,7 @@ func (s *Source) everything(ctx context.Context) (pairs []pair, header *pb.Respo
 }
 
 func (s *Source) pair(kv *mvccpb.KeyValue) pair {
-	return pair{key: strings.TrimPrefix(string(kv.Key), s.root), value: kv.Value, lease: kv.Lease, revision: kv.ModRevision}
+	return pair{key: strings.TrimPrefix(string(kv.Key), s.root), value: kv.Value, lease: replicaOf(kv.Lease), revision: kv.ModRevision}
 }
 
 var errNoStream = errors.New("open a stream: no answer")

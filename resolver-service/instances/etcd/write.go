@@ -66,12 +66,12 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 // op writes one entry: one that is fresh over whatever stands, and any other only where
 // it is ours or missing. What is deleted must be ours.
 func (s *Source) op(e entry) clientv3.Op {
-	key := s.root + e.key
-	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", s.lease)}
+	key, lease := s.root+e.key, s.leaseOf(e.key)
+	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
-	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(s.lease)))
+	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
 	if e.fresh {
 		return put
 	}

@@ -1,0 +1,304 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+func orders(id, address string) catalog.Instance {
+	return catalog.Instance{App: catalog.App{Namespace: "shop", ID: "orders"}, ID: id, Address: netip.MustParseAddrPort(address)}
+}
+
+func never(t testing.TB) func() {
+	return func() { t.Error("a sidecar that is still here was taken for one that has moved") }
+}
+
+// replica is one replica at work. end stops it as kill -9 does: nothing is said.
+type replica struct {
+	*Source
+	end func()
+}
+
+func (p *place) replica(t testing.TB, name, address string) replica {
+	t.Helper()
+	s := openAs(t, p.config(t, address, p.user, userPassword), name)
+	return replica{s, run(t, s.Run)}
+}
+
+func (p *place) awaitStored(t testing.TB, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("etcd has %v; at last %v", want, p.stored(t)), func() bool {
+		stored := p.stored(t)
+		for _, key := range want {
+			if stored[key] == "" {
+				return false
+			}
+		}
+		return len(stored) == len(want)
+	})
+}
+
+func TestWhatIsRegisteredHereIsLeftOut(t *testing.T) {
+	p := plain.place(t)
+	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
+	first.Register(orders("a", "10.0.0.1:50002"), never(t))
+	second.Register(orders("b/c %?", "10.0.0.2:50002"), never(t))
+	seenByFirst.await(t, "shop/orders/b%2Fc%20%25%3F=10.0.0.2:50002")
+	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002")
+	first.Drain(key(orders("a", "10.0.0.1:50002")))
+	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002!")
+	first.Withdraw(key(orders("a", "10.0.0.1:50002")))
+	seenBySecond.await(t, "")
+}
+
+// A sidecar goes from the first replica to the second, and the first notices late.
+func TestASidecarThatMovesIsNeverAway(t *testing.T) {
+	p := plain.place(t)
+	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	third := follow(t, p.open(t))
+	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
+	a := orders("a", "10.0.0.1:50002")
+	var taken atomic.Int32
+	first.Register(a, func() { taken.Add(1) })
+	third.await(t, "shop/orders/a=10.0.0.1:50002")
+	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002")
+
+	second.Register(a, func() { taken.Add(1) })
+	seenByFirst.await(t, "shop/orders/a=10.0.0.1:50002")
+	seenBySecond.await(t, "") // it is its own now
+	eventually(t, "the first is told", func() bool { return taken.Load() == 1 })
+	first.Drain(key(a))
+	first.Withdraw(key(a))
+	b := orders("b", "10.0.0.2:50002")
+	first.Register(b, never(t)) // is written after the withdrawal
+	third.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
+	if gone := third.lost(); len(gone) > 0 {
+		t.Errorf("a third replica was told that %v had gone", gone)
+	}
+	// And back, which is another registration.
+	first.Register(a, never(t))
+	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
+	eventually(t, "the second is told", func() bool { return taken.Load() == 2 })
+}
+
+func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
+	p := plain.place(t)
+	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	seen := follow(t, p.open(t))
+	first.Register(orders("a", "10.0.0.1:50002"), never(t))
+	first.Register(orders("b", "10.0.0.2:50002"), never(t))
+	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
+	first.end()
+	ended := time.Now()
+	second.Register(orders("a", "10.0.0.1:50002"), never(t))
+	seen.await(t, "shop/orders/a=10.0.0.1:50002") // the one that came back
+	if stood := time.Since(ended); stood < first.ttl/2 {
+		t.Errorf("the other was withdrawn after %s; its lease is %s", stood, first.ttl)
+	} else {
+		t.Logf("an instance that did not come back stood for %s, with a lease of %s", stood.Round(10*time.Millisecond), first.ttl)
+	}
+	if gone := seen.lost(); !slices.Equal(gone, []string{"shop/orders/b"}) {
+		t.Errorf("%v had gone; want b alone", gone)
+	}
+}
+
+func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
+	p := plain.place(t)
+	first := p.replica(t, "r1", p.etcd.Addr())
+	follow(t, first.Source)
+	seen := follow(t, p.open(t))
+	a := orders("a", "10.0.0.1:50002")
+	first.Register(a, never(t))
+	seen.await(t, "shop/orders/a=10.0.0.1:50002")
+	created := func() int64 {
+		answer, err := p.admin.Get(t.Context(), first.root+keyOf(key(a)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Kvs) == 0 {
+			return 0
+		}
+		return answer.Kvs[0].CreateRevision
+	}
+	before := created()
+	// As when the process stood still for longer than the lease.
+	if _, err := p.admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf(keyOf(key(a))))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is written again", func() bool { return created() > before })
+	before = created()
+	// And a key that somebody deletes.
+	if _, err := p.admin.Delete(t.Context(), first.root+keyOf(key(a))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is written again", func() bool { return created() > before })
+	seen.await(t, "shop/orders/a=10.0.0.1:50002")
+}
+
+func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
+	p := plain.place(t)
+	first, second := p.replica(t, "r1", p.link.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	seenByFirst, seen := follow(t, first.Source), follow(t, second.Source)
+	for n := range 300 {
+		first.Register(orders(fmt.Sprint("a", n), fmt.Sprintf("10.0.1.%d:%d", n%250+1, 50000+n)), func() {})
+	}
+	second.Register(orders("b", "10.0.0.2:50002"), never(t))
+	count := func(n int) func() bool {
+		return func() bool { return strings.Count(seen.has(), "=") == n }
+	}
+	eventually(t, "all are seen", count(300))
+	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002")
+
+	p.link.Refuse()
+	eventually(t, "they are withdrawn with their lease", count(0))
+	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002") // what was heard last stands
+	moved, gone := orders("a7", "10.0.1.8:50007"), orders("a8", "10.0.1.9:50008")
+	second.Register(moved, never(t)) // meanwhile it went to the second
+	first.Withdraw(key(gone))
+	first.Register(orders("new", "10.0.0.9:50002"), func() {})
+	p.mend(t)()
+	back := time.Now()
+	eventually(t, "all but two are seen again, and the new one", count(299))
+	t.Logf("299 instances were written again and seen %s after etcd's return", time.Since(back).Round(time.Millisecond))
+	if value := p.stored(t)[keyOf(key(moved))]; !strings.Contains(value, `"r2"`) {
+		t.Errorf("the one that moved has become %s", value)
+	}
+}
+
+func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
+	plain.need(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Kill() })
+	open := func(name string) *Source {
+		return openAs(t, Config{Config: etcdclient.Config{Endpoints: []string{etcd.Addr()}}, TTL: 3 * time.Second}, name)
+	}
+	first, second, third := open("r1"), open("r2"), open("r3")
+	run(t, first.Run)
+	endSecond := run(t, second.Run)
+	follow(t, first)
+	first.Register(orders("a", "10.0.0.1:50002"), never(t))
+	second.Register(orders("b", "10.0.0.2:50002"), never(t))
+	seen := follow(t, third)
+	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
+	eventually(t, "both replicas are known", func() bool {
+		third.others.mu.Lock()
+		defer third.others.mu.Unlock()
+		return len(third.others.present) == 2
+	})
+	if err := etcd.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	endSecond() // this one is not coming back
+	if err := os.RemoveAll(filepath.Clean(etcd.Data())); err != nil {
+		t.Fatal(err)
+	}
+	if err := etcd.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	seen.await(t, "shop/orders/a=10.0.0.1:50002")
+	if gone := seen.lost(); !slices.Equal(gone, []string{"shop/orders/b"}) {
+		t.Errorf("%v had gone; want b alone", gone)
+	}
+}
+
+func TestAReplicaThatMayNotWriteSaysSo(t *testing.T) {
+	p := secure.place(t)
+	reader := p.newUser(t, clientv3.PermissionType(clientv3.PermRead))
+	s := openAs(t, p.config(t, p.etcd.Addr(), reader, userPassword), "r1")
+	run(t, s.Run)
+	s.Register(orders("a", "10.0.0.1:50002"), never(t))
+	f := follow(t, s)
+	eventually(t, "the status says why", func() bool {
+		status := f.status()
+		return status.Err == nil && len(status.Refused) == 1 && strings.Contains(status.Refused[0].Where, "r1") &&
+			strings.Contains(status.Refused[0].Err.Error(), "grant-permission")
+	})
+	if _, err := p.admin.RoleGrantPermission(t.Context(), reader, s.root, clientv3.GetPrefixRangeEnd(s.root), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitStored(t, "shop/orders/a")
+	eventually(t, "the status says that all is well", func() bool { return f.status().RefusedCount == 0 })
+}
+
+// How long another replica needs to see what registers here, and what goes.
+func TestHowSoonOthersKnow(t *testing.T) {
+	p := plain.place(t)
+	first := p.replica(t, "r1", p.etcd.Addr())
+	seen := follow(t, p.open(t))
+	const rounds = 200
+	var came, went []time.Duration
+	a := orders("a", "10.0.0.1:50002")
+	for range rounds {
+		begin := time.Now()
+		first.Register(a, never(t))
+		eventually(t, "it is seen", func() bool { return seen.has() != "" })
+		came = append(came, time.Since(begin))
+		begin = time.Now()
+		first.Withdraw(key(a))
+		eventually(t, "it has gone", func() bool { return seen.has() == "" })
+		went = append(went, time.Since(begin))
+	}
+	for what, all := range map[string][]time.Duration{"a registration": came, "a withdrawal": went} {
+		slices.Sort(all)
+		t.Logf("another replica knew of %s after p50 %s, p99 %s", what, all[rounds/2].Round(100*time.Microsecond), all[rounds*99/100].Round(100*time.Microsecond))
+	}
+}
+
+func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
+	one := etcdclient.Config{Endpoints: []string{"127.0.0.1:2379"}}
+	for want, c := range map[string]Config{
+		"endpoints is missing":     {},
+		"ttl: 1s is out of bounds": {Config: one, TTL: time.Second},
+		"ttl: 1h0m0s is out":       {Config: one, TTL: time.Hour},
+	} {
+		if _, err := Open(c, "west", "r1", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %q", c, err, want)
+		}
+	}
+	if _, err := Open(Config{Config: one}, "no cluster", "r1", slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a cluster's name with a blank was taken")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	i := orders("a/b", "10.0.0.1:50002")
+	f.Add(keyOf(key(i)), encode(&i, "r1"))
+	f.Add("shop/orders/%61", `{"address":"[::ffff:10.0.0.1]:1"}`)
+	f.Add("a/b/c/d", `{"address":"10.0.0.1:1"} {}`)
+	f.Add("_replicas/1", `"r1"`)
+	f.Fuzz(func(t *testing.T, where, text string) {
+		i, err := decode(where, []byte(text))
+		if err != nil {
+			return
+		}
+		if keyOf(key(i)) != where {
+			t.Errorf("%q was read as %q", where, keyOf(key(i)))
+		}
+		again, err := decode(where, []byte(encode(&i, "r1")))
+		if err != nil || again != i {
+			t.Errorf("%+v became %+v, %v", i, again, err)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
+)
+
+func TestSource(t *testing.T) {
+	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(secure.place(t)) })
+}
+
+func TestSourceWithoutUsersAndTLS(t *testing.T) {
+	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(plain.place(t)) })
+}
+
+func backend(p *place) instancestest.Backend {
+	b := instancestest.Backend{
+		Open: func(t testing.TB) instances.Source {
+			s := p.open(t)
+			// The connection is the source's and not of one Watch.
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, _ = s.client.Get(ctx, s.root)
+			return s
+		},
+		Put: p.put, Drain: p.drain, Delete: p.delete, Spoil: p.spoil,
+		Fail:    func(t testing.TB) func() { p.link.Refuse(); return p.mend(t) },
+		Cut:     func(t testing.TB) func() { p.link.Drop(); return p.mend(t) },
+		Slow:    func(t testing.TB, by time.Duration) func() { p.link.Delay(by); return p.mend(t) },
+		Restart: p.restart, Forget: p.compact,
+		Servers: []string{p.link.Addr()}, Many: 10_000,
+	}
+	if p.secure {
+		b.Denied = func(t testing.TB) instances.Source {
+			return openAs(t, p.config(t, p.link.Addr(), p.user, wrongPassword), "r1")
+		}
+		b.Secrets = []string{rootPassword, userPassword, wrongPassword}
+	}
+	return b
+}
+
+func (p *place) mend(t testing.TB) func() {
+	return func() {
+		if err := p.link.Mend(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// settle waits until the other replica has written what was registered with it.
+func (p *place) settle(t testing.TB) {
+	t.Helper()
+	w := p.other(t)
+	defer func() {
+		if t.Failed() {
+			w.telling.Lock()
+			defer w.telling.Unlock()
+			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.own.dirty))
+		}
+	}()
+	eventually(t, "everything is written", func() bool {
+		w.own.mu.Lock()
+		waiting := len(w.own.dirty)
+		w.own.mu.Unlock()
+		if waiting > 0 {
+			return false
+		}
+		stored := p.stored(t)
+		w.own.mu.Lock()
+		defer w.own.mu.Unlock()
+		if len(stored) < len(w.own.held) {
+			return false
+		}
+		for key := range stored {
+			if w.own.held[key] == nil && key != "shop/orders/bad" && key != "nonsense" && key != "shop/orders/no-lease" {
+				return false
+			}
+		}
+		for key, h := range w.own.held {
+			if stored[key] != encode(&h.instance, w.replica) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (p *place) put(t testing.TB, all ...catalog.Instance) {
+	t.Helper()
+	for _, i := range all {
+		p.other(t).Register(i, func() {})
+	}
+	p.settle(t)
+}
+
+func (p *place) drain(t testing.TB, i catalog.Instance) {
+	t.Helper()
+	p.other(t).Drain(key(i))
+	p.settle(t)
+}
+
+func (p *place) delete(t testing.TB, all ...catalog.Instance) {
+	t.Helper()
+	for _, i := range all {
+		p.other(t).Withdraw(key(i))
+	}
+	p.settle(t)
+}
+
+func (p *place) spoil(t testing.TB) (words []string, mend func()) {
+	t.Helper()
+	lease, err := p.admin.Grant(t.Context(), 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := rootOf(p.prefix, "west")
+	for key, text := range map[string]string{
+		"shop/orders/bad":      `{"address": "10.0.0.1"}`,
+		"nonsense":             `{"address": "10.0.0.1:50002"}`,
+		"shop/orders/no-lease": `{"address": "10.0.0.1:50002"}`,
+	} {
+		var options []clientv3.OpOption
+		if key != "shop/orders/no-lease" {
+			options = append(options, clientv3.WithLease(lease.ID))
+		}
+		if _, err := p.admin.Put(t.Context(), root+key, text, options...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"key shop/orders/bad", "key nonsense", "no lease"}, func() {
+		_, err := p.admin.Revoke(context.Background(), lease.ID)
+		_, deleteErr := p.admin.Delete(context.Background(), root+"shop/orders/no-lease")
+		if err := errors.Join(err, deleteErr); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *place) restart(t testing.TB, kill bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	end := func() error { return p.etcd.Stop(ctx) }
+	if kill {
+		end = p.etcd.Kill
+	}
+	if err := errors.Join(end(), p.etcd.Start(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitAdmin(ctx, t)
+}
+
+// awaitAdmin makes our own client anew.
+func (p *place) awaitAdmin(ctx context.Context, t testing.TB) {
+	t.Helper()
+	_ = p.admin.Close()
+	user, password := "", ""
+	if p.secure {
+		user, password = "root", rootPassword
+	}
+	var err error
+	if p.admin, err = p.client(user, password); err == nil {
+		_, err = p.admin.Get(ctx, "anything")
+	}
+	if err != nil {
+		t.Fatalf("the server is not found again: %v", err)
+	}
+}
+
+func (p *place) compact(t testing.TB) {
+	t.Helper()
+	now, err := p.admin.Get(t.Context(), "anything")
+	if err == nil {
+		_, err = p.admin.Compact(t.Context(), now.Header.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
