@@ -74,6 +74,69 @@ func TestClustersOfTwoAuthoritiesMeet(t *testing.T) {
 	}
 }
 
+// Roots change as docs/trust.md says, and no lookup fails.
+func TestRootsChangeWithoutALapse(t *testing.T) {
+	westCA, oldCA, newCA := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
+	eastConfig := configOf(t, "east", oldCA)
+	west, east := start(t, configOf(t, "west", westCA), westCA), start(t, eastConfig, oldCA)
+	east.apply(export("west") + "---\n" + trusting("west", west.Addr("gateway"), westCA.PEM()))
+	east.sidecar(orders, "10.1.0.1:50002")
+	west.apply(trusting("east", east.Addr("gateway"), oldCA.PEM()) + "---\n" + selectsOrders)
+	answered := func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok orders.shop.east.") }
+	west.within(10*time.Second, "orders answered from east", answered)
+	shown := func() (fingerprint string) {
+		for _, c := range west.status().GetTrust() {
+			if c.GetUse() == identity.PeerCertificate {
+				fingerprint = c.GetFingerprint()
+			}
+		}
+		return fingerprint
+	}
+	first := shown()
+
+	conn, steady, ended := west.connect(checkout), make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-steady:
+				ended <- n
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			d, err := v1alpha1.NewResolverClient(conn).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(checkout), App: wireApp(orders)})
+			if err != nil || d.GetOutcome() != "ok" {
+				t.Errorf("lookup %d: %v, %v", n, d, err)
+			}
+		}
+	}()
+	west.apply(trusting("east", east.Addr("gateway"), oldCA.PEM(), newCA.PEM()))
+	files, old := eastConfig.Identity.Files, east.ownPrint()
+	pair := newCA.Issue(identity.ServiceApp("", "east"))
+	identitytest.Write(t, files.CA, append(oldCA.PEM(), newCA.PEM()...))
+	identitytest.Write(t, files.Key, pair.Key)
+	identitytest.Write(t, files.Cert, pair.Cert)
+	east.within(10*time.Second, "the new certificate", func() bool { return east.ownPrint() != old })
+	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM()))
+	west.within(10*time.Second, "the new certificate of east", func() bool { return shown() != first && west.peer("east").GetState() == "connected" })
+	time.Sleep(2500 * time.Millisecond) // longer than staleAfter: a link that were not up would lapse
+	close(steady)
+	t.Logf("%d lookups, none failed", <-ended)
+	if n := west.peer("east").GetLapses(); n != 0 {
+		t.Errorf("the lease ran out %d times", n)
+	}
+}
+
+// ownPrint is the fingerprint of a service's own certificate.
+func (r *running) ownPrint() string {
+	for _, c := range r.status().GetTrust() {
+		if c.GetUse() == identity.OwnCertificate {
+			return c.GetFingerprint()
+		}
+	}
+	return ""
+}
+
 // A peer that is believed by its own roots alone may do nothing but peer, even where its
 // name is among the operators'.
 func TestAPeerByItsOwnRootsIsNoAppAndNoOperator(t *testing.T) {

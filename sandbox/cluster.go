@@ -28,11 +28,13 @@ type Cluster struct {
 // ClusterOptions say how to run a cluster.
 type ClusterOptions struct {
 	Name      string
-	Authority *Authority     // clusters that call each other share one; nil: plain text
-	Traces    string         // OTLP endpoint that spans go to; empty: nowhere
-	Store     map[string]any // see ServiceOptions
-	Gateway   string         // see ServiceOptions
-	Settings  map[string]any // more keys of isthmus.yaml
+	Authority *Authority // clusters that call each other share one; nil: plain text
+	// TrustDomain is that of its Sentry and service; DefaultTrustDomain by default.
+	TrustDomain string
+	Traces      string         // OTLP endpoint that spans go to; empty: nowhere
+	Store       map[string]any // see ServiceOptions
+	Gateway     string         // see ServiceOptions
+	Settings    map[string]any // more keys of isthmus.yaml
 }
 
 // Cluster starts a cluster without sidecars.
@@ -40,7 +42,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 	c := &Cluster{Name: o.Name, s: s, authority: o.Authority, traces: o.Traces}
 	var err error
 	if o.Authority != nil {
-		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority}); err != nil {
+		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority, TrustDomain: o.TrustDomain}); err != nil {
 			return nil, err
 		}
 		if err := c.operator(); err != nil {

@@ -93,9 +93,13 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 		c["store"] = o.Store
 	}
 	if o.Sentry != nil {
-		c["identity"] = map[string]any{"sentry": map[string]any{
+		from := map[string]any{
 			"address": o.Sentry.Address, "trustAnchorsFile": o.Sentry.AnchorsFile, "trustDomain": o.Sentry.TrustDomain,
-		}}
+		}
+		if o.Sentry.TrustDomain != DefaultTrustDomain {
+			from["appTrustDomain"] = o.Sentry.TrustDomain
+		}
+		c["identity"] = map[string]any{"sentry": from}
 	}
 	if o.Traces != "" {
 		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces}, "sampleRatio": 1}

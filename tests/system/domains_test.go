@@ -1,0 +1,142 @@
+package system
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// domains is two clusters, each with a root, a Sentry and a trust domain of its own.
+type domains struct {
+	*mesh
+	roots map[string]*sandbox.Authority
+}
+
+func twoDomains(t *testing.T) *domains {
+	t.Helper()
+	needsBinaries(t)
+	s, err := sandbox.New(t.TempDir(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &domains{&mesh{Sandbox: s}, map[string]*sandbox.Authority{}}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, c := range map[string]**sandbox.Cluster{"west": &d.west, "east": &d.east} {
+		if d.roots[name], err = sandbox.NewAuthority(); err != nil {
+			t.Fatal(err)
+		}
+		*c, err = s.Cluster(within(t, time.Minute), sandbox.ClusterOptions{Name: name, Authority: d.roots[name], TrustDomain: name + ".example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.authority = d.roots["west"]
+	return d
+}
+
+// trusting is a Cluster object with the roots that count for the cluster.
+func trusting(c *sandbox.Cluster, roots ...*sandbox.Authority) string {
+	text := clusterObject(c.Name, c.Gateway) + "  trust:\n    domain: " + c.Name + ".example\n    roots: |\n"
+	for _, r := range roots {
+		text += "      " + strings.ReplaceAll(strings.TrimSpace(string(r.Anchors())), "\n", "\n      ") + "\n"
+	}
+	return text
+}
+
+// app is a sidecar with these trust anchors.
+func (d *domains) app(t *testing.T, c *sandbox.Cluster, id string, anchors ...string) *sandbox.Sidecar {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range anchors {
+		text.Write(d.roots[name].Anchors())
+	}
+	return d.sidecar(t, c, sandbox.SidecarOptions{
+		App: catalog.App{Namespace: "shop", ID: id}, Env: map[string]string{"DAPR_TRUST_ANCHORS": text.String()},
+	})
+}
+
+// peer is how a cluster's service finds another, as "isthmus status" tells.
+func (d *domains) peer(t *testing.T, c *sandbox.Cluster, cluster string) (state, why string) {
+	t.Helper()
+	out, errs, err := d.isthmus(t, c, "", "status", "-o", "json")
+	if err != nil {
+		t.Fatalf("isthmus status: %v\n%s", err, errs)
+	}
+	var answer struct{ Peers []struct{ Cluster, State, Error string } }
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range answer.Peers {
+		if p.Cluster == cluster {
+			return p.State, p.Error
+		}
+	}
+	return "", ""
+}
+
+// What docs/trust.md says of clusters with an authority each.
+func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
+	d := twoDomains(t)
+	d.apply(t, d.west, clusterObject("east", d.east.Gateway), export("shop", "prices", "east"),
+		selection("shop", "checkout", "app: orders"), selection("shop", "narrow", "app: orders"))
+	d.apply(t, d.east, trusting(d.west, d.roots["west"]), export("shop", "orders", "west"), selection("shop", "basket", "app: prices"))
+	eventually(t, 15*time.Second, func() error {
+		if _, why := d.peer(t, d.west, "east"); !strings.Contains(why, "add east's root to Cluster east, spec.trust.roots") {
+			return fmt.Errorf("west says of east: %q, want what to do", why)
+		}
+		return nil
+	})
+	d.apply(t, d.west, trusting(d.east, d.roots["east"]))
+	for _, c := range [][2]*sandbox.Cluster{{d.west, d.east}, {d.east, d.west}} {
+		eventually(t, 15*time.Second, func() error {
+			if state, why := d.peer(t, c[0], c[1].Name); state != "connected" {
+				return fmt.Errorf("%s finds %s %s: %s", c[0].Name, c[1].Name, state, why)
+			}
+			return nil
+		})
+	}
+
+	d.app(t, d.east, "orders", "east", "west")
+	d.app(t, d.west, "prices", "west", "east")
+	checkout, basket := d.app(t, d.west, "checkout", "west", "east"), d.app(t, d.east, "basket", "east", "west")
+	answers(t, checkout, "orders", "east")
+	answers(t, basket, "prices", "west")
+
+	// A sidecar without the other root has the address, and does not believe who is there.
+	narrow := d.app(t, d.west, "narrow", "west")
+	d.leadsTo(t, d.west, "shop/narrow", "orders", "east")
+	var refused *sandbox.InvokeError
+	if _, err := narrow.Invoke(within(t, 20*time.Second), "orders", "hello", untraced); !errors.As(err, &refused) || !strings.Contains(refused.Body, "authority") {
+		t.Errorf("without east's root in its anchors: %v", err)
+	}
+
+	// One root more changes nothing; the old one taken away ends what it stood for.
+	next, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.apply(t, d.west, trusting(d.east, d.roots["east"], next))
+	out, errs, err := d.isthmus(t, d.west, "", "trust")
+	if err != nil || strings.Count(out, "peer root") < 2 || !strings.Contains(out, "spiffe://east.example/ns/isthmus-system/isthmus-east") {
+		t.Errorf("isthmus trust: %v\n%s%s", err, out, errs)
+	}
+	t.Log("\n" + out)
+	answers(t, checkout, "orders", "east")
+	d.apply(t, d.west, trusting(d.east, next))
+	eventually(t, 15*time.Second, func() error {
+		if state, _ := d.peer(t, d.west, "east"); state == "connected" {
+			return errors.New("east is connected though its root was taken away")
+		}
+		return nil
+	})
+}
