@@ -72,7 +72,9 @@ func (d *domains) peer(t *testing.T, c *sandbox.Cluster, cluster string) (state,
 	if err != nil {
 		t.Fatalf("isthmus status: %v\n%s", err, errs)
 	}
-	var answer struct{ Peers []struct{ Cluster, State, Error string } }
+	var answer struct {
+		Peers []struct{ Cluster, State, Error string }
+	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatal(err)
 	}
