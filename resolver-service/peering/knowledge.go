@@ -3,7 +3,6 @@ package peering
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -14,101 +13,158 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// knowledge is what one peer has said, as far as it is needed to resume: the digest
-// of each export. It belongs to one goroutine at a time.
+// knowledge is what one peer has said: of each export as much as is needed to resume,
+// and what the topology has yet to be told. It belongs to one goroutine at a time.
 type knowledge struct {
-	digests map[catalog.App]uint64
-	sizes   map[catalog.App]int   // of the same exports, in bytes on the wire
-	bytes   int                   // of all of them
-	refused map[catalog.App]error // exports that can't be used
-	told    bool                  // the topology has the peer's full set
+	exports map[catalog.App]said
+	bytes   int // of all exports, on the wire
+	ready   int // exports with a ready instance
+	refused map[catalog.App]error
+	stream  uint32 // numbers the streams, to tell what a first set has named
+
+	first    bool                                 // the first set of the stream is not complete yet
+	complete bool                                 // a first set was complete once: the topology can know all of it
+	pending  map[catalog.App]*topology.PeerExport // nil: gone
+}
+
+// said is what is remembered of an export.
+type said struct {
+	digest uint64
+	bytes  int32
+	stream uint32 // that it was named on last, as known or as new
+	ready  bool
 }
 
 func newKnowledge() *knowledge {
-	return &knowledge{digests: map[catalog.App]uint64{}, sizes: map[catalog.App]int{}, refused: map[catalog.App]error{}}
+	return &knowledge{
+		exports: map[catalog.App]said{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{},
+	}
 }
 
-// note keeps what is needed of an export that is taken.
-func (k *knowledge) note(app catalog.App, w *v1alpha1.Export) {
-	k.forget(app)
-	k.digests[app], k.sizes[app] = w.GetDigest(), proto.Size(w)
-	k.bytes += k.sizes[app]
-}
+// maxKnown bounds the request of a stream, in bytes. What it does not name is sent
+// again.
+const maxKnown = 3 << 20
 
-// forget tells whether there was anything to forget.
-func (k *knowledge) forget(app catalog.App) bool {
-	_, known := k.digests[app]
-	k.bytes -= k.sizes[app]
-	delete(k.digests, app)
-	delete(k.sizes, app)
-	return known
-}
-
-// known lists the digests for a new stream.
-func (k *knowledge) known() []*v1alpha1.Known {
-	all := make([]*v1alpha1.Known, 0, len(k.digests))
-	for app, digest := range k.digests {
-		all = append(all, &v1alpha1.Known{App: wire.App(app), Digest: digest})
+// begin lists the digests for a new stream. What the first set does not name, and the
+// list neither, is gone once that set is complete.
+func (k *knowledge) begin() []*v1alpha1.Known {
+	k.stream++
+	k.first = true
+	clear(k.refused)
+	all := make([]*v1alpha1.Known, 0, len(k.exports))
+	room := maxKnown
+	for app, s := range k.exports {
+		if room -= len(app.Namespace) + len(app.ID) + knownOverhead; room < 0 {
+			break
+		}
+		s.stream = k.stream
+		k.exports[app] = s
+		all = append(all, &v1alpha1.Known{App: wire.App(app), Digest: s.digest})
 	}
 	return all
 }
 
-// take makes a change of the topology from a message. An export that can't be used is
-// left out by name, and the others stand. Of two exports of one app, the last counts.
-func (k *knowledge) take(cluster string, m *v1alpha1.ExportsResponse) (topology.PeerChange, error) {
-	change := topology.PeerChange{Cluster: cluster, Full: !k.told}
+// knownOverhead is how much more a known export takes than its names, in bytes.
+const knownOverhead = 20
+
+// take notes what a message says. An export that can't be used is left out by name, and
+// the others stand. Of two exports of one app, the last counts. An error says that the
+// peer is not to be listened to any more; what it said before the error stands.
+func (k *knowledge) take(cluster string, m *v1alpha1.ExportsResponse) error {
 	for _, r := range m.GetRemoved() {
 		app := appFromWire(r)
 		delete(k.refused, short(app))
-		if k.forget(app) {
-			change.Delete = append(change.Delete, app)
-		}
+		k.forget(app)
 	}
-	said := make(map[catalog.App]bool, len(m.GetPut()))
-	for _, w := range slices.Backward(m.GetPut()) {
+	for _, w := range m.GetPut() {
 		app := appFromWire(w.GetApp())
-		if said[app] {
-			continue
-		}
-		said[app] = true
 		export, err := fromWire(w)
 		if err != nil {
-			k.refuse(app, err, &change)
+			k.refuse(app, err)
 			continue
 		}
 		delete(k.refused, app)
-		k.note(app, w)
-		change.Put = append(change.Put, export)
+		if err := k.note(cluster, export, w); err != nil {
+			return err
+		}
 	}
-	if err := k.check(cluster); err != nil {
-		*k = *newKnowledge()
-		return change, err
-	}
-	k.told = true
-	return change, nil
-}
-
-// check holds what a peer says to its bounds.
-func (k *knowledge) check(cluster string) error {
-	if n := len(k.digests); n > maxExports {
-		return fmt.Errorf("cluster %s exports %d apps to this one; at most %d are taken", cluster, n, maxExports)
-	}
-	if k.bytes > maxBytes {
-		return fmt.Errorf("what cluster %s exports to this one is %d bytes; at most %d are taken", cluster, k.bytes, maxBytes)
+	if k.first && !m.GetMore() {
+		k.sweep()
+		k.first, k.complete = false, true
 	}
 	return nil
+}
+
+// note keeps an export that can be used, within the bounds of what a peer may say.
+func (k *knowledge) note(cluster string, export *topology.PeerExport, w *v1alpha1.Export) error {
+	before, known := k.exports[export.App]
+	bytes := proto.Size(w)
+	if !known && len(k.exports) >= maxExports {
+		return fmt.Errorf("cluster %s exports more than %d apps to this one, which is all that are taken; export less there", cluster, maxExports)
+	}
+	if k.bytes-int(before.bytes)+bytes > maxBytes {
+		return fmt.Errorf("what cluster %s exports to this one is more than %d bytes, which is all that is taken; export less there, or name fewer callers",
+			cluster, maxBytes)
+	}
+	k.forget(export.App)
+	k.exports[export.App] = said{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}
+	k.bytes += bytes
+	if export.Ready > 0 {
+		k.ready++
+	}
+	k.pending[export.App] = export
+	return nil
+}
+
+// forget takes an export back.
+func (k *knowledge) forget(app catalog.App) {
+	s, known := k.exports[app]
+	if !known {
+		return
+	}
+	if s.ready {
+		k.ready--
+	}
+	k.bytes -= int(s.bytes)
+	delete(k.exports, app)
+	k.pending[app] = nil
+}
+
+// sweep takes back what a complete first set has not named.
+func (k *knowledge) sweep() {
+	for app, s := range k.exports {
+		if s.stream != k.stream {
+			k.forget(app)
+		}
+	}
+}
+
+// change is the next part of what the topology has to be told, at most so many apps,
+// and whether that is all.
+func (k *knowledge) change(cluster string, most int) (change topology.PeerChange, all bool) {
+	change.Cluster = cluster
+	for app, export := range k.pending {
+		if len(change.Put)+len(change.Delete) == most {
+			return change, false
+		}
+		delete(k.pending, app)
+		if export == nil {
+			change.Delete = append(change.Delete, app)
+		} else {
+			change.Put = append(change.Put, *export)
+		}
+	}
+	return change, true
 }
 
 // maxRefused bounds what is remembered of unusable exports.
 const maxRefused = 100
 
-func (k *knowledge) refuse(app catalog.App, err error, change *topology.PeerChange) {
+func (k *knowledge) refuse(app catalog.App, err error) {
 	if len(k.refused) < maxRefused {
 		k.refused[short(app)] = err
 	}
-	if k.forget(app) {
-		change.Delete = append(change.Delete, app)
-	}
+	k.forget(app)
 }
 
 // maxName is longer than any name that can be used.
@@ -122,30 +178,28 @@ func short(app catalog.App) catalog.App {
 	}
 }
 
-// err names one export that was refused, and how many there are.
-func (k *knowledge) err() error {
-	for app, err := range k.refused {
-		return fmt.Errorf("%d exports refused, among them %s: %w", len(k.refused), app, err)
-	}
-	return nil
-}
-
 // fromWire checks an export and reads it.
-func fromWire(w *v1alpha1.Export) (topology.PeerExport, error) {
-	e := topology.PeerExport{App: appFromWire(w.GetApp()), Ready: w.GetReady(), Addresses: w.GetAddresses()}
+func fromWire(w *v1alpha1.Export) (*topology.PeerExport, error) {
+	e := &topology.PeerExport{
+		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
+	}
 	if short(e.App) != e.App {
-		return e, fmt.Errorf("names of %d and %d bytes; at most %d fit", len(e.App.Namespace), len(e.App.ID), maxName-1)
+		return nil, fmt.Errorf("names of %d and %d bytes; at most %d fit", len(e.App.Namespace), len(e.App.ID), maxName-1)
 	}
 	if err := e.App.Check(); err != nil {
-		return e, err
+		return nil, err
+	}
+	if e.Ready > maxInstances || e.Draining > maxInstances || e.Shards > catalog.MaxShards {
+		return nil, fmt.Errorf("%d instances ready, %d draining and %d shards; at most %d, %d and %d are taken",
+			e.Ready, e.Draining, e.Shards, maxInstances, maxInstances, catalog.MaxShards)
 	}
 	if len(w.GetAllow()) > maxAllow || len(e.Addresses) > maxAddresses {
-		return e, fmt.Errorf("%d callers and %d addresses; at most %d and %d are taken",
+		return nil, fmt.Errorf("%d callers and %d addresses; at most %d and %d are taken",
 			len(w.GetAllow()), len(e.Addresses), maxAllow, maxAddresses)
 	}
 	for _, address := range e.Addresses {
 		if a, err := netip.ParseAddrPort(address); err != nil || a.Port() == 0 {
-			return e, fmt.Errorf("address %.64q: want ip:port", address)
+			return nil, fmt.Errorf("address %.64q: want ip:port", address)
 		}
 	}
 	e.Allow = make([]catalog.Allow, len(w.GetAllow()))

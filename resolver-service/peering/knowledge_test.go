@@ -1,8 +1,8 @@
 package peering
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +36,12 @@ func message(t testing.TB, put []*topology.PeerExport, removed ...string) *v1alp
 	return m
 }
 
+// part is a message of a first set that goes on.
+func part(m *v1alpha1.ExportsResponse) *v1alpha1.ExportsResponse {
+	m.More = true
+	return m
+}
+
 // names are what a change puts and deletes, in order.
 func names(c topology.PeerChange) string {
 	var all []string
@@ -46,42 +52,135 @@ func names(c topology.PeerChange) string {
 		all = append(all, "-"+a.ID)
 	}
 	slices.Sort(all)
-	text := strings.Join(all, " ")
-	if c.Full {
-		text = strings.TrimSpace("full " + text)
+	return strings.Join(all, " ")
+}
+
+// taken is what a message makes the topology be told.
+func (k *knowledge) taken(t *testing.T, m *v1alpha1.ExportsResponse) string {
+	t.Helper()
+	if err := k.take("east", m); err != nil {
+		t.Fatal(err)
 	}
-	return text
+	change, all := k.change("east", maxChange)
+	if !all || change.Cluster != "east" || change.Full || change.Lease != topology.Unchanged {
+		t.Errorf("change %+v", change)
+	}
+	return names(change)
+}
+
+func (k *knowledge) why() string {
+	var all []string
+	for app, err := range k.refused {
+		all = append(all, app.String()+": "+err.Error())
+	}
+	return strings.Join(all, "\n")
 }
 
 func TestWhatAPeerSaysBecomesChanges(t *testing.T) {
 	k := newKnowledge()
+	k.begin()
 	for _, step := range []struct {
-		what string
-		m    *v1alpha1.ExportsResponse
-		want string
+		what     string
+		m        *v1alpha1.ExportsResponse
+		want     string
+		complete bool
 	}{
-		{"the first message is the full set", message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1)}), "full +ledger:1 +orders:2"},
-		{"a renewal changes nothing", message(t, nil), ""},
-		{"a difference", message(t, []*topology.PeerExport{export("orders", 3)}, "ledger"), "+orders:3 -ledger"},
-		{"what is gone already is not gone twice", message(t, nil, "ledger", "never"), ""},
+		{"the first set begins", part(message(t, []*topology.PeerExport{export("orders", 2)})), "+orders:2", false},
+		{"and ends", message(t, []*topology.PeerExport{export("ledger", 1)}), "+ledger:1", true},
+		{"a renewal changes nothing", message(t, nil), "", true},
+		{"a difference", message(t, []*topology.PeerExport{export("orders", 3)}, "ledger"), "+orders:3 -ledger", true},
+		{"what is gone already is not gone twice", message(t, nil, "ledger", "never"), "", true},
 	} {
-		c, err := k.take("east", step.m)
-		if err != nil {
-			t.Fatalf("%s: %v", step.what, err)
-		}
-		if got := names(c); got != step.want || c.Cluster != "east" {
-			t.Errorf("%s: %q of %s, want %q", step.what, got, c.Cluster, step.want)
+		if got := k.taken(t, step.m); got != step.want || k.complete != step.complete {
+			t.Errorf("%s: %q, complete %t; want %q, %t", step.what, got, k.complete, step.want, step.complete)
 		}
 	}
-	if len(k.known()) != 1 {
-		t.Errorf("knows %v", k.known())
+	if len(k.begin()) != 1 || k.ready != 1 {
+		t.Errorf("knows %v, %d ready", k.exports, k.ready)
 	}
 }
 
 func TestAPeerThatExportsNothingHasSpoken(t *testing.T) {
-	c, err := newKnowledge().take("east", message(t, nil))
-	if err != nil || names(c) != "full" {
-		t.Errorf("%q, %v", names(c), err)
+	k := newKnowledge()
+	k.begin()
+	if got := k.taken(t, message(t, nil)); got != "" || !k.complete {
+		t.Errorf("%q, complete %t", got, k.complete)
+	}
+}
+
+func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
+	k := newKnowledge()
+	k.begin()
+	k.taken(t, message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1), export("stock", 1)}))
+	k.begin()
+	// The peer did not take in what is known: it was more than fits into the request.
+	for app, s := range k.exports {
+		s.stream = 0
+		k.exports[app] = s
+	}
+	if got := k.taken(t, part(message(t, []*topology.PeerExport{export("orders", 2)}))); got != "+orders:2" {
+		t.Errorf("in the middle: %q", got)
+	}
+	k.begin() // the peer breaks off, and is asked again
+	if len(k.exports) != 3 {
+		t.Errorf("the peer broke off, and what is known is %v", k.exports)
+	}
+	for app, s := range k.exports {
+		s.stream = 0
+		k.exports[app] = s
+	}
+	if got := k.taken(t, message(t, []*topology.PeerExport{export("orders", 2)})); got != "+orders:2 -ledger -stock" {
+		t.Errorf("complete: %q", got)
+	}
+}
+
+func TestAFirstSetKeepsWhatWasNamedAsKnown(t *testing.T) {
+	k := newKnowledge()
+	k.begin()
+	k.taken(t, message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1)}))
+	if known := k.begin(); len(known) != 2 {
+		t.Fatalf("known %v", known)
+	}
+	if got := k.taken(t, message(t, nil, "ledger")); got != "-ledger" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestARequestIsBounded(t *testing.T) {
+	k := newKnowledge()
+	k.begin()
+	namespace := strings.Repeat("n", 60)
+	for i := range maxExports {
+		a := catalog.App{Namespace: namespace, ID: fmt.Sprintf("%060d", i)}
+		k.exports[a] = said{}
+	}
+	known := k.begin()
+	if n := proto.Size(&v1alpha1.ExportsRequest{Known: known}); n > maxKnown || n < maxKnown/2 {
+		t.Errorf("%d apps in %d bytes", len(known), n)
+	}
+	if err := k.take("east", message(t, nil)); err != nil || len(k.exports) != len(known) {
+		t.Errorf("%d apps stand of which %d were named; %v", len(k.exports), len(known), err)
+	}
+}
+
+func TestALargeChangeIsToldInParts(t *testing.T) {
+	k := newKnowledge()
+	k.begin()
+	m := &v1alpha1.ExportsResponse{}
+	for i := range 2500 {
+		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprint("a", i)}})
+	}
+	if err := k.take("east", m); err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for all := false; !all; {
+		var c topology.PeerChange
+		c, all = k.change("east", maxChange)
+		sizes = append(sizes, len(c.Put))
+	}
+	if !slices.Equal(sizes, []int{1000, 1000, 500}) {
+		t.Errorf("parts of %v", sizes)
 	}
 }
 
@@ -93,51 +192,67 @@ func TestABadExportIsRefusedByNameAndTheRestStand(t *testing.T) {
 		"an address without": func(e *v1alpha1.Export) { e.Addresses = []string{"10.0.0.1:0"} },
 		"too many addresses": func(e *v1alpha1.Export) { e.Addresses = make([]string, maxAddresses+1) },
 		"too many callers":   func(e *v1alpha1.Export) { e.Allow = make([]*v1alpha1.Allow, maxAllow+1) },
+		"too many shards":    func(e *v1alpha1.Export) { e.Shards = catalog.MaxShards + 1 },
+		"too many ready":     func(e *v1alpha1.Export) { e.Ready = 1 << 31 },
+		"too many draining":  func(e *v1alpha1.Export) { e.Draining = maxInstances + 1 },
 	} {
 		k := newKnowledge()
-		if _, err := k.take("east", message(t, []*topology.PeerExport{export("orders", 1), export("ledger", 1)})); err != nil {
-			t.Fatal(err)
-		}
+		k.begin()
+		k.taken(t, message(t, []*topology.PeerExport{export("orders", 1), export("ledger", 1)}))
 		m := message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 2)})
 		spoil(m.Put[0])
-		c, err := k.take("east", m)
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
+		if got := k.taken(t, m); !strings.Contains(got, "+ledger:2") || strings.Contains(got, "+orders") {
+			t.Errorf("%s: %s", what, got)
 		}
-		if !strings.Contains(names(c), "+ledger:2") || strings.Contains(names(c), "+orders") {
-			t.Errorf("%s: %s", what, names(c))
-		}
-		if k.err() == nil {
+		if k.why() == "" {
 			t.Errorf("%s: nothing is said of it", what)
 		}
-		if c, err := k.take("east", message(t, []*topology.PeerExport{export("orders", 3)})); err != nil || !strings.Contains(names(c), "+orders:3") {
-			t.Errorf("%s: mended, but %s, %v", what, names(c), err)
+		if got := k.taken(t, message(t, []*topology.PeerExport{export("orders", 3)})); !strings.Contains(got, "+orders:3") {
+			t.Errorf("%s: mended, but %s", what, got)
 		}
+	}
+}
+
+func TestWhatIsToldOfShardsAndDrainingArrives(t *testing.T) {
+	e := export("orders", 4)
+	e.Draining, e.Shards = 2, catalog.MaxShards
+	k := newKnowledge()
+	k.begin()
+	if err := k.take("east", message(t, []*topology.PeerExport{e})); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.pending[e.App]; got == nil || got.Draining != 2 || got.Shards != catalog.MaxShards || got.Ready != 4 {
+		t.Errorf("%+v", got)
+	}
+	plain, _ := toWire(export("orders", 4))
+	if full, _ := toWire(e); full.Digest == plain.Digest {
+		t.Error("the digest does not tell them apart")
 	}
 }
 
 func TestAPeerCantFloodThisCluster(t *testing.T) {
 	k := newKnowledge()
+	k.begin()
 	m := &v1alpha1.ExportsResponse{Cluster: "east"}
 	for i := range maxExports + 1 {
 		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprintf("a%d", i)}})
 	}
-	if _, err := k.take("east", m); err == nil || !strings.Contains(err.Error(), "at most 100000") {
+	if err := k.take("east", m); err == nil || !strings.Contains(err.Error(), "more than 100000 apps") {
 		t.Errorf("taken: %v", err)
 	}
-	if c, err := k.take("east", message(t, nil)); err != nil || !c.Full {
-		t.Errorf("what stands after that is half of something: %s, %v", names(c), err)
+	if len(k.exports) > maxExports || k.complete {
+		t.Errorf("%d exports are known, complete %t", len(k.exports), k.complete)
 	}
 }
 
 func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
 	k := newKnowledge()
-	long := strings.Repeat("x", 40<<20)
+	k.begin()
+	long := strings.Repeat("x", 10<<20)
 	say := func(id string) error {
 		e := export(id, 1)
 		e.Allow[0].Namespace = long
-		_, err := k.take("east", message(t, []*topology.PeerExport{e}))
-		return err
+		return k.take("east", message(t, []*topology.PeerExport{e}))
 	}
 	for range 20 {
 		if err := say("orders"); err != nil {
@@ -148,8 +263,14 @@ func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
 	for i := 0; i < 20 && err == nil; i++ {
 		err = say(fmt.Sprint("a", i))
 	}
-	if err == nil || !strings.Contains(err.Error(), "bytes; at most") || len(k.digests) != 0 || k.bytes != 0 {
-		t.Errorf("taken: %v; %d exports of %d bytes are known", err, len(k.digests), k.bytes)
+	if err == nil || !strings.Contains(err.Error(), "bytes, which is all that is taken") || k.bytes > maxBytes {
+		t.Errorf("taken: %v; %d exports of %d bytes are known", err, len(k.exports), k.bytes)
+	}
+	for app := range maps.Clone(k.exports) {
+		k.forget(app)
+	}
+	if k.bytes != 0 || k.ready != 0 {
+		t.Errorf("nothing is known, which takes %d bytes, and %d are ready", k.bytes, k.ready)
 	}
 }
 
@@ -159,93 +280,86 @@ func TestALongNameIsNotRepeated(t *testing.T) {
 		"address": {App: &v1alpha1.App{Namespace: "shop", Id: "orders"}, Addresses: []string{strings.Repeat("A", 1<<20)}},
 	} {
 		k := newKnowledge()
-		if _, err := k.take("east", &v1alpha1.ExportsResponse{Cluster: "east", Put: []*v1alpha1.Export{w}}); err != nil {
-			t.Fatal(err)
-		}
-		if text := k.err().Error(); len(text) > 500 {
+		k.begin()
+		k.taken(t, &v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{w}})
+		if text := k.why(); len(text) > 500 {
 			t.Errorf("%s: operators are told %d bytes", what, len(text))
 		}
-		if _, err := k.take("east", &v1alpha1.ExportsResponse{Cluster: "east", Removed: []*v1alpha1.App{w.App}}); err != nil || k.err() != nil {
-			t.Errorf("%s: removed, and still refused: %v, %v", what, k.err(), err)
+		if k.taken(t, &v1alpha1.ExportsResponse{Removed: []*v1alpha1.App{w.App}}); k.why() != "" {
+			t.Errorf("%s: removed, and still refused: %v", what, k.why())
 		}
 	}
 }
 
 func TestOfTwoExportsOfOneAppTheLastCounts(t *testing.T) {
 	k := newKnowledge()
-	twice := message(t, []*topology.PeerExport{export("orders", 1), export("orders", 2)})
-	if c, err := k.take("east", twice); err != nil || names(c) != "full +orders:2" {
-		t.Errorf("%q, %v", names(c), err)
+	k.begin()
+	if got := k.taken(t, message(t, []*topology.PeerExport{export("orders", 1), export("orders", 2)})); got != "+orders:2" {
+		t.Errorf("%q", got)
 	}
 	spoiled := message(t, []*topology.PeerExport{export("orders", 3), {App: app("orders"), Addresses: []string{"nowhere"}}})
-	if c, err := k.take("east", spoiled); err != nil || names(c) != "-orders" {
-		t.Errorf("%q, %v; what can't be used at last must not stand", names(c), err)
+	if got := k.taken(t, spoiled); got != "-orders" {
+		t.Errorf("%q; what can't be used at last must not stand", got)
 	}
 }
 
-func TestTheFirstMessageHasOnlyWhatThePeerDoesNotKnow(t *testing.T) {
-	orders, ledger := export("orders", 2), export("ledger", 1)
-	view := &topology.PeerView{Revision: 7}
-	view.Exports = view.Exports.With(
-		catalog.Edit[*topology.PeerExport]{App: orders.App, Value: orders},
-		catalog.Edit[*topology.PeerExport]{App: ledger.App, Value: ledger},
-	)
-	known := func(exports ...*topology.PeerExport) []*v1alpha1.Known {
-		var all []*v1alpha1.Known
-		for _, w := range message(t, exports).Put {
-			all = append(all, &v1alpha1.Known{App: w.App, Digest: w.Digest})
+// FuzzMessages holds that no messages of a peer, in however many parts, bring anything
+// into the topology that the rules of names and addresses don't allow; that what the
+// topology was told is what is known; and that the sums are right.
+func FuzzMessages(f *testing.F) {
+	seed := func(messages ...*v1alpha1.ExportsResponse) {
+		var text []byte
+		for _, m := range messages {
+			one, err := proto.Marshal(m)
+			if err != nil {
+				f.Fatal(err)
+			}
+			text = append(append(text, byte(len(one)>>8), byte(len(one))), one...)
 		}
-		return all
+		f.Add(text)
 	}
-	for _, c := range []struct {
-		what  string
-		known []*v1alpha1.Known
-		want  string
-	}{
-		{"nothing known", nil, "full +ledger:1 +orders:2"},
-		{"all known", known(orders, ledger), "full"},
-		{"one is new", known(ledger), "full +orders:2"},
-		{"one has changed", known(export("orders", 1), ledger), "full +orders:2"},
-		{"one is gone", known(orders, ledger, export("gone", 1)), "full"},
-	} {
-		m, err := newOutbox("east", c.known).message(view)
-		if err != nil {
-			t.Fatal(err)
-		}
-		change, err := newKnowledge().take("east", m)
-		if err != nil || names(change) != c.want || m.Cluster != "east" || m.Revision != 7 {
-			t.Errorf("%s: %q, want %q (%v)", c.what, names(change), c.want, err)
-		}
-		if gone := len(m.Removed) == 1 && m.Removed[0].Id == "gone"; gone != (c.what == "one is gone") {
-			t.Errorf("%s: removed %v", c.what, m.Removed)
-		}
-	}
-}
-
-// FuzzMessage holds that no message of a peer brings anything into the topology that
-// the rules of names and addresses don't allow.
-func FuzzMessage(f *testing.F) {
-	seed, err := proto.Marshal(message(f, []*topology.PeerExport{export("orders", 2)}, "ledger"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(seed)
+	seed(message(f, []*topology.PeerExport{export("orders", 2)}, "ledger"))
+	seed(part(message(f, []*topology.PeerExport{export("orders", 2)})), message(f, []*topology.PeerExport{export("ledger", 0)}, "orders"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var m v1alpha1.ExportsResponse
-		if proto.Unmarshal(text, &m) != nil {
-			return
-		}
 		k := newKnowledge()
-		c, err := k.take("east", &m)
-		if err != nil {
-			return
-		}
-		var bad error
-		for _, p := range c.Put {
-			bad = errors.Join(bad, p.App.Check())
-		}
-		if bad != nil {
-			t.Error(bad)
+		k.begin()
+		told := map[catalog.App]uint32{}
+		for len(text) > 2 {
+			n := min(int(text[0])<<8|int(text[1]), len(text)-2)
+			var m v1alpha1.ExportsResponse
+			err := proto.Unmarshal(text[2:2+n], &m)
+			if text = text[2+n:]; err != nil {
+				k.begin() // the stream ends, and is made anew
+				continue
+			}
+			if k.take("east", &m) != nil {
+				k.begin()
+			}
+			for all := false; !all; {
+				var c topology.PeerChange
+				c, all = k.change("east", 3)
+				for _, app := range c.Delete {
+					delete(told, app)
+				}
+				for _, p := range c.Put {
+					if err := p.App.Check(); err != nil || p.Shards > catalog.MaxShards {
+						t.Errorf("%+v: %v", p, err)
+					}
+					told[p.App] = p.Ready
+				}
+			}
+			ready, bytes := 0, 0
+			for app, s := range k.exports {
+				if bytes += int(s.bytes); s.ready {
+					ready++
+				}
+				if count, ok := told[app]; !ok || s.ready != (count > 0) {
+					t.Errorf("%s is known, and told is %d, %t", app, count, ok)
+				}
+			}
+			if len(told) != len(k.exports) || ready != k.ready || bytes != k.bytes {
+				t.Errorf("told %d of %d; %d of %d ready; %d of %d bytes", len(told), len(k.exports), k.ready, ready, k.bytes, bytes)
+			}
 		}
 	})
 }

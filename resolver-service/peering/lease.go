@@ -1,17 +1,40 @@
 package peering
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
-// A lease says how long a peer's word holds: from each word on for a fixed time. It
-// belongs to one goroutine. Times are monotonic, so a clock that jumps does not end a
-// lease. One shorter than minLease lasts that long, or it would run out between two
-// renewals.
+// A lease says how long a peer's word holds: from each word on for a fixed time. Times
+// are monotonic, so a clock that jumps does not end a lease. One shorter than minLease
+// lasts that long, or it would run out between two renewals.
+//
+// Any goroutine may tell of a word. One waits for [lease.timer] and then calls tick.
 type lease struct {
-	after  time.Duration
-	last   time.Time // of the latest word; zero before the first
-	timer  *time.Timer
-	lapsed bool
+	timer *time.Timer
+
+	mu      sync.Mutex
+	after   time.Duration
+	last    time.Time // of the latest word; zero before the first
+	due     time.Time // when the lease runs out
+	excused bool      // a timer that came late has been given a moment already
+	lapsed  bool
+	ended   time.Time // when it lapsed
+	why     string    // it ended early; empty when it ran out
+	lapses  []time.Time
+	count   uint32
+	damping damping
 }
+
+// A timer that fires so late tells that this process was held up, and not the peer.
+// Words may wait to be read: they are given a moment.
+const (
+	heldUp = 100 * time.Millisecond
+	excuse = 250 * time.Millisecond
+)
+
+// keptLapses is how many lapses are remembered, for people.
+const keptLapses = 16
 
 func newLease(after time.Duration) *lease {
 	l := &lease{after: max(after, minLease), timer: time.NewTimer(time.Hour)}
@@ -21,28 +44,141 @@ func newLease(after time.Duration) *lease {
 
 // heard notes a word of the peer, and tells whether the lease is fresh by it and was
 // not before.
-func (l *lease) heard() (renewed bool) {
-	renewed = l.lapsed || l.last.IsZero()
-	l.last, l.lapsed = time.Now(), false
-	l.timer.Reset(l.after)
-	return renewed
+func (l *lease) heard() (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news = l.lapsed || l.last.IsZero()
+	now := time.Now()
+	l.last, l.due, l.lapsed, l.excused = now, now.Add(l.after), false, false
+	l.schedule(now)
+	return news
 }
 
-// extend changes how long a word holds, also the latest one.
+// patience is how long the first word may take after a lease was made shorter: the peer
+// has to be told, which may need a new connection.
+const patience = 5 * time.Second
+
+// extend changes how long a word holds, also the latest one. A shorter lease does not
+// end before a word that was asked for by it could have come.
 func (l *lease) extend(after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	after = max(after, minLease)
 	if after == l.after {
 		return
 	}
 	l.after = after
-	if !l.last.IsZero() && !l.lapsed {
-		l.timer.Reset(max(0, after-time.Since(l.last)))
+	if l.last.IsZero() || l.lapsed {
+		return
+	}
+	now, due := time.Now(), l.last.Add(after)
+	if soonest := now.Add(max(after, patience)); due.Before(l.due) && due.Before(soonest) {
+		due = earlier(l.due, soonest)
+	}
+	l.due = due
+	l.schedule(now)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// tick is called when the timer has fired, and tells whether the lease can be relied on
+// as little or as much as before.
+func (l *lease) tick() (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, now := l.holds(), time.Now()
+	if l.fresh() && !now.Before(l.due) {
+		if now.Sub(l.due) > heldUp && !l.excused {
+			l.excused, l.due = true, now.Add(excuse)
+		} else {
+			l.lapse(now, "")
+		}
+	}
+	l.damping.release(now)
+	l.schedule(now)
+	return before != l.holds()
+}
+
+// end ends the lease before it runs out, and tells whether that is news.
+func (l *lease) end(why string) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.fresh() {
+		return false
+	}
+	now := time.Now()
+	l.lapse(now, why)
+	l.schedule(now)
+	return true
+}
+
+// lapse ends the lease; with mu held.
+func (l *lease) lapse(now time.Time, why string) {
+	l.lapsed, l.ended, l.why = true, now, why
+	l.count++
+	if l.lapses = append(l.lapses, now); len(l.lapses) > keptLapses {
+		l.lapses = l.lapses[1:]
+	}
+	l.damping.lapse(now)
+}
+
+// fresh tells whether the peer's latest word holds; with mu held.
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed }
+
+// holds tells whether the peer can be relied on; with mu held.
+func (l *lease) holds() bool { return l.fresh() && !l.damping.suppressed }
+
+// schedule sets the timer for what comes next; with mu held.
+func (l *lease) schedule(now time.Time) {
+	l.timer.Stop()
+	var next time.Time
+	if l.fresh() {
+		next = l.due
+	}
+	if until := l.damping.until(); !until.IsZero() && (next.IsZero() || until.Before(next)) {
+		next = until
+	}
+	if !next.IsZero() {
+		l.timer.Reset(max(0, next.Sub(now)))
 	}
 }
 
-// out is ready once the lease has run out; the receiver then calls lapse.
-func (l *lease) out() <-chan time.Time { return l.timer.C }
-
-func (l *lease) lapse() { l.lapsed = true }
-
 func (l *lease) stop() { l.timer.Stop() }
+
+// leaseState is a lease at one moment.
+type leaseState struct {
+	after  time.Duration
+	last   time.Time // zero before the first word
+	fresh  bool      // the latest word holds
+	holds  bool      // and the peer is relied on
+	left   time.Duration
+	lapses uint32
+	recent int       // lapses in the last minute
+	ended  time.Time // when it lapsed; while it is not fresh
+	why    string
+	damped time.Time // until when; zero while it is not
+}
+
+func (l *lease) state() leaseState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := leaseState{
+		after: l.after, last: l.last, fresh: l.fresh(), holds: l.holds(), lapses: l.count,
+		ended: l.ended, why: l.why, damped: l.damping.until(),
+	}
+	now := time.Now()
+	if s.fresh {
+		s.left = max(0, l.due.Sub(now))
+	}
+	for _, at := range l.lapses {
+		if now.Sub(at) < time.Minute {
+			s.recent++
+		}
+	}
+	return s
+}

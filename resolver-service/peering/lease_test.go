@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
+// isOut tells whether the lease has come to its end by now.
 func (l *lease) isOut() bool {
 	select {
-	case <-l.out():
-		l.lapse()
-		return true
+	case <-l.timer.C:
+		l.tick()
 	default:
-		return false
 	}
+	return l.state().lapses > 0 && !l.state().fresh
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 func TestALeaseRunsFromTheLatestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(10 * time.Second)
 		defer l.stop()
-		pass := func(d time.Duration) {
-			time.Sleep(d)
-			synctest.Wait()
-		}
 		pass(time.Hour)
 		if l.isOut() {
 			t.Error("a lease ran out before the first word")
@@ -55,20 +56,42 @@ func TestALeaseOfAnotherLengthCountsFromTheLatestWord(t *testing.T) {
 		defer l.stop()
 		l.heard()
 		time.Sleep(4 * time.Second)
-		l.extend(20 * time.Second)
-		time.Sleep(15 * time.Second)
+		l.extend(30 * time.Second)
+		pass(25 * time.Second)
 		if l.isOut() {
-			t.Error("a longer lease ran out 19 s after the latest word, not 20")
+			t.Error("a longer lease ran out 29 s after the latest word, not 30")
 		}
-		l.extend(5 * time.Second)
-		synctest.Wait()
+		l.extend(2 * time.Second)
+		pass(999 * time.Millisecond)
+		if l.isOut() {
+			t.Error("a shorter lease ended before the one that the word came under, with no time for another word")
+		}
+		pass(time.Millisecond)
 		if !l.isOut() {
-			t.Error("a shorter lease stands 19 s after the latest word, not 5")
+			t.Error("a shorter lease stands longer than the one before would have")
 		}
 		l.extend(30 * time.Second)
-		time.Sleep(time.Minute)
-		if l.isOut() {
+		pass(time.Minute)
+		if l.state().lapses != 1 {
 			t.Error("a lease that had run out did so again without a word")
+		}
+	})
+}
+
+func TestAShorterLeaseGivesThePeerTimeForAWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLease(time.Hour)
+		defer l.stop()
+		l.heard()
+		pass(time.Minute)
+		l.extend(2 * time.Second)
+		pass(patience - time.Millisecond)
+		if l.isOut() {
+			t.Error("it ended before the peer could have been asked")
+		}
+		pass(time.Millisecond)
+		if !l.isOut() {
+			t.Error("it did not end")
 		}
 	})
 }
@@ -77,4 +100,119 @@ func TestALeaseIsNeverShorterThanRenewalsKeepUp(t *testing.T) {
 	if l := newLease(100 * time.Millisecond); l.after != minLease {
 		t.Errorf("lasts %s", l.after)
 	}
+	for after, want := range map[time.Duration]time.Duration{
+		time.Second: minRenew, 2 * time.Second: minRenew, 10 * time.Second: 1250 * time.Millisecond, time.Hour: maxRenew,
+	} {
+		if got := renewEvery(after); got != want {
+			t.Errorf("a lease of %s is renewed every %s, want %s", after, got, want)
+		}
+	}
+}
+
+func TestAProcessThatWasHeldUpListensBeforeItGivesAPeerUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLease(2 * time.Second)
+		defer l.stop()
+		l.heard()
+		pass(7 * time.Second) // nobody looks at the timer
+		if l.isOut() {
+			t.Error("it ended at once")
+		}
+		l.heard()
+		pass(7 * time.Second)
+		if l.isOut() {
+			t.Error("it ended at once")
+		}
+		pass(excuse)
+		if !l.isOut() {
+			t.Error("it did not end a moment later")
+		}
+	})
+}
+
+func TestALeaseThatEndsEarlySaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLease(time.Hour)
+		defer l.stop()
+		if l.end("nothing") {
+			t.Error("ended before the first word")
+		}
+		l.heard()
+		if !l.end("its gateways refuse connections") || l.end("again") {
+			t.Error("not ended, or twice")
+		}
+		if s := l.state(); s.fresh || s.holds || s.why != "its gateways refuse connections" || s.left != 0 {
+			t.Errorf("%+v", s)
+		}
+		if !l.heard() || !l.state().holds {
+			t.Error("a word did not begin a new lease")
+		}
+	})
+}
+
+func TestAPeerThatComesAndGoesIsDamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLease(2 * time.Second)
+		defer l.stop()
+		for range 2 {
+			l.heard()
+			pass(2 * time.Second)
+			l.tick()
+			if s := l.state(); !s.damped.IsZero() {
+				t.Fatalf("damped after %d lapses: %+v", s.lapses, s)
+			}
+		}
+		l.heard()
+		pass(2 * time.Second)
+		l.tick()
+		s := l.state()
+		if left := time.Until(s.damped); left < 40*time.Second || left > 48*time.Second || s.recent != 3 {
+			t.Fatalf("3 lapses in 6 s: damped for %s, %+v", left, s)
+		}
+		if l.heard(); l.state().holds {
+			t.Error("relied on while it is damped")
+		}
+		for !l.state().holds {
+			select {
+			case <-l.timer.C:
+				l.tick()
+			case <-time.After(250 * time.Millisecond):
+				l.heard()
+			}
+		}
+		if now := time.Now(); now.Before(s.damped) || now.Sub(s.damped) > time.Second {
+			t.Errorf("relied on again %s after it was to be", now.Sub(s.damped))
+		}
+	})
+}
+
+func TestDampingEndsAtMostTwoMinutesAfterTheLatestLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d damping
+		for range 1000 {
+			d.lapse(time.Now())
+			time.Sleep(time.Second)
+		}
+		if left := time.Until(d.until()); left > maxSuppress || left < maxSuppress-2*time.Second {
+			t.Errorf("after 1000 lapses it is damped for %s", left)
+		}
+		time.Sleep(maxSuppress)
+		d.release(time.Now())
+		if d.suppressed {
+			t.Error("still damped")
+		}
+	})
+}
+
+func TestLapsesThatAreRareAreNotDamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d damping
+		for range 100 {
+			d.lapse(time.Now())
+			time.Sleep(30 * time.Second)
+		}
+		if d.suppressed {
+			t.Error("one lapse in 30 s is damped")
+		}
+	})
 }

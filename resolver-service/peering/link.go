@@ -2,20 +2,11 @@ package peering
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
-	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -24,215 +15,274 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// maxBackoff is the longest wait between two attempts to reach a peer.
-const maxBackoff = 5 * time.Second
+// What a peer can have this service do: so many applies a second, of so many exports
+// each. What comes faster waits, and the peer with it.
+const (
+	applyPause  = 20 * time.Millisecond
+	maxChange   = 1000 // exports in one apply
+	maxPending  = 5000 // exports that wait for one
+	shortLease  = 5 * time.Second
+	stuckAfter  = 10 * time.Second // exports that are older than renewals say
+	stuckAtMost = 10 * time.Minute
+)
 
-// link is the connection to one peer. Its run goroutine owns the lease and the
-// knowledge; a second one, talk, does the network's part.
+// link is what joins this cluster to one peer. Its run goroutine owns the knowledge and
+// talks to the topology; a goroutine for each channel does the network's part.
 type link struct {
 	cfg      Config
 	cluster  string
 	object   live.Value[*catalog.Cluster]
 	topology *topology.Topology
 	identity *identity.Source
-	log      *slog.Logger
+	settling *settling
+	lines    *lines
 
-	lease     *lease
+	lease   *lease
+	words   chan word     // from the channel with the exports to the run goroutine
+	wake    chan struct{} // the lease has changed
+	status  linkStatus
+	current currency
+
 	knowledge *knowledge
-	words     chan word
-	settling  *settling
-	status    linkStatus
+	revision  uint64         // of what the peer said last
+	told      topology.Lease // to the topology
+	applied   time.Time      // the latest apply
+	pause     *time.Timer    // until the next one
 }
 
-// word is a message of the peer on its way to the run goroutine. done has room for
-// the answer.
+// word is a message of the peer on its way to the run goroutine, or a new stream. done
+// has room for the answer.
 type word struct {
 	message *v1alpha1.ExportsResponse
+	begin   func([]*v1alpha1.Known) // is given what to ask the peer with
 	done    chan<- error
+}
+
+func newLink(l *Links, c *catalog.Cluster) *link {
+	n := &link{
+		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, lines: &lines{log: l.log},
+		cluster: c.Name, lease: newLease(c.StaleAfter), words: make(chan word), wake: make(chan struct{}, 1),
+		knowledge: newKnowledge(), pause: time.NewTimer(time.Hour),
+	}
+	n.object.Store(c)
+	n.pause.Stop()
+	return n
 }
 
 // run keeps the link up until ctx ends. What the peer said stands after that.
 func (l *link) run(ctx context.Context) {
 	object, _, changed := l.object.Follow()
-	l.lease = newLease(object.StaleAfter)
+	l.lease.extend(object.StaleAfter)
 	defer l.lease.stop()
-	stop := l.startTalking(ctx, object.Gateways)
-	defer func() { stop() }()
+	defer l.pause.Stop()
+	talks := l.startTalking(ctx, object)
+	defer func() { talks.stop() }()
 	for {
+		words := l.words
+		if len(l.knowledge.pending) >= maxPending {
+			words = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case w := <-l.words:
-			w.done <- l.take(ctx, w.message)
-		case <-l.lease.out():
-			l.expire(ctx)
+		case w := <-words:
+			w.done <- l.take(w)
+			l.applySoon(ctx)
+		case <-l.pause.C:
+			l.applySoon(ctx)
+		case <-l.lease.timer.C:
+			l.lease.tick()
+			l.announce(ctx)
+		case <-l.wake:
+			l.announce(ctx)
 		case <-changed:
-			before := object.Gateways
+			before := object
 			object, _, changed = l.object.Follow()
-			l.lease.extend(object.StaleAfter)
-			if !slices.Equal(before, object.Gateways) {
-				stop()
-				stop = l.startTalking(ctx, object.Gateways)
-			}
+			talks = l.follow(ctx, before, object, talks)
 		}
 	}
 }
 
-// take hands what the peer said to the topology. That its lease goes on is news only
-// after it had run out.
-func (l *link) take(ctx context.Context, m *v1alpha1.ExportsResponse) error {
-	change, err := l.knowledge.take(l.cluster, m)
-	if err != nil {
-		return err
-	}
-	renewed := l.lease.heard()
-	if renewed {
-		change.Lease = topology.Fresh
-	}
-	l.status.heard(len(l.knowledge.digests), l.knowledge.err())
-	if !renewed && !change.Full && len(change.Put) == 0 && len(change.Delete) == 0 {
+// take notes what the peer said.
+func (l *link) take(w word) error {
+	if w.begin != nil {
+		w.begin(l.knowledge.begin())
 		return nil
 	}
-	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}}); err != nil {
-		return fmt.Errorf("apply what cluster %s exports: %w", l.cluster, err)
+	err := l.knowledge.take(l.cluster, w.message)
+	if revision := w.message.GetRevision(); revision != 0 {
+		l.revision = revision
 	}
-	l.settling.heard(l.cluster)
-	return nil
+	l.status.exports(l.knowledge)
+	return err
 }
 
-func (l *link) expire(ctx context.Context) {
-	l.lease.lapse()
-	l.status.lapsed()
-	l.log.Warn("lease of a peer has run out; what it said stands where a selection asks for that",
-		"peer", l.cluster, "after", l.lease.after.String())
-	change := topology.PeerChange{Cluster: l.cluster, Lease: topology.Expired}
-	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}}); err != nil && ctx.Err() == nil {
-		l.log.Error("lease not withdrawn", "peer", l.cluster, "err", err)
+// applySoon hands the topology what it does not know yet, unless it was handed something
+// a moment ago.
+func (l *link) applySoon(ctx context.Context) {
+	if len(l.knowledge.pending) > 0 {
+		if wait := applyPause - time.Since(l.applied); wait > 0 && !l.applied.IsZero() {
+			l.pause.Reset(wait)
+			return
+		}
+		change, all := l.knowledge.change(l.cluster, maxChange)
+		l.apply(ctx, change)
+		l.applied = time.Now()
+		if !all || len(l.knowledge.pending) > 0 {
+			l.pause.Reset(applyPause)
+			return
+		}
+	}
+	if l.knowledge.complete && !l.knowledge.first {
+		l.current.applied(l.revision)
+		l.announce(ctx)
 	}
 }
 
-// startTalking starts the network's part, and returns what ends it and waits.
-func (l *link) startTalking(ctx context.Context, gateways []string) (stop func()) {
+// announce tells the topology how far the peer can be relied on, if that is news: not
+// before all it has said is there.
+func (l *link) announce(ctx context.Context) {
+	want, state := topology.Expired, l.lease.state()
+	if state.holds {
+		want = topology.Fresh
+	}
+	l.status.refresh(state)
+	waits := !l.current.complete() || want == topology.Fresh && len(l.knowledge.pending) > 0
+	if waits || want == l.told || want == topology.Expired && l.told == topology.Unchanged {
+		return
+	}
+	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
+		return
+	}
+	first := l.told == topology.Unchanged
+	l.told = want
+	switch {
+	case want == topology.Expired:
+		l.lines.warn("a peer is not relied on any more; what it said stands where a selection asks for that",
+			"peer", l.cluster, "why", l.status.lost(state))
+	case first:
+		l.settling.heard(l.cluster)
+		l.lines.info("peer heard", "peer", l.cluster, "exports", len(l.knowledge.exports))
+	default:
+		l.lines.info("a peer is relied on again", "peer", l.cluster, "exports", len(l.knowledge.exports))
+	}
+}
+
+func (l *link) apply(ctx context.Context, change topology.PeerChange) bool {
+	_, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}})
+	if err != nil && ctx.Err() == nil {
+		l.lines.warn("not applied what a peer exports", "peer", l.cluster, "err", err)
+	}
+	return err == nil
+}
+
+// withdraw takes back what the peer said, in parts, once run has ended.
+func (l *link) withdraw(ctx context.Context) {
+	for app := range l.knowledge.exports {
+		l.knowledge.pending[app] = nil
+	}
+	for all := false; !all; {
+		var change topology.PeerChange
+		change, all = l.knowledge.change(l.cluster, maxChange)
+		l.apply(ctx, change)
+	}
+	l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Full: true, Lease: topology.Forgotten})
+}
+
+// follow changes the link to another Cluster object.
+func (l *link) follow(ctx context.Context, before, object *catalog.Cluster, talks *talks) *talks {
+	l.lease.extend(object.StaleAfter)
+	if !slices.Equal(before.Gateways, object.Gateways) {
+		talks.stop()
+		return l.startTalking(ctx, object)
+	}
+	if before.StaleAfter != object.StaleAfter {
+		talks.renew(object)
+	}
+	return talks
+}
+
+// talks are the channels of a link.
+type talks struct {
+	link     *link
+	ctx      context.Context
+	gateways *gateways
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+
+	renewing context.CancelFunc
+	renewers *sync.WaitGroup
+}
+
+// startTalking starts the network's part.
+func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks {
 	ctx, cancel := context.WithCancel(ctx)
-	var done sync.WaitGroup
-	done.Go(func() { l.talk(ctx, gateways) })
-	return func() {
-		cancel()
-		done.Wait()
+	t := &talks{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
+	l.status.through(t.gateways)
+	exports := &channel{
+		link: l, gateways: t.gateways, renew: renewEvery(object.StaleAfter), leading: true,
+		begins: l.current.begins,
+	}
+	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (func() error, error) {
+		return l.follows(ctx, conn, exports.renew)
+	}
+	t.running.Go(func() { exports.run(ctx) })
+	t.startRenewing(object)
+	return t
+}
+
+// startRenewing starts the channels that only renew the lease: two where it is short, so
+// that even a path that loses packets, and holds a connection up for seconds, ends none.
+func (t *talks) startRenewing(object *catalog.Cluster) {
+	ctx, cancel := context.WithCancel(t.ctx)
+	t.renewing, t.renewers = cancel, &sync.WaitGroup{}
+	number := 1
+	if object.StaleAfter < shortLease {
+		number = 2
+	}
+	for range number {
+		c := &channel{link: t.link, gateways: t.gateways, renew: renewEvery(object.StaleAfter)}
+		c.open = func(ctx context.Context, conn *grpc.ClientConn) (func() error, error) {
+			return t.link.renews(ctx, conn, c.renew)
+		}
+		t.renewers.Go(func() { c.run(ctx) })
 	}
 }
 
-// talk makes one connection after the other. Its waits grow with each failure and
-// are spread out, so that many peers do not come back at once.
-func (l *link) talk(ctx context.Context, gateways []string) {
-	for failures := 0; ; failures++ {
-		heard, err := l.converse(ctx, gateways)
-		if ctx.Err() != nil {
-			return
-		}
-		if heard {
-			failures = 0
-		}
-		if l.status.failed(err) {
-			l.log.Warn("peer out of reach; trying again", "peer", l.cluster, "gateways", gateways, "err", err)
-		}
-		select {
-		case <-time.After(backoff(failures)):
-		case <-ctx.Done():
-			return
-		}
+// renew has the peer renew the lease in another rhythm. The channel with the exports
+// keeps its own until it is made anew.
+func (t *talks) renew(object *catalog.Cluster) {
+	t.renewing()
+	t.renewers.Wait()
+	t.startRenewing(object)
+}
+
+// stop ends the network's part and waits.
+func (t *talks) stop() {
+	t.cancel()
+	t.renewing()
+	t.running.Wait()
+	t.renewers.Wait()
+}
+
+// speaks notes whether a stream is heard.
+func (l *link) speaks(t *talk, speaks bool) {
+	if l.status.speaks(t, speaks) {
+		l.rouse()
 	}
 }
 
-func backoff(failures int) time.Duration {
-	d := min(100*time.Millisecond<<min(failures, 10), maxBackoff)
-	return d/2 + rand.N(d/2)
-}
-
-// converse makes a connection and hands on every message until it fails, and tells
-// whether there was one.
-func (l *link) converse(ctx context.Context, gateways []string) (heard bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(firstWordWithin, func() {
-		cancel(errors.New("connected, but nothing more was heard"))
-	})
-	defer silence.Stop()
-	conn, err := l.dial(gateways)
-	if err != nil {
-		return false, err
-	}
-	defer conn.Close()
-	stream, err := v1alpha1.NewPeeringClient(conn).Exports(ctx,
-		&v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: l.knowledge.known()})
-	for err == nil {
-		var m *v1alpha1.ExportsResponse
-		if m, err = stream.Recv(); err != nil {
-			break
-		}
-		silence.Reset(nextWordWithin)
-		if err = l.hand(ctx, m); err == nil && !heard {
-			heard = true
-			l.log.Info("peer connected", "peer", l.cluster, "exports", len(m.GetPut()))
-		}
-	}
-	if cause := context.Cause(ctx); cause != nil && status.Code(err) == codes.Canceled {
-		err = cause
-	}
-	return heard, plain(err)
-}
-
-// maxReason is how much of what a peer gives as its reason is logged and told, in bytes.
-const maxReason = 1 << 10
-
-// plain is an error without what gRPC wraps it in.
-func plain(err error) error {
-	s, ok := status.FromError(err)
-	if !ok {
-		return err
-	}
-	message := s.Message()
-	if len(message) > maxReason { // the peer may have written it
-		message = message[:maxReason] + "…"
-	}
-	for _, wrapping := range []string{`connection error: desc = "`, "transport: Error while dialing: ", "transport: "} {
-		if i := strings.LastIndex(message, wrapping); i >= 0 {
-			message = message[i+len(wrapping):]
-		}
-	}
-	return errors.New(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`))
-}
-
-// hand gives a message to the run goroutine and waits until it has been taken in. A
-// peer under another name is not believed.
-func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse) error {
-	if m.GetCluster() != l.cluster {
-		return fmt.Errorf("the Cluster object is named %q, but its gateways lead to cluster %.64q; correct metadata.name or spec.gateways",
-			l.cluster, m.GetCluster())
-	}
-	done := make(chan error, 1)
+// rouse has the run goroutine look at the lease.
+func (l *link) rouse() {
 	select {
-	case l.words <- word{m, done}:
-		return <-done
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case l.wake <- struct{}{}:
+	default:
 	}
 }
 
-// dial leads to the cluster's resolver service: its gateways pass on what asks for
-// the reserved name. They are tried in their order.
-func (l *link) dial(gateways []string) (*grpc.ClientConn, error) {
-	addresses := manual.NewBuilderWithScheme("gateways")
-	state := resolver.State{}
-	for _, address := range gateways {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
+// heard notes a word that renews the lease.
+func (l *link) heard() {
+	if l.lease.heard() {
+		l.rouse()
 	}
-	addresses.InitialState(state)
-	return grpc.NewClient(addresses.Scheme()+":///"+l.cluster,
-		grpc.WithResolvers(addresses),
-		grpc.WithNoProxy(),
-		grpc.WithAuthority(l.cfg.Domain.PeerHost(l.cluster)),
-		grpc.WithTransportCredentials(l.identity.PeerCredentials(l.cfg.Namespace, l.cluster)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-	)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -22,8 +23,9 @@ type Links struct {
 	log      *slog.Logger
 	settling *settling
 
-	mu    sync.Mutex // guards the map for Status; Run alone changes it
-	links map[string]*running
+	mu     sync.Mutex // guards the map for Status; Run alone changes it
+	links  map[string]*running
+	server *Server // nil until Join
 }
 
 type running struct {
@@ -41,6 +43,32 @@ func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *sl
 // exports, or has had 5 s for it. What a service knew of its peers ends with it: until
 // then views lack what the peers will say in a moment.
 func (l *Links) Settled() <-chan struct{} { return l.settling.done }
+
+// Join has the links and the server tell each other's peers and operators what the other
+// knows: how a peer is heard, and whether it asks. It is called before either runs.
+func Join(l *Links, s *Server) {
+	l.server, s.links = s, l
+}
+
+// hears is the state of the link to a cluster; empty where there is none.
+func (l *Links) hears(cluster string) string {
+	l.mu.Lock()
+	r := l.links[cluster]
+	l.mu.Unlock()
+	if r == nil {
+		return ""
+	}
+	return r.status.now(r.lease.state())
+}
+
+// asked is how many streams a cluster's resolver service has to this one, and since when
+// it has none.
+func (l *Links) asked(cluster string) (streams int, since time.Time) {
+	if l.server == nil {
+		return 0, time.Time{}
+	}
+	return l.server.askers.of(cluster)
+}
 
 // Run follows the Cluster objects and keeps a link to each until ctx ends.
 func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
@@ -66,7 +94,10 @@ func (l *Links) Status() []*v1alpha1.PeerStatus {
 	defer l.mu.Unlock()
 	all := make([]*v1alpha1.PeerStatus, 0, len(l.links))
 	for cluster, r := range l.links {
-		all = append(all, r.status.wire(cluster))
+		w := r.status.wire(cluster, r.lease.state())
+		streams, since := l.asked(cluster)
+		w.AskedBy, w.UnaskedSinceUnixMs = uint32(streams), wall(since)
+		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
@@ -114,15 +145,8 @@ func trusts(clusters []*catalog.Cluster, own string) map[string]catalog.Trust {
 
 func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{
-		link: &link{
-			cfg: l.cfg, cluster: c.Name, topology: l.topology, identity: l.identity, log: l.log,
-			knowledge: newKnowledge(), words: make(chan word), settling: l.settling,
-		},
-		cancel: cancel, done: make(chan struct{}),
-	}
-	r.object.Store(c)
-	r.status.enter(connecting)
+	r := &running{link: newLink(l, c), cancel: cancel, done: make(chan struct{})}
+	r.status.refresh(r.lease.state())
 	l.mu.Lock()
 	l.links[c.Name] = r
 	l.mu.Unlock()
@@ -134,12 +158,10 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 
 // drop ends a link and takes back what its cluster said.
 func (l *Links) drop(ctx context.Context, name string) {
+	r := l.links[name]
 	l.end(name)
 	l.settling.heard(name)
-	gone := topology.PeerChange{Cluster: name, Full: true, Lease: topology.Forgotten}
-	if _, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{gone}}); err != nil && ctx.Err() == nil {
-		l.log.Error("exports of a removed cluster not withdrawn", "peer", name, "err", err)
-	}
+	r.withdraw(ctx)
 }
 
 func (l *Links) end(name string) {

@@ -5,9 +5,15 @@
 // [topology.PeerView] after the other. [Links] keeps one link per Cluster object,
 // through that cluster's gateways, and hands what it hears to the topology. What a
 // peer said stands while the link is down, until its lease runs out.
+//
+// A link has several connections, through different gateways where there are: one with
+// the exports, and others that renew the lease and nothing else. docs/peering.md says
+// what its states mean, and when a lease ends.
 package peering
 
 import (
+	"context"
+	"net"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -19,33 +25,53 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// renewEvery is how often a server renews a lease when there is nothing to tell.
-const renewEvery = time.Second
+// Config is what peering needs to know of its own cluster.
+type Config struct {
+	Cluster   string         // this cluster's name
+	Namespace string         // of Isthmus' own apps; empty for identity.SystemNamespace
+	Domain    catalog.Domain // of the reserved names behind gateways
 
-// minLease is the shortest lease that renewals keep up.
-const minLease = 2 * renewEvery
+	// Dial connects to a gateway, "host:port", until ctx ends; nil for TCP. Several calls
+	// run at a time.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
 
-// How long a link waits for a word before it takes the connection for dead and makes
-// a new one. The first word may be large, and the peer's store slow to open.
+// Bounds of the time between two renewals of a lease. A lease has eight.
 const (
-	firstWordWithin = 30 * time.Second
-	nextWordWithin  = 10 * time.Second
+	minRenew     = 250 * time.Millisecond
+	maxRenew     = 2 * time.Second
+	renewals     = 8
+	defaultRenew = time.Second // for a peer that does not ask for another
 )
+
+// minLease is the shortest lease: of four renewals.
+const minLease = 4 * minRenew
+
+// renewEvery is how often a lease is renewed.
+func renewEvery(staleAfter time.Duration) time.Duration {
+	return min(max(staleAfter/renewals, minRenew), maxRenew)
+}
 
 // Bounds of what one peer may say.
 const (
-	maxMessage   = 64 << 20 // bytes
+	maxMessage   = 4 << 20 // bytes
 	maxExports   = 100_000
-	maxBytes     = 256 << 20 // of all exports
+	maxBytes     = 64 << 20  // of all exports
 	maxAllow     = 10_000    // per export
 	maxAddresses = 10_000    // per export
+	maxInstances = 1_000_000 // per export
 )
+
+// fullMessage is how much a message has before the next one is begun, in bytes.
+const fullMessage = 512 << 10
 
 // toWire makes the message of an export, with its digest.
 func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 	w := &v1alpha1.Export{
 		App:       wire.App(e.App),
 		Ready:     e.Ready,
+		Draining:  e.Draining,
+		Shards:    e.Shards,
 		Addresses: e.Addresses,
 		Allow:     make([]*v1alpha1.Allow, len(e.Allow)),
 	}

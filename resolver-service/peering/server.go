@@ -3,33 +3,37 @@ package peering
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Config is what peering needs to know of its own cluster.
-type Config struct {
-	Cluster   string         // this cluster's name
-	Namespace string         // of Isthmus' own apps; empty for identity.SystemNamespace
-	Domain    catalog.Domain // of the reserved names behind gateways
-}
+// Bounds of the time between two renewals that a peer may ask for.
+const (
+	minAsked = 100 * time.Millisecond
+	maxAsked = 10 * time.Second
+)
+
+// sendPause is the least time between two changes on one stream. What changes meanwhile
+// goes out together.
+const sendPause = 10 * time.Millisecond
 
 // Server answers peers. It implements the Peering service.
 type Server struct {
 	v1alpha1.UnimplementedPeeringServer
 	cfg      Config
 	topology *topology.Topology
-	log      *slog.Logger
+	askers   askers
+	lines    lines
+	links    *Links // nil until Join
 
 	life context.Context // ends when streams must
 	end  context.CancelFunc
@@ -37,7 +41,7 @@ type Server struct {
 
 // NewServer makes a server of what the topology exports.
 func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
-	s := &Server{cfg: cfg, topology: t, log: log}
+	s := &Server{cfg: cfg, topology: t, askers: askers{log: log}, lines: lines{log: log}}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -46,10 +50,56 @@ func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
 // their lease runs out.
 func (s *Server) Stop() { s.end() }
 
+// stream is one stream to a peer, of exports or of renewals.
+type stream struct {
+	*Server
+	cluster string // the peer's
+	every   time.Duration
+	sub     *topology.PeerSubscription
+}
+
+// serve admits a stream and has it run until the caller goes, or the stream must end.
+func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, run func(context.Context, *stream) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.life, func() { cancel(errStopping) })()
+	if err := s.admit(ctx, cluster); err != nil {
+		s.lines.warn("refused a peer", "peer", short(catalog.App{ID: cluster}).ID, "err", err)
+		return err
+	}
+	by, leave := s.askers.come(cluster, cancel)
+	if by == nil {
+		return status.Errorf(codes.ResourceExhausted, "cluster %s has %d streams that it does not read; at most %d", cluster, maxRunning, maxRunning)
+	}
+	defer leave()
+	sub, err := s.topology.Peer(ctx, cluster)
+	if err != nil {
+		return s.ended(ctx, err)
+	}
+	defer sub.Close()
+	by.lines.info("peer asks", "peer", cluster)
+	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub}))
+	by.lines.info("peer asks no more", "peer", cluster, "err", err)
+	return err
+}
+
+// asked is how often a peer that asks for it is given a word.
+func asked(renewMs uint32) time.Duration {
+	if renewMs == 0 {
+		return defaultRenew
+	}
+	return min(max(time.Duration(renewMs)*time.Millisecond, minAsked), maxAsked)
+}
+
+var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+
 // ended is the status of a stream that failed, or that the service has ended.
-func (s *Server) ended(err error) error {
-	if s.life.Err() != nil {
-		return status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+func (s *Server) ended(ctx context.Context, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTooMany):
+		return status.Error(codes.Unavailable, errTooMany.Error())
+	case s.life.Err() != nil:
+		return errStopping
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -59,37 +109,39 @@ func (s *Server) ended(err error) error {
 
 // Exports streams what this cluster exports to the caller's, until the caller goes or
 // the stream's context ends.
-func (s *Server) Exports(req *v1alpha1.ExportsRequest, stream grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(s.life, cancel)()
-	if err := s.admit(ctx, req); err != nil {
-		s.log.Warn("refused a peer", "peer", req.GetCluster(), "err", err)
-		return err
+func (s *Server) Exports(req *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+	if len(req.GetKnown()) > maxExports {
+		return status.Errorf(codes.InvalidArgument, "%d known exports named; at most %d", len(req.GetKnown()), maxExports)
 	}
-	sub, err := s.topology.Peer(ctx, req.GetCluster())
-	if err != nil {
-		return s.ended(err)
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), func(ctx context.Context, st *stream) error {
+		return st.exports(ctx, s.outbox(req), to.Send)
+	})
+}
+
+func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
+	o := newOutbox(s.cfg.Cluster, req.GetKnown(), req.GetRenewMs() != 0)
+	o.tooLarge = func(app catalog.App, bytes int) {
+		s.lines.warn("an export is too large to be told to a peer; let fewer callers call, such as whole namespaces",
+			"peer", req.GetCluster(), "app", app.String(), "bytes", bytes, "most", maxExport)
 	}
-	defer sub.Close()
-	s.log.Info("peer connected", "peer", req.GetCluster())
-	err = s.follow(ctx, sub, newOutbox(s.cfg.Cluster, req.GetKnown()), stream.Send)
-	s.log.Info("peer gone", "peer", req.GetCluster(), "err", err)
-	return err
+	return o
+}
+
+// Renew streams the word that this cluster is there, and what its newest revision is.
+func (s *Server) Renew(req *v1alpha1.RenewRequest, to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), func(ctx context.Context, st *stream) error {
+		return st.renew(ctx, to.Send)
+	})
 }
 
 // admit tells whether the caller may ask as the cluster that it names.
-func (s *Server) admit(ctx context.Context, req *v1alpha1.ExportsRequest) error {
-	cluster := req.GetCluster()
+func (s *Server) admit(ctx context.Context, cluster string) error {
 	if err := catalog.CheckCluster(cluster); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if cluster == s.cfg.Cluster {
 		return status.Errorf(codes.FailedPrecondition,
 			"the asking cluster and the asked one are both named %q; give each cluster a name of its own in isthmus.yaml", cluster)
-	}
-	if len(req.GetKnown()) > maxExports {
-		return status.Errorf(codes.InvalidArgument, "%d known exports named; at most %d", len(req.GetKnown()), maxExports)
 	}
 	want := identity.ServiceApp(s.cfg.Namespace, cluster)
 	if id, ok := identity.FromContext(ctx); ok && id.App != want {
@@ -98,95 +150,88 @@ func (s *Server) admit(ctx context.Context, req *v1alpha1.ExportsRequest) error 
 	return nil
 }
 
-// follow sends one view after the other, and an empty message when there was nothing
+// hears is how this cluster hears the peer.
+func (s *stream) hears() string {
+	if s.links == nil {
+		return ""
+	}
+	return s.links.hears(s.cluster)
+}
+
+// exports sends one view after the other, and an empty message when there was nothing
 // to tell for a while.
-func (s *Server) follow(ctx context.Context, sub *topology.PeerSubscription, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
-	view, err := sub.Next(ctx, nil)
-	for ; err == nil; view, err = s.next(ctx, sub, view, send) {
-		message, err := out.message(view)
+func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
+	var seen *topology.PeerView
+	for {
+		view, err := s.next(ctx, seen, func() error {
+			if seen == nil && !out.parts {
+				return nil // the peer would take an empty message for all there is
+			}
+			return send(out.empty(seen, s.hears()))
+		})
 		if err != nil {
-			return status.Errorf(codes.Internal, "encode exports: %v", err)
+			return err
 		}
-		if err := send(message); err != nil {
+		for m, err := range out.messages(view) {
+			if err != nil {
+				return status.Errorf(codes.Internal, "encode exports: %v", err)
+			}
+			m.Hears = s.hears()
+			if err := send(m); err != nil {
+				return err
+			}
+		}
+		seen = view
+		if err := rest(ctx, sendPause); err != nil {
 			return err
 		}
 	}
-	return s.ended(err)
 }
 
-// next waits for a view other than seen, renewing the lease meanwhile.
-func (s *Server) next(ctx context.Context, sub *topology.PeerSubscription, seen *topology.PeerView, send func(*v1alpha1.ExportsResponse) error) (*topology.PeerView, error) {
+// renew sends a word every so often.
+func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
 	for {
-		wait, cancel := context.WithTimeout(ctx, renewEvery)
-		view, err := sub.Next(wait, seen)
+		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears()}
+		if view, ok := s.sub.View(); ok {
+			m.Revision = view.Revision
+		}
+		if err := send(m); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// next waits for a view other than seen, and calls idle every so often meanwhile, at once
+// when there is no view at all.
+func (s *stream) next(ctx context.Context, seen *topology.PeerView, idle func() error) (*topology.PeerView, error) {
+	if _, known := s.sub.View(); !known {
+		if err := idle(); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		wait, cancel := context.WithTimeout(ctx, s.every)
+		view, err := s.sub.Next(wait, seen)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return view, err
 		}
-		if err := send(&v1alpha1.ExportsResponse{Cluster: s.cfg.Cluster, Revision: seen.Revision}); err != nil {
-			return nil, fmt.Errorf("renew lease: %w", err)
+		if err := idle(); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// outbox makes messages from views: the first against what the peer said it knows,
-// each later one against the view before.
-type outbox struct {
-	cluster string
-	known   map[catalog.App]uint64 // digests, until the first message
-	sent    *topology.PeerView
-}
-
-func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
-	o := &outbox{cluster: cluster, known: make(map[catalog.App]uint64, len(known))}
-	for _, k := range known {
-		o.known[appFromWire(k.GetApp())] = k.GetDigest()
-	}
-	return o
-}
-
-func (o *outbox) message(view *topology.PeerView) (*v1alpha1.ExportsResponse, error) {
-	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, Revision: view.Revision}
-	var err error
-	if o.sent == nil {
-		err = o.first(m, view)
-		o.known = nil
-	} else {
-		err = difference(m, o.sent, view)
-	}
-	o.sent = view
-	return m, err
-}
-
-func (o *outbox) first(m *v1alpha1.ExportsResponse, view *topology.PeerView) error {
-	for app, export := range view.Exports.All() {
-		w, err := toWire(export)
-		if err != nil {
-			return err
-		}
-		if digest, ok := o.known[app]; !ok || digest != w.Digest {
-			m.Put = append(m.Put, w)
-		}
-		delete(o.known, app)
-	}
-	for app := range o.known {
-		m.Removed = append(m.Removed, wire.App(app))
-	}
-	return nil
-}
-
-func difference(m *v1alpha1.ExportsResponse, old, view *topology.PeerView) error {
-	same := func(a, b *topology.PeerExport) bool { return a == b }
-	for edit := range view.Exports.Diff(&old.Exports, same) {
-		if edit.Remove {
-			m.Removed = append(m.Removed, wire.App(edit.App))
-			continue
-		}
-		w, err := toWire(edit.Value)
-		if err != nil {
-			return err
-		}
-		m.Put = append(m.Put, w)
+func rest(ctx context.Context, d time.Duration) error {
+	if !sleep(ctx, d) {
+		return ctx.Err()
 	}
 	return nil
 }

@@ -1,71 +1,160 @@
 package peering
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // The states of a link, as "isthmus status" prints them.
 const (
-	connecting = "connecting" // not connected; what was said before stands
+	connecting = "connecting" // not heard at the moment; what was said before stands
 	connected  = "connected"
-	stale      = "stale" // the lease has run out
+	stale      = "stale"  // the lease has run out
+	damped     = "damped" // the lease ran out too often lately: it counts as run out
 )
 
 // linkStatus is what operators are told of a link. Any goroutine may use it.
 type linkStatus struct {
+	hearing live.Value[bool] // whether any stream is heard
+
 	mu       sync.Mutex
 	state    string
 	since    time.Time
-	lastWord time.Time
-	exports  int
-	err      error
+	talks    map[*talk]struct{} // streams that are heard
+	gateways *gateways
+	count    int // of exports
+	ready    int
+	refused  []*v1alpha1.RefusedObject
+	revision uint64
+	hears    string
+	spoken   bool  // hears was said
+	err      error // of the stream of exports
 }
 
-func (s *linkStatus) enter(state string) {
+// refresh notes the state that the link is in.
+func (s *linkStatus) refresh(lease leaseState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enter(lease)
+}
+
+// enter notes the state; with mu held.
+func (s *linkStatus) enter(lease leaseState) {
+	state := connecting
+	switch {
+	case !lease.damped.IsZero():
+		state = damped
+	case !lease.last.IsZero() && !lease.fresh:
+		state = stale
+	case lease.fresh && len(s.talks) > 0:
+		state = connected
+	}
 	if s.state != state {
 		s.state, s.since = state, time.Now()
 	}
 }
 
-func (s *linkStatus) heard(exports int, refused error) {
+// now is the state that the link is in.
+func (s *linkStatus) now(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enter(connected)
-	s.lastWord, s.exports, s.err = time.Now(), exports, refused
+	s.enter(lease)
+	return s.state
 }
 
-// failed notes why there is no connection, and tells whether that is news.
+// speaks notes whether a stream is heard, and tells whether that is news of the link.
+func (s *linkStatus) speaks(t *talk, speaks bool) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.talks) > 0
+	if speaks {
+		if s.talks == nil {
+			s.talks = map[*talk]struct{}{}
+		}
+		s.talks[t] = struct{}{}
+	} else {
+		delete(s.talks, t)
+	}
+	if now := len(s.talks) > 0; now != before {
+		s.hearing.Store(now)
+		return true
+	}
+	return false
+}
+
+// through notes which gateways are used.
+func (s *linkStatus) through(g *gateways) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gateways = g
+}
+
+// said notes what the peer says of itself; a revision of 0 says nothing.
+func (s *linkStatus) said(revision uint64, hears string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision != 0 {
+		s.revision = revision
+	}
+	if len(hears) <= maxName {
+		s.hears, s.spoken = hears, true
+	}
+}
+
+// exports notes what is known of the peer.
+func (s *linkStatus) exports(k *knowledge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count, s.ready = len(k.exports), k.ready
+	if len(k.refused) == 0 && s.refused == nil {
+		return
+	}
+	s.refused = nil
+	for app, err := range k.refused {
+		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: app.String(), Error: err.Error()})
+	}
+	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
+}
+
+// failed notes why there is no stream of exports, and tells whether that is news.
 func (s *linkStatus) failed(err error) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news = s.err == nil || err == nil || s.err.Error() != err.Error()
-	if s.state == connected {
-		s.enter(connecting)
-	}
+	news = err != nil && (s.err == nil || s.err.Error() != err.Error())
 	s.err = err
 	return news
 }
 
-func (s *linkStatus) lapsed() {
+// wire is the status as it is told.
+func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enter(stale)
-}
-
-func (s *linkStatus) wire(cluster string) *v1alpha1.PeerStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.enter(lease)
 	w := &v1alpha1.PeerStatus{
-		Cluster: cluster, State: s.state, SinceUnixMs: s.since.UnixMilli(), Exports: uint32(s.exports),
-	}
-	if !s.lastWord.IsZero() {
-		w.LastWordUnixMs = s.lastWord.UnixMilli()
+		Cluster: cluster, State: s.state, SinceUnixMs: wall(s.since), LastWordUnixMs: wall(lease.last),
+		Exports: uint32(s.count), Ready: uint32(s.ready), Refused: s.refused, Revision: s.revision, Hears: s.hears,
+		LeaseLeftMs: lease.left.Milliseconds(), StaleAfterMs: lease.after.Milliseconds(),
+		Lapses: lease.lapses, DampedUntilUnixMs: wall(lease.damped),
 	}
 	if s.err != nil {
 		w.Error = s.err.Error()
 	}
+	if s.gateways != nil {
+		w.Gateways = s.gateways.wire()
+	}
 	return w
+}
+
+// wall is a moment as clocks on walls show it, in Unix milliseconds: so long ago as it is
+// by the monotonic clock. It is 0 for the zero time.
+func wall(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return time.Now().Add(-time.Since(t)).UnixMilli()
 }

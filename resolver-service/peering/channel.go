@@ -1,0 +1,330 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// channel keeps one stream to a peer, on a connection of its own.
+type channel struct {
+	link     *link
+	gateways *gateways
+	renew    time.Duration // how often the peer is asked for a word
+	leading  bool          // it connects whether or not the peer is heard
+
+	// open begins a stream. receive waits for the next message and takes it in.
+	open func(ctx context.Context, conn *grpc.ClientConn) (receive func() error, err error)
+	// begins is told, from the first word of a stream on, how to end it. It may be nil.
+	begins func(end context.CancelCauseFunc)
+}
+
+// How long a stream may be silent before a connection is made beside it, to replace it
+// if that can be made first.
+const (
+	firstWordWithin = 5 * time.Second
+	leastSilence    = time.Second
+	silentRenewals  = 4
+)
+
+// silence is how long the channel may be.
+func (c *channel) silence() time.Duration { return max(silentRenewals*c.renew, leastSilence) }
+
+// How long a channel waits after a connection that could be made and was no good.
+const (
+	brokenPause  = 50 * time.Millisecond // at first, and twice as long each time
+	brokenMost   = 700 * time.Millisecond
+	unwantedMost = 5 * time.Second // where trying again is no help
+	withoutRenew = time.Minute     // from a peer that knows no Renew
+)
+
+// run keeps the stream up until ctx ends.
+func (c *channel) run(ctx context.Context) {
+	var next *reached
+	for failures := 0; ; {
+		conn, err := next, error(nil)
+		if conn == nil {
+			if conn, err = c.reach(ctx); err != nil {
+				return
+			}
+		}
+		var heard bool
+		if next, heard, err = c.converse(ctx, conn); heard {
+			failures = 0
+		}
+		if ctx.Err() != nil {
+			c.discard(next)
+			return
+		}
+		c.failed(err)
+		if next == nil && !sleep(ctx, pauseAfter(err, failures)) {
+			return
+		}
+		failures++
+	}
+}
+
+// reach makes a connection once one is wanted.
+func (c *channel) reach(ctx context.Context) (*reached, error) {
+	for {
+		conn, err := c.connect(ctx, c.wanted)
+		if err == nil || ctx.Err() != nil {
+			return conn, err
+		}
+		for !c.wanted() {
+			_, _, changed := c.link.status.hearing.Follow()
+			if c.wanted() {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+// wanted tells whether the channel is of use: those that only renew the lease wait until
+// the peer is heard, or was lately.
+func (c *channel) wanted() bool {
+	heard, _ := c.link.status.hearing.Load()
+	return c.leading || heard || c.link.lease.state().fresh
+}
+
+func always() bool { return true }
+
+// unreachable notes an attempt to connect that failed, and ends the lease once all
+// gateways refuse.
+func (c *channel) unreachable(err error) {
+	c.failed(err)
+	if heard, _ := c.link.status.hearing.Load(); heard {
+		return
+	}
+	if text, all := c.gateways.refuse(); all && c.link.lease.end(text) {
+		c.link.rouse()
+	}
+}
+
+// failed notes why the channel is not up. What matters is the one with the exports.
+func (c *channel) failed(err error) {
+	err = plain(err)
+	if c.leading && c.link.status.failed(err) {
+		c.link.lines.warn("peer out of reach; trying again", "peer", c.link.cluster, "err", err)
+	}
+}
+
+func (c *channel) discard(conn *reached) {
+	if conn != nil {
+		conn.Close()
+		c.gateways.left(conn.gateway, false, nil)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func pauseAfter(err error, failures int) time.Duration {
+	most := brokenMost
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return withoutRenew
+	case unwanted(err):
+		most = unwantedMost
+	}
+	return spread(min(brokenPause<<min(failures, 10), most))
+}
+
+// misnamed is the error of a peer under another name than its Cluster object has.
+type misnamed struct{ object, cluster string }
+
+// Error has both names.
+func (e misnamed) Error() string {
+	return fmt.Sprintf("the Cluster object is named %q, but its gateways lead to cluster %.64q; correct metadata.name or spec.gateways",
+		e.object, e.cluster)
+}
+
+// unwanted tells whether it is of little use to try again soon: one end refuses the other.
+func unwanted(err error) bool {
+	switch status.Code(err) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal:
+		return true
+	}
+	return errors.As(err, &misnamed{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
+}
+
+// errSilent ends a stream that another connection replaces.
+var errSilent = errors.New("connected, but nothing more was heard")
+
+// converse has one stream on a connection until it fails, and tells whether anything was
+// heard. next is a connection that was made when it had fallen silent.
+func (c *channel) converse(ctx context.Context, conn *reached) (next *reached, heard bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t := &talk{channel: c, beats: make(chan struct{}, 1), watched: make(chan *reached, 1), cancel: cancel}
+	go func() { t.watched <- t.watch(ctx) }()
+	err = t.stream(ctx, conn)
+	if cause := context.Cause(ctx); cause != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
+		err = cause
+	}
+	cancel(nil)
+	next = <-t.watched
+	c.link.speaks(t, false)
+	c.gateways.left(conn.gateway, t.heard, plain(err))
+	return next, t.heard, err
+}
+
+// talk is one stream.
+type talk struct {
+	*channel
+	cancel  context.CancelCauseFunc
+	beats   chan struct{} // a word came
+	watched chan *reached // what came of the watch
+	heard   bool
+}
+
+// stream reads the stream until it fails.
+func (t *talk) stream(ctx context.Context, conn *reached) error {
+	client, err := t.link.client(conn)
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	defer client.Close()
+	defer conn.Close() // first, so that nobody waits for what can't be sent any more
+	receive, err := t.open(ctx, client)
+	for err == nil {
+		if err = receive(); err != nil {
+			break
+		}
+		if !t.heard {
+			t.heard = true
+			t.gateways.heard(conn.gateway)
+			if t.leading {
+				t.link.status.failed(nil)
+			}
+			if t.begins != nil {
+				t.begins(t.cancel)
+			}
+		}
+		t.link.speaks(t, true)
+		select {
+		case t.beats <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// watch waits for the stream to fall silent, and then makes a connection beside it. It
+// returns the connection once it has ended the stream for it, and nil once ctx ends.
+func (t *talk) watch(ctx context.Context) *reached {
+	timer := time.NewTimer(firstWordWithin)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.beats:
+			timer.Reset(t.silence())
+		case <-timer.C:
+			t.link.speaks(t, false)
+			if next, ended := t.beside(ctx); ended {
+				return next
+			}
+			timer.Reset(t.silence())
+		}
+	}
+}
+
+// beside makes a connection unless a word comes first.
+func (t *talk) beside(ctx context.Context) (next *reached, ended bool) {
+	dialing, stop := context.WithCancel(ctx)
+	made := make(chan *reached, 1)
+	go func() {
+		conn, _ := t.connect(dialing, always)
+		made <- conn
+	}()
+	select {
+	case next = <-made:
+		stop()
+		if next == nil { // ctx has ended
+			return nil, true
+		}
+		t.cancel(errSilent)
+		return next, true
+	case <-t.beats:
+		stop()
+		t.discard(<-made)
+		return nil, false
+	}
+}
+
+// client speaks gRPC on a connection that there is, and makes no other.
+func (l *link) client(conn *reached) (*grpc.ClientConn, error) {
+	once := make(chan net.Conn, 1)
+	once <- conn.Conn
+	client, err := grpc.NewClient("passthrough:///"+conn.gateway.address,
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			select {
+			case c := <-once:
+				return c, nil
+			default:
+				return nil, errors.New("the connection has ended")
+			}
+		}),
+		grpc.WithAuthority(l.cfg.Domain.PeerHost(l.cluster)),
+		grpc.WithTransportCredentials(l.identity.PeerCredentials(l.cfg.Namespace, l.cluster)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 2 * firstWordWithin,
+		}),
+		grpc.WithIdleTimeout(0),
+		// Windows that don't grow: they bound what a peer can have lying here.
+		grpc.WithInitialWindowSize(peerWindow), grpc.WithInitialConnWindowSize(peerWindow),
+		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("speak to the resolver service of cluster %s: %w", l.cluster, err)
+	}
+	return client, nil
+}
+
+// peerWindow is how much of what a peer says may wait to be taken in, in bytes.
+const peerWindow = 1 << 20
+
+// maxReason is how much of what a peer gives as its reason is logged and told, in bytes.
+const maxReason = 1 << 10
+
+// plain is an error without what gRPC wraps it in.
+func plain(err error) error {
+	s, ok := status.FromError(err)
+	if !ok || err == nil {
+		return err
+	}
+	message := s.Message()
+	if len(message) > maxReason { // the peer may have written it
+		message = message[:maxReason] + "…"
+	}
+	for _, wrapping := range []string{`connection error: desc = "`, "transport: Error while dialing: ", "transport: "} {
+		if i := strings.LastIndex(message, wrapping); i >= 0 {
+			message = message[i+len(wrapping):]
+		}
+	}
+	return errors.New(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`))
+}

@@ -1,0 +1,200 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// How attempts to connect follow each other. While the lease is fresh they are frequent,
+// since they tell whether it is to end early. One that is not answered is not waited for:
+// the next one's first packet is sent sooner than its own would be sent again.
+const (
+	refusedPause   = 100 * time.Millisecond // after a refusal, while the lease is fresh
+	longestPause   = 700 * time.Millisecond // after many failures, without a lease
+	unknownPause   = 2 * time.Second        // after a name that could not be looked up
+	silentAfter    = 500 * time.Millisecond // with no answer
+	staleAttempt   = 800 * time.Millisecond // the same, without a lease
+	attemptWithin  = 3 * time.Second
+	headStart      = 150 * time.Millisecond // of one gateway before the next
+	maxAttempts    = 16                     // at a time, for each gateway
+	keepAliveIdle  = 5 * time.Second
+	keepAlivePause = 2 * time.Second
+)
+
+// spread is a time between half of d and d, so that many do not do the same at once.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// reached is a connection that was made, and the gateway that it leads to.
+type reached struct {
+	net.Conn
+	gateway *gateway
+}
+
+// attempt is how an attempt to connect ended.
+type attempt struct {
+	which int
+	conn  net.Conn
+	err   error
+}
+
+// errUnasked says that no connection is wanted any more.
+var errUnasked = errors.New("no connection is wanted")
+
+// connect makes a connection to whichever gateway answers first, until ctx ends or the
+// connection is not wanted any more. Who gets it has to give it back to gateways.left.
+func (c *channel) connect(ctx context.Context, wanted func() bool) (*reached, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	race := &race{channel: c, wanted: wanted, order: c.gateways.order(), results: make(chan attempt)}
+	defer race.running.Wait()
+	defer cancel()
+	return race.run(ctx)
+}
+
+// race is one search for a connection.
+type race struct {
+	*channel
+	wanted  func() bool
+	order   []*gateway
+	lanes   []lane
+	results chan attempt
+	running sync.WaitGroup
+}
+
+// lane is how the attempts at one gateway go.
+type lane struct {
+	next     time.Time // when the next one is due
+	pending  int
+	failures int
+}
+
+func (r *race) run(ctx context.Context) (*reached, error) {
+	r.lanes = make([]lane, len(r.order))
+	for i := range r.lanes {
+		r.lanes[i].next = time.Now().Add(time.Duration(i) * headStart)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if !r.wanted() {
+			return nil, errUnasked
+		}
+		timer.Reset(time.Until(r.start(ctx)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case a := <-r.results:
+			if conn := r.finish(a); conn != nil {
+				return conn, nil
+			}
+		}
+	}
+}
+
+// start starts the attempts that are due, and says when the next one is.
+func (r *race) start(ctx context.Context) (next time.Time) {
+	now := time.Now()
+	for i := range r.lanes {
+		n := &r.lanes[i]
+		if !now.Before(n.next) {
+			if n.pending > 0 {
+				r.gateways.silent(r.order[i])
+			}
+			if n.pending < maxAttempts {
+				n.pending++
+				r.running.Go(func() { r.attempt(ctx, i) })
+			}
+			n.next = now.Add(spread(r.unanswered()))
+		}
+		if next.IsZero() || n.next.Before(next) {
+			next = n.next
+		}
+	}
+	return next
+}
+
+func (r *race) unanswered() time.Duration {
+	if r.link.lease.state().fresh {
+		return silentAfter
+	}
+	return staleAttempt
+}
+
+func (r *race) attempt(ctx context.Context, which int) {
+	limited, cancel := context.WithTimeoutCause(ctx, attemptWithin, errNoAnswer)
+	defer cancel()
+	conn, err := r.link.dial(limited, r.order[which].address)
+	if err != nil && errors.Is(context.Cause(limited), errNoAnswer) {
+		err = errNoAnswer
+	}
+	select {
+	case r.results <- attempt{which, conn, err}:
+	case <-ctx.Done():
+		if err == nil {
+			conn.Close()
+		}
+	}
+}
+
+var errNoAnswer = noAnswer{}
+
+type noAnswer struct{}
+
+// Error says what happened.
+func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", attemptWithin) }
+
+// Timeout is true.
+func (noAnswer) Timeout() bool { return true }
+
+// finish takes in how an attempt ended.
+func (r *race) finish(a attempt) *reached {
+	n := &r.lanes[a.which]
+	n.pending--
+	at := r.order[a.which]
+	if a.err == nil {
+		r.gateways.reached(at)
+		return &reached{a.conn, at}
+	}
+	r.gateways.failed(at, a.err)
+	r.unreachable(a.err)
+	n.failures++
+	if n.pending == 0 {
+		n.next = time.Now().Add(spread(r.pause(a.err, n.failures)))
+	}
+	// A failure ends the head start of the others.
+	for i := range r.lanes {
+		if o := &r.lanes[i]; o.failures == 0 && o.pending == 0 {
+			o.next = time.Now()
+		}
+	}
+	return nil
+}
+
+func (r *race) pause(err error, failures int) time.Duration {
+	var unknown *net.DNSError
+	switch {
+	case errors.As(err, &unknown):
+		return unknownPause
+	case r.link.lease.state().fresh:
+		return refusedPause
+	default:
+		return min(refusedPause<<min(failures, 10), longestPause)
+	}
+}
+
+// dial makes one attempt.
+func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
+	if l.cfg.Dial != nil {
+		return l.cfg.Dial(ctx, address)
+	}
+	d := net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: 3},
+		Control:         userTimeout(max(l.lease.state().after, attemptWithin)),
+	}
+	return d.DialContext(ctx, "tcp", address)
+}

@@ -1,0 +1,110 @@
+package peering
+
+import (
+	"fmt"
+	"time"
+)
+
+// Describe says in a line how a cluster's resolver service is heard, for people.
+func (l *Links) Describe(cluster string) string {
+	l.mu.Lock()
+	r := l.links[cluster]
+	l.mu.Unlock()
+	if r == nil {
+		return "there is no link to it: its Cluster object is missing, or has no gateways"
+	}
+	streams, _ := l.asked(cluster)
+	return r.status.describe(r.lease.state(), streams)
+}
+
+// describe says how the peer is heard, and whether it hears this cluster by so many
+// streams.
+func (s *linkStatus) describe(lease leaseState, streams int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !lease.damped.IsZero():
+		return fmt.Sprintf("damped for %s more after %s in 60 s, %d in all; %s",
+			seconds(time.Until(lease.damped)), times(lease.recent, "lapse"), lease.lapses, s.word(lease))
+	case lease.last.IsZero():
+		return "not heard yet" + s.because()
+	case !lease.fresh:
+		text := s.lapse(lease)
+		if streams > 0 {
+			text += "; it hears this cluster"
+		}
+		return text
+	}
+	return s.word(lease) + s.heardBy()
+}
+
+// word says when the latest word came; with mu held.
+func (s *linkStatus) word(lease leaseState) string {
+	if !lease.fresh {
+		return s.lapse(lease)
+	}
+	text := fmt.Sprintf("heard %s ago, lease %s left", seconds(time.Since(lease.last)), seconds(lease.left))
+	if len(s.talks) == 0 {
+		text += s.because()
+	}
+	return text
+}
+
+// lost says why a peer is not relied on any more.
+func (s *linkStatus) lost(lease leaseState) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.lapse(lease)
+	if !lease.damped.IsZero() {
+		text += fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), times(lease.recent, "lapse"))
+	}
+	return text
+}
+
+// lapse says how the lease ended; with mu held.
+func (s *linkStatus) lapse(lease leaseState) string {
+	ago := seconds(time.Since(lease.ended))
+	if lease.why != "" {
+		return fmt.Sprintf("lease ended %s ago: %s", ago, lease.why)
+	}
+	return fmt.Sprintf("lease ran out %s ago: no word for %s%s", ago, seconds(time.Since(lease.last)), s.because())
+}
+
+// because is the latest reason why nothing is heard; with mu held.
+func (s *linkStatus) because() string {
+	if s.err != nil {
+		return "; " + s.err.Error()
+	}
+	if s.gateways != nil {
+		if err := s.gateways.why(); err != nil {
+			return "; " + err.Error()
+		}
+	}
+	return ""
+}
+
+// heardBy says so when the peer does not hear this cluster; with mu held.
+func (s *linkStatus) heardBy() string {
+	switch {
+	case !s.spoken || s.hears == connected:
+		return ""
+	case s.hears == "":
+		return "; it has no link to this cluster"
+	default:
+		return fmt.Sprintf("; it does not hear this cluster (its link is %s)", s.hears)
+	}
+}
+
+func seconds(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1f s", max(d, 0).Seconds())
+	}
+	return fmt.Sprintf("%.0f s", d.Seconds())
+}
+
+func times(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,163 @@
+package peering
+
+import (
+	"fmt"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// outbox makes messages from views: of the first view against what the peer said it
+// knows, of each later one against the view before.
+type outbox struct {
+	cluster string
+	parts   bool                   // the peer takes a first set in parts
+	known   map[catalog.App]uint64 // digests, until the first view
+	sent    *topology.PeerView
+
+	tooLarge func(app catalog.App, bytes int) // is told of an export that can't be sent
+}
+
+// maxExport is the longest export that is sent, in bytes.
+const maxExport = maxMessage / 2
+
+func newOutbox(cluster string, known []*v1alpha1.Known, parts bool) *outbox {
+	o := &outbox{cluster: cluster, parts: parts, known: make(map[catalog.App]uint64, len(known)), tooLarge: func(catalog.App, int) {}}
+	for _, k := range known {
+		o.known[appFromWire(k.GetApp())] = k.GetDigest()
+	}
+	return o
+}
+
+// empty is a message that renews the lease and says nothing else. Before the first view it
+// says that there is more to come.
+func (o *outbox) empty(view *topology.PeerView, hears string) *v1alpha1.ExportsResponse {
+	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, Hears: hears, More: view == nil}
+	if view != nil {
+		m.Revision = view.Revision
+	}
+	return m
+}
+
+// messages are those that lead the peer to a view. Each is made when the one before has
+// been sent.
+func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsResponse, error] {
+	edits := o.difference
+	if o.sent == nil {
+		edits = o.first
+	}
+	return func(yield func(*v1alpha1.ExportsResponse, error) bool) {
+		first := o.sent == nil
+		p := &parcel{cluster: o.cluster, revision: view.Revision, whole: first && !o.parts, more: first, yield: yield, tooLarge: o.tooLarge}
+		p.begin()
+		if !edits(view, p) {
+			return
+		}
+		p.more = false
+		p.message.More = false
+		o.sent, o.known = view, nil
+		yield(p.message, nil)
+	}
+}
+
+// first adds what the peer does not know, or no longer as it is.
+func (o *outbox) first(view *topology.PeerView, p *parcel) bool {
+	for app, export := range view.Exports.All() {
+		digest, known := o.known[app]
+		delete(o.known, app)
+		if !p.put(export, func(w *v1alpha1.Export) bool { return !known || digest != w.Digest }) {
+			return false
+		}
+	}
+	for app := range o.known {
+		if !p.remove(app) {
+			return false
+		}
+	}
+	return true
+}
+
+// difference adds what has changed since the view before.
+func (o *outbox) difference(view *topology.PeerView, p *parcel) bool {
+	same := func(a, b *topology.PeerExport) bool { return a == b }
+	for edit := range view.Exports.Diff(&o.sent.Exports, same) {
+		var ok bool
+		if edit.Remove {
+			ok = p.remove(edit.App)
+		} else {
+			ok = p.put(edit.Value, func(*v1alpha1.Export) bool { return true })
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// parcel fills one message after the other. Its methods return false once nobody takes
+// them.
+type parcel struct {
+	cluster  string
+	revision uint64
+	whole    bool // one message has it all
+	more     bool // the messages are of a first set
+	yield    func(*v1alpha1.ExportsResponse, error) bool
+
+	tooLarge func(app catalog.App, bytes int)
+
+	message *v1alpha1.ExportsResponse
+	bytes   int
+}
+
+func (p *parcel) begin() {
+	p.message = &v1alpha1.ExportsResponse{Cluster: p.cluster, Revision: p.revision, More: p.more}
+	p.bytes = 0
+}
+
+// room makes room for so many bytes.
+func (p *parcel) room(bytes int) bool {
+	if p.bytes += bytes; p.whole || p.bytes <= fullMessage || p.bytes == bytes {
+		return true
+	}
+	if !p.yield(p.message, nil) {
+		return false
+	}
+	p.begin()
+	p.bytes = bytes
+	return true
+}
+
+func (p *parcel) put(e *topology.PeerExport, wanted func(*v1alpha1.Export) bool) bool {
+	w, err := toWire(e)
+	if err != nil {
+		p.yield(nil, fmt.Errorf("app %s: %w", e.App, err))
+		return false
+	}
+	if !wanted(w) {
+		return true
+	}
+	bytes := proto.Size(w)
+	if bytes > maxExport {
+		p.tooLarge(e.App, bytes)
+		return p.remove(e.App) // what was sent of it before does not stand
+	}
+	if !p.room(bytes) {
+		return false
+	}
+	p.message.Put = append(p.message.Put, w)
+	return true
+}
+
+func (p *parcel) remove(app catalog.App) bool {
+	w := wire.App(app)
+	if !p.room(proto.Size(w)) {
+		return false
+	}
+	p.message.Removed = append(p.message.Removed, w)
+	return true
+}

@@ -1,0 +1,162 @@
+package peering
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// firstSetWithin is how long a peer may take to say all that it exports.
+const firstSetWithin = 2 * time.Minute
+
+// follows opens the stream of exports.
+func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receive func() error, err error) {
+	known, err := l.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := v1alpha1.NewPeeringClient(conn).Exports(ctx,
+		&v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(renew.Milliseconds())})
+	if err != nil {
+		return nil, err
+	}
+	opened, first := time.Now(), true
+	return func() error {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if m.GetCluster() != l.cluster {
+			return misnamed{l.cluster, m.GetCluster()}
+		}
+		if first && m.GetMore() && time.Since(opened) > firstSetWithin && m.GetRevision() != 0 {
+			return status.Errorf(codes.ResourceExhausted, "cluster %s has not said all that it exports within %s", l.cluster, firstSetWithin)
+		}
+		first = first && m.GetMore()
+		l.status.said(m.GetRevision(), m.GetHears())
+		return l.hand(ctx, m, first)
+	}, nil
+}
+
+// begin prepares for a new stream, and says what to ask the peer with.
+func (l *link) begin(ctx context.Context) (known []*v1alpha1.Known, err error) {
+	done := make(chan error, 1)
+	select {
+	case l.words <- word{begin: func(all []*v1alpha1.Known) { known = all }, done: done}:
+		return known, <-done
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// hand gives a message to the run goroutine and waits until it has been taken in. first
+// tells that the stream's first set is not complete with it.
+func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool) error {
+	// A word counts when it comes, not when there is time for it. But a lease that has run
+	// out begins anew only once all that the peer has to say was taken in.
+	fresh := l.lease.state().fresh
+	if fresh {
+		l.heard()
+	}
+	done := make(chan error, 1)
+	select {
+	case l.words <- word{message: m, done: done}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	err := <-done
+	if err == nil && !fresh && !first {
+		l.heard()
+	}
+	return err
+}
+
+// renews opens a stream of renewals.
+func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receive func() error, err error) {
+	stream, err := v1alpha1.NewPeeringClient(conn).Renew(ctx, &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(renew.Milliseconds())})
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if m.GetCluster() != l.cluster {
+			return misnamed{l.cluster, m.GetCluster()}
+		}
+		l.status.said(0, m.GetHears())
+		if l.current.renews(m.GetRevision(), l.lease.state()) {
+			l.heard()
+		}
+		return nil
+	}, nil
+}
+
+// currency tells whether what is known of a peer is what the peer has to say by now, so
+// that a renewal, which says nothing else, can be believed. Any goroutine may use it.
+type currency struct {
+	mu       sync.Mutex
+	revision uint64    // of all that was applied
+	known    bool      // all that the peer exports was applied once
+	other    time.Time // since when renewals name another revision; zero while they don't
+	hold     time.Duration
+	end      context.CancelCauseFunc // of the stream of exports
+}
+
+// applied notes that the topology knows all up to a revision.
+func (c *currency) applied(revision uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.revision != revision {
+		c.other = time.Time{}
+	}
+	c.revision, c.known = revision, true
+}
+
+func (c *currency) complete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+// begins notes a new stream of exports.
+func (c *currency) begins(end context.CancelCauseFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end = end
+}
+
+// renews takes in a renewal that names a revision, and tells whether it renews the lease.
+// Where it names another revision than what is known, the exports are on their way, or
+// their stream is stuck: it is ended, and made anew. Replicas of the peer may number
+// differently, so that is done more and more rarely. After that time nothing is renewed by
+// it, since what is known may be long past; the stream of exports renews by itself.
+func (c *currency) renews(revision uint64, lease leaseState) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.known:
+		return false
+	case c.revision == revision:
+		c.other, c.hold = time.Time{}, stuckAfter
+		return true
+	case c.other.IsZero():
+		c.other = time.Now()
+	}
+	c.hold = max(c.hold, stuckAfter)
+	late := time.Since(c.other)
+	if late > c.hold && c.end != nil {
+		c.end(errStuck)
+		c.end, c.hold = nil, min(2*c.hold, stuckAtMost)
+	}
+	return lease.fresh && late < max(stuckAfter, lease.after)
+}
+
+var errStuck = status.Error(codes.Unavailable, "the stream of exports is behind what the peer has to say by now; asking anew")
