@@ -129,6 +129,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain}
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
+	peering.Join(s.links, s.peers)
 	return s.buildEdges()
 }
 
