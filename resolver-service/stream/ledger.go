@@ -2,7 +2,6 @@ package stream
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -113,15 +112,11 @@ func (l *ledger) touch(key topology.InstanceKey) {
 	l.touched[key] = told
 }
 
-// flush returns what the topology must be told, in this order.
-func (l *ledger) flush() []topology.InstanceChange {
+// flush returns what the topology must be told.
+func (l *ledger) flush() topology.InstanceChange {
 	change := topology.InstanceChange{Source: Source}
-	freed := map[netip.AddrPort]topology.InstanceKey{}
 	for key, told := range l.touched {
 		now := l.records[key]
-		if told != nil && (now == nil || now.instance.Address != told.Address) {
-			freed[told.Address] = key
-		}
 		switch {
 		case now == nil && told != nil:
 			change.Delete = append(change.Delete, key)
@@ -130,24 +125,5 @@ func (l *ledger) flush() []topology.InstanceChange {
 		}
 	}
 	l.touched = map[topology.InstanceKey]*catalog.Instance{} // the old one may have grown large
-	return order(change, freed)
-}
-
-// order makes one change, or two if an address goes from one app to another: what
-// had it must be gone before.
-func order(change topology.InstanceChange, freed map[netip.AddrPort]topology.InstanceKey) []topology.InstanceChange {
-	if len(change.Put)+len(change.Delete) == 0 {
-		return nil
-	}
-	first := topology.InstanceChange{Source: change.Source}
-	for _, i := range change.Put {
-		if key, ok := freed[i.Address]; ok && key.App != i.App {
-			first.Delete = append(first.Delete, key)
-		}
-	}
-	if len(first.Delete) == 0 {
-		return []topology.InstanceChange{change}
-	}
-	change.Delete = slices.DeleteFunc(change.Delete, func(k topology.InstanceKey) bool { return slices.Contains(first.Delete, k) })
-	return []topology.InstanceChange{first, change}
+	return change
 }

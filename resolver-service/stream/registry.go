@@ -20,10 +20,23 @@ type applier interface {
 	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
 }
 
+// Sharer tells other replicas of the service which instances are registered with this one.
+// Its methods are called by one goroutine, and must not block.
+type Sharer interface {
+	// Register says that an instance has registered here, later than anywhere else. taken
+	// is called, at most once, when it has registered with another replica since.
+	Register(i catalog.Instance, taken func())
+	// Drain says that an instance which registered here takes no new calls.
+	Drain(key topology.InstanceKey)
+	// Withdraw says that an instance is not registered here any more.
+	Withdraw(key topology.InstanceKey)
+}
+
 // registry owns the instances that streams register, in the goroutine of run. What
 // many streams ask for at one time becomes one change of the topology.
 type registry struct {
 	to       applier
+	share    Sharer // nil: there are no other replicas, or they need not be told
 	settle   time.Duration
 	log      *slog.Logger
 	requests chan *request
@@ -71,9 +84,9 @@ type answer struct {
 // errStopped is the answer of a registry that does not run any more.
 var errStopped = errors.New("the registry of instances has stopped")
 
-func newRegistry(to applier, settle time.Duration, log *slog.Logger) *registry {
+func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, settle: settle, log: log,
+		to: to, share: share, settle: settle, log: log,
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
@@ -129,6 +142,9 @@ func (r *registry) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		revision, err := r.publish(ctx)
+		if err == nil {
+			r.tellOthers(batch)
+		}
 		for _, req := range batch {
 			req.answer <- answer{revision, err}
 		}
@@ -190,24 +206,40 @@ func (r *registry) expire() {
 	}
 }
 
-// publish tells the topology what has changed. An address that goes from one app to
-// another leaves the first app's views before it enters the other's.
+// publish tells the topology what has changed.
 func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
-	changes := r.ledger.flush()
-	for _, change := range changes {
-		revision, err = r.to.Apply(ctx, topology.Change{Instances: []topology.InstanceChange{change}})
-		if err != nil {
-			return 0, err
+	change := r.ledger.flush()
+	if len(change.Put)+len(change.Delete) == 0 {
+		// Nothing to tell, but whoever asked wants a revision that has it.
+		return r.to.Apply(ctx, topology.Change{})
+	}
+	revision, err = r.to.Apply(ctx, topology.Change{Instances: []topology.InstanceChange{change}})
+	if err != nil {
+		return 0, err
+	}
+	before, _ := r.standing.Load()
+	r.standing.Store(amend(before, &change))
+	r.count.Store(int64(len(r.ledger.records)))
+	return revision, nil
+}
+
+// tellOthers hands what was asked for to the other replicas, now that views here have it:
+// so no instance is away between what they said of it and what stands here.
+func (r *registry) tellOthers(batch []*request) {
+	if r.share == nil {
+		return
+	}
+	for _, req := range batch {
+		key := req.held.key()
+		now := r.ledger.records[key]
+		switch {
+		case now == nil:
+			r.share.Withdraw(key)
+		case now.held != req.held: // it was taken over here
+		case req.verb == register:
+			r.share.Register(req.held.instance, req.held.lost)
+		case req.verb == drain:
+			r.share.Drain(key)
 		}
 	}
-	if len(changes) > 0 {
-		before, _ := r.standing.Load()
-		r.standing.Store(amend(before, changes))
-		r.count.Store(int64(len(r.ledger.records)))
-	}
-	if len(changes) == 0 {
-		// Nothing to tell, but whoever asked wants a revision that has it.
-		revision, err = r.to.Apply(ctx, topology.Change{})
-	}
-	return revision, err
 }

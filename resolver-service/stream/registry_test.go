@@ -83,7 +83,7 @@ func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &diary{}
-		r := newRegistry(d, 15*time.Second, quiet)
+		r := newRegistry(d, nil, 15*time.Second, quiet)
 		if err := r.restore(t.Context(), former); err != nil {
 			t.Fatal(err)
 		}
@@ -134,11 +134,10 @@ func TestAnAddressHasOneHolder(t *testing.T) {
 		if !*lost {
 			t.Error("the first holder was not told")
 		}
-		// Of another app: gone from its views before it is in those of the new one.
-		d.expect(t, "+orders/a@10.0.0.1:1", "-orders/a", "+ledger/x@10.0.0.1:1")
+		d.expect(t, "+orders/a@10.0.0.1:1", "+ledger/x@10.0.0.1:1 -orders/a")
 		same, _ := holding(payments, "y", "10.0.0.1:1")
 		do(register, same)
-		d.expect(t, "+ledger/y@10.0.0.1:1 -ledger/x") // of the same app: at once
+		d.expect(t, "+ledger/y@10.0.0.1:1 -ledger/x")
 		moved, _ := holding(payments, "y", "10.0.0.2:1")
 		do(register, moved)
 		do(withdraw, same)
@@ -157,14 +156,13 @@ func TestTwoAppsThatSwapAddressesAreNeverMixedUp(t *testing.T) {
 	x2, _ := holding(payments, "x2", "10.0.0.1:1")
 	l.register(a2)
 	l.register(x2)
-	changes := l.flush()
-	if len(changes) != 2 || len(changes[0].Put) != 0 || len(changes[0].Delete) != 2 || len(changes[1].Put) != 2 || len(changes[1].Delete) != 0 {
-		t.Errorf("told as %+v", changes)
+	if change := l.flush(); len(change.Put) != 2 || len(change.Delete) != 2 {
+		t.Errorf("told as %+v", change)
 	}
 	if len(l.records) != 2 || len(l.addresses) != 2 {
 		t.Errorf("left: %v, %v", l.records, l.addresses)
 	}
-	if again := l.flush(); again != nil {
+	if again := l.flush(); len(again.Put)+len(again.Delete) > 0 {
 		t.Errorf("told twice: %+v", again)
 	}
 }
@@ -177,7 +175,7 @@ func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 		do(register, back)
 		taken, _ := holding(orders, "new", "10.0.0.3:1") // an IP given to another app meanwhile
 		do(register, taken)
-		d.expect(t, "-ledger/x", "+orders/new@10.0.0.3:1")
+		d.expect(t, "+orders/new@10.0.0.3:1 -ledger/x")
 		time.Sleep(15*time.Second - time.Millisecond)
 		synctest.Wait()
 		d.expect(t)
@@ -228,7 +226,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 
 func TestATopologyThatFailsEndsTheRegistry(t *testing.T) {
 	d := &diary{fail: errors.New("broken")}
-	r := newRegistry(d, time.Minute, quiet)
+	r := newRegistry(d, nil, time.Minute, quiet)
 	done := make(chan error)
 	go func() { done <- r.run(context.Background()) }()
 	held, _ := holding(orders, "a", "10.0.0.1:1")
@@ -245,7 +243,7 @@ func TestASnapshotComesBackAsItWas(t *testing.T) {
 	draining := instanceOf(orders, "b", "[fd00::1]:2")
 	draining.Draining = true
 	was := []catalog.Instance{instanceOf(payments, "x", "10.0.0.3:1"), instanceOf(orders, "a", "10.0.0.1:1"), draining}
-	r := amend(roster{}, []topology.InstanceChange{{Put: was}})
+	r := amend(roster{}, &topology.InstanceChange{Put: was})
 	if err := f.write(r, 41); err != nil {
 		t.Fatal(err)
 	}
@@ -290,13 +288,92 @@ func TestASnapshotThatCantBeUsedIsAWarning(t *testing.T) {
 		}
 		var log strings.Builder
 		f := &snapshotFile{path: path, log: slog.New(slog.NewTextHandler(&log, nil))}
-		if former, revision := f.load(); former != nil || revision != 0 || !strings.Contains(log.String(), "WARN") {
+		if former, revision := f.load(); len(former) > 0 || revision != 0 || !strings.Contains(log.String(), "WARN") {
 			t.Errorf("%s: %v at %d; the log says %q", what, former, revision, log.String())
 		}
 	}
 	f := &snapshotFile{path: filepath.Join(dir, "absent"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	if former, revision := f.load(); former != nil || revision != 0 {
 		t.Errorf("from nothing: %v at %d", former, revision)
+	}
+}
+
+func TestABadInstanceInASnapshotIsRefusedByNameAndTheRestStand(t *testing.T) {
+	for what, bad := range map[string]string{
+		"no address":      `{"namespace":"shop","app":"orders","id":"bad"}`,
+		"another address": `{"namespace":"shop","app":"orders","id":"bad","address":7}`,
+		"a bad app":       `{"namespace":"shop","app":"or.ders","id":"bad","address":"10.0.0.1:1"}`,
+	} {
+		path := filepath.Join(t.TempDir(), "instances.json")
+		good := `{"namespace":"shop","app":"orders","id":"%s","address":"10.0.0.%d:1"}`
+		text := `{"version":1,"revision":7,"instances":[` + fmt.Sprintf(good, "a", 1) + "," + bad + "," + fmt.Sprintf(good, "b", 2) + "]}"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		f := &snapshotFile{path: path, log: slog.New(slog.NewTextHandler(&log, nil))}
+		former, revision := f.load()
+		if len(former) != 2 || former[0].ID != "a" || former[1].ID != "b" || revision != 7 {
+			t.Errorf("%s: %v at %d", what, former, revision)
+		}
+		if !strings.Contains(log.String(), "number 2") || !strings.Contains(log.String(), "bad") {
+			t.Errorf("%s: the log says %q", what, log.String())
+		}
+	}
+}
+
+// others is the other replicas, as far as a registry has told them.
+type others struct {
+	said  []string
+	taken map[string]func()
+}
+
+func (o *others) Register(i catalog.Instance, taken func()) {
+	o.said, o.taken[i.ID] = append(o.said, "register "+i.ID), taken
+}
+func (o *others) Drain(k topology.InstanceKey)    { o.said = append(o.said, "drain "+k.ID) }
+func (o *others) Withdraw(k topology.InstanceKey) { o.said = append(o.said, "withdraw "+k.ID) }
+
+func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
+	told := &others{taken: map[string]func(){}}
+	d := &diary{}
+	r := newRegistry(d, told, time.Minute, quiet)
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.run(ctx) }()
+	do := func(v verb, held *registration) {
+		t.Helper()
+		if _, err := r.do(ctx, v, held); err != nil {
+			t.Error(err)
+		}
+	}
+	a, lostA := holding(orders, "a", "10.0.0.1:1")
+	do(register, a)
+	do(drain, a)
+	second, _ := holding(orders, "a", "10.0.0.1:1")
+	do(register, second) // comes back by another stream
+	do(drain, a)
+	do(withdraw, a)
+	b, lostB := holding(orders, "b", "10.0.0.1:1")
+	do(register, b)
+	do(withdraw, second) // had to give way to b, and goes now
+	told.taken["b"]()
+	do(withdraw, b)
+	c, _ := holding(orders, "c", "10.0.0.3:1")
+	do(register, c)
+	end()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := r.do(context.Background(), withdraw, c); !errors.Is(err, errStopped) {
+		t.Error(err)
+	}
+	want := []string{"register a", "drain a", "register a", "register b", "withdraw a", "withdraw b", "register c"}
+	if !slices.Equal(told.said, want) {
+		t.Errorf("others were told\n%v\nwant\n%v", told.said, want)
+	}
+	if !*lostA || !*lostB {
+		t.Error("a stream whose instance was taken over was not told")
 	}
 }
 
@@ -307,8 +384,8 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	}
 	var log strings.Builder
 	f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: slog.New(slog.NewTextHandler(&log, nil))}
-	r := newRegistry(&diary{}, time.Minute, quiet)
-	r.standing.Store(amend(roster{}, []topology.InstanceChange{{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}}))
+	r := newRegistry(&diary{}, nil, time.Minute, quiet)
+	r.standing.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if err := f.follow(ctx, &r.standing, func() uint64 { return 1 }); err != nil {
@@ -330,8 +407,8 @@ func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: quiet}
-			r := newRegistry(&diary{}, time.Minute, quiet)
-			r.standing.Store(amend(roster{}, []topology.InstanceChange{{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}}))
+			r := newRegistry(&diary{}, nil, time.Minute, quiet)
+			r.standing.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 			ctx, end := context.WithCancel(t.Context())
 			var following sync.WaitGroup
 			following.Go(func() { _ = f.follow(ctx, &r.standing, func() uint64 { return 1 }) })

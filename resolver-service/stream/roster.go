@@ -12,8 +12,8 @@ import (
 // be written to disk while the next one is made.
 type roster = catalog.Table[[]catalog.Instance]
 
-// amend is a roster with changes made.
-func amend(before roster, changes []topology.InstanceChange) roster {
+// amend is a roster with a change made.
+func amend(before roster, change *topology.InstanceChange) roster {
 	fresh := map[catalog.App][]catalog.Instance{}
 	of := func(app catalog.App) []catalog.Instance {
 		if list, ok := fresh[app]; ok {
@@ -22,23 +22,21 @@ func amend(before roster, changes []topology.InstanceChange) roster {
 		list, _ := before.Get(app)
 		return slices.Clone(list)
 	}
-	for _, change := range changes {
-		for _, key := range change.Delete {
-			list := of(key.App)
-			if at, found := find(list, key.ID); found {
-				list = slices.Delete(list, at, at+1)
-			}
-			fresh[key.App] = list
+	for _, key := range change.Delete {
+		list := of(key.App)
+		if at, found := find(list, key.ID); found {
+			list = slices.Delete(list, at, at+1)
 		}
-		for _, i := range change.Put {
-			list := of(i.App)
-			if at, found := find(list, i.ID); found {
-				list[at] = i
-			} else {
-				list = slices.Insert(list, at, i)
-			}
-			fresh[i.App] = list
+		fresh[key.App] = list
+	}
+	for _, i := range change.Put {
+		list := of(i.App)
+		if at, found := find(list, i.ID); found {
+			list[at] = i
+		} else {
+			list = slices.Insert(list, at, i)
 		}
+		fresh[i.App] = list
 	}
 	edits := make([]catalog.Edit[[]catalog.Instance], 0, len(fresh))
 	for app, list := range fresh {

@@ -35,8 +35,11 @@ type Config struct {
 	Operators []catalog.App
 	// Snapshot is the file that keeps the registered instances over a restart of the
 	// service. Without one, a restart withdraws every instance until its sidecar is
-	// back.
+	// back. One of several replicas has none: its instances may be with another by now.
 	Snapshot string
+	// Share tells other replicas what registers here; nil where there are none, or where
+	// all of them learn of instances elsewhere.
+	Share Sharer
 	// Settle is how long an instance of the former life stands without its sidecar
 	// having come back, after the first that did. 0 means DefaultSettle.
 	Settle time.Duration
@@ -128,7 +131,7 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 // New makes a server of the views of t, and starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Settle, log), log: log, restored: make(chan struct{})}
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{})}
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, log: log}
 	var err error
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {

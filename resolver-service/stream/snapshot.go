@@ -41,9 +41,9 @@ type snapshotFile struct {
 
 // snapshot is the content of the file.
 type snapshot struct {
-	Version   int             `json:"version"`
-	Revision  uint64          `json:"revision"`
-	Instances []savedInstance `json:"instances"`
+	Version   int               `json:"version"`
+	Revision  uint64            `json:"revision"`
+	Instances []json.RawMessage `json:"instances"` // each a savedInstance
 }
 
 type savedInstance struct {
@@ -63,7 +63,7 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	if err := atomicfile.Sweep(f.path, 0); err != nil {
 		f.log.Warn("snapshots that were not finished can't be removed", "err", err)
 	}
-	former, revision, err := f.read()
+	former, revision, refused, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0
 	}
@@ -71,38 +71,53 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 		f.log.Warn("the snapshot of instances can't be used; they stand again as their sidecars come back", "err", err)
 		return nil, 0
 	}
+	for _, err := range refused {
+		f.log.Warn("an instance in the snapshot can't be used; it stands again when its sidecar is back, and the rest stand", "err", err)
+	}
 	f.log.Info("took over the instances of before the restart", "instances", len(former), "revision", revision)
 	return former, revision
 }
 
-func (f *snapshotFile) read() ([]catalog.Instance, uint64, error) {
+func (f *snapshotFile) read() (former []catalog.Instance, revision uint64, refused []error, err error) {
 	text, err := os.ReadFile(f.path)
-	if err != nil {
-		return nil, 0, err
+	if err == nil {
+		former, revision, refused, err = parseSnapshot(text)
 	}
-	former, revision, err := parseSnapshot(text)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", f.path, err)
+		return nil, 0, nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	return former, revision, nil
+	return former, revision, refused, nil
 }
 
-func parseSnapshot(text []byte) ([]catalog.Instance, uint64, error) {
+// parseSnapshot reads the file's text. An instance that can't be used is refused by its
+// name, or by its place where it has none.
+func parseSnapshot(text []byte) (former []catalog.Instance, revision uint64, refused []error, err error) {
 	var s snapshot
 	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, 0, err
+		return nil, 0, nil, err
 	}
 	if s.Version != snapshotVersion {
-		return nil, 0, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
+		return nil, 0, nil, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
 	}
-	instances := make([]catalog.Instance, len(s.Instances))
-	for n, i := range s.Instances {
-		instances[n] = catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining}
-		if err := checkInstance(&instances[n]); err != nil {
-			return nil, 0, fmt.Errorf("instance %d: %w", n, err)
+	former = make([]catalog.Instance, 0, len(s.Instances))
+	for n, text := range s.Instances {
+		var i savedInstance
+		err := json.Unmarshal(text, &i)
+		instance := i.instance()
+		if err == nil {
+			err = checkInstance(&instance)
 		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("number %d, %q of %s/%s: %w", n+1, i.ID, i.Namespace, i.App, err))
+			continue
+		}
+		former = append(former, instance)
 	}
-	return instances, min(s.Revision, maxRevision), nil
+	return former, min(s.Revision, maxRevision), refused, nil
+}
+
+func (i savedInstance) instance() catalog.Instance {
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining}
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
