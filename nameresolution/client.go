@@ -25,6 +25,9 @@ const (
 	firstRetry = 100 * time.Millisecond // the longest wait after the first failure
 	lastRetry  = 10 * time.Second       // the longest wait at all
 	healthy    = 10 * time.Second       // how long a stream must live for the next failure to count as the first
+
+	firstWord        = 3 * time.Second // how long a replica may keep silent while there are others
+	longestFirstWord = 30 * time.Second
 )
 
 // maxViewBytes is the longest message taken from the service: a whole view of many
@@ -37,7 +40,7 @@ const maxKnown = 100_000
 
 // client keeps a stream of an app's view, and with it this sidecar's registration.
 type client struct {
-	target      string
+	replicas    *replicas
 	credentials credentials.TransportCredentials
 	app         catalog.App
 	instance    *pb.Instance
@@ -45,7 +48,9 @@ type client struct {
 	contact     *contact
 	publish     func(*mirror)
 
-	mirror *mirror // of run's goroutine; nil before the first view
+	// Of run's goroutine.
+	mirror *mirror // nil before the first view
+	heard  bool    // the service, on the stream of now
 
 	ready   context.Context // ends when the instance may be registered
 	hailed  atomic.Bool     // a service was told of the instance
@@ -55,28 +60,75 @@ type client struct {
 	once    sync.Once     // closes drained
 }
 
-// run keeps the stream open until ctx ends.
+// run keeps the stream open until ctx ends. A replica of the service that is lost makes
+// room for the next at once; after all were tried in vain there is a pause.
 func (c *client) run(ctx context.Context) {
+	var last replica
 	for failures := 0; ; failures++ {
-		start, ready := time.Now(), c.ready.Err() != nil
-		err := c.session(ctx, ready)
+		lived := c.tryEach(ctx, &last, failures)
 		if ctx.Err() != nil {
 			return
 		}
-		if !ready && c.ready.Err() != nil {
-			failures = -1 // it was ended to come back and register
-			continue
-		}
-		c.contact.lose(err)
-		if time.Since(start) > healthy {
-			failures = 0
+		if lived {
+			failures = -1 // the next round is the first
+			if c.replicas.several() {
+				continue
+			}
 		}
 		select {
-		case <-time.After(wait(failures)):
+		case <-time.After(wait(max(failures, 0))):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// tryEach tries each replica once, last after the others; last becomes the one that was
+// tried last. It returns before the end of the round, and true, when a stream has ended
+// that lived for a while.
+func (c *client) tryEach(ctx context.Context, last *replica, failures int) (lived bool) {
+	var errs []error
+	round := c.replicas.round(*last)
+	for {
+		to, ok, err := round.take(ctx)
+		if !ok {
+			return false
+		}
+		start := time.Now()
+		if err == nil {
+			*last, c.heard = to, false
+			err = c.sessions(ctx, to, failures)
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		errs = append(errs, err)
+		c.contact.lose(errors.Join(errs...))
+		if c.heard && time.Since(start) > healthy {
+			return true
+		}
+	}
+}
+
+// sessions are the streams to one replica: one, and one more where the first was ended
+// to come back and register.
+func (c *client) sessions(ctx context.Context, to replica, failures int) error {
+	for {
+		ready := c.ready.Err() != nil
+		err := c.session(ctx, to, ready, c.patience(failures))
+		if ctx.Err() != nil || ready || c.ready.Err() == nil {
+			return err
+		}
+	}
+}
+
+// patience is how long a replica may keep silent before another is tried; 0 is for ever,
+// where there is no other. It grows, as all replicas may be busy.
+func (c *client) patience(failures int) time.Duration {
+	if !c.replicas.several() {
+		return 0
+	}
+	return min(firstWord<<min(failures, 16), longestFirstWord)
 }
 
 // wait is how long to wait after so many failures before: anything up to a bound that
@@ -88,9 +140,10 @@ func wait(failures int) time.Duration {
 
 // dial makes a connection that is used for one stream: coming back, and when, is
 // run's to decide.
-func (c *client) dial() (*grpc.ClientConn, error) {
-	return grpc.NewClient(c.target,
+func (c *client) dial(to replica) (*grpc.ClientConn, error) {
+	return grpc.NewClient(to.target,
 		grpc.WithTransportCredentials(c.credentials),
+		grpc.WithAuthority(to.authority()),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
@@ -109,28 +162,38 @@ func (c *client) dial() (*grpc.ClientConn, error) {
 }
 
 // session is one stream from hello to its end, which always has a reason. Before the
-// instance is ready, the stream is for the view alone, and ends when it gets ready.
-func (c *client) session(ctx context.Context, ready bool) error {
-	conn, err := c.dial()
+// instance is ready, the stream is for the view alone, and ends when it gets ready. It
+// ends too when there is no word for as long as patience; 0 is no limit.
+func (c *client) session(ctx context.Context, to replica, ready bool, patience time.Duration) error {
+	conn, err := c.dial(to)
 	if err != nil {
-		return fmt.Errorf("resolver service %s: %w", c.target, err)
+		return fmt.Errorf("resolver service %s: %w", to, err)
 	}
 	defer func() { _ = conn.Close() }() // nothing is lost: the stream has ended
-	ctx, end := context.WithCancel(ctx)
-	defer end()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	if !ready {
-		defer context.AfterFunc(c.ready, end)()
+		defer context.AfterFunc(c.ready, func() { end(nil) })()
+	}
+	heard := func() {}
+	if patience > 0 {
+		timer := time.AfterFunc(patience, func() { end(fmt.Errorf("it said nothing for %s, and there are others", patience)) })
+		heard = func() { timer.Stop() }
+		defer heard()
 	}
 	stream, err := pb.NewResolverClient(conn).Watch(ctx)
 	if err == nil {
-		err = c.follow(stream, ready && (c.drain.Err() == nil || c.hailed.Load()))
+		err = c.follow(stream, to, ready && (c.drain.Err() == nil || c.hailed.Load()), heard)
 	}
-	return fmt.Errorf("resolver service %s: %w", c.target, explained(err))
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return fmt.Errorf("resolver service %s: %w", to, explained(err))
 }
 
 // follow says hello, with the instance if it is to be registered, and takes in what
-// comes.
-func (c *client) follow(stream pb.Resolver_WatchClient, register bool) error {
+// comes. heard is called before the first of it is.
+func (c *client) follow(stream pb.Resolver_WatchClient, to replica, register bool, heard func()) error {
 	base := c.mirror
 	if base != nil && base.digests.Len() > maxKnown {
 		base = nil
@@ -142,7 +205,7 @@ func (c *client) follow(stream pb.Resolver_WatchClient, register bool) error {
 	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
 		return errors.Join(last(stream), err)
 	}
-	c.contact.reach("resolver service " + c.target)
+	c.contact.reach("resolver service " + to.String())
 	if register {
 		c.hailed.Store(true)
 		defer c.drainThrough(stream)()
@@ -153,7 +216,9 @@ func (c *client) follow(stream pb.Resolver_WatchClient, register bool) error {
 			return err
 		}
 		if first {
-			c.contact.gain(c.target)
+			heard()
+			c.heard = true
+			c.contact.gain(to.String())
 		} else {
 			base = c.mirror
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,9 +98,7 @@ func (c *config) check() (errs []error) {
 
 // checkService checks what concerns the service.
 func (c *config) checkService() (errs []error) {
-	if err := checkTarget(c.Resolver); err != nil {
-		errs = append(errs, fmt.Errorf("resolver: %w", err))
-	}
+	errs = append(errs, c.checkResolvers()...)
 	if c.Local != nil {
 		errs = append(errs, errors.New("local: is for running without a service, beside store; with resolver the service knows this cluster's apps"))
 	}
@@ -136,7 +135,32 @@ func (c *config) checkStore() (errs []error) {
 	return errs
 }
 
-// checkTarget checks the address of the service.
+// resolvers are the addresses of the service's replicas.
+func (c *config) resolvers() []string {
+	all := strings.Split(c.Resolver, ",")
+	for i, address := range all {
+		all[i] = strings.TrimSpace(address)
+	}
+	return all
+}
+
+func (c *config) checkResolvers() (errs []error) {
+	all := c.resolvers()
+	if len(all) > maxReplicas {
+		errs = append(errs, fmt.Errorf("resolver: %d addresses; at most %d are taken, or one DNS name that stands for them", len(all), maxReplicas))
+	}
+	for i, address := range all {
+		if err := checkTarget(address); err != nil {
+			errs = append(errs, fmt.Errorf("resolver: %w", err))
+		}
+		if slices.Index(all, address) < i {
+			errs = append(errs, fmt.Errorf("resolver: %q is there twice; name each replica once", address))
+		}
+	}
+	return errs
+}
+
+// checkTarget checks an address of the service.
 func checkTarget(address string) error {
 	if path, ok := strings.CutPrefix(address, "unix://"); ok {
 		if !strings.HasPrefix(path, "/") {
@@ -146,7 +170,7 @@ func checkTarget(address string) error {
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
-		return fmt.Errorf("%q: want host:port, such as \"127.0.0.1:7400\", or unix:///path", address)
+		return fmt.Errorf("%q: want host:port, such as \"127.0.0.1:7400\", or unix:///path; several replicas with commas between them", address)
 	}
 	return checkPort(address, port)
 }

@@ -51,6 +51,16 @@ func TestTheConfigurationOfTheDesignIsTaken(t *testing.T) {
 	}
 }
 
+func TestSeveralReplicasAreTaken(t *testing.T) {
+	got, err := parseConfig(m{"resolver": "10.0.0.1:7400, resolver.example:7400,unix:///run/isthmus.sock", "cluster": "west", "identity": insecure()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"10.0.0.1:7400", "resolver.example:7400", "unix:///run/isthmus.sock"}; !reflect.DeepEqual(got.resolvers(), want) {
+		t.Errorf("replicas %q, want %q", got.resolvers(), want)
+	}
+}
+
 func TestEveryMistakeNamesItsKey(t *testing.T) {
 	with := func(key string, value any) m {
 		all := m{"resolver": "127.0.0.1:7400", "cluster": "west", "identity": insecure()}
@@ -97,6 +107,10 @@ func TestEveryMistakeNamesItsKey(t *testing.T) {
 		"a resolver without a port":  {with("resolver", "127.0.0.1"), []string{"resolver", "host:port"}},
 		"a resolver with a bad port": {with("resolver", "127.0.0.1:http"), []string{"resolver", `"http"`}},
 		"a relative socket":          {with("resolver", "unix://x.sock"), []string{"resolver", "three slashes"}},
+		"one replica of two is bad":  {with("resolver", "10.0.0.1:7400, 10.0.0.2"), []string{"resolver", `"10.0.0.2"`, "commas"}},
+		"an empty replica":           {with("resolver", "10.0.0.1:7400,"), []string{"resolver", `""`}},
+		"a replica twice":            {with("resolver", "10.0.0.1:7400, 10.0.0.1:7400"), []string{"resolver", `"10.0.0.1:7400" is there twice`}},
+		"too many replicas":          {with("resolver", strings.Repeat("a.example:1,", 16)+"b.example:1"), []string{"resolver", "17 addresses", "at most 16"}},
 		"no identity":                {with("identity", nil), []string{"identity: is missing", "insecure: true"}},
 		"two identities":             {with("identity", m{"insecure": true, "files": m{"cert": "c", "key": "k", "ca": "a"}}), []string{"identity", "exclude each other"}},
 		"an identity of nothing":     {with("identity", m{"insecure": false}), []string{"identity", "nothing configured"}},
@@ -152,6 +166,7 @@ func TestWhatIsAdvertised(t *testing.T) {
 // value of each key, in the shapes that YAML knows.
 func FuzzConfig(f *testing.F) {
 	f.Add("resolver", "127.0.0.1:7400", byte(0))
+	f.Add("resolver", "127.0.0.1:7400, resolver.example:7400,unix:///x", byte(0))
 	f.Add("identity", "insecure", byte(3))
 	f.Add("store", "file", byte(4))
 	f.Fuzz(func(t *testing.T, key, value string, shape byte) {

@@ -3,7 +3,6 @@ package nameresolution
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -26,7 +25,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		open()
 	}
 	r.client = &client{
-		target:      target(cfg.Resolver),
+		replicas:    newReplicas(cfg.resolvers()),
 		credentials: id.ClientCredentials(identity.OneOf(identity.ServiceApp(cfg.ResolverNamespace, cfg.Cluster))),
 		app:         r.self.App,
 		// An address has one holder at a time, so it names the instance, and a sidecar
@@ -65,13 +64,4 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		r.parts.Go(func() { file.follow(saving, &r.mirrors) })
 	}
 	return nil
-}
-
-// target is the service's address as gRPC wants it. Host names go to the operating
-// system's resolver by way of gRPC's own.
-func target(address string) string {
-	if strings.HasPrefix(address, "unix://") {
-		return address
-	}
-	return "dns:///" + address
 }
