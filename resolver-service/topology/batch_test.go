@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -126,15 +127,19 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			w.takes(early)
 		}
 		followers.takes(g.Apply(full())...)
+		g.Settle()
 		for step := range 80 {
 			batch := randomBatch(r)
+			batch.Now = time.Duration(step) * 2 * second
 			what := fmt.Sprintf("seed %d, step %d, %+v", seed, step, batch)
 			if batch.Objects != nil && !batch.Objects.Full {
 				lookAhead(t, g, batch, what)
 			}
 			followers.hears(t, g, g.Apply(batch), what)
 			w.takes(batch)
-			if is, want := serve(g), serve(w.afresh(config)); !reflect.DeepEqual(is, want) {
+			checkRamps(t, g, what)
+			checkShards(t, g)
+			if is, want := serve(g), serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
 			}
 			if r.IntN(5) == 0 {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -49,8 +50,11 @@ func (w *world) takes(c Change) {
 		for _, e := range p.Put {
 			w.peers[p.Cluster][e.App] = e
 		}
-		if p.Lease == Fresh || p.Lease == Expired && w.leases[p.Cluster] != Unchanged {
+		switch {
+		case p.Lease == Fresh || p.Lease == Expired && w.leases[p.Cluster] != Unchanged:
 			w.leases[p.Cluster] = p.Lease
+		case p.Lease == Forgotten:
+			delete(w.leases, p.Cluster)
 		}
 	}
 }
@@ -110,6 +114,53 @@ func (w *world) afresh(cfg Config) *Graph {
 	return g
 }
 
+// afreshWith is afresh with the ramps that are under way in another graph: only history
+// tells which those are.
+func (w *world) afreshWith(cfg Config, other *Graph) *Graph {
+	g := w.afresh(cfg)
+	for key, r := range other.ramps.all {
+		if key.node != nil {
+			key.node = g.node(key.node.app)
+		}
+		g.ramps.all[key] = r
+		g.dirtyRamp(key)
+	}
+	g.flush()
+	return g
+}
+
+// checkRamps holds what is told of ramps to those under way.
+func checkRamps(t *testing.T, g *Graph, what string) {
+	t.Helper()
+	next := never
+	for key, r := range g.ramps.all {
+		percent, at := r.step(g.ramps.now)
+		if next = min(next, at); percent != r.percent || percent == 0 {
+			t.Fatalf("%s: a ramp is at %d %%, want %d", what, r.percent, percent)
+		}
+		n, c := key.node, g.clusters[key.cluster]
+		if n != nil && g.apps[n.app] != n {
+			t.Fatalf("%s: %s ramps, and is forgotten", what, n.app)
+		}
+		ready := key.cluster == "" && len(n.ready) > 0 || c != nil && c.heard && !c.lapsed && (n == nil || n.remote[c.name].Ready > 0)
+		if !ready {
+			t.Fatalf("%s: %+v ramps, and is not ready", what, key)
+		}
+	}
+	if due, ok := g.NextStep(); ok && due > next || !ok && next != never {
+		t.Fatalf("%s: the next step is at %s, and one is due at %s", what, due, next)
+	}
+}
+
+// checkShards holds each backend to the one rule that history leaves: shards are shared
+// out evenly.
+func checkShards(t *testing.T, g *Graph) {
+	t.Helper()
+	for _, b := range g.gateway.Backends.All() {
+		balanced(t, b, shardsOf(len(b.Instances)))
+	}
+}
+
 func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
@@ -135,7 +186,7 @@ func randomChange(r *rand.Rand) Change {
 	case 4:
 		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
 	case 5:
-		return objects(&catalog.Cluster{Name: name(), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)]})
+		return objects(&catalog.Cluster{Name: name(), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], RampUp: time.Duration(r.IntN(3)) * 10 * second})
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
 	case 7:
@@ -144,6 +195,7 @@ func randomChange(r *rand.Rand) Change {
 		return c
 	case 8:
 		e := has(id(), uint32(r.IntN(3)))
+		e.Shards, e.Draining = r.Uint32N(4), r.Uint32N(2)
 		if r.IntN(3) == 0 {
 			e.Allow = []catalog.Allow{{App: id()}}
 		}
@@ -152,7 +204,7 @@ func randomChange(r *rand.Rand) Change {
 		if r.IntN(2) == 0 {
 			return Change{Peers: []PeerChange{{Cluster: name(), Delete: []catalog.App{app(id())}}}}
 		}
-		return lease(name(), Lease(1+r.IntN(2)))
+		return lease(name(), Lease(1+r.IntN(3)))
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:50002", r.IntN(5)))
 		i.Draining = r.IntN(4) == 0
@@ -170,14 +222,22 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	if testing.Short() {
 		seeds = 10
 	}
+	ramping := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w, g := newWorld(), NewGraph(config)
 		g.Peer("east")
 		g.Apply(full())
 		for step := range 120 {
+			if step == 20 {
+				g.Settle()
+			}
 			change := randomChange(r)
+			change.Now = time.Duration(step)*second + time.Duration(r.IntN(1000))*time.Millisecond
 			what := fmt.Sprintf("seed %d, step %d, %+v", seed, step, change)
+			if change.Objects != nil {
+				g.Apply(Change{Now: change.Now}) // what time does is not foretold
+			}
 			expected := lookAhead(t, g, change, what)
 			before := g.Revision()
 			was := serve(g)
@@ -188,13 +248,19 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 				t.Fatalf("%s: revision %d after %d", what, u.Revision, before)
 			}
 			is := serve(g)
-			if want := serve(w.afresh(config)); !reflect.DeepEqual(is, want) {
+			checkRamps(t, g, what)
+			checkShards(t, g)
+			ramping += len(g.ramps.all)
+			if want := serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
 			}
 			if change.Objects != nil {
 				compareEffects(t, what, expected, was, is)
 			}
 		}
+	}
+	if ramping == 0 {
+		t.Error("nothing ever ramped")
 	}
 }
 
@@ -205,7 +271,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 		return nil
 	}
 	revision, open, gateway, was := g.Revision(), g.open, g.gateway, serve(g)
-	views := map[catalog.App]*catalog.View{}
+	views, ramps := map[catalog.App]*catalog.View{}, maps.Clone(g.ramps.all)
 	for a, n := range g.apps {
 		views[a] = n.view
 	}
@@ -213,7 +279,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Revision() != revision || g.open != open || g.gateway != gateway || !reflect.DeepEqual(serve(g), was) {
+	if g.Revision() != revision || g.open != open || g.gateway != gateway || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
 		t.Fatalf("%s: trying it changed the graph", what)
 	}
 	for a, view := range views {
