@@ -36,6 +36,7 @@ type Etcd struct {
 	client  string // host:port
 	peer    string // URL
 	scheme  string
+	options EtcdOptions
 }
 
 // StartEtcd starts a cluster of one member, with its data and its log in dir, and waits
@@ -87,7 +88,7 @@ func KillEtcd(members ...*Etcd) error {
 }
 
 func newEtcd(dir, name string, o EtcdOptions) (*Etcd, error) {
-	m := &Etcd{dir: dir, name: name, scheme: "http"}
+	m := &Etcd{dir: dir, name: name, scheme: "http", options: o}
 	if o.Cert != "" {
 		m.scheme = "https"
 	}
@@ -151,6 +152,28 @@ func (m *Etcd) Stop(ctx context.Context) error { return m.process.Stop(ctx) }
 // Start starts the member again with its data, after a Kill or a Stop. It waits until the
 // member serves, which takes a quorum.
 func (m *Etcd) Start(ctx context.Context) error { return m.process.Restart(ctx) }
+
+// Elsewhere starts the member, which must be the only one and have ended, with its data at
+// another address: for those who write to it while its clients find nobody. Where it was
+// it starts again once the one elsewhere has ended.
+func (m *Etcd) Elsewhere(ctx context.Context) (*Etcd, error) {
+	binary, err := sandbox.Binary("etcd")
+	if err != nil {
+		return nil, err
+	}
+	port, err := sandbox.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	other := &Etcd{dir: m.dir, name: m.name, scheme: m.scheme, peer: m.peer, client: hostPort(port), options: m.options}
+	if err := other.launch(binary, m.name+"="+m.peer, m.options); err != nil {
+		return nil, err
+	}
+	if err := other.process.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, other.Kill())
+	}
+	return other, nil
+}
 
 // Restore ends the member, which must be the only one, and starts it from a backup that
 // "etcdctl snapshot save" made, at the same address, as etcd's documentation says to:

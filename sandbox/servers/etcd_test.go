@@ -37,8 +37,35 @@ func TestEtcdKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 	if err := m.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	got, err := client.Get(ctx, "key")
-	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" {
-		t.Errorf("after a kill: %v, %v; want the value", got, err)
+	has := func(want string) {
+		t.Helper()
+		got, err := client.Get(ctx, "key")
+		if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != want {
+			t.Errorf("after a kill: %v, %v; want the value %q", got, err, want)
+		}
 	}
+	has("value")
+
+	if err := m.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := m.Elsewhere(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := clientv3.New(clientv3.Config{Endpoints: []string{elsewhere.URL()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Put(ctx, "key", "written elsewhere"); err != nil {
+		t.Error(err)
+	}
+	if err := elsewhere.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	has("written elsewhere")
 }

@@ -15,14 +15,14 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 )
 
 // plan says what a cluster is to be.
 type plan struct {
 	name     string
-	store    map[string]any // nil: embedded
-	settings map[string]any // more of isthmus.yaml
+	replicas int // of its resolver service, over one etcd; 0: one, with a store embedded in it
 }
 
 // cluster is one cluster in a place of its own. Its connections to others come from one
@@ -33,7 +33,9 @@ type cluster struct {
 	place    *network.Place
 	box      *sandbox.Sandbox
 	lab      *lab
-	network  netip.Prefix // all addresses of the place
+	etcd     *servers.Etcd      // nil without one
+	services []*sandbox.Service // the replicas of the resolver service, the first that of Cluster
+	network  netip.Prefix       // all addresses of the place
 	gateways []netip.Addr
 	sidecars map[string]*sandbox.Sidecar // by app-id and number: "orders 1"
 }
@@ -54,6 +56,11 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if c.etcd != nil {
+			if err := c.etcd.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
 		if err := c.box.Close(); err != nil {
 			t.Error(err)
 		}
@@ -65,12 +72,44 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 }
 
 // start starts the cluster's Sentry and its service.
-func (c *cluster) start(ctx context.Context) (err error) {
-	c.Cluster, err = c.box.Cluster(ctx, sandbox.ClusterOptions{
-		Name: c.name, Authority: c.lab.authority, Store: c.store, Settings: c.settings,
-		Gateway: fmt.Sprintf("0.0.0.0:%d", gatewayPort),
-	})
-	return err
+func (c *cluster) start(ctx context.Context) error {
+	options := sandbox.ClusterOptions{Name: c.name, Authority: c.lab.authority, Gateway: c.gatewayOf(1)}
+	if c.replicas > 0 {
+		var err error
+		if c.etcd, err = servers.StartEtcd(ctx, c.box.Dir(), servers.EtcdOptions{Place: c.place}); err != nil {
+			return err
+		}
+		options.Store = map[string]any{"etcd": map[string]any{"endpoints": []string{c.etcd.URL()}}}
+	}
+	var err error
+	if c.Cluster, err = c.box.Cluster(ctx, options); err != nil {
+		return err
+	}
+	c.services = append(c.services, c.Service)
+	for number := 2; number <= c.replicas; number++ {
+		s, err := c.box.Service(ctx, sandbox.ServiceOptions{
+			Name: fmt.Sprintf("isthmus-%s-%d", c.name, number), Cluster: c.name, Sentry: c.Sentry,
+			Store: options.Store, Gateway: c.gatewayOf(number),
+		})
+		if err != nil {
+			return err
+		}
+		c.services = append(c.services, s)
+	}
+	return nil
+}
+
+// gatewayOf is where the gateway of a replica listens: the only replica at both addresses
+// of the cluster, of several the first two at one each, and the others where nobody looks.
+func (c *cluster) gatewayOf(number int) string {
+	switch {
+	case c.replicas <= 1:
+		return fmt.Sprintf("0.0.0.0:%d", gatewayPort)
+	case number <= len(c.gateways):
+		return fmt.Sprintf("%s:%d", c.gateways[number-1], gatewayPort)
+	default:
+		return ""
+	}
 }
 
 // has says how many instances of an app a cluster is to have.
@@ -121,7 +160,10 @@ func (c *cluster) had(method string) (sum int) {
 
 // processes are all of the cluster but its store.
 func (c *cluster) processes() []*sandbox.Process {
-	all := []*sandbox.Process{c.Sentry.Process, c.Process}
+	all := []*sandbox.Process{c.Sentry.Process}
+	for _, s := range c.services {
+		all = append(all, s.Process)
+	}
 	for _, s := range c.sidecars {
 		all = append(all, s.Process)
 	}
@@ -143,12 +185,13 @@ func (c *cluster) kill() error {
 // restart starts a killed cluster again.
 func (c *cluster) restart(t *testing.T) {
 	t.Helper()
-	for _, p := range c.processes()[:2] {
+	first := 1 + len(c.services)
+	for _, p := range c.processes()[:first] {
 		if err := p.Restart(within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	together(t, c.processes()[2:], func(p *sandbox.Process) error { return p.Restart(within(t, time.Minute)) })
+	together(t, c.processes()[first:], func(p *sandbox.Process) error { return p.Restart(within(t, time.Minute)) })
 }
 
 // isthmus runs the command line against the cluster and returns what it prints.

@@ -18,7 +18,7 @@ type mesh struct {
 
 func newMesh(t *testing.T) *mesh {
 	t.Helper()
-	l := newLab(t, plan{name: "west"}, plan{name: "east"}, plan{name: "north"})
+	l := newLab(t, plan{name: "west", replicas: 1}, plan{name: "east"}, plan{name: "north"})
 	selections := []string{}
 	for _, id := range []string{"checkout", "cart", "billing"} {
 		selections = append(selections, selection(id, "orders: east north", "stock: local"))
@@ -79,6 +79,7 @@ func TestFaults(t *testing.T) {
 		{"a local instance is killed", localInstance},
 		{"a remote instance is killed", remoteInstance},
 		{"the resolver service is gone", serviceGone},
+		{"the store is down and comes back with changes", storeDown},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -14,7 +15,7 @@ import (
 // load is calls made at a steady pace, whether or not those before are answered, and what
 // came of them.
 type load struct {
-	method   string // that is called, so that apps can tell the calls of two loads apart
+	name     string // no other load has it
 	deadline time.Duration
 	stop     context.CancelFunc
 	users    sync.WaitGroup
@@ -33,6 +34,7 @@ type caller struct {
 
 // call is one call that has ended.
 type call struct {
+	method       string // that was called, which no other call has: so that apps can tell them apart
 	begun, ended time.Time
 	by           string // "cluster number" of the instance that answered
 	err          error
@@ -57,14 +59,14 @@ func calling(from *sandbox.Sidecar, to string) *caller {
 }
 
 // startLoad has the callers call until the load or the test ends.
-func startLoad(t *testing.T, method string, deadline time.Duration, callers ...*caller) *load {
+func startLoad(t *testing.T, name string, deadline time.Duration, callers ...*caller) *load {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{method: method, deadline: deadline, stop: stop, callers: callers}
+	l := &load{name: name, deadline: deadline, stop: stop, callers: callers}
 	for i, c := range callers {
 		l.users.Go(func() {
 			time.Sleep(pace * time.Duration(i) / time.Duration(len(callers))) // not in step
-			l.run(ctx, c)
+			l.run(ctx, c, i)
 		})
 	}
 	t.Cleanup(l.end)
@@ -72,12 +74,12 @@ func startLoad(t *testing.T, method string, deadline time.Duration, callers ...*
 }
 
 // run begins a call at each tick, and returns when all have ended.
-func (l *load) run(ctx context.Context, c *caller) {
+func (l *load) run(ctx context.Context, c *caller, number int) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for {
+	for count := 0; ; count++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -90,8 +92,9 @@ func (l *load) run(ctx context.Context, c *caller) {
 			// A call under way when the load ends is waited for.
 			limit, cancel := context.WithDeadline(context.WithoutCancel(ctx), begun.Add(l.deadline))
 			defer cancel()
-			reply, err := c.from.Invoke(limit, c.to, l.method, untraced)
-			made := call{begun: begun, ended: time.Now(), err: err}
+			method := fmt.Sprintf("%s/%d/%d", l.name, number, count)
+			reply, err := c.from.Invoke(limit, c.to, method, untraced)
+			made := call{method: method, begun: begun, ended: time.Now(), err: err}
 			if err == nil {
 				made.by = reply.Instance
 			}

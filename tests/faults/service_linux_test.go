@@ -1,8 +1,11 @@
 package faults
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 // The resolver service of the callers' own cluster is gone. What sidecars know they know, of
@@ -11,11 +14,15 @@ import (
 func serviceGone(t *testing.T, m *mesh) {
 	const lasts = 20 * time.Second
 	x := m.newTrial(t, "resolver service gone for 20 s, and back", deadline, append(m.toOrders(), callers("stock", m.cart, m.billing)...), m.toStock())
-	x.strike(m.west.Process.Kill)
+	x.strike(func() error {
+		var errs []error
+		for _, s := range m.west.services {
+			errs = append(errs, s.Kill())
+		}
+		return errors.Join(errs...)
+	})
 	time.Sleep(lasts)
-	if err := m.west.Process.Restart(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	together(t, m.west.services, func(s *sandbox.Service) error { return s.Restart(within(t, time.Minute)) })
 	time.Sleep(5 * time.Second)
 	f := x.done("local and known remote lookups go on")
 	if f.failed > 0 {

@@ -36,13 +36,19 @@ func (l *lab) newTrial(t *testing.T, fault string, deadline time.Duration, conce
 // back may reach an app after all when the link is back.
 func (l *lab) settle() {
 	for _, x := range l.trials {
-		x.figures.lost = 0
-		for _, c := range l.clusters() {
-			x.figures.lost += c.had(x.load.method)
+		for _, made := range of(x.load.callers...) {
+			had := 0
+			for _, c := range l.clusters() {
+				had += c.had(made.method)
+			}
+			if made.err != nil && had > 0 {
+				x.figures.lost++
+			}
+			x.figures.repeated += max(0, had-1)
 		}
-		all := of(x.load.callers...)
-		x.figures.lost -= len(all) - len(all.failed())
-		measured.add(x.figures)
+		if x.figures.calls > 0 { // else it did not come to its end
+			measured.add(x.figures)
+		}
 	}
 }
 

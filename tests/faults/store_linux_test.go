@@ -1,0 +1,79 @@
+package faults
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// The selection of cart as it is changed while the services can't see it: orders from
+// north only.
+const (
+	cartKey     = "isthmus/v1alpha1/AppEndpoints/" + namespace + "/cart"
+	cartOfNorth = `{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppEndpoints","metadata":{"namespace":"` + namespace + `","name":"cart"},
+"spec":{"endpoints":[{"app":"orders","routes":[{"cluster":"north"}]},{"app":"stock","routes":[{"cluster":"local"}]}]}}`
+)
+
+// West's etcd is killed, something is written to it where the services don't find it, and it
+// starts again where they do. What counts as its return is the first answer to a question
+// about its health.
+func storeDown(t *testing.T, m *mesh) {
+	cart := callers("orders", m.cart)
+	x := m.newTrial(t, "store killed, and back with a change", deadline, append(callers("orders", m.checkout, m.billing), cart...), m.toStock())
+	x.strike(m.west.etcd.Kill)
+	time.Sleep(3 * time.Second)
+	writeElsewhere(t, m.west, cartKey, cartOfNorth)
+	if err := m.west.etcd.Start(within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	returned := time.Now()
+	var seen time.Duration
+	eventually(t, 20*time.Second, func() error {
+		for _, made := range of(cart...) {
+			if made.err == nil && strings.HasPrefix(made.by, "north ") {
+				seen = made.ended.Sub(returned)
+				return nil
+			}
+		}
+		return fmt.Errorf("calls of cart do not follow the change; the store is back for %s", time.Since(returned))
+	})
+	f := x.done("lookups go on; changes seen in 1 s", fmt.Sprintf("a call followed the change %s after the store was back", round(seen)))
+	if f.failed > 0 {
+		t.Errorf("%d calls failed", f.failed)
+	}
+	if seen >= time.Second+f.still {
+		t.Errorf("a call followed the change %s after the store was back; want less than 1 s and the %s that others had no answer", seen, round(f.still))
+	}
+	m.west.apply(t, selection("cart", "orders: east north", "stock: local"))
+}
+
+// writeElsewhere writes to a cluster's etcd, which was killed, at another address, and
+// kills it there.
+func writeElsewhere(t *testing.T, c *cluster, key, value string) {
+	t.Helper()
+	binary, err := sandbox.Binary("etcdctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := c.etcd.Elsewhere(within(t, 30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(within(t, 20*time.Second), binary, "--endpoints="+elsewhere.Addr(), "put", key, value)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := c.place.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("etcdctl put: %v\n%s", err, &out)
+	}
+	if err := elsewhere.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
