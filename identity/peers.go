@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -218,7 +219,25 @@ func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize fu
 		}
 	}
 	id, err := verifyPeer(cs, at, own, authorize)
+	if err != nil {
+		err = s.peers.hint(err, cs.PeerCertificates)
+	}
 	return standing{id: id}, err
+}
+
+// hint adds to a refusal that a peer's root may have signed for the client. It goes by
+// names, which cost nothing to compare, and nothing is believed by it.
+func (p *peers) hint(err error, chain []*x509.Certificate) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for cluster, t := range p.trusts {
+		for _, root := range t.roots {
+			if slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return bytes.Equal(c.RawIssuer, root.RawSubject) }) {
+				return fmt.Errorf("%w; its authority has the name of a root of cluster %s, which counts for the resolver service of that cluster alone", err, cluster)
+			}
+		}
+	}
+	return err
 }
 
 func (s *Source) verifyPeerClient(t *trust, cs tls.ConnectionState, at time.Time, own roots, authorize func(ID) error) (standing, error) {

@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -220,8 +222,8 @@ func TestErrorsOfPeersSayWhatWasTriedAndWhatToDo(t *testing.T) {
 			"CN=identitytest root, SHA-256 ", "add east's root to Cluster east, spec.trust.roots"}},
 		"no root named": {"east", catalog.Trust{}, []string{
 			"of this cluster, since spec.trust.roots names none", "CN=identitytest root, SHA-256 ", "add east's root to Cluster east, spec.trust.roots"}},
-		"roots that are none":   {"east", catalog.Trust{Roots: "hello"}, []string{"Cluster east: spec.trust.roots: not PEM"}},
-		"a domain that is none": {"east", catalog.Trust{Domain: "a b"}, []string{`Cluster east: spec.trust.domain "a b"`}},
+		"roots that are none":   {"east", catalog.Trust{Roots: "hello"}, []string{"spec.trust.roots of Cluster east: not PEM"}},
+		"a domain that is none": {"east", catalog.Trust{Domain: "a b"}, []string{`spec.trust.domain "a b" of Cluster east`}},
 		"a leaf for a root":     {"east", catalog.Trust{Roots: string(eastCA.Issue(checkout).Cert)}, []string{"no authority"}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -392,6 +394,46 @@ func TestTrustedTellsWhatIsTrusted(t *testing.T) {
 		}
 		if hasCert := w.subject != "" && w.subject != identity.OwnRoots; hasCert != (len(g.Fingerprint) == 64 && g.NotAfter.After(time.Now())) {
 			t.Errorf("line %d: fingerprint %q, not after %s", i, g.Fingerprint, g.NotAfter)
+		}
+	}
+}
+
+func TestARefusalTellsWhoseRootItMayBe(t *testing.T) {
+	var log logBuffer
+	west := source(t, identitytest.NewCA(t).Config(identity.ServiceApp("", "west")), slog.New(slog.NewTextHandler(&log, nil)))
+	eastCA := identitytest.NewCA(t)
+	west.SetPeers("", map[string]catalog.Trust{"east": {Roots: string(eastCA.PEM())}})
+	address := serveStreams(t, west.ServiceCredentials(identity.Anyone))
+	if _, err := open(t, address, credentials.NewTLS(presenting(t, eastCA.Issue(checkout))(west))); err == nil {
+		t.Fatal("an app of east was let in")
+	}
+	if log.count("has the name of a root of cluster east") != 1 {
+		t.Error("the log does not say whose root it may be")
+	}
+}
+
+// A session that was let in is not resumed once it would not be let in any more.
+func TestSessionsAreNotResumed(t *testing.T) {
+	west := newPlace(t, identitytest.NewCA(t), "west", "west.example")
+	eastCA, service := identitytest.NewCA(t), identity.ServiceApp("", "east")
+	client := presenting(t, eastCA.Issue(service))(west.Source)
+	client.ClientSessionCache = tls.NewLRUClientSessionCache(8)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		client.MinVersion, client.MaxVersion = version, version
+		west.SetPeers("", map[string]catalog.Trust{"east": {Roots: string(eastCA.PEM())}})
+		for range 2 {
+			s, err := open(t, west.address, credentials.NewTLS(client))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _ := peer.FromContext(s.Context())
+			if p.AuthInfo.(credentials.TLSInfo).State.DidResume {
+				t.Error("a session was resumed")
+			}
+		}
+		west.SetPeers("", nil)
+		if _, err := open(t, west.address, credentials.NewTLS(client)); err == nil {
+			t.Error("let in without its roots")
 		}
 	}
 }

@@ -39,14 +39,14 @@ func newTrust(namespace, cluster string, said catalog.Trust) *trust {
 	if said.Domain != "" {
 		td, err := spiffeid.TrustDomainFromString(strings.ToLower(said.Domain))
 		if err != nil {
-			t.err = fmt.Errorf("Cluster %s: spec.trust.domain %.64q: %w; write the trust domain of its Sentry", cluster, said.Domain, err)
+			t.err = fmt.Errorf("spec.trust.domain %.64q of Cluster %s: %w; write the trust domain of its service's certificate", said.Domain, cluster, err)
 			return t
 		}
 		t.domain = td.Name()
 	}
 	if strings.TrimSpace(said.Roots) != "" {
 		if t.roots, t.err = parseRoots(said.Roots); t.err != nil {
-			t.err = fmt.Errorf("Cluster %s: spec.trust.roots: %w; write its roots, the ca.crt of its Sentry, in PEM", cluster, t.err)
+			t.err = fmt.Errorf("spec.trust.roots of Cluster %s: %w; write its roots, the ca.crt of its Sentry, in PEM", cluster, t.err)
 		}
 	}
 	return t
