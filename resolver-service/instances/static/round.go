@@ -19,6 +19,10 @@ const (
 	// not answered holds it for its whole timeout. So many that are silent hold up none
 	// that answer.
 	mostAtOnce = 2048
+	// mostPerBeat is how many checks begin in one beat, 8,000 a second: thousands that
+	// began at one moment, as at a start, would hold each other up until their timeouts.
+	mostPerBeat = 40
+	beat        = 5 * time.Millisecond
 	// firstWithin is how long the first set waits for the first answers.
 	firstWithin = 2 * time.Second
 	// rest is from one change that is told to the next; what comes after a silence waits
@@ -38,6 +42,8 @@ type round struct {
 	running sync.WaitGroup
 
 	dirty    bool // something is to be told
+	beatEnd  time.Time
+	begun    int // checks in this beat
 	deleted  []topology.InstanceKey
 	unasked  int // targets that hold up the first set
 	began    time.Time
@@ -171,20 +177,23 @@ func (r *round) enqueue(t *target, at time.Time) {
 	r.queue.put(t, at)
 }
 
-// start begins the checks that are due.
+// start begins the checks that are due, as many as fit into this beat.
 func (r *round) start() {
 	now := time.Now()
-	for {
-		t, at := r.queue.next(now)
-		switch {
-		case t != nil:
-			r.begin(t)
-			continue
-		case !at.IsZero():
-			r.due.Reset(at.Sub(now))
-		}
-		return
+	if !now.Before(r.beatEnd) {
+		r.beatEnd, r.begun = now.Add(beat), 0
 	}
+	for r.begun < mostPerBeat {
+		t, at := r.queue.next(now)
+		if t == nil {
+			if !at.IsZero() {
+				r.due.Reset(at.Sub(now))
+			}
+			return
+		}
+		r.begin(t)
+	}
+	r.due.Reset(r.beatEnd.Sub(now))
 }
 
 func (r *round) begin(t *target) {
@@ -199,6 +208,7 @@ func (r *round) begin(t *target) {
 		return
 	}
 	l.running++
+	r.begun++
 	timeout := t.object.Check.Timeout
 	ctx, cancel := context.WithTimeoutCause(r.ctx, timeout, timedOut(timeout))
 	t.stop = cancel

@@ -96,6 +96,8 @@ func TestAChangeInFewWords(t *testing.T) {
 		"+west:*/*, -east:*/*":         {exports("east"), exports("west")},
 		"~network":                     {network("a"), network("b")},
 		"+gateway g:1, -network":       {network("a"), &catalog.Cluster{Name: "east", Gateways: []string{"g:1"}, StaleAfter: 10 * time.Second, RampUp: catalog.DefaultRampUp}},
+		"+check, ~address, -zone":      {&catalog.AppInstance{App: "a", Address: vm().Address, Zone: "b"}, &catalog.AppInstance{App: "a", Check: vm().Check}},
+		"~rampUp, ~trust.roots":        {&catalog.Cluster{Trust: catalog.Trust{Roots: "a"}}, &catalog.Cluster{RampUp: time.Second, Trust: catalog.Trust{Roots: "b"}}},
 		"+a, +b, +c, +d and 1 more":    {selects(), selects(app("a"), app("b"), app("c"), app("d"), app("e"))},
 	} {
 		if got := changeOf(c[0], c[1]); got != want {

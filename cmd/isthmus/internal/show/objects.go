@@ -110,7 +110,7 @@ func objectRow(o Object) []string {
 		}
 		return []string{spec.App.String(), list(allows), o.Revision, o.Stored}
 	case *catalog.AppInstance:
-		return []string{spec.Namespace + "/" + spec.Name, spec.App, spec.Address.String(), orNone(spec.Zone), checked(spec), o.Revision, o.Stored}
+		return []string{spec.Namespace + "/" + spec.Name, spec.App, spec.Address.String(), orDash(spec.Zone), checked(spec), o.Revision, o.Stored}
 	case *catalog.Cluster:
 		return []string{spec.Name, list(spec.Gateways), spec.Network, spec.StaleAfter.String(), o.Revision, o.Stored}
 	}
@@ -126,9 +126,9 @@ func checked(i *catalog.AppInstance) string {
 	return fmt.Sprintf("%s :%d%s every %s", c.Kind, c.Port, c.Path, c.Interval)
 }
 
-func orNone(s string) string {
+func orDash(s string) string {
 	if s == "" {
-		return "none"
+		return "-"
 	}
 	return s
 }
