@@ -117,7 +117,7 @@ func (g *Graph) Apply(c Change) []Update {
 		return updates
 	}
 	for _, n := range second {
-		g.instancesChanged(n.node, n.ready)
+		g.instancesChanged(n.node, n.before)
 	}
 	return append(updates, g.flush())
 }

@@ -115,7 +115,7 @@ func (g *Graph) settle() (second []waiting) {
 // waiting is an app that gets an address in the second part of a change.
 type waiting struct {
 	*node
-	ready bool // it had instances before the first
+	before bool // it had ready instances before the first
 }
 
 // instancesChanged reaches whoever may call the app, the gateway and the peers that

@@ -27,7 +27,7 @@ func owners(b *catalog.Backend) []string {
 	return all
 }
 
-// loads checks that no instance has two shards more than another, and that there are so
+// balanced checks that no instance has two shards more than another, and that there are so
 // many shards.
 func balanced(t *testing.T, b *catalog.Backend, shards int) {
 	t.Helper()
@@ -150,6 +150,33 @@ func TestTheGatewayKeepsShardsWhereTheyAre(t *testing.T) {
 	onlyAsNeeded(t, before, after)
 	if _, ok := after.Shard(shard); !ok {
 		t.Error("shard 3 has no instance")
+	}
+}
+
+// A caller's plan must not cost the names of all shards again.
+func TestCallersShareTheAddressesOfShards(t *testing.T) {
+	g := NewGraph(west)
+	east := reaches("east", "10.9.0.1:15443")
+	g.Apply(full(east, selects("checkout", calls("orders", via("east", 0, 1))), selects("cart", calls("orders", via("east", 0, 2)))))
+	e := has("orders", 5)
+	e.Shards = 5
+	g.Apply(says("east", e))
+	addresses := func(caller string) []string {
+		entry, _ := g.viewOf(app(caller)).Entries.Get(app("orders"))
+		return entry.Routes[0].Addresses
+	}
+	one, other := addresses("checkout"), addresses("cart")
+	if len(one) != 5 || one[4] != "4.orders.shop.east.isthmus.internal:15443" || &one[0] != &other[0] {
+		t.Errorf("checkout has %q, cart %q; want the same slice of five", one, other)
+	}
+	g.Apply(objects(reaches("east", "10.9.0.1:443")))
+	if got := addresses("cart"); len(got) != 5 || got[0] != "0.orders.shop.east.isthmus.internal:443" {
+		t.Errorf("after the port has changed: %q", got)
+	}
+	e.Shards = 100_000
+	g.Apply(says("east", e))
+	if got := addresses("cart"); len(got) != catalog.MaxShards {
+		t.Errorf("%d addresses are made for what a peer says", len(got))
 	}
 }
 
