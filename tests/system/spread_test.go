@@ -1,0 +1,162 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+)
+
+// Calls of one caller spread over the instances of an app in another cluster, whose
+// gateway passes connections on and sees no calls. An instance that dies takes nothing
+// away from the others.
+func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
+	m := sharedMesh(t)
+	m.apply(t, m.east, export("spread", "orders", "west"))
+	m.apply(t, m.west, selection("spread", "checkout", "app: orders, routes: [{cluster: east}]"))
+	instances := map[string]*sandbox.Sidecar{}
+	for _, name := range []string{"one", "two", "three", "four", "five"} {
+		instances["east "+name] = m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "spread", ID: "orders"}, Instance: name})
+	}
+	checkout := m.app(t, m.west, "spread", "checkout")
+	m.hasReady(t, m.west, "spread/checkout", "orders", 5)
+	allAnswer(t, checkout, 5)
+
+	spread(t, checkout, 10_000, 5)
+
+	before := map[string][]string{}
+	for name, s := range instances {
+		before[name] = connections(t, s)
+	}
+	l := startLoad(t, "one of five remote instances is killed", calling(checkout, "orders"))
+	l.answersFrom("east three")
+	if err := instances["east three"].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	m.hasReady(t, m.west, "spread/checkout", "orders", 4)
+	l.answersFrom("east one")
+	l.end()
+	// Each caller can have had one call under way, and one more before the view changed.
+	if n := l.failures(); n > 2*steadyCallers {
+		t.Errorf("%d calls failed, want at most those under way: %v", n, l.failed[0])
+	}
+	delete(instances, "east three")
+	for name, s := range instances {
+		now := connections(t, s)
+		for _, c := range before[name] {
+			if !slices.Contains(now, c) {
+				t.Errorf("%s has lost the connection from %s, which had nothing to do with the instance that was killed", name, c)
+			}
+		}
+		t.Logf("%s: %d connections before, %d after", name, len(before[name]), len(now))
+	}
+	spread(t, checkout, 2000, 4)
+}
+
+// hasReady waits until a cluster's service knows so many ready instances on a caller's
+// first route to an app.
+func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, instances int) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		d, err := m.explain(t, c, caller, app)
+		if err == nil && (len(d.Routes) == 0 || d.Routes[0].Ready != instances) {
+			err = fmt.Errorf("%s is led to %+v for %s, want %d instances", caller, d, app, instances)
+		}
+		return err
+	})
+}
+
+// allAnswer calls until so many instances have answered: the caller is connected to all.
+func allAnswer(t *testing.T, from *sandbox.Sidecar, instances int) {
+	t.Helper()
+	by := map[string]bool{}
+	eventually(t, 30*time.Second, func() error {
+		reply, err := from.Invoke(within(t, callTimeout), "orders", "hello", untraced)
+		if err != nil {
+			return err
+		}
+		if by[reply.Instance] = true; len(by) < instances {
+			return fmt.Errorf("%d of %d instances have answered: %v", len(by), instances, slices.Sorted(maps.Keys(by)))
+		}
+		return nil
+	})
+}
+
+// spread makes calls and wants them to spread: no instance has over 1.3 times its share.
+func spread(t *testing.T, from *sandbox.Sidecar, calls, instances int) {
+	t.Helper()
+	var (
+		mu      sync.Mutex
+		by      = map[string]int{}
+		callers sync.WaitGroup
+	)
+	for range steadyCallers {
+		callers.Go(func() {
+			for range calls / steadyCallers {
+				ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+				reply, err := from.Invoke(ctx, "orders", "hello", untraced)
+				cancel()
+				if err != nil {
+					t.Errorf("call: %v", err)
+					return
+				}
+				mu.Lock()
+				by[reply.Instance]++
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		text += fmt.Sprintf(", %d by %s", by[name], name)
+		if share := float64(calls) / float64(instances); float64(by[name]) > 1.3*share {
+			t.Errorf("%s answered %d of %d calls, over 1.3 times its share of %g", name, by[name], calls, share)
+		}
+	}
+	t.Logf("%d calls to %d instances%s", calls, instances, text)
+	if len(by) != instances {
+		t.Errorf("%d instances answered, want %d", len(by), instances)
+	}
+}
+
+// connections lists who is connected to a sidecar's internal server, by port: what the
+// kernel says of it. On systems without /proc there is nothing to compare.
+func connections(t *testing.T, s *sandbox.Sidecar) (from []string) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(s.Internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := fmt.Sprintf(":%04X", n)
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			const established = "01"
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] == established {
+				from = append(from, f[2])
+			}
+		}
+	}
+	return from
+}
