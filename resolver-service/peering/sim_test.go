@@ -1,0 +1,360 @@
+package peering
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// site is a cluster in a bubble, on a network in memory. It connects to others from the
+// host of its name, and others to it by the hosts of its gateways.
+type site struct {
+	t        *testing.T
+	net      *peeringtest.Network
+	cfg      Config
+	topology *topology.Topology
+	links    *Links
+	clusters live.Value[[]*catalog.Cluster]
+	server   *Server
+	grpc     *grpc.Server
+	serving  sync.WaitGroup
+	started  time.Time
+}
+
+// newSite makes a cluster whose store holds the objects, with links to the others.
+func newSite(t *testing.T, n *peeringtest.Network, name string, objects ...catalog.Object) *site {
+	t.Helper()
+	s := &site{t: t, net: n, cfg: Config{Cluster: name, Domain: catalog.DefaultDomain, Dial: n.Host(name).Dial}, started: time.Now()}
+	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", name), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.topology = topology.New(topology.Config{Cluster: name, Domain: catalog.DefaultDomain, Open: true}, quiet)
+	background(t, s.topology.Run)
+	s.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}})
+	s.links = NewLinks(s.cfg, s.topology, source, quiet)
+	var clusters []*catalog.Cluster
+	for _, o := range objects {
+		if c, ok := o.(*catalog.Cluster); ok {
+			clusters = append(clusters, c)
+		}
+	}
+	s.clusters.Store(clusters)
+	s.server = NewServer(s.cfg, s.topology, quiet)
+	Join(s.links, s.server)
+	background(t, func(ctx context.Context) error { return s.links.Run(ctx, &s.clusters) })
+	return s
+}
+
+func (s *site) apply(c topology.Change) {
+	s.t.Helper()
+	if _, err := s.topology.Apply(context.Background(), c); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// serve answers peers at hosts, port 15443, until the test ends or stop.
+func (s *site) serve(hosts ...string) {
+	s.t.Helper()
+	if s.server == nil {
+		s.server = NewServer(s.cfg, s.topology, quiet)
+		Join(s.links, s.server)
+	}
+	s.answer(s.server, hosts...)
+}
+
+// answer has a Peering service answer at hosts.
+func (s *site) answer(with v1alpha1.PeeringServer, hosts ...string) {
+	s.t.Helper()
+	s.grpc = grpc.NewServer()
+	v1alpha1.RegisterPeeringServer(s.grpc, with)
+	server := s.grpc
+	for _, host := range hosts {
+		l, err := s.net.Host(host).Listen("15443")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.serving.Go(func() { _ = server.Serve(l) })
+	}
+	s.t.Cleanup(s.stop)
+}
+
+// stop ends the service, as one that is told to end.
+func (s *site) stop() {
+	if s.server != nil {
+		s.server.Stop()
+	}
+	s.grpc.Stop()
+	s.serving.Wait()
+	s.server = nil
+}
+
+// kill ends it as kill -9 does.
+func (s *site) kill(hosts ...string) {
+	for _, host := range hosts {
+		s.net.Host(host).Kill()
+	}
+	s.stop()
+}
+
+func (s *site) outcome(caller, callee string) string {
+	d := s.topology.Resolve(app(caller), app(callee))
+	if d.Outcome != catalog.OK {
+		return d.Outcome.String()
+	}
+	return "ok " + d.Cluster
+}
+
+func (s *site) status() *v1alpha1.PeerStatus { return only(s.links) }
+
+// takes waits until a condition holds, and says how long that took.
+func (s *site) takes(most time.Duration, what string, holds func() bool) time.Duration {
+	s.t.Helper()
+	start := time.Now()
+	for !holds() {
+		if time.Since(start) > most {
+			s.t.Fatalf("after %s not: %s; %v", most, what, s.status())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+func (s *site) ok() bool { return s.outcome("checkout", "orders") == "ok east" }
+
+func (s *site) staleNow() bool { return s.outcome("checkout", "orders") == "stale" }
+
+// at are the gateways at hosts.
+func at(name string, after time.Duration, hosts ...string) *catalog.Cluster {
+	c := &catalog.Cluster{Name: name, StaleAfter: after}
+	for _, h := range hosts {
+		c.Gateways = append(c.Gateways, net.JoinHostPort(h, "15443"))
+	}
+	return c
+}
+
+// westOf are two clusters: east, which exports orders, and west, which calls it and hears
+// it by a lease of staleAfter through gateways at hosts.
+func westOf(t *testing.T, n *peeringtest.Network, staleAfter time.Duration, hosts ...string) (east, west *site) {
+	east = newSite(t, n, "east", exported("orders"), at("west", staleAfter, "west-gw"))
+	east.apply(runs("orders", "10.0.0.1:50002"))
+	east.serve(hosts...)
+	west = newSite(t, n, "west", selection("checkout", "orders"), at("east", staleAfter, hosts...))
+	west.serve("west-gw")
+	return east, west
+}
+
+func TestASilentLinkEndsTheLeaseInTimeAndIsHeardOfAgainSoon(t *testing.T) {
+	for _, down := range []time.Duration{3 * time.Second, 12 * time.Second, 10 * time.Minute} {
+		t.Run(down.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(1)
+				_, west := westOf(t, n, 2*time.Second, "east-gw")
+				west.takes(time.Second, "heard", west.ok)
+				time.Sleep(time.Minute)
+				n.Drop("west", "east-gw")
+				took := west.takes(3*time.Second, "stale", west.staleNow)
+				if took < 1500*time.Millisecond || took > 2500*time.Millisecond {
+					t.Errorf("the lease ran out %s after the link was dropped", took)
+				}
+				time.Sleep(down - took)
+				n.Heal("west", "east-gw")
+				t.Logf("heard again after %s", west.takes(time.Second, "heard again", west.ok))
+				if s := west.status(); s.Lapses != 1 || s.State != connected {
+					t.Errorf("status %v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestAKilledClusterIsGivenUpWhenItsGatewaysRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east, west := westOf(t, n, 10*time.Second, "east-a", "east-b")
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(time.Minute)
+		east.kill("east-a", "east-b")
+		took := west.takes(time.Second, "stale", west.staleNow)
+		if took < refusedFor || took > 2*refusedFor {
+			t.Errorf("given up after %s", took)
+		}
+		time.Sleep(time.Minute)
+		east.serve("east-a", "east-b")
+		t.Logf("given up after %s, heard again after %s", took, west.takes(time.Second, "heard again", west.ok))
+	})
+}
+
+func TestAShortRestartEndsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east, west := westOf(t, n, 2*time.Second, "east-gw")
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(time.Minute)
+		east.kill("east-gw")
+		time.Sleep(refusedFor / 2)
+		east.serve("east-gw")
+		time.Sleep(time.Minute)
+		if s := west.status(); s.Lapses != 0 || s.State != connected {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+func TestASlowLinkThatLosesPacketsEndsNoLease(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(seed)
+				poor := peeringtest.Path{Delay: 300 * time.Millisecond, Jitter: 30 * time.Millisecond, Loss: 0.05}
+				n.SetPaths("west", "east-gw", poor)
+				n.SetPaths("east", "west-gw", poor)
+				_, west := westOf(t, n, 2*time.Second, "east-gw")
+				west.takes(20*time.Second, "heard", west.ok)
+				least := time.Hour
+				for range 10 * 60 * 10 {
+					time.Sleep(100 * time.Millisecond)
+					if left := time.Duration(west.status().LeaseLeftMs) * time.Millisecond; left < least {
+						least = left
+					}
+				}
+				s := west.status()
+				t.Logf("after 10 min %d lapses, the lease had %s left at least", s.Lapses, least)
+				if s.Lapses != 0 {
+					t.Errorf("status %v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestOneOfTwoGatewaysIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		_, west := westOf(t, n, 2*time.Second, "east-a", "east-b")
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(time.Minute)
+		for _, lost := range []string{"east-a", "east-b"} {
+			n.Drop("west", lost)
+			time.Sleep(time.Minute)
+			states := map[string]string{}
+			for _, g := range west.status().Gateways {
+				states[g.Address] = g.State
+			}
+			if states[lost+":15443"] != gatewaySilent && states[lost+":15443"] != gatewayConnecting {
+				t.Errorf("%s is lost, and gateways are %v", lost, states)
+			}
+			n.Heal("west", lost)
+			time.Sleep(time.Minute)
+		}
+		if s := west.status(); s.Lapses != 0 || s.State != connected {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+func TestASplitIsToldOnBothSides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east, west := westOf(t, n, 2*time.Second, "east-gw")
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(10 * time.Second)
+		if a, b := west.status(), east.status(); a.Hears != connected || b.Hears != connected || a.AskedBy < 2 || b.AskedBy < 2 {
+			t.Errorf("both hear each other: %v, %v", a, b)
+		}
+		n.Drop("east", "west-gw")
+		time.Sleep(10 * time.Second)
+		if s := west.status(); s.State != connected || s.Hears != stale {
+			t.Errorf("west: %v", s)
+		}
+		if s := east.status(); s.State != stale || s.AskedBy == 0 {
+			t.Errorf("east: %v", s)
+		}
+		if !west.ok() {
+			t.Error("west hears east, and does not call it")
+		}
+		t.Log("west: ", west.links.Describe("east"))
+		t.Log("east: ", east.links.Describe("west"))
+	})
+}
+
+func TestAPeerThatFlapsIsDampedAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		_, west := westOf(t, n, 2*time.Second, "east-gw")
+		west.takes(time.Second, "heard", west.ok)
+		for range 3 {
+			n.Drop("west", "east-gw")
+			west.takes(3*time.Second, "stale", west.staleNow)
+			n.Heal("west", "east-gw")
+			time.Sleep(time.Second)
+		}
+		if s := west.status(); s.State != damped || s.Lapses != 3 || s.DampedUntilUnixMs == 0 || !west.staleNow() {
+			t.Errorf("status %v", s)
+		}
+		t.Log(west.links.Describe("east"))
+		took := west.takes(time.Minute, "relied on again", west.ok)
+		if took < 30*time.Second {
+			t.Errorf("relied on again after %s", took)
+		}
+		t.Log(west.links.Describe("east"))
+	})
+}
+
+func TestALeaseIsChangedWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		_, west := westOf(t, n, time.Minute, "east-gw")
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(time.Minute)
+		west.clusters.Store([]*catalog.Cluster{at("east", time.Second, "east-gw")})
+		time.Sleep(time.Minute)
+		if s := west.status(); s.Lapses != 0 || s.StaleAfterMs != 1000 {
+			t.Errorf("status %v", s)
+		}
+		n.Drop("west", "east-gw")
+		if took := west.takes(2*time.Second, "stale", west.staleNow); took > 1500*time.Millisecond {
+			t.Errorf("the lease of 1 s ran out after %s", took)
+		}
+	})
+}
+
+// withoutRenewal is a peer of before there was Renew.
+type withoutRenewal struct {
+	v1alpha1.UnimplementedPeeringServer
+	of *Server
+}
+
+func (w withoutRenewal) Exports(req *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+	return w.of.Exports(&v1alpha1.ExportsRequest{Cluster: req.Cluster, Known: req.Known}, to)
+}
+
+func TestAPeerThatKnowsNoRenewIsHeardByItsExports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east := newSite(t, n, "east", exported("orders"))
+		east.apply(runs("orders", "10.0.0.1:50002"))
+		east.answer(withoutRenewal{of: east.server}, "east-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(10 * time.Minute)
+		if s := west.status(); s.Lapses != 0 || s.State != connected {
+			t.Errorf("status %v", s)
+		}
+		n.Drop("west", "east-gw")
+		west.takes(3*time.Second, "stale", west.staleNow)
+	})
+}
