@@ -31,7 +31,7 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		if p.GetError() != "" {
 			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), p.GetError())
 		}
-		if n := len(p.GetRefused()); n > 0 && p.GetError() == "" {
+		if n := len(p.GetRefused()); n > 0 {
 			fmt.Fprintf(w, "\npeer %s: %d exports refused; isthmus status --peer %[1]s names them\n", p.GetCluster(), n)
 		}
 	}
@@ -85,11 +85,12 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 		return err
 	}
 	for _, g := range p.GetGateways() {
-		fmt.Fprintf(w, "  gateway %s: %s for %s%s\n", g.GetAddress(), g.GetState(), age(g.GetSinceUnixMs(), now), after(": ", g.GetError()))
+		fmt.Fprintf(w, "  gateway %s: %s for %s%s\n", g.GetAddress(), g.GetState(), age(g.GetSinceUnixMs(), now), after(": ", news(p, g.GetError())))
 	}
 	for _, t := range s.GetTrust() {
 		if t.GetCluster() == cluster {
 			c := CertificateOf(t, now)
+			c.Error = news(p, c.Error)
 			fmt.Fprintf(w, "  %s: %s\n", c.Use, c.line())
 		}
 	}
@@ -97,6 +98,14 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 		fmt.Fprintf(w, "  refused %s: %s\n", r.GetSource(), r.GetError())
 	}
 	return nil
+}
+
+// news is an error, unless it is in the peer's own already.
+func news(p *v1alpha1.PeerStatus, err string) string {
+	if strings.Contains(p.GetError(), err) {
+		return ""
+	}
+	return err
 }
 
 func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {

@@ -88,10 +88,11 @@ func TestAPeerIsShownWhole(t *testing.T) {
 		Peers: []*v1alpha1.PeerStatus{{
 			Cluster: "east", State: "damped", SinceUnixMs: ago(30 * time.Second), LastWordUnixMs: ago(200 * time.Millisecond),
 			Exports: 12, Ready: 10, StaleAfterMs: 10_000, Lapses: 3, DampedUntilUnixMs: ago(-40 * time.Second), Revision: 55,
-			Hears: "connected", AskedBy: 2,
+			Hears: "connected", AskedBy: 2, Error: "handshake failed: its root is unknown",
 			Gateways: []*v1alpha1.GatewayStatus{
 				{Address: "10.0.0.1:15443", State: "connected", SinceUnixMs: ago(time.Minute)},
 				{Address: "10.0.0.2:15443", State: "silent", SinceUnixMs: ago(time.Minute), Error: "no answer"},
+				{Address: "10.0.0.3:15443", State: "refused", SinceUnixMs: ago(time.Minute), Error: "its root is unknown"},
 			},
 			Refused: []*v1alpha1.RefusedObject{{Source: "shop/orders", Error: "too many callers"}},
 		}},
@@ -111,13 +112,16 @@ source consul: connection refused
 
 source consul: refused service orders, instance 7: no address
 
-PEER   STATE    FOR   LAST WORD   LEASE    EXPORTS   READY   HEARS US    GATEWAYS                LAPSES
-east   damped   30s   200ms ago   damped   12        10      connected   1 connected, 1 silent   3
+PEER   STATE    FOR   LAST WORD   LEASE    EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
+east   damped   30s   200ms ago   damped   12        10      connected   1 connected, 1 silent, 1 refused   3
+
+peer east: handshake failed: its root is unknown
 
 peer east: 1 exports refused; isthmus status --peer east names them
 
 peer east
   state       damped for 30s
+  error       handshake failed: its root is unknown
   last word   200ms ago
   revision    55
   lease       damped of 10s
@@ -128,6 +132,7 @@ peer east
   asks us     by 2 streams
   gateway 10.0.0.1:15443: connected for 1m0s
   gateway 10.0.0.2:15443: silent for 1m0s: no answer
+  gateway 10.0.0.3:15443: refused for 1m0s
   peer root: own roots
   refused shop/orders: too many callers
 `
