@@ -14,6 +14,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
 // followed is what a Follower of a store has.
@@ -131,8 +132,8 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	begin := time.Now()
 	time.Sleep(11 * time.Second)
 	rest := time.Since(begin) // longer on a machine that is busy
-	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/heartbeat)+2 {
-		t.Errorf("%d requests in %s in which nothing happened; want one each %s", requests, rest, heartbeat)
+	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/agent.Heartbeat)+2 {
+		t.Errorf("%d requests in %s in which nothing happened; want one each %s", requests, rest, agent.Heartbeat)
 	}
 	if f.changes != 2 {
 		t.Errorf("%d changes; want the full set and one", f.changes)

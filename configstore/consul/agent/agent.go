@@ -21,6 +21,10 @@ import (
 
 const dialTimeout = 5 * time.Second
 
+// longestAnswer is how many bytes of an answer are read: more than all objects of a store
+// or all checks of a catalog have.
+const longestAnswer = 1 << 30
+
 // DefaultAddress is where an agent of Consul listens if it is not told otherwise.
 const DefaultAddress = "http://127.0.0.1:8500"
 
@@ -131,7 +135,11 @@ func (i *identified) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	r.URL.RawQuery = query.Encode()
-	return i.next.RoundTrip(r)
+	response, err := i.next.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, longestAnswer)
+	}
+	return response, err
 }
 
 // Why an answer is not believed.

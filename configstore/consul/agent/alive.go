@@ -10,11 +10,11 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Alive asks every heartbeat who leads, and wants to know within patience: a question
+// Alive asks every Heartbeat who leads, and wants to know within patience: a question
 // that waits for a change is silent for minutes also when nobody is there any more, and
 // the keepalive of TCP reaches no further than the next proxy.
 const (
-	heartbeat = 5 * time.Second
+	Heartbeat = 5 * time.Second
 	patience  = 4 * time.Second
 )
 
@@ -26,7 +26,7 @@ func Alive(ctx context.Context, client *api.Client, f func(context.Context) erro
 	defer beating.Wait()
 	defer cancel(nil)
 	beating.Go(func() {
-		ticker := time.NewTicker(heartbeat)
+		ticker := time.NewTicker(Heartbeat)
 		defer ticker.Stop()
 		for {
 			select {
