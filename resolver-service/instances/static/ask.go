@@ -23,11 +23,8 @@ type timedOut time.Duration
 // Error says how long was waited.
 func (t timedOut) Error() string { return "no answer within " + time.Duration(t).String() }
 
-// prepare makes what asks an instance; nil for one that has no check.
+// prepare makes what asks an instance that has a check.
 func prepare(i *catalog.AppInstance) asker {
-	if i.Check == nil {
-		return nil
-	}
 	ask := map[catalog.CheckKind]func(*catalog.AppInstance) asker{
 		catalog.CheckTCP: askTCP, catalog.CheckHTTP: askHTTP, catalog.CheckGRPC: askGRPC,
 	}[i.Check.Kind](i)

@@ -85,7 +85,7 @@ func TestByTCP(t *testing.T) {
 	w := watch(t, nil, o)
 	w.await(t, "orders/one ready")
 	l.Close()
-	w.await(t, "orders/one not", "AppInstance shop/one: tcp "+o.Address.String()+": connection refused, 1 check in a row")
+	w.await(t, "orders/one not", "AppInstance shop/one: tcp "+o.Address.String()+": connection refused; not ready since ")
 	again, err := net.Listen("tcp", o.Address.String())
 	if err != nil {
 		t.Fatal(err)

@@ -128,7 +128,11 @@ func (r *round) take() {
 		if old != nil {
 			r.drop(old, object)
 		}
-		t := newTarget(object, r.source.prepare(object))
+		var ask asker
+		if object.Check != nil {
+			ask = r.source.prepare(object)
+		}
+		t := newTarget(object, ask)
 		targets[key] = t
 		r.dirty = true
 		r.enqueue(t, time.Now())

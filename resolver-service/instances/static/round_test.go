@@ -208,7 +208,27 @@ func TestTheReasonIsTold(t *testing.T) {
 		says := script{says: "+--"}
 		w := watch(t, says.prepare, named("one"))
 		w.await(t, "orders/one ready")
-		w.await(t, "orders/one not", "AppInstance shop/one: tcp 10.0.0.5:50002: connection refused, 2 checks in a row; ready again after 1 that succeed")
+		w.await(t, "orders/one not", "AppInstance shop/one: tcp 10.0.0.5:50002: connection refused; not ready since 2000-01-01T00:00:0", "Z, ready again after a check that succeeds")
+	})
+}
+
+// TestAReasonReadsTheSameUntilItChanges: each that reads another way is logged.
+func TestAReasonReadsTheSameUntilItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := script{says: "-"}
+		w := watch(t, says.prepare, named("one"))
+		w.await(t, "orders/one not", "connection refused")
+		_, before := w.now()
+		for n := range 50 {
+			time.Sleep(time.Second)
+			o := named("two")
+			o.Check, o.Zone = nil, fmt.Sprint(n)
+			w.objects.Store([]*catalog.AppInstance{named("one"), o})
+		}
+		synctest.Wait()
+		if _, after := w.now(); w.changes < 50 || !slices.Equal(before, after) {
+			t.Errorf("after %d changes it says %q, and before %q", w.changes, after, before)
+		}
 	})
 }
 
@@ -226,7 +246,7 @@ func TestTheFirstSetWaitsForTheFirstAnswersAndNoLonger(t *testing.T) {
 			t.Errorf("the first set came after %s, want %s", took, firstWithin)
 		}
 		time.Sleep(time.Minute)
-		w.await(t, "orders/one not", "no answer within 1m0s, 1 check in a row")
+		w.await(t, "orders/one not", "no answer within 1m0s; not ready since 2000-01-01T00:01:00Z")
 	})
 }
 

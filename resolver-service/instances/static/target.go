@@ -20,10 +20,11 @@ type target struct {
 	ask    asker // nil: it is always ready
 
 	ready   bool
-	asked   bool   // once at least
-	failing bool   // the last time
-	streak  int    // how many times in a row it ended as the last time
-	why     string // the last failure
+	asked   bool      // once at least
+	failing bool      // the last time
+	streak  int       // how many times in a row it ended as the last time
+	why     string    // the last failure
+	since   time.Time // it is not ready
 
 	due   time.Time          // of the next check
 	place int                // in the queue; outside it is not there
@@ -55,6 +56,9 @@ func (t *target) result(err error) {
 	t.asked = true
 	t.streak++
 	was, why := t.ready, t.why
+	if was || t.since.IsZero() {
+		t.since = time.Now()
+	}
 	if t.why = ""; t.failing {
 		t.why = err.Error()
 	}
@@ -67,25 +71,26 @@ func (t *target) result(err error) {
 	t.changed = t.changed || t.ready != was || !t.ready && t.why != why
 }
 
-// refusal is why it is not ready.
+// refusal is why it is not ready. It reads the same until that changes.
 func (t *target) refusal() instances.Refusal {
 	r := instances.Refusal{Where: t.object.Key().String()}
 	switch {
 	case !t.asked:
 		r.Err = errNotAsked
 	case t.failing:
-		r.Err = fmt.Errorf("%s, %s in a row; ready again after %d that succeed", t.why, checks(t.streak), t.object.Check.HealthyAfter)
+		r.Err = fmt.Errorf("%s; not ready since %s, ready again after %s", t.why, t.since.UTC().Format(time.RFC3339), t.wanted())
 	default:
-		r.Err = fmt.Errorf("%s of %d in a row succeeded; it is ready after that", checks(t.streak), t.object.Check.HealthyAfter)
+		r.Err = fmt.Errorf("it answers; not ready since %s, ready again after %s", t.since.UTC().Format(time.RFC3339), t.wanted())
 	}
 	return r
 }
 
-func checks(n int) string {
-	if n == 1 {
-		return "1 check"
+// wanted is what it takes to be ready.
+func (t *target) wanted() string {
+	if n := t.object.Check.HealthyAfter; n > 1 {
+		return fmt.Sprintf("%d checks in a row that succeed", n)
 	}
-	return fmt.Sprintf("%d checks", n)
+	return "a check that succeeds"
 }
 
 func (t *target) instance() catalog.Instance {
