@@ -31,12 +31,17 @@ type ramp struct {
 // step is the percentage at a time, and when the next begins; 0 when it is over.
 func (r *ramp) step(now time.Duration) (percent uint8, next time.Duration) {
 	for i, percent := range rampSteps {
-		if next := r.began + r.over*time.Duration(i+1)/time.Duration(len(rampSteps)); now < next {
+		next := r.began + r.over*time.Duration(i+1)/time.Duration(len(rampSteps))
+		if next = (next + stepGrain - 1) / stepGrain * stepGrain; now < next {
 			return percent, next
 		}
 	}
 	return 0, never
 }
+
+// stepGrain is what the times of steps are rounded up to, so that apps which came back one
+// after the other step together.
+const stepGrain = 50 * time.Millisecond
 
 // never is a time that does not come.
 const never = time.Duration(math.MaxInt64)
@@ -100,6 +105,9 @@ func (g *Graph) begin(key rampKey, over time.Duration) {
 	}
 	r := &ramp{began: g.ramps.now, over: over}
 	percent, next := r.step(g.ramps.now)
+	if percent == 0 {
+		return
+	}
 	r.percent = percent
 	g.ramps.all[key] = r
 	g.ramps.next = min(g.ramps.next, next)

@@ -8,10 +8,6 @@ type stepTimer struct {
 	at time.Duration // for when it is set, as Change.Now; never where it is not
 }
 
-// stepGrain rounds up when steps are taken, so that those of apps which came back one
-// after the other make one change.
-const stepGrain = 50 * time.Millisecond
-
 func newStepTimer() *stepTimer {
 	t := time.NewTimer(never)
 	t.Stop()
@@ -28,7 +24,6 @@ func (s *stepTimer) set(t *Topology) {
 		}
 		return
 	}
-	next = (next + stepGrain - 1) / stepGrain * stepGrain
 	if next != s.at {
 		s.Reset(next - time.Since(t.start))
 		s.at = next
