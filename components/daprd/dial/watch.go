@@ -15,9 +15,12 @@ const (
 	// restAfter is how long a watch outlasts the last call.
 	restAfter = time.Second
 	// shortestSilence is how long a gateway may say nothing before it is probed, on a link
-	// that is quick; longestSilence on any, and where it answered probes before.
+	// that is quick; longestSilence on any, and where it answered probes before. Streams
+	// are silent for hours: after so many answers it may last longer still.
 	shortestSilence = 200 * time.Millisecond
 	longestSilence  = 2 * time.Second
+	manyAnswers     = 30
+	streamSilence   = 10 * time.Second
 	// probes are sent at a time, in the first half of what they are given; that is
 	// three times there and back, within these bounds.
 	probes         = 6
@@ -77,6 +80,9 @@ func (g *gate) watch() {
 // and each time that it answered, since then it is an app that takes its time.
 func (g *gate) patience(answered int) time.Duration {
 	d := max(shortestSilence, time.Duration(g.trip.Load())*3/2)
+	if answered > manyAnswers {
+		return streamSilence
+	}
 	return min(d<<min(answered, 8), longestSilence)
 }
 
