@@ -15,10 +15,10 @@ import (
 // the next one's first packet is sent sooner than its own would be sent again.
 const (
 	refusedPause   = 100 * time.Millisecond // after a refusal, while the lease is fresh
-	longestPause   = 700 * time.Millisecond // after many failures, without a lease
+	longestPause   = 900 * time.Millisecond // after many failures, without a lease
 	unknownPause   = 2 * time.Second        // after a name that could not be looked up
 	silentAfter    = 500 * time.Millisecond // with no answer
-	staleAttempt   = 800 * time.Millisecond // the same, without a lease
+	staleAttempt   = 900 * time.Millisecond // the same, without a lease
 	attemptWithin  = 3 * time.Second
 	headStart      = 150 * time.Millisecond // of one gateway before the next
 	maxAttempts    = 16                     // at a time, for each gateway
@@ -26,8 +26,9 @@ const (
 	keepAlivePause = 2 * time.Second
 )
 
-// spread is a time between half of d and d, so that many do not do the same at once.
-func spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+// spread is a time between three quarters of d and d, so that many do not do the same at
+// once.
+func spread(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
 // reached is a connection that was made, and the gateway that it leads to.
 type reached struct {

@@ -79,7 +79,7 @@ func (s *site) serve(hosts ...string) {
 // answer has a Peering service answer at hosts.
 func (s *site) answer(with v1alpha1.PeeringServer, hosts ...string) {
 	s.t.Helper()
-	s.grpc = grpc.NewServer()
+	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true))
 	v1alpha1.RegisterPeeringServer(s.grpc, with)
 	server := s.grpc
 	for _, host := range hosts {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
@@ -27,11 +28,13 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 		return nil, err
 	}
 	opened, first := time.Now(), true
+	var pace pace
 	return func() error {
 		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
+		pace.keep(ctx, proto.Size(m))
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
 		}
@@ -83,11 +86,13 @@ func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Dur
 	if err != nil {
 		return nil, err
 	}
+	var pace pace
 	return func() error {
 		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
+		pace.keep(ctx, proto.Size(m))
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
 		}

@@ -1,0 +1,408 @@
+package peering
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// hostile is a peer that says what a test has it say.
+type hostile struct {
+	v1alpha1.UnimplementedPeeringServer
+	exports func(grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error
+	renew   func(grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error
+	asked   atomic.Int64
+	sent    atomic.Int64
+}
+
+func (h *hostile) Exports(_ *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+	h.asked.Add(1)
+	return h.exports(to)
+}
+
+func (h *hostile) Renew(_ *v1alpha1.RenewRequest, to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+	if h.renew == nil {
+		<-to.Context().Done()
+		return nil
+	}
+	return h.renew(to)
+}
+
+// send sends a message again and again, as fast as it is taken.
+func (h *hostile) send(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse], make func(i int) *v1alpha1.ExportsResponse) error {
+	for i := 0; ; i++ {
+		if err := to.Send(make(i)); err != nil {
+			return err
+		}
+		h.sent.Add(1)
+	}
+}
+
+// besides runs west with a peer that is as it should be, east, and one that is not, evil.
+// It measures how long changes in east take to get to west, in ms of real time.
+func besides(t *testing.T, h *hostile, during func(west *site)) (worst time.Duration) {
+	n := peeringtest.New(1)
+	east := newSite(t, n, "east", exported("orders"))
+	east.apply(runs("orders", "10.0.0.1:50002"))
+	east.serve("east-gw")
+	evil := newSite(t, n, "evil")
+	evil.server = nil
+	evil.answer(h, "evil-gw")
+	west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 10*time.Second, "east-gw"), at("evil", 10*time.Second, "evil-gw"))
+	west.takes(5*time.Second, "heard", west.ok)
+	during(west)
+	for i := range 20 {
+		withdrawn := topology.Change{Instances: []topology.InstanceChange{{Source: "test", Full: true}}}
+		start := time.Now()
+		if i%2 == 0 {
+			east.apply(withdrawn)
+		} else {
+			east.apply(runs("orders", "10.0.0.1:50002"))
+		}
+		for end := start.Add(10 * time.Second); west.ok() != (i%2 == 1); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("a change of east's did not get through: %v", west.links.Status())
+			}
+		}
+		worst = max(worst, time.Since(start))
+		time.Sleep(20 * time.Millisecond)
+	}
+	return worst
+}
+
+func peer(l *Links, cluster string) *v1alpha1.PeerStatus {
+	for _, p := range l.Status() {
+		if p.Cluster == cluster {
+			return p
+		}
+	}
+	return &v1alpha1.PeerStatus{}
+}
+
+func wireExport(i int, ready uint32) *v1alpha1.Export {
+	return &v1alpha1.Export{App: &v1alpha1.App{Namespace: "evil", Id: fmt.Sprint("a", i)}, Ready: ready, Digest: uint64(i)}
+}
+
+func TestOnePeerDisturbsNoOther(t *testing.T) {
+	late := 300 * time.Millisecond // of real time, on a machine that does other things
+	type say = func(i int) *v1alpha1.ExportsResponse
+	for _, c := range []struct {
+		what string
+		say  say    // it says so, as fast as it is taken; nil: nothing
+		ends error  // each stream at once
+		told string // of it in status
+	}{
+		{what: "it floods with changes", say: func(i int) *v1alpha1.ExportsResponse {
+			return &v1alpha1.ExportsResponse{Cluster: "evil", Revision: uint64(i + 1), Put: []*v1alpha1.Export{wireExport(i%100, uint32(i%1000))}}
+		}},
+		{what: "its first set never ends", say: func(i int) *v1alpha1.ExportsResponse {
+			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true}
+			for j := range 1000 {
+				m.Put = append(m.Put, wireExport((i*1000+j)%50_000, 1))
+			}
+			return m
+		}},
+		{what: "it exports more than is taken", told: "exports more than 100000 apps", say: func(i int) *v1alpha1.ExportsResponse {
+			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true}
+			for j := range 5000 {
+				m.Put = append(m.Put, wireExport(i*5000+j, 1))
+			}
+			return m
+		}},
+		{what: "its messages are too long", told: "larger than max", say: func(int) *v1alpha1.ExportsResponse {
+			return &v1alpha1.ExportsResponse{Cluster: "evil", Hears: strings.Repeat("x", maxMessage)}
+		}},
+		{what: "it has another name", told: `gateways lead to cluster "east"`, say: func(int) *v1alpha1.ExportsResponse {
+			return &v1alpha1.ExportsResponse{Cluster: "east", Put: []*v1alpha1.Export{wireExport(1, 1)}}
+		}},
+		{what: "it says nothing"},
+		{what: "it ends each stream at once", ends: errors.New("go away"), told: "go away"},
+	} {
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			switch {
+			case c.ends != nil:
+				return c.ends
+			case c.say != nil:
+				return h.send(to, c.say)
+			}
+			<-to.Context().Done()
+			return nil
+		}
+		t.Run(c.what, func(t *testing.T) {
+			var sent int64
+			start := time.Now()
+			worst := besides(t, h, func(west *site) {
+				within(t, 20*time.Second, "what is said of the evil one", func() bool {
+					return h.asked.Load() > 0 && strings.Contains(peer(west.links, "evil").Error, c.told)
+				})
+				time.Sleep(500 * time.Millisecond)
+				start, sent = time.Now(), h.sent.Load()
+			})
+			asked := h.asked.Load()
+			t.Logf("a change of another peer took %s at most; the evil one was asked %d times, and sent %.0f messages/s",
+				worst.Round(time.Millisecond), asked, float64(h.sent.Load()-sent)/time.Since(start).Seconds())
+			if worst > late {
+				t.Errorf("a change of another peer took %s", worst)
+			}
+			if asked > 60 {
+				t.Errorf("it was asked %d times", asked)
+			}
+		})
+	}
+}
+
+func TestAPeerThatBreaksOffInTheMiddleTakesNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		var stream atomic.Int64
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			first := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put}
+			second := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Put: message(t, []*topology.PeerExport{export("ledger", 1)}).Put}
+			switch stream.Add(1) {
+			case 1: // complete
+				_ = to.Send(first)
+				_ = to.Send(second)
+				time.Sleep(5 * time.Second)
+				return fmt.Errorf("ends")
+			case 2, 3, 4: // breaks off
+				_ = to.Send(first)
+				time.Sleep(time.Second)
+				return fmt.Errorf("breaks off")
+			default: // complete, and without ledger
+				first.More = false
+				first.Removed = []*v1alpha1.App{{Namespace: "shop", Id: "ledger"}}
+				_ = to.Send(first)
+				<-to.Context().Done()
+				return nil
+			}
+		}
+		evil := newSite(t, n, "evil")
+		evil.server = nil
+		evil.answer(h, "evil-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders", "ledger"), at("evil", 10*time.Second, "evil-gw"))
+		heard := func() bool {
+			return west.outcome("checkout", "orders") == "ok evil" && west.outcome("checkout", "ledger") == "ok evil"
+		}
+		west.takes(time.Second, "heard", heard)
+		for stream.Load() < 5 {
+			time.Sleep(10 * time.Millisecond)
+			if stream.Load() < 5 && !heard() {
+				t.Fatalf("stream %d took something back", stream.Load())
+			}
+		}
+		west.takes(time.Second, "ledger withdrawn", func() bool { return west.outcome("checkout", "ledger") == "unavailable" })
+	})
+}
+
+func TestNothingOfAPeerCountsBeforeItsFirstSetIsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put}
+			for range 100 {
+				if err := to.Send(m); err != nil {
+					return err
+				}
+				time.Sleep(time.Second)
+			}
+			m.More = false
+			_ = to.Send(m)
+			<-to.Context().Done()
+			return nil
+		}
+		evil := newSite(t, n, "evil")
+		evil.server = nil
+		evil.answer(h, "evil-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("evil", 10*time.Second, "evil-gw"))
+		time.Sleep(99 * time.Second)
+		if got := west.outcome("checkout", "orders"); got == "ok evil" {
+			t.Error("it counts")
+		}
+		if s := west.status(); s.Lapses != 0 || s.State != connecting {
+			t.Errorf("status %v", s)
+		}
+		west.takes(3*time.Second, "heard", func() bool { return west.outcome("checkout", "orders") == "ok evil" })
+	})
+}
+
+func TestAFirstSetThatNeverEndsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			return h.send(to, func(int) *v1alpha1.ExportsResponse {
+				time.Sleep(time.Second)
+				return &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true}
+			})
+		}
+		evil := newSite(t, n, "evil")
+		evil.server = nil
+		evil.answer(h, "evil-gw")
+		west := newSite(t, n, "west", at("evil", 10*time.Second, "evil-gw"))
+		west.takes(firstSetWithin+5*time.Second, "said so", func() bool {
+			return strings.Contains(west.status().Error, "has not said all that it exports")
+		})
+	})
+}
+
+func TestRenewalsAloneDoNotKeepWhatIsLongPast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		var revision atomic.Uint64
+		revision.Store(1)
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			if h.asked.Load() > 1 {
+				return fmt.Errorf("no exports today")
+			}
+			_ = to.Send(&v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put})
+			time.Sleep(5 * time.Second)
+			return fmt.Errorf("no exports today")
+		}
+		h.renew = func(to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+			for {
+				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: revision.Load()}); err != nil {
+					return err
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+		}
+		evil := newSite(t, n, "evil")
+		evil.server = nil
+		evil.answer(h, "evil-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("evil", 2*time.Second, "evil-gw"))
+		ok := func() bool { return west.outcome("checkout", "orders") == "ok evil" }
+		west.takes(time.Second, "heard", ok)
+		time.Sleep(10 * time.Minute)
+		if !ok() {
+			t.Errorf("nothing has changed there, and its renewals don't count: %v", west.status())
+		}
+		revision.Store(2)
+		took := west.takes(time.Minute, "stale", west.staleNow)
+		if took < stuckAfter || took > stuckAfter+3*time.Second {
+			t.Errorf("what was said before the change stood for %s", took)
+		}
+		if s := west.status(); !strings.Contains(s.Error, "no exports today") {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		h := &hostile{}
+		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: uint64(h.asked.Load())}
+			for {
+				if err := to.Send(m); err != nil {
+					return err
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		h.renew = func(to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+			for {
+				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: 1_000_000}); err != nil {
+					return err
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+		}
+		evil := newSite(t, n, "evil")
+		evil.server = nil
+		evil.answer(h, "evil-gw")
+		west := newSite(t, n, "west", at("evil", 10*time.Second, "evil-gw"))
+		west.takes(stuckAfter+5*time.Second, "asked anew", func() bool { return h.asked.Load() == 2 })
+		time.Sleep(10 * time.Minute)
+		if asked := h.asked.Load(); asked < 4 || asked > 10 {
+			t.Errorf("asked %d times in 10 min by one that is always behind; want less and less often", asked)
+		}
+		if s := west.status(); s.Lapses != 0 {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
+	var a askers
+	var ended []int
+	var mu sync.Mutex
+	var leaves []func()
+	for i := range maxRunning {
+		by, leave := a.come("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
+		if by == nil {
+			t.Fatalf("stream %d is not taken", i)
+		}
+		leaves = append(leaves, leave)
+	}
+	if by, _ := a.come("west", func(error) {}); by != nil {
+		t.Error("taken, though none of those that were ended is gone")
+	}
+	if by, leave := a.come("north", func(error) {}); by == nil {
+		t.Error("another cluster is not taken")
+	} else {
+		leave()
+	}
+	if len(ended) != maxRunning-maxStreams || ended[0] != 0 {
+		t.Errorf("ended %v", ended)
+	}
+	if streams, _ := a.of("west"); streams != maxStreams {
+		t.Errorf("%d streams", streams)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if streams, since := a.of("west"); streams != 0 || since.IsZero() {
+		t.Errorf("%d streams, none since %s", streams, since)
+	}
+	for i := range 2 * maxAskers {
+		_, leave := a.come(fmt.Sprint("c", i), func(error) {})
+		leave()
+	}
+	if len(a.all) > maxAskers {
+		t.Errorf("%d clusters are remembered", len(a.all))
+	}
+}
+
+// TestALargeFirstSetKeepsNobodyWaiting measures how long another change waits for the
+// topology's owner while a first set of 100,000 exports comes in.
+func TestALargeFirstSetKeepsNobodyWaiting(t *testing.T) {
+	n := peeringtest.New(1)
+	var exports []catalog.Object
+	for i := range maxExports {
+		exports = append(exports, exported(fmt.Sprintf("app-%d", i)))
+	}
+	east := newSite(t, n, "east", exports...)
+	east.serve("east-gw")
+	west := newSite(t, n, "west", selection("checkout", "app-99999"), at("east", 10*time.Second, "east-gw"))
+	start, worst := time.Now(), time.Duration(0)
+	for i := 0; peer(west.links, "east").LastWordUnixMs == 0; i++ {
+		before := time.Now()
+		west.apply(runs("local", fmt.Sprintf("10.0.0.%d:50002", i%200+1)))
+		worst = max(worst, time.Since(before))
+		time.Sleep(time.Millisecond)
+		if time.Since(start) > time.Minute {
+			t.Fatalf("not heard: %v", west.status())
+		}
+	}
+	t.Logf("%d exports within %s; another change waited for %s at most", west.status().Exports, time.Since(start).Round(time.Millisecond), worst.Round(time.Microsecond))
+	if worst > 500*time.Millisecond || west.status().Exports != maxExports {
+		t.Errorf("another change waited for %s; %d exports", worst, west.status().Exports)
+	}
+}
