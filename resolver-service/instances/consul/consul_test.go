@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -296,3 +297,5 @@ func TestSource(t *testing.T) {
 		}
 	})
 }
+
+func addressOf(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }

@@ -17,7 +17,7 @@ import (
 const (
 	readers = 8  // services that are read at once
 	batch   = 64 // services that are read before what they brought is said
-	rests   = 4  // how many times as long as all services took to read nobody reads all again
+	rests   = 4  // how many times as long as something took to read whole it is not read again
 )
 
 // watch is how far one Watch has come. It is for one goroutine.
@@ -39,13 +39,16 @@ type watch struct {
 	reading []string        // those that are being read; nil for none
 	spent   time.Duration   // on others, since the last rest
 	resting <-chan time.Time
-}
 
-type checkKey struct{ node, id string }
+	survey    bool // all checks are to be looked through
+	surveyed  map[checkKey]surveyedCheck
+	surveying <-chan time.Time // a rest from that
+}
 
 // result is some services as they are now.
 type result struct {
 	services map[string]service
+	checks   api.HealthChecks // of a survey; then there are no services
 	took     time.Duration
 	turn     bool // they were read in their turn
 	err      error
@@ -86,6 +89,8 @@ func (w *watch) run(ctx context.Context) error {
 			err = w.take(r)
 		case <-w.resting:
 			w.resting = nil
+		case <-w.surveying:
+			w.surveying = nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -110,7 +115,7 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 		}
 	}
 	was := w.names
-	w.names = a.names
+	w.names, w.survey = a.names, true
 	for name := range a.names {
 		if was[name] {
 			w.others[name] = true
@@ -127,47 +132,17 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 	return w.say(w.forget())
 }
 
-// checked notes the services whose checks have come to fail, or do so no more. A check
-// without a service is of a node.
-func (w *watch) checked(a answer) {
-	was, now := w.failing[a.status], make(map[checkKey]*api.HealthCheck, len(a.checks))
-	for _, c := range a.checks {
-		key := checkKey{c.Node, c.CheckID}
-		if now[key] = c; was[key] == nil {
-			w.concerns(c)
-		}
-	}
-	for key, c := range was {
-		if now[key] == nil {
-			w.concerns(c)
-		}
-	}
-	w.failing[a.status] = now
-}
-
-func (w *watch) concerns(c *api.HealthCheck) {
-	if c.ServiceID != "" {
-		if w.names[c.ServiceName] {
-			w.urgent[c.ServiceName] = true
-		}
-		return
-	}
-	for name, s := range w.services {
-		if s.nodes[c.Node] {
-			w.urgent[name] = true
-		}
-	}
-	for _, name := range w.reading { // perhaps they were read before
-		w.urgent[name] = true
-	}
-}
-
 // readOn begins to read what is to be read, unless that is being done.
 func (w *watch) readOn(ctx context.Context) {
 	if w.reading != nil || w.names == nil {
 		return
 	}
 	from, turn := w.urgent, false
+	if len(from) == 0 && w.survey && w.surveying == nil {
+		w.survey, w.reading = false, []string{}
+		w.begin(ctx, w.source.survey)
+		return
+	}
 	if len(from) == 0 && w.resting == nil {
 		from, turn = w.others, true
 	}
@@ -191,9 +166,19 @@ func (w *watch) readOn(ctx context.Context) {
 		}
 	}
 	w.reading = some
-	w.asking.Go(func() {
+	w.begin(ctx, func(ctx context.Context) result {
 		r := w.source.readSome(ctx, some, known)
 		r.turn = turn
+		return r
+	})
+}
+
+// begin begins to read.
+func (w *watch) begin(ctx context.Context, read func(context.Context) result) {
+	w.asking.Go(func() {
+		began := time.Now()
+		r := read(ctx)
+		r.took = time.Since(began)
 		select {
 		case w.results <- r:
 		case <-ctx.Done():
@@ -203,7 +188,6 @@ func (w *watch) readOn(ctx context.Context) {
 
 // readSome reads services of which so much is known.
 func (s *Source) readSome(ctx context.Context, names []string, known []*service) (r result) {
-	begin := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	all := make([]service, len(names))
@@ -220,7 +204,6 @@ func (s *Source) readSome(ctx context.Context, names []string, known []*service)
 	for i, name := range names {
 		r.services[name] = all[i]
 	}
-	r.took = time.Since(begin)
 	return r
 }
 
@@ -228,6 +211,11 @@ func (s *Source) readSome(ctx context.Context, names []string, known []*service)
 func (w *watch) take(r result) error {
 	if r.err != nil {
 		return r.err
+	}
+	if r.services == nil {
+		w.surveying = time.After(rests * r.took)
+		w.compare(r.checks)
+		return nil
 	}
 	var c instances.Change
 	news := false
