@@ -24,6 +24,8 @@ type Config struct {
 	DataDir          string `yaml:"dataDir"`
 
 	Store     Store       `yaml:"store"`
+	Instances Instances   `yaml:"instances"`
+	Replicas  *Replicas   `yaml:"replicas"`
 	Listen    Listen      `yaml:"listen"`
 	Identity  Identity    `yaml:"identity"`
 	Operators []string    `yaml:"operators"`
@@ -120,6 +122,7 @@ func (c *Config) setDefaults() {
 		}
 	}
 	c.defaultStore()
+	c.defaultReplica()
 	if len(c.Operators) == 0 {
 		c.Operators = []string{identity.CLIApp(c.Identity.Namespace).String()}
 	}
@@ -135,7 +138,11 @@ func (c *Config) operators() []catalog.App {
 }
 
 // snapshot is the file that keeps the registered instances. It has the cluster's name, since
-// two clusters tried out in one directory must not take each other's instances over.
+// two clusters tried out in one directory must not take each other's instances over. One of
+// several replicas has none: its instances may be with another by now.
 func (c *Config) snapshot() string {
+	if c.Replicas != nil {
+		return ""
+	}
 	return filepath.Join(c.DataDir, "instances-"+c.Cluster+".json")
 }

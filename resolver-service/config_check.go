@@ -17,6 +17,8 @@ import (
 func (c *Config) check(doc *strictyaml.Document) {
 	c.checkNames(doc)
 	c.checkStore(doc)
+	c.checkInstances(doc)
+	c.checkReplicas(doc)
 	c.checkListen(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)

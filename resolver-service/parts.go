@@ -17,13 +17,30 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 		}
 	}
 	core.start("identity", s.identity.Run)
+	core.start("sources of instances", func(ctx context.Context) error { return ended(ctx, s.sources.feed.Run(ctx)) })
+	if s.sources.shared != nil {
+		core.start("shared instances", s.sources.shared.Run)
+	}
 	core.start("config store", s.feed.Run)
+	core.start("settling", func(ctx context.Context) error {
+		err := s.settle(ctx)
+		<-ctx.Done()
+		return err
+	})
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	if l := s.listeners["admin"]; l != nil {
 		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
 	}
 	return nil
+}
+
+// ended is err, unless it only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // startEdges starts what others connect to.

@@ -37,6 +37,8 @@ type Service struct {
 	identity *identity.Source
 	topology *topology.Topology
 	feed     *objects.Feed
+	sources  sources
+	settled  chan struct{} // closed by settle
 	links    *peering.Links
 	registry *prometheus.Registry
 	metrics  *admin.Metrics
@@ -53,7 +55,7 @@ type Service struct {
 
 // New makes a service, and starts nothing.
 func New(cfg *Config, log *slog.Logger) *Service {
-	return &Service{cfg: cfg, log: log}
+	return &Service{cfg: cfg, log: log, settled: make(chan struct{})}
 }
 
 // Run makes a service and runs it until ctx ends.
@@ -61,7 +63,8 @@ func Run(ctx context.Context, cfg *Config, log *slog.Logger) error { return New(
 
 // Run runs every part that the configuration asks for until ctx ends or a part fails.
 // Then it ends them in order: it reports not ready, lets the gateway's connections
-// finish, ends the streams, and stops the rest. A service runs once.
+// finish, ends the streams, and stops the rest. Where there are other replicas, the
+// streams end first. A service runs once.
 func (s *Service) Run(ctx context.Context) (err error) {
 	if err := s.Listen(); err != nil {
 		return err
@@ -69,7 +72,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	defer closeAll(s.listeners) // most are closed by then
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
-		return errors.Join(err, s.closeStore())
+		return errors.Join(err, s.closeStores())
 	}
 	failed := make(chan error, 1)
 	core, edges, ingress := newStage(failed), newStage(failed), newStage(failed)
@@ -78,7 +81,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			err = nil // told to end before it had begun
 		}
-		return errors.Join(err, s.closeStore(), s.closeSpans())
+		return errors.Join(err, s.closeStores(), s.closeSpans())
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
@@ -93,10 +96,13 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	s.stopping.Store(true)
 	ingress.cancel()
 	s.peers.Stop() // their connections come through the gateway, and would not end otherwise
+	if s.cfg.Replicas != nil {
+		edges.end() // sidecars go to another replica at once, and need not wait for the gateway
+	}
 	ingress.end()
 	edges.end()
 	core.end()
-	return errors.Join(err, s.closeStore(), s.closeSpans())
+	return errors.Join(err, s.closeStores(), s.closeSpans())
 }
 
 func addrText(a net.Addr) string {
@@ -130,6 +136,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
+	if err := s.buildSources(); err != nil {
+		return err
+	}
 	return s.buildEdges()
 }
 
@@ -142,7 +151,7 @@ func (s *Service) buildEdges() (err error) {
 		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Settled: s.links.Settled(), Peer: s.describePeer,
+		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err
@@ -179,11 +188,12 @@ func (s *Service) view(app catalog.App) (*catalog.View, bool) {
 	return sub.View()
 }
 
-func (s *Service) closeStore() error {
+// closeStores lets go of where the service keeps things, and reads them from.
+func (s *Service) closeStores() error {
 	if s.store == nil {
 		return nil
 	}
-	return s.store.Close()
+	return errors.Join(s.closeSources(), s.store.Close())
 }
 
 // spansTimeout is how long the last spans may take to be sent.

@@ -32,6 +32,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addStore(answer)
 	s.addIdentity(answer)
 	s.addTrust(answer)
+	s.addSources(answer)
 	return answer
 }
 

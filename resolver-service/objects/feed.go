@@ -27,6 +27,9 @@ type Feed struct {
 	// follower's goroutine.
 	closed map[catalog.Key]bool
 
+	sources <-chan struct{} // nil: there is nothing to wait for
+	ending  <-chan struct{} // closed when Run must end
+
 	mu  sync.RWMutex // guards set
 	set configstore.Set
 }
@@ -38,8 +41,14 @@ func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *F
 	return f
 }
 
+// After has the first objects wait, before they come into the topology, until sources is
+// closed: so no view is without the instances that sources have. Instances has its value
+// before. It is called before Run.
+func (f *Feed) After(sources <-chan struct{}) { f.sources = sources }
+
 // Run follows the store until ctx ends, when it returns nil, or the store is closed.
 func (f *Feed) Run(ctx context.Context) error {
+	f.ending = ctx.Done()
 	err := f.follower.Run(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -81,6 +90,9 @@ func (f *Feed) take(c configstore.Change) error {
 	for _, r := range c.Refused {
 		change.Keep = append(change.Keep, r.Key)
 	}
+	if err := f.await(c); err != nil {
+		return err
+	}
 	f.failClosed(c, change)
 	// The topology answers until it ends, and that ends the feed too.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
@@ -98,6 +110,20 @@ func (f *Feed) take(c configstore.Change) error {
 	}
 	f.moved.Store(revision)
 	return nil
+}
+
+// await waits for the sources of instances, with the first change.
+func (f *Feed) await(c configstore.Change) error {
+	if f.sources == nil || !c.Full {
+		return nil
+	}
+	f.placed.Store(only[*catalog.AppInstance](c.Objects))
+	select {
+	case <-f.sources:
+		return nil
+	case <-f.ending:
+		return context.Canceled
+	}
 }
 
 // failClosed sees to selections that were refused before a good version of them was

@@ -141,6 +141,9 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	return s, nil
 }
 
+// Instances is how many instances are registered, those of before a restart included.
+func (s *Server) Instances() int { return int(s.registry.count.Load()) }
+
 // Restore publishes the instances that the service's former life has left. Call it once
 // the topology runs, and before it has its objects or anything listens: then nobody is
 // served a view without them. If nobody did, Run does.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -64,8 +65,9 @@ type Source struct {
 	lease   int64 // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
-	own    *own
-	others *others
+	own     *own
+	others  *others
+	settled atomic.Bool
 
 	telling sync.Mutex // one call of emit at a time, and guards the rest
 	emit    func(instances.Change) error

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -111,8 +112,19 @@ func (s *Source) announce(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
 	key := s.root + replicas + strconv.FormatInt(s.lease, 16)
-	_, err := s.client.Put(timed, key, strconv.Quote(s.replica), clientv3.WithLease(clientv3.LeaseID(s.lease)))
+	text, err := json.Marshal(member{s.replica, s.settled.Load()})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.Put(timed, key, string(text), clientv3.WithLease(clientv3.LeaseID(s.lease)))
 	return err
+}
+
+// Settle says to other replicas that this one knows what runs: what it has of them, and
+// of its own sidecars, which have had the time to register.
+func (s *Source) Settle() {
+	s.settled.Store(true)
+	s.own.rouse()
 }
 
 // errLapsed says that the lease has run out while the server could be reached: the process

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -18,7 +19,7 @@ import (
 type others struct {
 	mu      sync.Mutex
 	known   map[string]other
-	present map[int64]bool // the first leases of the replicas that are there
+	present map[int64]member // the replicas that are there, by their first leases
 	refused map[string]error
 	refusal bool // refused has changed since it was last told
 }
@@ -33,7 +34,20 @@ type other struct {
 }
 
 func newOthers() *others {
-	return &others{known: map[string]other{}, present: map[int64]bool{}, refused: map[string]error{}}
+	return &others{known: map[string]other{}, present: map[int64]member{}, refused: map[string]error{}}
+}
+
+// Alone tells whether there is no other replica that has settled, not even one that is
+// gone and whose lease has not run out: then only sidecars know what runs.
+func (s *Source) Alone() bool {
+	s.others.mu.Lock()
+	defer s.others.mu.Unlock()
+	for lease, m := range s.others.present {
+		if lease != s.lease && m.Settled {
+			return false
+		}
+	}
+	return true
 }
 
 // revision is that at which another replica wrote a key; 0 for none.
@@ -105,8 +119,16 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 // replica notes that a replica has come. Its going is seen by its keys.
 func (o *others) replica(p pair) {
 	if !p.deleted && len(o.present) < mostReplicas {
-		o.present[p.lease] = true
+		var m member
+		_ = json.Unmarshal(p.value, &m) // one that can't be read is there all the same
+		o.present[p.lease] = m
 	}
+}
+
+// member is what is written of a replica.
+type member struct {
+	Replica string `json:"replica"`
+	Settled bool   `json:"settled"`
 }
 
 // mostReplicas bounds what is remembered of replicas.
@@ -130,7 +152,7 @@ func (o *others) forget(key string, c *instances.Change) {
 func (o *others) reset(pairs []pair, ours int64, until time.Time) instances.Change {
 	o.mu.Lock()
 	former, before := o.known, o.present
-	o.known, o.present, o.refused = map[string]other{}, map[int64]bool{}, map[string]error{}
+	o.known, o.present, o.refused = map[string]other{}, map[int64]member{}, map[string]error{}
 	o.mu.Unlock()
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.revision, b.revision) })
 	_ = o.apply(pairs, ours)
@@ -142,8 +164,9 @@ func (o *others) reset(pairs []pair, ours int64, until time.Time) instances.Chan
 	defer o.mu.Unlock()
 	c := instances.Change{Full: true, Put: make([]catalog.Instance, 0, len(o.known))}
 	for key, was := range former {
-		alone := !before[was.lease] || o.present[was.lease]
-		if there[key] || was.orphan.IsZero() && alone {
+		_, wasThere := before[was.lease]
+		_, isThere := o.present[was.lease]
+		if there[key] || was.orphan.IsZero() && (!wasThere || isThere) {
 			continue
 		}
 		if was.orphan.IsZero() {

@@ -68,6 +68,11 @@ func (s *Source) Withdraw(k topology.InstanceKey) {
 // soil is called with mu held.
 func (o *own) soil(key string) {
 	o.dirty[key] = true
+	o.rouse()
+}
+
+// rouse has what is written looked at.
+func (o *own) rouse() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

@@ -14,13 +14,13 @@ func (s *Source) write(ctx context.Context) error {
 	// A write with a condition is a transaction within the transaction, and one more
 	// within that: the server counts all of them.
 	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
-	for announced := false; ; {
+	for announced, as := false, false; ; {
 		batch := s.own.take(most)
-		if len(batch) == 0 && !announced {
+		if settled := s.settled.Load(); len(batch) == 0 && (!announced || settled != as) {
 			if err := s.announce(ctx); err != nil {
 				return err
 			}
-			announced = true
+			announced, as = true, settled
 		}
 		if len(batch) == 0 {
 			select {

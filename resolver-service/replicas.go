@@ -1,0 +1,61 @@
+package resolverservice
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+)
+
+// Replicas says that this is one of several resolver services of one cluster, which
+// behave as one.
+type Replicas struct {
+	Name string `yaml:"name"` // this one's; the name of its host by default
+}
+
+// longestName is how long a replica's name may be: as that of a host.
+const longestName = 253
+
+// replica is the name of this replica; empty where there is one service.
+func (c *Config) replica() string {
+	if c.Replicas == nil {
+		return ""
+	}
+	return c.Replicas.Name
+}
+
+func (c *Config) defaultReplica() {
+	if c.Replicas != nil && c.Replicas.Name == "" {
+		c.Replicas.Name, _ = os.Hostname() // refused by checkReplicas where there is none
+	}
+}
+
+// ownStores are the stores that replicas can't share, and why.
+var ownStores = map[string]string{
+	"embedded": "is a file of one process: what is applied to this replica, the others would never know",
+	"file":     "tells only the machine that it is on of changes, so that replicas elsewhere would not follow",
+}
+
+// checkReplicas refuses what several replicas can't do as one.
+func (c *Config) checkReplicas(doc *strictyaml.Document) {
+	if c.Replicas == nil {
+		if c.Instances.Etcd != nil {
+			doc.Refuse("instances.etcd", "is where replicas share what sidecars register, and this is the only service",
+				"write \"replicas: {name: a}\", with another name in each, or leave instances.etcd out")
+		}
+		return
+	}
+	name := c.Replicas.Name
+	if name == "" || len(name) > longestName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		doc.Refuse("replicas.name", fmt.Sprintf("%q is no name", name), "write one such as resolver-1")
+	}
+	if why, own := ownStores[c.Store.Name()]; own {
+		doc.Refuse("replicas", fmt.Sprintf("store %s %s", c.Store.Name(), why),
+			"keep the objects in consul, etcd, kubernetes or dapr, or leave replicas out and run one service")
+	}
+	if c.Instances == (Instances{}) {
+		doc.Refuse("replicas", "no source of instances is shared: a sidecar that registers with one replica would be unknown to the others",
+			"write \"instances: {etcd: {endpoints: [\"127.0.0.1:2379\"]}}\", or kubernetes or consul where every sidecar is known to it")
+	}
+}
