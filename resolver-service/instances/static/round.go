@@ -292,10 +292,10 @@ func (r *round) news() instances.Change {
 	for _, t := range r.source.targets {
 		if t.changed {
 			c.Put = append(c.Put, t.instance())
-			t.changed, t.told = false, true
+			t.changed, t.told, t.refused = false, true, t.refusal()
 		}
 		if !t.ready {
-			c.Refused = append(c.Refused, t.refusal())
+			c.Refused = append(c.Refused, t.refused)
 		}
 	}
 	slices.SortFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })

@@ -34,8 +34,9 @@ type target struct {
 	first bool               // the first set waits for it
 	gone  bool               // the object is, or asks another question by now
 
-	told    bool // to whoever watches
-	changed bool // since then
+	told    bool              // to whoever watches
+	changed bool              // since then
+	refused instances.Refusal // as it was told
 }
 
 const outside = -1
@@ -113,7 +114,7 @@ func (t *target) update(object *catalog.AppInstance) bool {
 	t.object = object
 	t.changed = t.changed || was.Zone != object.Zone
 	if t.ask != nil && *was.Check != *object.Check {
-		t.soon = true
+		t.soon, t.changed = true, true
 	}
 	return true
 }
