@@ -5,7 +5,7 @@
 //
 // Consul can be asked to wait for a change of one service, or to tell that some service
 // has changed and not which. A question that waits takes a connection, and an agent takes
-// 200 of one client. So four questions wait, however many services there are: for the names
+// 200 of one client. So three questions wait, however many services there are: for the names
 // of services, which Consul answers after any registration, and for the checks that are
 // critical or warn. What a check is about is read anew at once, as is a service that is
 // new; after a registration all the others are, a few at a time and with rests.
