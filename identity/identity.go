@@ -3,7 +3,8 @@
 // renews it, and makes TLS and gRPC credentials from it.
 //
 // Certificates and roots are read at each handshake, so a renewal or a rotation
-// needs no reconnect and no restart.
+// needs no reconnect and no restart. The resolver services of other clusters may be
+// checked against roots of their own, which count for nobody else: [Source.SetPeers].
 package identity
 
 import (

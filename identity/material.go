@@ -32,7 +32,7 @@ type roots []*x509.Certificate
 
 // GetX509BundleForTrustDomain makes roots an [x509bundle.Source]. Dapr's apps are in
 // trust domain "public" unless told otherwise, whatever the control plane, so one
-// set of roots serves every trust domain. Roots that differ by peer begin here.
+// set of roots serves every trust domain. Those of peers are in [trust].
 func (r roots) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	return x509bundle.FromX509Authorities(td, r), nil
 }
