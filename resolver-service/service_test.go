@@ -28,7 +28,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(replicaVariable); path != "" {
+		os.Exit(runReplica(path))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // running is a service of a test.
 type running struct {

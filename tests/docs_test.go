@@ -125,6 +125,9 @@ func withoutServer(t *testing.T, path, text string, top map[string]any) []byte {
 		return []byte(text)
 	}
 	delete(top, "store")
+	if top["replicas"] != nil {
+		top["store"] = map[string]any{"consul": map[string]any{}} // replicas want one that they can share
+	}
 	rest, err := yaml.Marshal(top)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,450 @@
+package resolverservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+// replicaVariable makes the test's binary be a replica, and names its configuration.
+// exileVariable is how long it waits for sidecars that only they know of.
+const (
+	replicaVariable = "ISTHMUS_TEST_REPLICA"
+	exileVariable   = "ISTHMUS_TEST_EXILE"
+)
+
+// runReplica is a replica as "isthmus serve" runs it.
+func runReplica(path string) (code int) {
+	cfg, err := Load(path)
+	if err == nil {
+		if d, err := time.ParseDuration(os.Getenv(exileVariable)); err == nil {
+			exile = d
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		err = Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// replicaProcess is one replica of a test, which can be ended and started again.
+type replicaProcess struct {
+	t                        *testing.T
+	name, config             string
+	resolver, gateway, admin string
+	exile                    string // none: that of a real service
+	log                      *os.File
+	cmd                      *exec.Cmd
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// newReplica configures one replica over an etcd.
+func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess {
+	t.Helper()
+	dir := t.TempDir()
+	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t)}
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\nlog: {level: debug}\n"+
+		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 4s}}\nreplicas: {name: %s}\n"+
+		"listen: {resolver: '%s', gateway: '%s', admin: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
+		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, more)
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if p.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.end(syscall.SIGKILL)
+		if t.Failed() {
+			text, _ := os.ReadFile(p.log.Name())
+			t.Logf("the last that %s logged:\n%s", name, text[max(0, len(text)-3000):])
+		}
+		p.log.Close()
+	})
+	return p
+}
+
+// start starts the replica and waits until it is ready.
+func (p *replicaProcess) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), replicaVariable+"="+p.config, exileVariable+"="+p.exile)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	until(p.t, p.name+" is ready", func() bool {
+		code, _ := p.get("/readyz")
+		return code == http.StatusOK
+	})
+}
+
+// end sends a signal and waits for the end.
+func (p *replicaProcess) end(sig syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig)
+	_ = p.cmd.Wait()
+	p.cmd = nil
+}
+
+func (p *replicaProcess) get(path string) (code int, body string) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get("http://" + p.admin + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// view is all that an app may resolve by a replica, but for the revision.
+func (p *replicaProcess) view(app catalog.App) string {
+	_, body := p.get("/debug/views?app=" + app.String())
+	var page map[string]any
+	if err := json.Unmarshal([]byte(body), &page); err != nil {
+		return body
+	}
+	delete(page, "revision")
+	text, _ := json.Marshal(page)
+	return string(text)
+}
+
+func (p *replicaProcess) apply(yaml string) {
+	p.t.Helper()
+	objects, mistakes := api.DecodeYAML("test.yaml", []byte(yaml))
+	if err := mistakes.Err(); err != nil {
+		p.t.Fatal(err)
+	}
+	req := &v1alpha1.ApplyRequest{}
+	for _, o := range objects {
+		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(o)})
+	}
+	conn, err := grpc.NewClient("passthrough:///"+p.resolver, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := v1alpha1.NewObjectsClient(conn).Apply(p.t.Context(), req); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+func realEtcd(t *testing.T) *servers.Etcd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	server, err := servers.StartEtcd(ctx, t.TempDir(), servers.EtcdOptions{})
+	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	return server
+}
+
+// caller is a sidecar that makes lookups all the time, and holds what it finds to what
+// every lookup must be.
+type caller struct {
+	*nameresolution.Resolver
+	app  catalog.App
+	port int
+
+	mu       sync.Mutex
+	lookups  int
+	failures []string
+	revision uint64
+	watched  bool // instances that are missing are failures
+}
+
+// sidecarAt starts a sidecar that knows all replicas.
+func sidecarAt(t *testing.T, replicas []*replicaProcess, app catalog.App, port int) *caller {
+	t.Helper()
+	var addresses []string
+	for _, p := range replicas {
+		addresses = append(addresses, p.resolver)
+	}
+	c := &caller{Resolver: nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)}), app: app, port: port}
+	configuration := map[string]any{
+		"resolver": strings.Join(addresses, ", "), "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "10s",
+	}
+	if err := c.Init(t.Context(), configuration, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// call looks apps up until ctx ends.
+func (c *caller) call(ctx context.Context, apps []catalog.App, instances int) {
+	for n := 0; ctx.Err() == nil; n++ {
+		app := apps[n%len(apps)]
+		if app == c.app {
+			continue // answered with its own address
+		}
+		address, err := c.ResolveID(ctx, app)
+		d := c.Explain(ctx, app)
+		if ctx.Err() != nil {
+			return
+		}
+		c.note(app, address, err, &d, instances)
+		time.Sleep(3 * time.Millisecond)
+	}
+}
+
+func (c *caller) note(app catalog.App, address string, err error, d *catalog.Decision, instances int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookups++
+	fail := func(format string, args ...any) {
+		if len(c.failures) < 3 {
+			c.failures = append(c.failures, fmt.Sprintf("%s looked up %s: %s", c.app, app, fmt.Sprintf(format, args...)))
+		}
+	}
+	if err != nil {
+		fail("%v", err)
+	} else if _, _, err := net.SplitHostPort(address); err != nil {
+		fail("%q is no address", address)
+	}
+	if d.Revision < c.revision {
+		fail("revision %d after %d", d.Revision, c.revision)
+	}
+	c.revision = max(c.revision, d.Revision)
+	if c.watched && (len(d.Routes) != 1 || d.Routes[0].Ready != instances) {
+		fail("%+v; want %d instances ready", d.Routes, instances)
+	}
+}
+
+// fleet is sidecars of several apps, each with as many instances.
+type fleet struct {
+	t       *testing.T
+	apps    []catalog.App
+	callers []*caller
+	end     func()
+}
+
+const instancesOfEach = 3
+
+func startFleet(t *testing.T, replicas []*replicaProcess) *fleet {
+	f := &fleet{t: t}
+	for _, name := range []string{"checkout", "orders", "billing", "stock"} {
+		f.apps = append(f.apps, catalog.App{Namespace: "shop", ID: name})
+	}
+	for n := range instancesOfEach * len(f.apps) {
+		f.callers = append(f.callers, sidecarAt(t, replicas, f.apps[n%len(f.apps)], 50001+n))
+	}
+	for _, c := range f.callers {
+		for _, app := range f.apps {
+			until(t, fmt.Sprintf("%s finds all of %s", c.app, app), func() bool {
+				d := c.Explain(t.Context(), app)
+				return app == c.app || len(d.Routes) == 1 && d.Routes[0].Ready == instancesOfEach
+			})
+		}
+		c.watched = true
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	for _, c := range f.callers {
+		wait.Go(func() { c.call(ctx, f.apps, instancesOfEach) })
+	}
+	f.end = func() {
+		cancel()
+		wait.Wait()
+	}
+	t.Cleanup(func() {
+		f.end()
+		for _, c := range f.callers {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return f
+}
+
+// told is how many lookups there were, and reports those that failed.
+func (f *fleet) told() (lookups, failed int) {
+	for _, c := range f.callers {
+		c.mu.Lock()
+		lookups += c.lookups
+		failed += len(c.failures)
+		for _, failure := range c.failures {
+			f.t.Error(failure)
+		}
+		c.lookups, c.failures = 0, nil
+		c.mu.Unlock()
+	}
+	return lookups, failed
+}
+
+// agree waits until every replica has the same view of each app.
+func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
+	t.Helper()
+	for _, app := range apps {
+		var views []string
+		until(t, fmt.Sprintf("all replicas have one view of %s; at last %s", app, views), func() bool {
+			views = nil
+			for _, p := range replicas {
+				views = append(views, p.view(app))
+			}
+			return len(slices.Compact(views)) == 1
+		})
+	}
+}
+
+// awaitSettled waits until so many replicas, and no more, say that they know what runs.
+func awaitSettled(t *testing.T, etcd *servers.Etcd, want int) {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	until(t, "replicas have settled", func() bool {
+		answer, err := client.Get(t.Context(), "isthmus-instances/v1/west/_replicas/", clientv3.WithPrefix())
+		settled := 0
+		if err == nil {
+			for _, kv := range answer.Kvs {
+				if strings.Contains(string(kv.Value), `"settled":true`) {
+					settled++
+				}
+			}
+		}
+		return err == nil && settled == want
+	})
+}
+
+func TestReplicasBehaveAsOne(t *testing.T) {
+	etcd := realEtcd(t)
+	var replicas []*replicaProcess
+	for _, name := range []string{"r1", "r2", "r3"} {
+		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
+	}
+	for _, p := range replicas {
+		p.exile = "100ms"
+		p.start()
+	}
+	f := startFleet(t, replicas)
+	agree(t, replicas, f.apps)
+	awaitSettled(t, etcd, len(replicas))
+
+	roll := func(what string, sig syscall.Signal) {
+		begin := time.Now()
+		for _, p := range replicas {
+			p.end(sig)
+			time.Sleep(500 * time.Millisecond) // as a rollout takes its time
+			p.start()
+		}
+		agree(t, replicas, f.apps)
+		lookups, failed := f.told()
+		t.Logf("%s: %d lookups by %d sidecars in %s, %d failed", what, lookups, len(f.callers), time.Since(begin).Round(100*time.Millisecond), failed)
+	}
+	roll("all replicas rolled one by one", syscall.SIGTERM)
+	roll("all replicas killed one by one", syscall.SIGKILL)
+
+	// What is applied to one is in force at all.
+	replicas[1].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: orders}\nspec: {endpoints: [{app: checkout}, {app: billing}, {app: stock}]}\n")
+	agree(t, replicas, f.apps)
+
+	// Two of three at once, which leaves one.
+	begin := time.Now()
+	replicas[0].end(syscall.SIGKILL)
+	replicas[2].end(syscall.SIGKILL)
+	time.Sleep(6 * time.Second) // longer than their leases
+	agree(t, replicas[1:2], f.apps)
+	replicas[0].start()
+	replicas[2].start()
+	agree(t, replicas, f.apps)
+	lookups, failed := f.told()
+	t.Logf("two of three killed, for longer than their leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+
+	// All of them, for longer than their leases: only the sidecars know what runs.
+	begin = time.Now()
+	for _, p := range replicas {
+		p.end(syscall.SIGKILL)
+	}
+	time.Sleep(6 * time.Second)
+	for _, p := range replicas {
+		p.exile = ""
+		p.start()
+	}
+	awaitSettled(t, etcd, len(replicas))
+	agree(t, replicas, f.apps)
+	time.Sleep(time.Second) // for sidecars to have the views that were held back
+	lookups, failed = f.told()
+	t.Logf("all killed, for longer than their leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+
+	// etcd itself, for longer than the leases.
+	begin = time.Now()
+	if err := etcd.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := etcd.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	extra := sidecarAt(t, replicas, catalog.App{Namespace: "shop", ID: "late"}, 50100)
+	defer extra.Close()
+	until(t, "a sidecar that comes after etcd's return is in all views", func() bool {
+		return !slices.ContainsFunc(replicas, func(p *replicaProcess) bool { return !strings.Contains(p.view(f.apps[0]), "127.0.0.1:50100") })
+	})
+	t.Logf("what registered after etcd's return was known to all replicas %s after it", time.Since(back).Round(time.Millisecond))
+	agree(t, replicas, f.apps)
+	lookups, failed = f.told()
+	t.Logf("etcd killed, for longer than the leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+}
