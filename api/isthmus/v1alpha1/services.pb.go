@@ -300,8 +300,9 @@ func (x *Hello) GetKnown() []*Known {
 // Instance is one running sidecar.
 type Instance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`           // unique within its app; the same after a reconnect
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // "ip:port" of its internal gRPC server
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // unique within its app; the same after a reconnect
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`    // "ip:port" of its internal gRPC server
+	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // it takes no new calls: it said so on a stream before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +349,13 @@ func (x *Instance) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *Instance) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 // Known is one entry that a caller holds from before.
@@ -3063,10 +3071,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12-\n" +
-	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\"4\n" +
+	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\"P\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"H\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"H\n" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
