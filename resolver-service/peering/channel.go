@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,11 +22,14 @@ type channel struct {
 	renew    time.Duration // how often the peer is asked for a word
 	leading  bool          // it connects whether or not the peer is heard
 
-	// open begins a stream. receive waits for the next message and takes it in.
-	open func(ctx context.Context, conn *grpc.ClientConn) (receive func() error, err error)
+	// open begins a stream.
+	open func(ctx context.Context, conn *grpc.ClientConn) (receiver, error)
 	// begins is told, from the first word of a stream on, how to end it. It may be nil.
 	begins func(end context.CancelCauseFunc)
 }
+
+// receiver waits for the next message of a stream, and says how to take it in.
+type receiver func() (take func() error, err error)
 
 // How long a stream may be silent before a connection is made beside it, to replace it
 // if that can be made first.
@@ -57,7 +61,7 @@ func (c *channel) run(ctx context.Context) {
 			}
 		}
 		var heard bool
-		if next, heard, err = c.converse(ctx, conn); heard {
+		if next, heard, err = c.converse(ctx, conn); heard && !unwanted(err) {
 			failures = 0
 		}
 		if ctx.Err() != nil {
@@ -195,6 +199,7 @@ type talk struct {
 	cancel  context.CancelCauseFunc
 	beats   chan struct{} // a word came
 	watched chan *reached // what came of the watch
+	busy    atomic.Bool   // a message is being taken in: the silence is this end's
 	heard   bool
 }
 
@@ -209,26 +214,39 @@ func (t *talk) stream(ctx context.Context, conn *reached) error {
 	defer conn.Close() // first, so that nobody waits for what can't be sent any more
 	receive, err := t.open(ctx, client)
 	for err == nil {
-		if err = receive(); err != nil {
-			break
-		}
-		if !t.heard {
-			t.heard = true
-			t.gateways.heard(conn.gateway)
-			if t.leading {
-				t.link.status.failed(nil)
-			}
-			if t.begins != nil {
-				t.begins(t.cancel)
-			}
-		}
-		t.link.speaks(t, true)
-		select {
-		case t.beats <- struct{}{}:
-		default:
-		}
+		err = t.next(conn, receive)
 	}
 	return err
+}
+
+// next takes in the next message.
+func (t *talk) next(conn *reached, receive receiver) error {
+	take, err := receive()
+	if err != nil {
+		return err
+	}
+	t.busy.Store(true)
+	err = take()
+	t.busy.Store(false)
+	if err != nil {
+		return err
+	}
+	if !t.heard {
+		t.heard = true
+		t.gateways.heard(conn.gateway)
+		if t.leading {
+			t.link.status.failed(nil)
+		}
+		if t.begins != nil {
+			t.begins(t.cancel)
+		}
+	}
+	t.link.speaks(t, true)
+	select {
+	case t.beats <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // watch waits for the stream to fall silent, and then makes a connection beside it. It
@@ -243,6 +261,10 @@ func (t *talk) watch(ctx context.Context) *reached {
 		case <-t.beats:
 			timer.Reset(t.silence())
 		case <-timer.C:
+			if t.busy.Load() {
+				timer.Reset(t.silence())
+				continue
+			}
 			t.link.speaks(t, false)
 			if next, ended := t.beside(ctx); ended {
 				return next

@@ -68,9 +68,8 @@ func (k *knowledge) begin() []*v1alpha1.Known {
 const knownOverhead = 20
 
 // take notes what a message says. An export that can't be used is left out by name, and
-// the others stand. Of two exports of one app, the last counts. An error says that the
-// peer is not to be listened to any more; what it said before the error stands.
-func (k *knowledge) take(cluster string, m *v1alpha1.ExportsResponse) error {
+// the others stand; so is one that is too much. Of two exports of one app, the last counts.
+func (k *knowledge) take(m *v1alpha1.ExportsResponse) {
 	for _, r := range m.GetRemoved() {
 		app := appFromWire(r)
 		delete(k.refused, short(app))
@@ -84,27 +83,26 @@ func (k *knowledge) take(cluster string, m *v1alpha1.ExportsResponse) error {
 			continue
 		}
 		delete(k.refused, app)
-		if err := k.note(cluster, export, w); err != nil {
-			return err
+		if err := k.note(export, w); err != nil {
+			k.refuse(app, err)
 		}
 	}
 	if k.first && !m.GetMore() {
 		k.sweep()
 		k.first, k.complete = false, true
 	}
-	return nil
 }
 
 // note keeps an export that can be used, within the bounds of what a peer may say.
-func (k *knowledge) note(cluster string, export *topology.PeerExport, w *v1alpha1.Export) error {
+func (k *knowledge) note(export *topology.PeerExport, w *v1alpha1.Export) error {
 	before, known := k.exports[export.App]
 	bytes := proto.Size(w)
 	if !known && len(k.exports) >= maxExports {
-		return fmt.Errorf("cluster %s exports more than %d apps to this one, which is all that are taken; export less there", cluster, maxExports)
+		return fmt.Errorf("the cluster exports more than %d apps to this one, which is all that are taken; export less there", maxExports)
 	}
 	if k.bytes-int(before.bytes)+bytes > maxBytes {
-		return fmt.Errorf("what cluster %s exports to this one is more than %d bytes, which is all that is taken; export less there, or name fewer callers",
-			cluster, maxBytes)
+		return fmt.Errorf("what the cluster exports to this one is more than %d bytes, which is all that is taken; export less there, or name fewer callers",
+			maxBytes)
 	}
 	k.forget(export.App)
 	k.exports[export.App] = said{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}

@@ -58,9 +58,7 @@ func names(c topology.PeerChange) string {
 // taken is what a message makes the topology be told.
 func (k *knowledge) taken(t *testing.T, m *v1alpha1.ExportsResponse) string {
 	t.Helper()
-	if err := k.take("east", m); err != nil {
-		t.Fatal(err)
-	}
+	k.take(m)
 	change, all := k.change("east", maxChange)
 	if !all || change.Cluster != "east" || change.Full || change.Lease != topology.Unchanged {
 		t.Errorf("change %+v", change)
@@ -158,8 +156,8 @@ func TestARequestIsBounded(t *testing.T) {
 	if n := proto.Size(&v1alpha1.ExportsRequest{Known: known}); n > maxKnown || n < maxKnown/2 {
 		t.Errorf("%d apps in %d bytes", len(known), n)
 	}
-	if err := k.take("east", message(t, nil)); err != nil || len(k.exports) != len(known) {
-		t.Errorf("%d apps stand of which %d were named; %v", len(k.exports), len(known), err)
+	if k.take(message(t, nil)); len(k.exports) != len(known) {
+		t.Errorf("%d apps stand of which %d were named", len(k.exports), len(known))
 	}
 }
 
@@ -167,19 +165,17 @@ func TestALargeChangeIsToldInParts(t *testing.T) {
 	k := newKnowledge()
 	k.begin()
 	m := &v1alpha1.ExportsResponse{}
-	for i := range 2500 {
+	for i := range 2*maxChange + 1 {
 		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprint("a", i)}})
 	}
-	if err := k.take("east", m); err != nil {
-		t.Fatal(err)
-	}
+	k.take(m)
 	var sizes []int
 	for all := false; !all; {
 		var c topology.PeerChange
 		c, all = k.change("east", maxChange)
 		sizes = append(sizes, len(c.Put))
 	}
-	if !slices.Equal(sizes, []int{1000, 1000, 500}) {
+	if !slices.Equal(sizes, []int{maxChange, maxChange, 1}) {
 		t.Errorf("parts of %v", sizes)
 	}
 }
@@ -218,9 +214,7 @@ func TestWhatIsToldOfShardsAndDrainingArrives(t *testing.T) {
 	e.Draining, e.Shards = 2, catalog.MaxShards
 	k := newKnowledge()
 	k.begin()
-	if err := k.take("east", message(t, []*topology.PeerExport{e})); err != nil {
-		t.Fatal(err)
-	}
+	k.take(message(t, []*topology.PeerExport{e}))
 	if got := k.pending[e.App]; got == nil || got.Draining != 2 || got.Shards != catalog.MaxShards || got.Ready != 4 {
 		t.Errorf("%+v", got)
 	}
@@ -237,11 +231,13 @@ func TestAPeerCantFloodThisCluster(t *testing.T) {
 	for i := range maxExports + 1 {
 		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprintf("a%d", i)}})
 	}
-	if err := k.take("east", m); err == nil || !strings.Contains(err.Error(), "more than 100000 apps") {
-		t.Errorf("taken: %v", err)
+	k.take(m)
+	if len(k.exports) != maxExports || !strings.Contains(k.why(), "shop/a100000: the cluster exports more than 100000 apps") {
+		t.Errorf("%d exports are known; refused: %s", len(k.exports), k.why())
 	}
-	if len(k.exports) > maxExports || k.complete {
-		t.Errorf("%d exports are known, complete %t", len(k.exports), k.complete)
+	k.take(&v1alpha1.ExportsResponse{Put: m.Put[maxExports:], Removed: []*v1alpha1.App{m.Put[0].App}})
+	if len(k.exports) != maxExports || len(k.refused) != 0 {
+		t.Errorf("there is room, but %d exports are known; refused: %s", len(k.exports), k.why())
 	}
 }
 
@@ -249,22 +245,21 @@ func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
 	k := newKnowledge()
 	k.begin()
 	long := strings.Repeat("x", 10<<20)
-	say := func(id string) error {
+	say := func(id string) {
 		e := export(id, 1)
 		e.Allow[0].Namespace = long
-		return k.take("east", message(t, []*topology.PeerExport{e}))
+		k.take(message(t, []*topology.PeerExport{e}))
 	}
 	for range 20 {
-		if err := say("orders"); err != nil {
-			t.Fatalf("the same export again: %v", err)
+		if say("orders"); k.why() != "" {
+			t.Fatalf("the same export again: %s", k.why())
 		}
 	}
-	var err error
-	for i := 0; i < 20 && err == nil; i++ {
-		err = say(fmt.Sprint("a", i))
+	for i := 0; i < 20 && k.why() == ""; i++ {
+		say(fmt.Sprint("a", i))
 	}
-	if err == nil || !strings.Contains(err.Error(), "bytes, which is all that is taken") || k.bytes > maxBytes {
-		t.Errorf("taken: %v; %d exports of %d bytes are known", err, len(k.exports), k.bytes)
+	if !strings.Contains(k.why(), "bytes, which is all that is taken") || k.bytes > maxBytes || len(k.exports) != 6 {
+		t.Errorf("refused: %s; %d exports of %d bytes are known", k.why(), len(k.exports), k.bytes)
 	}
 	for app := range maps.Clone(k.exports) {
 		k.forget(app)
@@ -332,9 +327,7 @@ func FuzzMessages(f *testing.F) {
 				k.begin() // the stream ends, and is made anew
 				continue
 			}
-			if k.take("east", &m) != nil {
-				k.begin()
-			}
+			k.take(&m)
 			for all := false; !all; {
 				var c topology.PeerChange
 				c, all = k.change("east", 3)

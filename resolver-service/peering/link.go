@@ -19,7 +19,7 @@ import (
 // each. What comes faster waits, and the peer with it.
 const (
 	applyPause  = 20 * time.Millisecond
-	maxChange   = 1000 // exports in one apply
+	maxChange   = 500  // exports in one apply
 	maxPending  = 5000 // exports that wait for one
 	shortLease  = 5 * time.Second
 	stuckAfter  = 10 * time.Second // exports that are older than renewals say
@@ -50,12 +50,12 @@ type link struct {
 	pause     *time.Timer    // until the next one
 }
 
-// word is a message of the peer on its way to the run goroutine, or a new stream. done
-// has room for the answer.
+// word is a message of the peer on its way to the run goroutine, or a new stream. done is
+// closed once it was taken in.
 type word struct {
 	message *v1alpha1.ExportsResponse
 	begin   func([]*v1alpha1.Known) // is given what to ask the peer with
-	done    chan<- error
+	done    chan<- struct{}
 }
 
 func newLink(l *Links, c *catalog.Cluster) *link {
@@ -86,7 +86,8 @@ func (l *link) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case w := <-words:
-			w.done <- l.take(w)
+			l.take(w)
+			close(w.done)
 			l.applySoon(ctx)
 		case <-l.pause.C:
 			l.applySoon(ctx)
@@ -104,17 +105,20 @@ func (l *link) run(ctx context.Context) {
 }
 
 // take notes what the peer said.
-func (l *link) take(w word) error {
+func (l *link) take(w word) {
 	if w.begin != nil {
 		w.begin(l.knowledge.begin())
-		return nil
+		return
 	}
-	err := l.knowledge.take(l.cluster, w.message)
-	if revision := w.message.GetRevision(); revision != 0 {
+	m := w.message
+	if m.GetMore() || len(m.GetPut())+len(m.GetRemoved()) > 0 {
+		l.current.moves()
+	}
+	l.knowledge.take(m)
+	if revision := m.GetRevision(); revision != 0 {
 		l.revision = revision
 	}
 	l.status.exports(l.knowledge)
-	return err
 }
 
 // applySoon hands the topology what it does not know yet, unless it was handed something
@@ -223,7 +227,7 @@ func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks
 		link: l, gateways: t.gateways, renew: renewEvery(object.StaleAfter), leading: true,
 		begins: l.current.begins,
 	}
-	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (func() error, error) {
+	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
 		return l.follows(ctx, conn, exports.renew)
 	}
 	t.running.Go(func() { exports.run(ctx) })
@@ -242,7 +246,7 @@ func (t *talks) startRenewing(object *catalog.Cluster) {
 	}
 	for range number {
 		c := &channel{link: t.link, gateways: t.gateways, renew: renewEvery(object.StaleAfter)}
-		c.open = func(ctx context.Context, conn *grpc.ClientConn) (func() error, error) {
+		c.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
 			return t.link.renews(ctx, conn, c.renew)
 		}
 		t.renewers.Go(func() { c.run(ctx) })

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// pace holds a stream to so many messages, and so many bytes, in a while. Who sends more
-// is read no faster, and slowed down by that. It belongs to one goroutine.
+// pace holds a stream to so much in a while. Who sends more is read no faster, and slowed
+// down by that. It belongs to one goroutine.
 type pace struct {
-	began    time.Time // the while
-	messages int
-	bytes    int
+	began time.Time // the while
+	spent float64   // of what is read in it, 1 for all
 }
 
-// How much of one stream is read in how long. A server of ours sends a tenth of it at
-// most, but for a first set.
+// How much of one stream is read in how long: so many messages, exports or bytes. A server
+// of ours sends a fraction of that, but for a first set, which is read as fast as it is
+// applied.
 const (
 	paceWithin   = 100 * time.Millisecond
 	paceMessages = 20
-	paceBytes    = 8 << 20
+	paceExports  = int(maxChange * paceWithin / applyPause)
+	paceBytes    = 1 << 20
 )
 
-// keep counts a message, and waits where there were enough.
-func (p *pace) keep(ctx context.Context, bytes int) {
+// keep counts a message, and waits where there was enough.
+func (p *pace) keep(ctx context.Context, exports, bytes int) {
 	if time.Since(p.began) >= paceWithin {
 		*p = pace{began: time.Now()}
 	}
-	p.messages++
-	p.bytes += bytes
-	if p.messages >= paceMessages || p.bytes >= paceBytes {
-		sleep(ctx, paceWithin-time.Since(p.began))
+	p.spent += max(1.0/paceMessages, float64(exports)/float64(paceExports), float64(bytes)/paceBytes)
+	if p.spent >= 1 {
+		sleep(ctx, time.Duration(p.spent*float64(paceWithin))-time.Since(p.began))
 	}
 }

@@ -47,7 +47,7 @@ type server struct {
 }
 
 // background runs something until the test ends, and waits for it.
-func background(t *testing.T, run func(context.Context) error) {
+func background(t testing.TB, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()

@@ -22,7 +22,7 @@ import (
 // site is a cluster in a bubble, on a network in memory. It connects to others from the
 // host of its name, and others to it by the hosts of its gateways.
 type site struct {
-	t        *testing.T
+	t        testing.TB
 	net      *peeringtest.Network
 	cfg      Config
 	topology *topology.Topology
@@ -35,7 +35,7 @@ type site struct {
 }
 
 // newSite makes a cluster whose store holds the objects, with links to the others.
-func newSite(t *testing.T, n *peeringtest.Network, name string, objects ...catalog.Object) *site {
+func newSite(t testing.TB, n *peeringtest.Network, name string, objects ...catalog.Object) *site {
 	t.Helper()
 	s := &site{t: t, net: n, cfg: Config{Cluster: name, Domain: catalog.DefaultDomain, Dial: n.Host(name).Dial}, started: time.Now()}
 	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", name), quiet)

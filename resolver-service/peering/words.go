@@ -17,7 +17,7 @@ import (
 const firstSetWithin = 2 * time.Minute
 
 // follows opens the stream of exports.
-func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receive func() error, err error) {
+func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receiver, error) {
 	known, err := l.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -29,12 +29,8 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 	}
 	opened, first := time.Now(), true
 	var pace pace
-	return func() error {
-		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		pace.keep(ctx, proto.Size(m))
+	take := func(m *v1alpha1.ExportsResponse) error {
+		defer func() { pace.keep(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
 		}
@@ -44,15 +40,20 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 		first = first && m.GetMore()
 		l.status.said(m.GetRevision(), m.GetHears())
 		return l.hand(ctx, m, first)
+	}
+	return func() (func() error, error) {
+		m, err := stream.Recv()
+		return func() error { return take(m) }, err
 	}, nil
 }
 
 // begin prepares for a new stream, and says what to ask the peer with.
 func (l *link) begin(ctx context.Context) (known []*v1alpha1.Known, err error) {
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	select {
 	case l.words <- word{begin: func(all []*v1alpha1.Known) { known = all }, done: done}:
-		return known, <-done
+		<-done
+		return known, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -67,32 +68,28 @@ func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool
 	if fresh {
 		l.heard()
 	}
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	select {
 	case l.words <- word{message: m, done: done}:
+		<-done
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	err := <-done
-	if err == nil && !fresh && !first {
+	if !fresh && !first {
 		l.heard()
 	}
-	return err
+	return nil
 }
 
 // renews opens a stream of renewals.
-func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receive func() error, err error) {
+func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receiver, error) {
 	stream, err := v1alpha1.NewPeeringClient(conn).Renew(ctx, &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(renew.Milliseconds())})
 	if err != nil {
 		return nil, err
 	}
 	var pace pace
-	return func() error {
-		m, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		pace.keep(ctx, proto.Size(m))
+	take := func(m *v1alpha1.RenewResponse) error {
+		pace.keep(ctx, 0, proto.Size(m))
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
 		}
@@ -101,6 +98,10 @@ func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Dur
 			l.heard()
 		}
 		return nil
+	}
+	return func() (func() error, error) {
+		m, err := stream.Recv()
+		return func() error { return take(m) }, err
 	}, nil
 }
 
@@ -110,7 +111,7 @@ type currency struct {
 	mu       sync.Mutex
 	revision uint64    // of all that was applied
 	known    bool      // all that the peer exports was applied once
-	other    time.Time // since when renewals name another revision; zero while they don't
+	other    time.Time // since when renewals name another revision, and no exports come; zero while they don't
 	hold     time.Duration
 	end      context.CancelCauseFunc // of the stream of exports
 }
@@ -123,6 +124,15 @@ func (c *currency) applied(revision uint64) {
 		c.other = time.Time{}
 	}
 	c.revision, c.known = revision, true
+}
+
+// moves notes that the stream of exports says something: it is not stuck.
+func (c *currency) moves() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.other.IsZero() {
+		c.other = time.Now()
+	}
 }
 
 func (c *currency) complete() bool {
