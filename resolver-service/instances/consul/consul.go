@@ -168,5 +168,5 @@ func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) e
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return fmt.Errorf("instances from consul: at %s: %w", s.config.Address, agent.Explain(err, policy))
+	return fmt.Errorf("instances from consul: watch the catalog at %s: %w", s.config.Address, agent.Explain(err, policy))
 }

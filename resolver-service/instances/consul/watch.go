@@ -35,7 +35,8 @@ type watch struct {
 	failing  map[string]map[checkKey]*api.HealthCheck // by status
 
 	urgent  map[string]bool // services to be read at once
-	others  map[string]bool // and in their turn
+	others  map[string]bool // and in their turn, of the round that has begun
+	again   bool            // another round is to follow
 	reading []string        // those that are being read; nil for none
 	spent   time.Duration   // on others, since the last rest
 	resting <-chan time.Time
@@ -115,11 +116,9 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 		}
 	}
 	was := w.names
-	w.names, w.survey = a.names, true
+	w.names, w.survey, w.again = a.names, true, w.again || was != nil
 	for name := range a.names {
-		if was[name] {
-			w.others[name] = true
-		} else {
+		if !was[name] {
 			w.urgent[name] = true
 		}
 	}
@@ -137,27 +136,14 @@ func (w *watch) readOn(ctx context.Context) {
 	if w.reading != nil || w.names == nil {
 		return
 	}
-	from, turn := w.urgent, false
-	if len(from) == 0 && w.survey && w.surveying == nil {
+	if len(w.urgent) == 0 && w.survey && w.surveying == nil {
 		w.survey, w.reading = false, []string{}
 		w.begin(ctx, w.source.survey)
 		return
 	}
-	if len(from) == 0 && w.resting == nil {
-		from, turn = w.others, true
-	}
-	if len(from) == 0 {
+	some, turn := w.next()
+	if len(some) == 0 {
 		return
-	}
-	var some []string
-	for name := range from {
-		if some = append(some, name); len(some) == batch {
-			break
-		}
-	}
-	for _, name := range some {
-		delete(w.urgent, name)
-		delete(w.others, name)
 	}
 	known := make([]*service, len(some))
 	for i, name := range some {
@@ -171,6 +157,29 @@ func (w *watch) readOn(ctx context.Context) {
 		r.turn = turn
 		return r
 	})
+}
+
+// next is what is to be read next, and whether that is in its turn. A round of all that
+// has begun goes on to its end, whatever is registered meanwhile: another one follows, after
+// a rest, so there are rests however restless the catalog is.
+func (w *watch) next() (some []string, turn bool) {
+	from := w.urgent
+	if len(from) == 0 && w.resting == nil {
+		if len(w.others) == 0 && w.again {
+			w.again, w.others = false, maps.Clone(w.names)
+		}
+		from, turn = w.others, true
+	}
+	for name := range from {
+		if some = append(some, name); len(some) == batch {
+			break
+		}
+	}
+	for _, name := range some {
+		delete(w.urgent, name)
+		delete(w.others, name)
+	}
+	return some, turn
 }
 
 // begin begins to read.
