@@ -292,9 +292,12 @@ func (r *round) news() instances.Change {
 	for _, t := range r.source.targets {
 		if t.changed {
 			c.Put = append(c.Put, t.instance())
-			t.changed, t.told, t.refused = false, true, t.refusal()
+			if t.refuses() {
+				t.refused = t.refusal()
+			}
+			t.changed, t.told = false, true
 		}
-		if !t.ready {
+		if t.refuses() {
 			c.Refused = append(c.Refused, t.refused)
 		}
 	}

@@ -2,7 +2,6 @@ package static
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -45,8 +44,6 @@ func newTarget(object *catalog.AppInstance, ask asker) *target {
 	return &target{object: object, ask: ask, ready: ask == nil, place: outside, changed: true}
 }
 
-var errNotAsked = errors.New("it has not been checked yet")
-
 // result takes in how a check ended.
 func (t *target) result(err error) {
 	check := t.object.Check
@@ -72,12 +69,13 @@ func (t *target) result(err error) {
 	t.changed = t.changed || t.ready != was || !t.ready && t.why != why
 }
 
+// refuses tells whether it has been asked and is not ready.
+func (t *target) refuses() bool { return t.asked && !t.ready }
+
 // refusal is why it is not ready. It reads the same until that changes.
 func (t *target) refusal() instances.Refusal {
 	r := instances.Refusal{Where: t.object.Key().String()}
 	switch {
-	case !t.asked:
-		r.Err = errNotAsked
 	case t.failing:
 		r.Err = fmt.Errorf("%s; not ready since %s, ready again after %s", t.why, t.since.UTC().Format(time.RFC3339), t.wanted())
 	default:
