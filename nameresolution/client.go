@@ -200,7 +200,7 @@ func (c *client) follow(stream pb.Resolver_WatchClient, to replica, register boo
 	}
 	hello := &pb.Hello{App: wire.App(c.app), Revision: c.mirror.revision(), Known: base.known()}
 	if register {
-		hello.Instance = c.instance
+		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Draining: c.drain.Err() != nil}
 	}
 	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
 		return errors.Join(last(stream), err)

@@ -213,13 +213,18 @@ type caller struct {
 // sidecarAt starts a sidecar that knows all replicas.
 func sidecarAt(t *testing.T, replicas []*replicaProcess, app catalog.App, port int) *caller {
 	t.Helper()
+	return sidecarIn(t, "west", replicas, app, port)
+}
+
+func sidecarIn(t *testing.T, cluster string, replicas []*replicaProcess, app catalog.App, port int) *caller {
+	t.Helper()
 	var addresses []string
 	for _, p := range replicas {
 		addresses = append(addresses, p.resolver)
 	}
 	c := &caller{Resolver: nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)}), app: app, port: port}
 	configuration := map[string]any{
-		"resolver": strings.Join(addresses, ", "), "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "10s",
+		"resolver": strings.Join(addresses, ", "), "cluster": cluster, "identity": map[string]any{"insecure": true}, "resolveTimeout": "10s",
 	}
 	if err := c.Init(t.Context(), configuration, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port}); err != nil {
 		t.Fatal(err)
@@ -342,6 +347,104 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 			return len(slices.Compact(views)) == 1
 		})
 	}
+}
+
+// Sidecars drain while the replica that they are with is killed, each of the three in turn.
+func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
+	etcd := realEtcd(t)
+	var replicas []*replicaProcess
+	for _, name := range []string{"r1", "r2", "r3"} {
+		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
+	}
+	for _, p := range replicas {
+		p.exile = "100ms"
+		p.start()
+	}
+	watcher, stays := sidecarAt(t, replicas, checkout, 50001), sidecarAt(t, replicas, orders, 50002)
+	defer watcher.Close()
+	defer stays.Close()
+	awaitSettled(t, etcd, len(replicas))
+	counts := func(ready, draining int) func() bool {
+		return func() bool {
+			d := watcher.Explain(t.Context(), orders)
+			return len(d.Routes) == 1 && d.Routes[0].Ready == ready && d.Routes[0].Draining == draining
+		}
+	}
+	for n, p := range replicas {
+		var leaving []*caller // enough that some are with the replica that goes
+		for i := range 4 {
+			leaving = append(leaving, sidecarAt(t, replicas, orders, 50010+10*n+i))
+		}
+		until(t, "all are ready", counts(5, 0))
+		var drains sync.WaitGroup
+		for _, c := range leaving {
+			drains.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				defer cancel()
+				if err := c.Drain(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		p.end(syscall.SIGKILL)
+		drains.Wait()
+		until(t, "one is ready and four drain", counts(1, 4))
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if d := watcher.Explain(t.Context(), orders); len(d.Routes) != 1 || d.Routes[0].Ready != 1 {
+				t.Fatalf("after the drain: %+v", d.Routes)
+			}
+		}
+		for _, c := range leaving {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		until(t, "one is left", counts(1, 0))
+		p.start()
+	}
+}
+
+// A cluster of two replicas, each with a gateway, and a peer that hears of an app's
+// instances through either, while they are rolled.
+func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
+	etcd := realEtcd(t)
+	var east []*replicaProcess
+	for _, name := range []string{"e1", "e2"} {
+		p := newReplica(t, "east", name, etcd.Addr(), "")
+		p.exile = "100ms"
+		p.start()
+		east = append(east, p)
+	}
+	west := newReplica(t, "west", "w1", etcd.Addr(), "")
+	west.exile = "100ms"
+	west.start()
+	served := sidecarIn(t, "east", east, orders, 50002)
+	defer served.Close()
+	asks := sidecarAt(t, []*replicaProcess{west}, checkout, 50001)
+	defer asks.Close()
+	east[0].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\nspec: {allow: [{cluster: west}]}\n")
+	west.apply(fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [{address: '%s'}, {address: '%s'}], staleAfter: 4s}\n---\n", east[0].gateway, east[1].gateway) + selectsOrders)
+	until(t, "orders is found in east", func() bool {
+		_, err := asks.ResolveID(t.Context(), orders)
+		return err == nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	calls.Go(func() { asks.call(ctx, []catalog.App{orders}, 1) })
+	begin := time.Now()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		for _, p := range east {
+			p.end(sig)
+			time.Sleep(500 * time.Millisecond)
+			p.start()
+		}
+	}
+	cancel()
+	calls.Wait()
+	for _, failure := range asks.failures {
+		t.Error(failure)
+	}
+	t.Logf("both replicas of a peer rolled, and killed, one by one: %d lookups in %s, %d failed", asks.lookups, time.Since(begin).Round(100*time.Millisecond), len(asks.failures))
 }
 
 // awaitSettled waits until so many replicas, and no more, say that they know what runs.

@@ -66,7 +66,7 @@ func parseInstance(app catalog.App, m *pb.Instance) (*catalog.Instance, error) {
 		return nil, fmt.Errorf("instance address %q: want ip:port, such as \"10.0.0.1:50002\"", m.Address)
 	}
 	address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
-	i := &catalog.Instance{ID: m.Id, App: app, Address: address}
+	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining}
 	return i, checkInstance(i)
 }
 

@@ -142,6 +142,27 @@ func TestDrainedIsToldOnceViewsAreWithoutIt(t *testing.T) {
 	}
 }
 
+// A sidecar that lost its stream, or its replica, while it drained.
+func TestOneThatComesBackDrainingIsInNoView(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	c := s.dial().send(helloOf(checkout, ""))
+	c.recv()
+	hello := helloOf(orders, "10.0.0.1:50002")
+	hello.GetHello().Instance.Draining = true
+	o := s.dial().send(hello)
+	o.recv()
+	o.send(drainRequest())
+	o.until(func(m *pb.WatchResponse) bool { return m.Drained })
+	s.instances(orders, "10.0.0.2:50002")
+	c.until(func(m *pb.WatchResponse) bool {
+		got, _ := ready(m, orders)
+		if strings.Contains(got, "10.0.0.1:50002") {
+			t.Errorf("orders was at %s", got)
+		}
+		return got == "[10.0.0.2:50002]"
+	})
+}
+
 func TestADrainBeforeTheFirstViewIsToldWithIt(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0")
 	o := s.dial().send(helloOf(orders, "10.0.0.1:50002")).send(drainRequest())
