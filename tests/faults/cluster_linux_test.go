@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,11 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 	if c.place, err = l.Place(address(number, 1), c.gateways[0], c.gateways[1]); err != nil {
 		t.Fatal(err)
 	}
-	if c.box, err = sandbox.NewIn(c.place, t.TempDir(), quiet); err != nil {
+	dir := t.TempDir()
+	if keep := os.Getenv("ISTHMUS_FAULTS_DIR"); keep != "" {
+		dir = filepath.Join(keep, p.name)
+	}
+	if c.box, err = sandbox.NewIn(c.place, dir, quiet); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -140,7 +145,9 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	}
 	var mu sync.Mutex
 	together(t, all, func(o one) error {
-		s, err := o.Sidecar(within(t, time.Minute), sandbox.SidecarOptions{App: app(o.id), Instance: fmt.Sprint(o.number)})
+		s, err := o.Sidecar(within(t, time.Minute), sandbox.SidecarOptions{
+			App: app(o.id), Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
+		})
 		if err == nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -148,6 +155,15 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 		}
 		return err
 	})
+}
+
+// resolvers are the addresses of the replicas of the cluster's resolver service.
+func (c *cluster) resolvers() string {
+	all := make([]string, len(c.services))
+	for i, s := range c.services {
+		all[i] = s.Resolver
+	}
+	return strings.Join(all, ", ")
 }
 
 // had is how many calls of a method the apps of the cluster have had.

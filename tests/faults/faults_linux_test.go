@@ -80,6 +80,7 @@ func TestFaults(t *testing.T) {
 		{"a remote instance is killed", remoteInstance},
 		{"the resolver service is gone", serviceGone},
 		{"the store is down and comes back with changes", storeDown},
+		{"all replicas are rolled one by one", rolledReplicas},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},

@@ -30,7 +30,7 @@ func killed(t *testing.T, x *trial, c *cluster, name string) {
 	last := all.failed().lastBegun(x.moment)
 	f := x.done("100 ms; next lookup avoids it", fmt.Sprintf("the last call that failed began %s after the kill", round(last)))
 	x.shorter(f, instanceGap)
-	if last > instanceGap+f.still {
+	if last > instanceGap+2*f.still {
 		t.Errorf("a call that began %s after the kill failed; want the next lookup to avoid it", round(last))
 	}
 	if err := victim.Restart(within(t, time.Minute)); err != nil {

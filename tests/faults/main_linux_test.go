@@ -9,6 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
+// Where ISTHMUS_FAULTS_DIR names a directory, the logs of all processes stay there, by
+// cluster; it must be a new one for each run.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	fmt.Print(measured.table())

@@ -9,18 +9,19 @@ import (
 )
 
 // inquiry finds out whether a silent gateway is there, by probes: to it, and to the
-// others of its cluster, lest this machine is the one that is cut off.
+// others of its cluster, lest this machine is the one that is cut off, or the way to all
+// of them has become long. Only probes count for that: what the others still say may have
+// been under way before.
 type inquiry struct {
 	gate    *gate
 	others  []*gate
 	limit   time.Duration
 	answers chan answer
-	words   uint64   // of the gate when it began
-	before  []uint64 // the same of the others
+	words   uint64 // of the gate when it began
 	sent    int
 
 	found     bool // the gate is there, or it can't be known
-	elsewhere bool // another is there
+	elsewhere bool // another has answered a probe, in time
 }
 
 // answer is how one probe ended.
@@ -38,16 +39,12 @@ const (
 )
 
 func newInquiry(g *gate, others []*gate) *inquiry {
-	q := &inquiry{
+	return &inquiry{
 		gate: g, others: others,
 		limit:   min(max(shortestAnswer, 3*time.Duration(g.trip.Load())), longestAnswer),
 		answers: make(chan answer, 2*probes),
 		words:   g.words.Load(),
 	}
-	for _, o := range others {
-		q.before = append(q.before, o.words.Load())
-	}
-	return q
 }
 
 // gone tells whether the gateway has vanished. Anything that it says meanwhile ends the
@@ -86,9 +83,6 @@ func (q *inquiry) conclude() bool {
 	}
 	for len(q.answers) > 0 {
 		q.note(<-q.answers)
-	}
-	for i, o := range q.others {
-		q.elsewhere = q.elsewhere || o.words.Load() != q.before[i]
 	}
 	return q.elsewhere && !q.found && q.gate.words.Load() == q.words
 }

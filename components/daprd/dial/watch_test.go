@@ -107,6 +107,32 @@ func TestAGatewayThatIsGoneIsFound(t *testing.T) {
 	}
 }
 
+// The way to all gateways becomes long from one moment to the next. What comes from the
+// others was sent before.
+func TestALinkThatBecomesSlowIsNotTakenForDead(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			both := &link{trip: 600 * time.Millisecond, loss: 0.05}
+			a, b, leave := pairOf(both, both)
+			a.trip.Store(int64(time.Millisecond))
+			b.trip.Store(int64(time.Millisecond))
+			ctx, stop := context.WithCancel(t.Context())
+			go talks(ctx, b, 90*time.Millisecond)
+			a.begin()
+			b.begin()
+			time.Sleep(time.Minute)
+			if !a.connected() || !b.connected() {
+				t.Error("a connection was broken off")
+			}
+			stop()
+			time.Sleep(time.Second) // lets it notice
+			a.end()
+			b.end()
+			leave()
+		})
+	}
+}
+
 func TestWhoCannotReachAnyGatewayBreaksNoneOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &link{trip: time.Millisecond}, &link{trip: time.Millisecond}

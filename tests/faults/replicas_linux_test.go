@@ -1,0 +1,33 @@
+package faults
+
+import (
+	"testing"
+	"time"
+)
+
+// The replicas of west's resolver service are stopped and started again one by one, as a
+// rolling update does it. With each goes one of west's gateways or none, through which an
+// app of east calls.
+func rolledReplicas(t *testing.T, m *mesh) {
+	fromEast := m.east.sidecars["orders 1"]
+	eventually(t, 20*time.Second, func() error { return answeredFrom(t, fromEast, "stock", "west") })
+	concerned := append(m.toOrders(), callers("stock", m.cart, m.billing, fromEast)...)
+	x := m.newTrial(t, "three replicas of the resolver service rolled one by one", deadline, concerned, m.toStock())
+	x.strike(func() error { return nil })
+	for _, s := range m.west.services {
+		if err := s.Stop(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+	}
+	f := x.done("0 failed lookups")
+	if f.failed > 0 {
+		t.Errorf("%d calls failed", f.failed)
+	}
+	if n := of(x.concerned...).by(false)["north"]; n > 0 {
+		t.Errorf("%d calls were answered by north, which nobody prefers", n)
+	}
+}
