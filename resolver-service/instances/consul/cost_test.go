@@ -109,12 +109,12 @@ func TestWhatAThousandServicesCost(t *testing.T) {
 	}
 	cost := func(what string, most int64, change func(), is func() bool) {
 		t.Helper()
-		time.Sleep(2 * time.Second) // what came before is over
+		time.Sleep(time.Second) // what came before is over
 		before, begin := shared.link.Traffic(), time.Now()
 		change()
 		await(t, what, is)
 		took := time.Since(begin)
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Second)
 		n := shared.link.Traffic().Requests - before.Requests
 		t.Logf("%s: known after %s; %d requests", what, took.Round(time.Millisecond), n)
 		if n > most {
