@@ -20,7 +20,6 @@ type handshake struct {
 // ClientHandshake lets daprd's credentials do theirs on a connection that is listened to.
 func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	beyondLosses(raw)
-	patient(raw)
 	c := &conn{Conn: raw, gate: h.gate}
 	secured, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, c)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestConnectionsAreGivenUpLate(t *testing.T) {
 	if _, err := option(unix.TCP_USER_TIMEOUT, 5000); err != nil { // as gRPC does
 		t.Fatal(err)
 	}
-	patient(conn)
+	beyondLosses(conn)
 	if got, err := option(unix.TCP_USER_TIMEOUT, 0); err != nil || got != int(userTimeout.Milliseconds()) {
 		t.Errorf("TCP_USER_TIMEOUT is %d ms, %v; want %s", got, err, userTimeout)
 	}
