@@ -2033,6 +2033,7 @@ type RenewResponse struct {
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`    // the answering cluster's name
 	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of what the caller may know by now
 	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`        // as in ExportsResponse
+	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`    // as in ExportsResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2088,6 +2089,13 @@ func (x *RenewResponse) GetHears() string {
 	return ""
 }
 
+func (x *RenewResponse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
@@ -2100,7 +2108,10 @@ type ExportsResponse struct {
 	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	// How the answering cluster hears the caller's: the state of its link, as in
 	// PeerStatus; empty where it has none to it.
-	Hears         string `protobuf:"bytes,6,opt,name=hears,proto3" json:"hears,omitempty"`
+	Hears string `protobuf:"bytes,6,opt,name=hears,proto3" json:"hears,omitempty"`
+	// Of all that the caller may know with this revision: the same in every replica of the
+	// answering cluster that knows the same, whatever its revision. 0 where it is not told.
+	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2175,6 +2186,13 @@ func (x *ExportsResponse) GetHears() string {
 		return x.Hears
 	}
 	return ""
+}
+
+func (x *ExportsResponse) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
 }
 
 // Export is one app that a cluster lets another call.
@@ -3208,18 +3226,20 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\"C\n" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
-	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\"[\n" +
+	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\"s\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05hears\x18\x03 \x01(\tR\x05hears\"\xce\x01\n" +
+	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xe6\x01\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
 	"\x03put\x18\x03 \x03(\v2\x18.isthmus.v1alpha1.ExportR\x03put\x12/\n" +
 	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
-	"\x05hears\x18\x06 \x01(\tR\x05hears\"\xe0\x01\n" +
+	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
+	"\x06digest\x18\a \x01(\x06R\x06digest\"\xe0\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
