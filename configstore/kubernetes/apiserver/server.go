@@ -48,6 +48,7 @@ type Server struct {
 	url  *url.URL
 	http *http.Client
 	base *http.Transport
+	all  *connections
 }
 
 // Config says where the API server is and who we are to it.
@@ -86,11 +87,13 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
+	all := &connections{open: map[*connection]bool{}}
+	base.DialContext = all.dialing(base.DialContext)
 	wrapped, err := transport.HTTPWrappersForConfig(wire, base)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return &Server{url: server, http: &http.Client{Transport: wrapped}, base: base}, nil
+	return &Server{url: server, http: &http.Client{Transport: wrapped}, base: base, all: all}, nil
 }
 
 func restConfig(c Config) (*rest.Config, error) {
@@ -140,8 +143,12 @@ func newTransport(c *transport.Config) (*http.Transport, error) {
 	return t, nil
 }
 
-// Close closes the connections that nobody uses.
-func (a *Server) Close() { a.base.CloseIdleConnections() }
+// Close closes all connections. It is for when no request is under way; a later one opens
+// another.
+func (a *Server) Close() {
+	a.base.CloseIdleConnections()
+	a.all.close()
+}
 
 // Host names the server in errors.
 func (a *Server) Host() string { return a.url.Scheme + "://" + a.url.Host }
