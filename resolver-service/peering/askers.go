@@ -26,6 +26,7 @@ type askers struct {
 type asker struct {
 	streams []*asking // oldest first, without those that were ended
 	running int       // with those
+	content content
 	lines   lines
 	left    time.Time // when the last stream ended; zero while there is one
 }
@@ -75,6 +76,7 @@ func (a *askers) leave(by *asker, s *asking) {
 	}
 	if len(by.streams) == 0 && by.left.IsZero() {
 		by.left = time.Now()
+		by.content.forget()
 	}
 }
 

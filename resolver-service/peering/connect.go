@@ -24,6 +24,7 @@ const (
 	maxAttempts    = 16                     // at a time, for each gateway
 	keepAliveIdle  = 5 * time.Second
 	keepAlivePause = 2 * time.Second
+	keepAliveCount = 5
 )
 
 // spread is a time between three quarters of d and d, so that many do not do the same at
@@ -193,9 +194,9 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	if l.cfg.Dial != nil {
 		return l.cfg.Dial(ctx, address)
 	}
-	d := net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: 3},
-		Control:         userTimeout(max(l.lease.state().after, attemptWithin)),
-	}
+	// No TCP_USER_TIMEOUT: Linux counts it from the first packet that was lost for as long as
+	// any is missing, which breaks off connections on a path that loses packets. The channel
+	// notices by itself that nothing is heard.
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: keepAliveCount}}
 	return d.DialContext(ctx, "tcp", address)
 }

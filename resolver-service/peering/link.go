@@ -44,7 +44,7 @@ type link struct {
 	current currency
 
 	knowledge *knowledge
-	revision  uint64         // of what the peer said last
+	edition   edition        // of what the peer said last
 	told      topology.Lease // to the topology
 	applied   time.Time      // the latest apply
 	pause     *time.Timer    // until the next one
@@ -115,8 +115,8 @@ func (l *link) take(w word) {
 		l.current.moves()
 	}
 	l.knowledge.take(m)
-	if revision := m.GetRevision(); revision != 0 {
-		l.revision = revision
+	if e := editionOf(m); e != (edition{}) {
+		l.edition = e
 	}
 	l.status.exports(l.knowledge)
 }
@@ -138,7 +138,7 @@ func (l *link) applySoon(ctx context.Context) {
 		}
 	}
 	if l.knowledge.complete && !l.knowledge.first {
-		l.current.applied(l.revision)
+		l.current.applied(l.edition)
 		l.announce(ctx)
 	}
 }

@@ -36,8 +36,8 @@ func newOutbox(cluster string, known []*v1alpha1.Known, parts bool) *outbox {
 
 // empty is a message that renews the lease and says nothing else. Before the first view it
 // says that there is more to come.
-func (o *outbox) empty(view *topology.PeerView, hears string) *v1alpha1.ExportsResponse {
-	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, Hears: hears, More: view == nil}
+func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
+	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, More: view == nil}
 	if view != nil {
 		m.Revision = view.Revision
 	}

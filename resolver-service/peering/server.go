@@ -56,6 +56,7 @@ type stream struct {
 	cluster string // the peer's
 	every   time.Duration
 	sub     *topology.PeerSubscription
+	content *content
 }
 
 // serve admits a stream and has it run until the caller goes, or the stream must end.
@@ -78,7 +79,7 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, run 
 	}
 	defer sub.Close()
 	by.lines.info("peer asks", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub}))
+	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, &by.content}))
 	by.lines.info("peer asks no more", "peer", cluster, "err", err)
 	return err
 }
@@ -167,7 +168,7 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 			if seen == nil && !out.parts {
 				return nil // the peer would take an empty message for all there is
 			}
-			return send(out.empty(seen, s.hears()))
+			return send(s.told(out.empty(seen), seen))
 		})
 		if err != nil {
 			return err
@@ -176,8 +177,7 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 			if err != nil {
 				return status.Errorf(codes.Internal, "encode exports: %v", err)
 			}
-			m.Hears = s.hears()
-			if err := send(m); err != nil {
+			if err := send(s.told(m, view)); err != nil {
 				return err
 			}
 		}
@@ -188,6 +188,15 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 	}
 }
 
+// told completes a message that leads to a view.
+func (s *stream) told(m *v1alpha1.ExportsResponse, view *topology.PeerView) *v1alpha1.ExportsResponse {
+	m.Hears = s.hears()
+	if view != nil {
+		m.Digest = s.content.digest(view)
+	}
+	return m
+}
+
 // renew sends a word every so often.
 func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	tick := time.NewTicker(s.every)
@@ -195,7 +204,7 @@ func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) e
 	for {
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears()}
 		if view, ok := s.sub.View(); ok {
-			m.Revision = view.Revision
+			m.Revision, m.Digest = view.Revision, s.content.digest(view)
 		}
 		if err := send(m); err != nil {
 			return err

@@ -358,3 +358,38 @@ func TestAPeerThatKnowsNoRenewIsHeardByItsExports(t *testing.T) {
 		west.takes(3*time.Second, "stale", west.staleNow)
 	})
 }
+
+// TestReplicasOfAPeerAreOnePeer has two replicas of east, each with a gateway, which number
+// their revisions differently: one is read for the exports, the other renews the lease.
+func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		first := newSite(t, n, "east", exported("orders"))
+		for range 3 {
+			first.apply(runs("orders", "10.0.0.9:50002"))
+			first.apply(topology.Change{Instances: []topology.InstanceChange{{Source: "test", Full: true}}})
+		}
+		second := newSite(t, n, "east", exported("orders"))
+		for i, s := range []*site{first, second} {
+			s.apply(runs("orders", "10.0.0.1:50002"))
+			s.serve(fmt.Sprint("east-", i))
+		}
+		if a, b := first.topology.Revision(), second.topology.Revision(); a == b {
+			t.Fatalf("both are at revision %d", a)
+		}
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-0", "east-1"))
+		west.takes(time.Second, "heard", west.ok)
+		time.Sleep(time.Minute)
+		renewed, _ := second.server.askers.of("west")
+		if asked, _ := first.server.askers.of("west"); asked == 0 || renewed == 0 {
+			t.Fatalf("%d streams to one, %d to the other", asked, renewed)
+		}
+		link := west.links.links["east"]
+		link.current.mu.Lock()
+		other, held := link.current.other, link.current.hold
+		link.current.mu.Unlock()
+		if !other.IsZero() || held != stuckAfter {
+			t.Errorf("renewals name another edition since %s; stuck after %s", other, held)
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package peering
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// content is the digest of all that a peer may know, kept up to date from one view to the
+// next: replicas that know the same tell the same, whatever their revisions. Any goroutine
+// may use it.
+type content struct {
+	mu   sync.Mutex
+	view *topology.PeerView // nil: none yet
+	sum  uint64
+}
+
+// digest is that of a view, and never 0.
+func (c *content) digest(view *topology.PeerView) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.view == nil {
+		c.view, c.sum = &topology.PeerView{}, 0
+	}
+	if c.view != view {
+		same := func(a, b *topology.PeerExport) bool { return a == b }
+		for edit := range view.Exports.Diff(&c.view.Exports, same) {
+			if old, had := c.view.Exports.Get(edit.App); had {
+				c.sum -= exportSum(old)
+			}
+			if !edit.Remove {
+				c.sum += exportSum(edit.Value)
+			}
+		}
+		c.view = view
+	}
+	return max(c.sum, 1)
+}
+
+// forget lets go of the view.
+func (c *content) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = nil
+}
+
+func exportSum(e *topology.PeerExport) uint64 {
+	w, err := toWire(e)
+	if err != nil {
+		return 0 // it can't be told either
+	}
+	var text [16]byte
+	binary.LittleEndian.PutUint64(text[:], xxhash.Sum64String(e.App.String()))
+	binary.LittleEndian.PutUint64(text[8:], w.Digest)
+	return xxhash.Sum64(text[:])
+}
