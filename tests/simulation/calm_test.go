@@ -1,0 +1,343 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// How long it may take, once everything is well again, until each view has what is true.
+const (
+	calmWithin = 15 * time.Second
+	dampedMost = 2*time.Minute + 5*time.Second // where a peer came and went too often
+	rampMost   = 11 * time.Second              // for all traffic to be back
+)
+
+// heal makes every path perfect.
+func (w *world) heal() {
+	w.each(func(r *replica) {
+		for _, c := range w.clusters {
+			for _, g := range c.gateways {
+				if c == r.cluster {
+					continue
+				}
+				w.path(r.host, g.host, peeringtest.Path{})
+				w.path(g.host, r.host, peeringtest.Path{})
+			}
+		}
+	})
+}
+
+// calm makes everything well again, waits until each view has what is true, and looks
+// whether that came in time. Nothing from before may ever be seen again.
+func (w *world) calm() {
+	w.look()
+	w.heal()
+	for _, c := range w.clusters {
+		for i, g := range c.gateways {
+			if t := c.replicas[i]; g.target != t {
+				g.close()
+				g.target = t
+			}
+			g.up = !(w.mutation.losesGateways && c.name == "north")
+		}
+		for _, r := range c.replicas {
+			r.store.set(false, 0)
+			r.source.set(false, 0)
+			if r.service == nil {
+				r.start(true)
+			}
+		}
+		for _, g := range c.gateways {
+			if g.up {
+				g.listen()
+			} else {
+				g.close()
+			}
+		}
+	}
+	w.converge()
+	if w.failed() == nil {
+		w.each(func(r *replica) {
+			for of, versions := range w.exports {
+				w.floors[subject{r.host, of}] = len(versions) - 1
+			}
+		})
+	}
+}
+
+func (w *world) converge() {
+	start := time.Now()
+	for wrong := w.wrong(false); wrong != ""; wrong = w.wrong(false) {
+		took, most := time.Since(start), calmWithin
+		if w.damped() {
+			most = dampedMost + calmWithin
+		}
+		if took > most {
+			w.fail("calm: %s after all was well again: %s", took, wrong)
+		}
+		if w.failed() != nil {
+			return
+		}
+		w.pass(200 * time.Millisecond)
+	}
+	start = time.Now()
+	for wrong := w.wrong(true); wrong != ""; wrong = w.wrong(true) {
+		if time.Since(start) > rampMost {
+			w.fail("calm: ramps are not over: %s", wrong)
+		}
+		if w.failed() != nil {
+			return
+		}
+		w.pass(time.Second)
+	}
+}
+
+// damped tells whether any peer was not relied on lately because it came and went.
+func (w *world) damped() (damped bool) {
+	w.each(func(r *replica) {
+		for _, p := range r.service.links.Status() {
+			damped = damped || p.Lapses > 2
+		}
+	})
+	return damped
+}
+
+// wrong is what differs from the truth in any view; empty if nothing does.
+func (w *world) wrong(ramps bool) (what string) {
+	synctest.Wait()
+	w.each(func(r *replica) {
+		if what != "" {
+			return
+		}
+		if len(r.service.objects()) == 0 && func() bool { _, all, _ := r.cluster.objects.newest(); return len(all) > 0 }() {
+			what = r.host + " has no objects yet"
+			return
+		}
+		fresh := w.fresh(r.cluster)
+		for _, d := range r.cluster.sidecars {
+			view, ok := look(r.service, d.app)
+			if !ok {
+				what = r.host + " has no views yet"
+				return
+			}
+			if what = w.differs(r.cluster, d.app, view, ramps); what == "" {
+				what = fresh.differs(d.app, view, ramps)
+			}
+			if what == "" && d.at == r {
+				if held, revision := d.held(); held != view {
+					what = fmt.Sprintf("its sidecar holds revision %d of the view, which is at %d", revision, view.Revision)
+				}
+			}
+			if what != "" {
+				what = fmt.Sprintf("%s, %s: %s", r.host, d.app, what)
+				return
+			}
+		}
+	})
+	return what
+}
+
+// differs compares a caller's view with the rules of DESIGN and the truth.
+func (w *world) differs(c *cluster, caller catalog.App, view *catalog.View, ramps bool) string {
+	_, objects, _ := c.objects.newest()
+	selection, _ := objects[(&catalog.AppEndpoints{App: caller}).Key()].(*catalog.AppEndpoints)
+	if selection == nil {
+		if view.Open {
+			return ""
+		}
+		return "it has no selection, and its view is not that of those without one"
+	}
+	if got, want := view.Entries.Len(), len(selection.Endpoints)+1; got != want {
+		return fmt.Sprintf("its view has %d apps, not %d", got, want)
+	}
+	for i := range selection.Endpoints {
+		e := &selection.Endpoints[i]
+		entry, ok := view.Entries.Get(e.App)
+		if !ok {
+			return fmt.Sprint("its view lacks ", e.App)
+		}
+		want := w.routes(c, objects, caller, e)
+		if len(entry.Routes) != len(want) {
+			return fmt.Sprintf("%d routes to %s: %+v; want %+v", len(entry.Routes), e.App, entry.Routes, want)
+		}
+		for i := range want {
+			got := entry.Routes[i]
+			switch {
+			case got.Cluster != want[i].Cluster, got.Priority != want[i].Priority, got.Weight != want[i].Weight,
+				got.State != want[i].State, !slices.Equal(slices.Sorted(slices.Values(got.Addresses)), want[i].Addresses), ramps && got.Ramp != 0:
+				return fmt.Sprintf("its route to %s is %+v; want %+v", e.App, got, want[i])
+			}
+		}
+	}
+	return ""
+}
+
+// routes are an endpoint's routes by rule 4: with their state and their addresses, sorted.
+func (w *world) routes(c *cluster, objects map[catalog.Key]catalog.Object, caller catalog.App, e *catalog.Endpoint) (all []catalog.Route) {
+	specs := e.Routes
+	if len(specs) == 0 {
+		specs = []catalog.RouteSpec{{Cluster: c.name, Weight: 1}}
+		for _, other := range clusterNames {
+			known := objects[catalog.Key{Kind: catalog.KindCluster, Name: other}] != nil
+			if known && other != c.name && w.exportedNow(other, e.App).lets(c.name, caller) {
+				specs = append(specs, catalog.RouteSpec{Cluster: other, Priority: 1, Weight: 1})
+			}
+		}
+	}
+	for _, spec := range specs {
+		r := catalog.Route{Cluster: spec.Cluster, Priority: spec.Priority, Weight: spec.Weight}
+		if spec.Cluster == catalog.LocalCluster {
+			r.Cluster = c.name
+		}
+		r.State, r.Addresses = w.route(c, objects, caller, e.App, w.cluster(r.Cluster))
+		all = append(all, r)
+	}
+	slices.SortStableFunc(all, func(a, b catalog.Route) int { return int(a.Priority) - int(b.Priority) })
+	return all
+}
+
+func (w *world) exportedNow(by string, a catalog.App) allowed {
+	versions := w.exports[export{by, a}]
+	return versions[len(versions)-1]
+}
+
+// route is what there is of an app in a cluster for a caller in cluster c.
+func (w *world) route(c *cluster, objects map[catalog.Key]catalog.Object, caller, callee catalog.App, in *cluster) (catalog.RouteState, []string) {
+	_, running, _ := in.instances.newest()
+	addresses := ready(running, callee)
+	object, known := objects[catalog.Key{Kind: catalog.KindCluster, Name: in.name}].(*catalog.Cluster)
+	switch {
+	case in == c && len(addresses) == 0:
+		return catalog.Empty, nil
+	case in == c:
+		return catalog.Ready, addresses
+	case !known:
+		return catalog.UnknownCluster, nil
+	case !w.exportedNow(in.name, callee).lets(c.name, caller):
+		return catalog.NotExported, nil
+	case len(addresses) == 0:
+		return catalog.Empty, nil
+	case w.reachesPods(c, object, in):
+		return catalog.Ready, addresses
+	}
+	host := fmt.Sprintf("%s.%s.%s.%s:%s", callee.ID, callee.Namespace, in.name, catalog.DefaultDomain, gatewayPort)
+	if len(addresses) == 1 {
+		return catalog.Ready, []string{host}
+	}
+	var shards []string
+	for n := range addresses {
+		shards = append(shards, fmt.Sprintf("%d.%s", n, host))
+	}
+	return catalog.Ready, shards
+}
+
+// reachesPods tells whether both clusters say of each other that they are on one network.
+func (w *world) reachesPods(c *cluster, object *catalog.Cluster, in *cluster) bool {
+	_, theirs, _ := in.objects.newest()
+	back, _ := theirs[catalog.Key{Kind: catalog.KindCluster, Name: c.name}].(*catalog.Cluster)
+	return back != nil && object.Network == c.network && back.Network == in.network && c.network == in.network
+}
+
+// fresh is what a graph serves that was made from the truth at once.
+type fresh struct {
+	views map[catalog.App]*catalog.View
+	open  *catalog.View
+}
+
+func (w *world) fresh(c *cluster) fresh {
+	g := topology.NewGraph(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true})
+	_, objects, _ := c.objects.newest()
+	_, running, _ := c.instances.newest()
+	change := topology.Change{Objects: &topology.ObjectChange{Full: true}}
+	for _, o := range objects {
+		change.Objects.Put = append(change.Objects.Put, o)
+	}
+	local := topology.InstanceChange{Source: "shared", Full: true}
+	for _, i := range running {
+		local.Put = append(local.Put, i)
+	}
+	change.Instances = []topology.InstanceChange{local}
+	for _, other := range w.clusters {
+		if object, ok := objects[catalog.Key{Kind: catalog.KindCluster, Name: other.name}].(*catalog.Cluster); ok {
+			change.Peers = append(change.Peers, w.says(other, c, object))
+		}
+	}
+	f := fresh{views: map[catalog.App]*catalog.View{}}
+	for _, u := range g.Apply(change) {
+		for _, v := range u.Views {
+			f.views[v.App] = v.View
+		}
+		if u.Open != nil {
+			f.open = u.Open
+		}
+	}
+	return f
+}
+
+// says is what one cluster has to say to another.
+func (w *world) says(by, to *cluster, object *catalog.Cluster) topology.PeerChange {
+	change := topology.PeerChange{Cluster: by.name, Full: true, Lease: topology.Fresh}
+	_, running, _ := by.instances.newest()
+	for _, a := range apps {
+		e := topology.PeerExport{App: a}
+		for _, allow := range w.exportedNow(by.name, a) {
+			if allow.Cluster == "" || allow.Cluster == "*" || allow.Cluster == to.name {
+				e.Allow = append(e.Allow, catalog.Allow{Cluster: to.name, Namespace: allow.Namespace, App: allow.App})
+			}
+		}
+		if len(e.Allow) == 0 {
+			continue
+		}
+		addresses := ready(running, a)
+		e.Ready = uint32(len(addresses))
+		if len(addresses) > 1 {
+			e.Shards = e.Ready
+		}
+		for _, i := range running {
+			if i.App == a && i.Draining {
+				e.Draining++
+			}
+		}
+		if w.reachesPods(to, object, by) {
+			e.Addresses = addresses
+		}
+		change.Put = append(change.Put, e)
+	}
+	return change
+}
+
+// differs compares a caller's view with the one that was made afresh.
+func (f fresh) differs(caller catalog.App, view *catalog.View, ramps bool) string {
+	want := f.views[caller]
+	if want == nil {
+		want = f.open
+	}
+	for edit := range view.Entries.Diff(&want.Entries, func(a, b *catalog.Entry) bool { return same(a, b, ramps) }) {
+		made, _ := want.Entries.Get(edit.App)
+		return fmt.Sprintf("its entry for %s is %+v; made afresh it is %+v", edit.App, edit.Value, made)
+	}
+	if !view.Gateways.Equal(want.Gateways) {
+		return fmt.Sprintf("its gateways are %v; made afresh they are %v", view.Gateways.Addresses, want.Gateways.Addresses)
+	}
+	return ""
+}
+
+func same(a, b *catalog.Entry, ramps bool) bool {
+	if ramps || a.Rule != b.Rule || len(a.Routes) != len(b.Routes) {
+		return a.Same(b)
+	}
+	plain := func(e *catalog.Entry) *catalog.Entry {
+		routes := slices.Clone(e.Routes)
+		for i := range routes {
+			routes[i].Ramp = 0
+		}
+		return catalog.NewEntry(e.App, e.Rule, routes)
+	}
+	return plain(a).Same(plain(b))
+}

@@ -1,0 +1,202 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// slack is how much longer than staleAfter a cluster may be called after the last moment
+// in which a round trip to it was possible.
+const slack = time.Second
+
+// check holds all views of a service to what it can know at this moment.
+func (w *world) check(s *service) {
+	have := s.objects()
+	if have == nil {
+		return
+	}
+	for _, d := range s.replica.cluster.sidecars {
+		view, ok := look(s, d.app)
+		if !ok {
+			continue
+		}
+		selection, _ := have[(&catalog.AppEndpoints{App: d.app}).Key()].(*catalog.AppEndpoints)
+		w.checkView(s, d.app, selection, view)
+	}
+	w.checkExports(s, have)
+}
+
+func look(s *service, caller catalog.App) (*catalog.View, bool) {
+	sub := s.topology.Subscribe(caller)
+	defer sub.Close()
+	return sub.View()
+}
+
+// checkView holds one view to the caller's selection, to the instances of its cluster and
+// to how long ago other clusters could be heard.
+func (w *world) checkView(s *service, caller catalog.App, selection *catalog.AppEndpoints, view *catalog.View) {
+	if view.Open != (selection == nil) {
+		w.fail("%s: the view of %s is open: %v; its selection is %v", s.replica.host, caller, view.Open, selection)
+		return
+	}
+	for callee, entry := range view.Entries.All() {
+		selected := endpoint(selection, callee)
+		if selection != nil && selected == nil && callee != caller {
+			w.fail("%s: the view of %s holds %s, which its selection does not", s.replica.host, caller, callee)
+		}
+		for i := range entry.Routes {
+			r := &entry.Routes[i]
+			if r.Local {
+				w.checkLocal(s, callee, r)
+				continue
+			}
+			if selected == nil {
+				w.fail("%s: the view of %s leads to %s in %s without a selection", s.replica.host, caller, callee, r.Cluster)
+				return
+			}
+			w.checkRemote(s, caller, selected, r)
+		}
+	}
+	if selection != nil {
+		for i := range selection.Endpoints {
+			if _, ok := view.Entries.Get(selection.Endpoints[i].App); !ok {
+				w.fail("%s: the view of %s lacks %s", s.replica.host, caller, selection.Endpoints[i].App)
+			}
+		}
+	}
+}
+
+func endpoint(s *catalog.AppEndpoints, callee catalog.App) *catalog.Endpoint {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Endpoints {
+		if s.Endpoints[i].App == callee {
+			return &s.Endpoints[i]
+		}
+	}
+	return nil
+}
+
+// checkLocal holds a route in the caller's own cluster to the instances that the service
+// was told of.
+func (w *world) checkLocal(s *service, callee catalog.App, r *catalog.Route) {
+	var want []string
+	if version := s.running.Load(); version >= 0 {
+		want = ready(s.replica.cluster.instances.at(int(version)), callee)
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(r.Addresses)), want) {
+		w.fail("%s: local instances of %s are %v; the service was told of %v", s.replica.host, callee, r.Addresses, want)
+	}
+}
+
+// ready are the addresses of an app's ready instances, sorted.
+func ready(all map[topology.InstanceKey]catalog.Instance, a catalog.App) (addresses []string) {
+	for _, i := range all {
+		if i.App == a && !i.Draining {
+			addresses = append(addresses, i.Address.String())
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+// checkRemote holds a route to another cluster to what can be true of it at all.
+func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.Endpoint, r *catalog.Route) {
+	who := fmt.Sprintf("%s: the route of %s to %s in %s", s.replica.host, caller, selected.App, r.Cluster)
+	if len(r.Addresses) == 0 {
+		return
+	}
+	if r.State != catalog.Ready && r.State != catalog.Lapsed {
+		w.fail("%s has addresses in state %d", who, r.State)
+	}
+	if r.State == catalog.Lapsed && selected.WhenStale == catalog.Withdraw {
+		w.fail("stale: %s is served though its lease has run out and whenStale is withdraw", who)
+	}
+	for _, address := range r.Addresses {
+		host, port, _ := strings.Cut(address, ":")
+		a, cluster, ok := catalog.Domain(catalog.DefaultDomain).ParseHost(host)
+		if shard, rest, found := strings.Cut(host, "."); !ok && found && shard <= "9" {
+			a, cluster, ok = catalog.Domain(catalog.DefaultDomain).ParseHost(rest)
+		}
+		named := ok && a == selected.App && cluster == r.Cluster && port == gatewayPort
+		direct := w.cluster(r.Cluster).ever[placed{selected.App, address}] && w.cluster(r.Cluster).network == s.replica.cluster.network
+		if r.Gateway && !named || !r.Gateway && !direct {
+			w.fail("address: %s has %s", who, address)
+		}
+	}
+	if selected.WhenStale == catalog.Withdraw {
+		stale := w.cluster(r.Cluster).staleAfter
+		if since := time.Since(w.reached[way{s.replica.host, r.Cluster}]); since > stale+slack {
+			w.fail("stale: %s is usable, and no round trip was possible for %s; staleAfter is %s", who, since, stale)
+		}
+	}
+}
+
+// exportedStates are those of a route to an app that is exported to the caller.
+var exportedStates = []catalog.RouteState{catalog.Ready, catalog.Lapsed, catalog.Empty, catalog.LeaseExpired}
+
+// checkExports sees that what callers of one replica can see of an export is what one of
+// its versions lets them see: never one from before a version that was known already.
+func (w *world) checkExports(s *service, have map[catalog.Key]catalog.Object) {
+	for of, versions := range w.exports {
+		if of.cluster == s.replica.cluster.name {
+			continue
+		}
+		seen, any := w.seenOf(s, have, of)
+		if !any {
+			continue
+		}
+		about := subject{s.replica.host, of}
+		explains := func(v int) bool {
+			for caller, sees := range seen {
+				if sees != versions[v].lets(s.replica.cluster.name, caller) {
+					return false
+				}
+			}
+			return true
+		}
+		v := w.floors[about]
+		for v < len(versions) && !explains(v) {
+			v++
+		}
+		if v == len(versions) {
+			w.fail("export: %s: callers see %s in %s: %v; no version that it can know allows that, from %d on of %v",
+				s.replica.host, of.app, of.cluster, seen, w.floors[about], versions)
+			return
+		}
+		if len(w.cluster(of.cluster).replicas) == 1 {
+			w.floors[about] = v // one replica never tells what is older than what it told
+		}
+	}
+}
+
+// seenOf is who of those that could see an export sees it.
+func (w *world) seenOf(s *service, have map[catalog.Key]catalog.Object, of export) (seen map[catalog.App]bool, any bool) {
+	seen = map[catalog.App]bool{}
+	for _, d := range s.replica.cluster.sidecars {
+		selection, _ := have[(&catalog.AppEndpoints{App: d.app}).Key()].(*catalog.AppEndpoints)
+		e := endpoint(selection, of.app)
+		view, ok := look(s, d.app)
+		if e == nil || !ok {
+			continue
+		}
+		entry, _ := view.Entries.Get(of.app)
+		sees, could := false, len(e.Routes) == 0
+		for i := range entry.Routes {
+			if r := &entry.Routes[i]; r.Cluster == of.cluster {
+				could, sees = true, slices.Contains(exportedStates, r.State)
+			}
+		}
+		if could {
+			seen[d.app] = sees
+		}
+		any = any || sees
+	}
+	return seen, any
+}

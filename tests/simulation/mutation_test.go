@@ -1,0 +1,75 @@
+package simulation
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// mutation is a fault that is put in at a seam of the simulation: what it then shows is
+// what a fault in the service would. The zero mutation is none.
+type mutation struct {
+	opensExports     bool // a service takes each export for one to everybody
+	revivesExports   bool // a service goes back to the first version of an export
+	missesSelections bool // one of two replicas never hears of a selection
+	keepsPaths       bool // what is split can still be talked over: a lease that does not lapse
+	forgetsRevisions bool // a sidecar's revision is not counted on from
+	losesGateways    bool // a cluster's gateways don't come back
+}
+
+// corrupt is what a mutation does to the objects of a replica; nil for nothing. An object
+// that comes out as nil is missed.
+func (m mutation) corrupt(r *replica) func(catalog.Object) catalog.Object {
+	first := map[catalog.Key]catalog.Object{}
+	reads := 0
+	return func(o catalog.Object) catalog.Object {
+		switch o := o.(type) {
+		case *catalog.AppExport:
+			if m.opensExports {
+				return &catalog.AppExport{App: o.App, Allow: []catalog.Allow{{}}}
+			}
+			if reads++; first[o.Key()] == nil {
+				first[o.Key()] = o
+			} else if m.revivesExports && reads%5 == 0 {
+				return first[o.Key()]
+			}
+		case *catalog.AppEndpoints:
+			if m.missesSelections && r.host == "east-1" && o.App == app("orders") {
+				return nil
+			}
+		}
+		return o
+	}
+}
+
+// TestFaultsAreFound puts faults in and sees that each is found, and by which invariant.
+func TestFaultsAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		mutation mutation
+		by       string // how the finding begins
+	}{
+		"an export filter that lets everybody call":      {mutation{opensExports: true}, "export: "},
+		"an export that comes back after it was revoked": {mutation{revivesExports: true}, "export: "},
+		"a replica that misses an object":                {mutation{missesSelections: true}, ""},
+		"a lease that does not lapse":                    {mutation{keepsPaths: true}, "stale: "},
+		"a revision that goes back":                      {mutation{forgetsRevisions: true}, "revision: "},
+		"a cluster that nobody calls again":              {mutation{losesGateways: true}, "calm: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const most = 40
+			var other error
+			for seed := range uint64(most) {
+				err, _ := run(t, newPlan(1000+seed, 40, []string{"one-way"}), c.mutation)
+				if err != nil && strings.HasPrefix(err.Error(), c.by) {
+					t.Logf("found by seed %d: %v", 1000+seed, err)
+					return
+				}
+				if err != nil {
+					other = err
+				}
+			}
+			t.Errorf("not found in %d runs; found was %v", most, other)
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package simulation
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// put stores an object in a cluster.
+func (w *world) put(cluster string, o catalog.Object) {
+	w.cluster(cluster).objects.edit(func(all map[catalog.Key]catalog.Object) { all[o.Key()] = o })
+	w.exportsNow(cluster)
+}
+
+func (w *world) remove(cluster string, key catalog.Key) {
+	w.cluster(cluster).objects.edit(func(all map[catalog.Key]catalog.Object) { delete(all, key) })
+	w.exportsNow(cluster)
+}
+
+func (w *world) know(cluster string, c *catalog.Cluster) { w.put(cluster, c) }
+
+// object is a Cluster object.
+func object(name string, staleAfter time.Duration, gateways []int, rampUp time.Duration, network string) *catalog.Cluster {
+	c := &catalog.Cluster{Name: name, StaleAfter: staleAfter, RampUp: rampUp, Network: network}
+	for _, i := range gateways {
+		if i < replicasOf[name] {
+			c.Gateways = append(c.Gateways, fmt.Sprintf("%s-gw-%d:%s", name, i, gatewayPort))
+		}
+	}
+	return c
+}
+
+// knows changes what a cluster knows of another: the order of its gateways, its network,
+// whether it knows it at all.
+func (m maker) knows() (string, func(*world)) {
+	in := one(m, clusterNames)
+	of := one(m, slices.DeleteFunc(slices.Clone(clusterNames), func(name string) bool { return name == in }))
+	if m.chance(25) {
+		return in + " knows " + of + " no more", func(w *world) { w.remove(in, catalog.Key{Kind: catalog.KindCluster, Name: of}) }
+	}
+	gateways := one(m, [][]int{{0, 1}, {0, 1}, {1, 0}, {0}})
+	rampUp := one(m, []time.Duration{0, 2 * time.Second, 10 * time.Second})
+	network := one(m, []string{"", networkOf[of]})
+	return fmt.Sprintf("%s knows %s by gateways %v, network %q, rampUp %s", in, of, gateways, network, rampUp), func(w *world) {
+		w.know(in, object(of, w.cluster(of).staleAfter, gateways, rampUp, network))
+	}
+}
+
+func (m maker) selects() (string, func(*world)) { return m.selectsIn(one(m, clusterNames)) }
+
+func (m maker) selectsIn(in string) (string, func(*world)) {
+	caller := one(m, apps)
+	if m.chance(12) {
+		return fmt.Sprintf("%s in %s: no more", caller, in), func(w *world) {
+			w.remove(in, (&catalog.AppEndpoints{App: caller}).Key())
+		}
+	}
+	s := &catalog.AppEndpoints{App: caller}
+	var text []string
+	for _, a := range apps {
+		if a == caller || m.chance(40) {
+			continue
+		}
+		e := catalog.Endpoint{App: a, Line: 3}
+		if m.chance(30) {
+			e.WhenStale = catalog.Serve
+		}
+		for _, route := range append([]string{catalog.LocalCluster}, clusterNames...) {
+			if route != in && m.chance(50) {
+				e.Routes = append(e.Routes, catalog.RouteSpec{Cluster: route, Priority: uint32(m.IntN(3)), Weight: uint32(m.IntN(4))})
+			}
+		}
+		if m.chance(40) {
+			e.Routes = nil
+		}
+		s.Endpoints = append(s.Endpoints, e)
+		text = append(text, fmt.Sprintf("%s %v %s", a.ID, e.Routes, e.WhenStale))
+	}
+	return fmt.Sprintf("%s in %s: %s", caller, in, strings.Join(text, "; ")), func(w *world) { w.put(in, s) }
+}
+
+func (m maker) exported() (string, func(*world)) { return m.exportedBy(one(m, clusterNames)) }
+
+func (m maker) exportedBy(by string) (string, func(*world)) {
+	a := one(m, apps)
+	if m.chance(20) {
+		return fmt.Sprintf("%s by %s: no more", a, by), func(w *world) { w.remove(by, (&catalog.AppExport{App: a}).Key()) }
+	}
+	e := &catalog.AppExport{App: a}
+	for range m.IntN(3) {
+		allow := catalog.Allow{Cluster: one(m, append([]string{"*", ""}, clusterNames...)), Namespace: one(m, []string{"", "*", "shop", "other"})}
+		if m.chance(60) {
+			allow.App = one(m, apps).ID
+		}
+		e.Allow = append(e.Allow, allow)
+	}
+	return fmt.Sprintf("%s by %s to %v", a, by, e.Allow), func(w *world) { w.put(by, e) }
+}
+
+func (m maker) moves() (string, func(*world)) { return m.movesIn(one(m, clusterNames)) }
+
+// movesIn changes an instance of a cluster: there are eight addresses, each with one app at
+// a time.
+func (m maker) movesIn(in string) (string, func(*world)) {
+	n, a, draining, gone := m.IntN(8), one(m, apps), m.chance(25), m.chance(25)
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(slices.Index(clusterNames, in)), 0, byte(n)}), 50002)
+	text := fmt.Sprintf("%s in %s is %s", address, in, a)
+	if draining {
+		text += ", draining"
+	}
+	if gone {
+		text = fmt.Sprintf("%s in %s is gone", address, in)
+	}
+	return text, func(w *world) {
+		c := w.cluster(in)
+		c.instances.edit(func(all map[topology.InstanceKey]catalog.Instance) {
+			for key, i := range all {
+				if i.Address == address {
+					delete(all, key)
+				}
+			}
+			if !gone {
+				key := topology.InstanceKey{App: a, ID: fmt.Sprint("i", n)}
+				c.ever[placed{a, address.String()}] = true
+				all[key] = catalog.Instance{ID: key.ID, App: a, Address: address, Draining: draining}
+			}
+		})
+	}
+}
+
+// allowed is one version of an export: whom it lets call. Nil is no export.
+type allowed []catalog.Allow
+
+// lets tells whether an app of a cluster may call, by the words of DESIGN: an omitted
+// field, like "*", means any.
+func (a allowed) lets(cluster string, caller catalog.App) bool {
+	is := func(want, got string) bool { return want == "" || want == "*" || want == got }
+	for _, one := range a {
+		if is(one.Cluster, cluster) && is(one.Namespace, caller.Namespace) && is(one.App, caller.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// exportsNow notes the newest version of each export of a cluster.
+func (w *world) exportsNow(cluster string) {
+	_, all, _ := w.cluster(cluster).objects.newest()
+	for _, a := range apps {
+		var now allowed
+		if o, ok := all[(&catalog.AppExport{App: a}).Key()].(*catalog.AppExport); ok {
+			now = append(allowed{}, o.Allow...)
+		}
+		of := export{cluster, a}
+		versions := w.exports[of]
+		if !slices.Equal(versions[len(versions)-1], now) {
+			w.exports[of] = append(versions, now)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// homecoming is how long after it has heard all sources a service takes what comes for
+// what was there all along, as the real one does.
+const homecoming = 5 * time.Second
+
+// service is one life of one replica of a cluster's resolver service, with all its real
+// parts but the store, the source of instances and the network.
+type service struct {
+	replica  *replica
+	topology *topology.Topology
+	feed     *objects.Feed
+	links    *peering.Links
+	server   *peering.Server
+	grpc     *grpc.Server
+	settled  chan struct{} // closed once views have what they had in a former life
+	sourced  chan struct{} // closed once the source of instances was heard
+	running  atomic.Int64  // version of the instances that were applied; -1 before the first
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	parts  sync.WaitGroup
+}
+
+// start starts a replica. With memory it has at once the instances of its former life.
+func (r *replica) start(memory bool) {
+	w, c := r.cluster.world, r.cluster
+	s := &service{replica: r, settled: make(chan struct{}), sourced: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.running.Store(-1)
+	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), quiet)
+	if err != nil {
+		w.fail("identity of %s: %v", r.host, err)
+		return
+	}
+	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, quiet)
+	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, quiet)
+	s.feed.After(s.sourced)
+	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.net.Host(r.host).Dial}
+	s.links = peering.NewLinks(cfg, s.topology, source, quiet)
+	s.server = peering.NewServer(cfg, s.topology, quiet)
+	peering.Join(s.links, s.server)
+	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(w.watchRevisions(r.host)))
+	v1alpha1.RegisterPeeringServer(s.grpc, s.server)
+	s.part("topology", s.topology.Run)
+	if memory && r.remembered > 0 {
+		if err := s.runs(r.remembered, c.instances.at(r.remembered)); err != nil {
+			w.fail("%s: instances of before: %v", r.host, err)
+		}
+	}
+	s.part("instances", s.followInstances)
+	s.part("objects", s.feed.Run)
+	s.part("links", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	s.part("settling", s.settle)
+	r.service = s
+	for _, g := range c.gateways {
+		if g.up && g.target == r {
+			g.listen()
+		}
+	}
+	for _, d := range c.sidecars {
+		if d.at == r {
+			d.attach()
+		}
+	}
+}
+
+func (s *service) part(name string, run func(context.Context) error) {
+	s.parts.Go(func() {
+		if err := run(s.ctx); err != nil && s.ctx.Err() == nil {
+			s.replica.cluster.world.fail("%s: %s ended by itself: %v", s.replica.host, name, err)
+		}
+	})
+}
+
+// settle is what the real service does before it is taken at its word.
+func (s *service) settle(ctx context.Context) error {
+	for _, heard := range []<-chan struct{}{s.links.Settled(), s.sourced} {
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	close(s.settled)
+	if sleep(ctx, homecoming) {
+		s.topology.Settle()
+	}
+	return nil
+}
+
+// followInstances follows the source of instances, and keeps what it said while it is out
+// of reach.
+func (s *service) followInstances(ctx context.Context) error {
+	for {
+		err := read(ctx, s.replica.cluster.instances, s.replica.source, s.runs)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != errCut {
+			return err
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// runs takes in all that the source of instances says.
+func (s *service) runs(version int, state map[topology.InstanceKey]catalog.Instance) error {
+	change := topology.InstanceChange{Source: "shared", Full: true, Put: slices.Collect(maps.Values(state))}
+	if _, err := s.topology.Apply(s.ctx, topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
+		return err
+	}
+	if s.running.Swap(int64(version)) < 0 {
+		close(s.sourced)
+	}
+	return nil
+}
+
+// stop ends a replica; kill as kill -9 does.
+func (r *replica) stop(kill bool) {
+	s := r.service
+	if s == nil {
+		return
+	}
+	r.service = nil
+	r.remembered = max(0, int(s.running.Load()))
+	if kill {
+		r.cluster.world.net.Host(r.host).Kill()
+		for _, g := range r.cluster.gateways {
+			if g.target == r {
+				g.close()
+			}
+		}
+	}
+	for _, d := range r.cluster.sidecars {
+		if d.at == r {
+			d.detach()
+		}
+	}
+	s.server.Stop()
+	s.grpc.Stop()
+	s.cancel()
+	s.parts.Wait()
+	for _, g := range r.cluster.gateways {
+		if g.target == r {
+			g.close()
+		}
+	}
+}
+
+// objects are those that the service has by now, by the truth; nil before the first.
+func (s *service) objects() map[catalog.Key]catalog.Object {
+	status := s.feed.Status()
+	if !status.Synced {
+		return nil
+	}
+	version, err := strconv.Atoi(string(status.Version))
+	if err != nil {
+		panic(fmt.Sprintf("version %q of the simulated store", status.Version))
+	}
+	return s.replica.cluster.objects.at(version)
+}
+
+// watchRevisions sees that no stream to a peer names a revision below one before it.
+func (w *world) watchRevisions(host string) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		return handle(srv, &watched{ServerStream: ss, world: w, host: host, method: info.FullMethod})
+	}
+}
+
+type watched struct {
+	grpc.ServerStream
+	world        *world
+	host, method string
+	last         uint64
+}
+
+func (s *watched) SendMsg(m any) error {
+	if r, ok := m.(interface{ GetRevision() uint64 }); ok && r.GetRevision() != 0 {
+		if r.GetRevision() < s.last {
+			s.world.fail("revision: %s tells a peer revision %d after %d on one stream of %s", s.host, r.GetRevision(), s.last, s.method)
+		}
+		s.last = r.GetRevision()
+	}
+	return s.ServerStream.SendMsg(m)
+}

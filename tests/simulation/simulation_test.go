@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+)
+
+var (
+	seedFlag    = flag.Uint64("seed", 0, "run this seed alone, with its steps printed")
+	runsFlag    = flag.Int("runs", 0, "how many seeds to run; 0 for what takes a minute or less")
+	fromFlag    = flag.Uint64("from", 1, "the first of the seeds to run")
+	stepsFlag   = flag.Int("steps", 40, "how many steps a run has")
+	againFlag   = flag.Int("again", 1, "how often to run the one seed, since the order of what happens at one moment is not decided by it")
+	withoutFlag = flag.String("without", "", "kinds of steps to leave out, with commas between")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+func without() []string {
+	if *withoutFlag == "" {
+		return nil
+	}
+	return strings.Split(*withoutFlag, ",")
+}
+
+// TestSimulation runs many seeds. Each is a test of its own, so that its name tells which
+// one it was even if the run does not come to an end.
+func TestSimulation(t *testing.T) {
+	if *seedFlag != 0 {
+		for range *againFlag {
+			one := newPlan(*seedFlag, *stepsFlag, without())
+			if !simulate(t, one) {
+				return
+			}
+		}
+		return
+	}
+	runs := *runsFlag
+	switch {
+	case runs > 0:
+	case testing.Short():
+		runs = 20
+	default:
+		runs = 100
+	}
+	for i := range uint64(runs) {
+		seed := *fromFlag + i
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, newPlan(seed, *stepsFlag, without()))
+		})
+	}
+}
+
+// simulate runs a plan, and tells whether all was well. If not, it says with which steps
+// at least it is not.
+func simulate(t *testing.T, p *plan) bool {
+	t.Helper()
+	err, done := run(t, p, mutation{})
+	if err == nil {
+		return true
+	}
+	command := fmt.Sprintf("go test ./tests/simulation -run TestSimulation -seed %d -steps %d", p.seed, *stepsFlag)
+	if *withoutFlag != "" {
+		command += " -without " + *withoutFlag
+	}
+	t.Errorf("seed %d: %v\nafter these steps:\n%s\nreplay: %s", p.seed, err, list(p.steps[:done]), command)
+	least := *p
+	least.steps = shrink(t, p, done, err)
+	t.Logf("these steps are enough:\n%s", list(least.steps))
+	return false
+}
+
+func list(steps []step) string {
+	lines := make([]string, len(steps))
+	for i, s := range steps {
+		lines[i] = fmt.Sprintf("%4d  %s", i+1, s)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// run runs a plan in a bubble of its own, and returns what was wrong first and after how
+// many steps.
+func run(t *testing.T, p *plan, m mutation) (fault error, done int) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(p, m)
+		for _, s := range p.steps {
+			w.note()
+			s.do(w)
+			w.look()
+			done++
+			if w.failed() != nil {
+				break
+			}
+		}
+		w.end()
+		synctest.Wait()
+		fault = w.failed()
+	})
+	return fault, done
+}
+
+// most bounds how many runs are made to shrink a list of steps.
+const most = 60
+
+// shrink leaves out what is not needed for the same kind of fault.
+func shrink(t *testing.T, p *plan, done int, fault error) []step {
+	kind, _, _ := strings.Cut(fault.Error(), ":")
+	steps := p.steps[:done]
+	tries := 0
+	for size := len(steps) / 2; size > 0; size /= 2 {
+		for at := 0; at < len(steps) && tries < most; {
+			tries++
+			fewer := *p
+			fewer.steps = append(append([]step{}, steps[:at]...), steps[min(at+size, len(steps)):]...)
+			err, n := run(t, &fewer, mutation{})
+			if err != nil && strings.HasPrefix(err.Error(), kind) {
+				steps = fewer.steps[:n]
+				continue
+			}
+			at += size
+		}
+	}
+	return steps
+}

@@ -1,0 +1,317 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+)
+
+// plan is what happens in one run. It follows from the seed alone.
+type plan struct {
+	seed       uint64
+	staleAfter map[string]time.Duration
+	steps      []step
+}
+
+// step is one thing that happens. What it does is fixed when the plan is made, and does
+// not depend on the steps before it, so that any of them can be left out.
+type step struct {
+	kind string
+	text string
+	do   func(w *world)
+}
+
+func (s step) String() string { return strings.TrimSpace(s.kind + " " + s.text) }
+
+// maker makes steps by chance.
+type maker struct{ *rand.Rand }
+
+func one[T any](m maker, of []T) T { return of[m.IntN(len(of))] }
+
+// chance is true so many times out of a hundred.
+func (m maker) chance(percent int) bool { return m.IntN(100) < percent }
+
+// kinds are what can happen, and how often compared with the others.
+var kinds = []struct {
+	name   string
+	weight int
+	make   func(maker) (string, func(*world))
+}{
+	{"pass", 20, maker.passing},
+	{"split", 6, maker.split},
+	{"one-way", 4, maker.oneWay},
+	{"heal", 8, maker.heal},
+	{"poor", 4, maker.poor},
+	{"reset", 3, maker.reset},
+	{"flap", 2, maker.flap},
+	{"refuse", 3, maker.refuse},
+	{"answer", 4, maker.answer},
+	{"crash", 3, maker.crash},
+	{"stop", 2, maker.stop},
+	{"start", 6, maker.start},
+	{"store", 4, maker.storeAccess},
+	{"source", 4, maker.sourceAccess},
+	{"select", 6, maker.selects},
+	{"export", 10, maker.exported},
+	{"know", 4, maker.knows},
+	{"instances", 12, maker.moves},
+	{"sidecar", 4, maker.sidecarMoves},
+	{"calm", 1, maker.calm},
+}
+
+// newPlan makes the plan of a seed, without some kinds of steps.
+func newPlan(seed uint64, steps int, without []string) *plan {
+	m := maker{rand.New(rand.NewPCG(seed, 42))}
+	p := &plan{seed: seed, staleAfter: map[string]time.Duration{}}
+	for _, name := range clusterNames {
+		p.staleAfter[name] = one(m, []time.Duration{time.Second, 2 * time.Second, 2 * time.Second, 6 * time.Second, 10 * time.Second})
+	}
+	p.steps = append(p.steps, m.begin(p)...)
+	total := 0
+	for _, k := range kinds {
+		total += k.weight
+	}
+	for range steps {
+		at, i := m.IntN(total), 0
+		for ; at >= kinds[i].weight; i++ {
+			at -= kinds[i].weight
+		}
+		text, do := kinds[i].make(m)
+		pause := m.pause()
+		if !slices.Contains(without, kinds[i].name) {
+			p.steps = append(p.steps, step{kinds[i].name, text, do})
+			p.steps = append(p.steps, step{"pass", pause.String(), func(w *world) { w.pass(pause) }})
+		}
+	}
+	p.steps = append(p.steps, step{"calm", "", (*world).calm})
+	return p
+}
+
+// begin makes the first state: clusters that know each other, run, and export some.
+func (m maker) begin(p *plan) (steps []step) {
+	add := func(kind, text string, do func(*world)) { steps = append(steps, step{kind, text, do}) }
+	for _, name := range clusterNames {
+		for _, other := range clusterNames {
+			if other != name {
+				add("know", name+" knows "+other, func(w *world) { w.know(name, object(other, w.cluster(other).staleAfter, []int{0, 1}, 0, "")) })
+			}
+		}
+		for range 3 {
+			text, do := m.selectsIn(name)
+			add("select", text, do)
+			text, do = m.exportedBy(name)
+			add("export", text, do)
+		}
+		for range 4 {
+			text, do := m.movesIn(name)
+			add("instances", text, do)
+		}
+	}
+	for _, name := range clusterNames {
+		for i := range replicasOf[name] {
+			add("start", fmt.Sprintf("%s-%d", name, i), func(w *world) { w.cluster(name).replicas[i].start(false) })
+		}
+	}
+	pause := time.Duration(m.IntN(8000)) * time.Millisecond
+	add("pass", pause.String(), func(w *world) { w.pass(pause) })
+	return steps
+}
+
+// pause is how long the next step waits: mostly not long enough for anything to settle.
+func (m maker) pause() time.Duration {
+	return one(m, []time.Duration{
+		0, 0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond,
+		500 * time.Millisecond, time.Second, 2 * time.Second,
+	})
+}
+
+func (m maker) passing() (string, func(*world)) {
+	d := one(m, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 5 * time.Second, 12 * time.Second})
+	if m.chance(3) {
+		d = one(m, []time.Duration{30 * time.Second, 3 * time.Minute})
+	}
+	return d.String(), func(w *world) { w.pass(d) }
+}
+
+// pair is a replica and a gateway of another cluster.
+func (m maker) pair() (host, gateway string) {
+	from := one(m, clusterNames)
+	to := one(m, slices.DeleteFunc(slices.Clone(clusterNames), func(name string) bool { return name == from }))
+	return fmt.Sprintf("%s-%d", from, m.IntN(replicasOf[from])), fmt.Sprintf("%s-gw-%d", to, m.IntN(replicasOf[to]))
+}
+
+// between are the pairs that a step is for: one, or all between two clusters.
+func (m maker) between() (text string, pairs [][2]string) {
+	host, gateway := m.pair()
+	if m.chance(40) {
+		return host + " and " + gateway, [][2]string{{host, gateway}}
+	}
+	a, b := host[:strings.Index(host, "-")], gateway[:strings.Index(gateway, "-")]
+	for _, side := range [][2]string{{a, b}, {b, a}} {
+		for i := range replicasOf[side[0]] {
+			for j := range replicasOf[side[1]] {
+				pairs = append(pairs, [2]string{fmt.Sprintf("%s-%d", side[0], i), fmt.Sprintf("%s-gw-%d", side[1], j)})
+			}
+		}
+	}
+	return a + " and " + b, pairs
+}
+
+// paths is a step that changes both directions of some pairs.
+func paths(pairs [][2]string, p peeringtest.Path) func(*world) {
+	return func(w *world) {
+		for _, pair := range pairs {
+			w.path(pair[0], pair[1], p)
+			w.path(pair[1], pair[0], p)
+		}
+	}
+}
+
+func (m maker) split() (string, func(*world)) {
+	text, pairs := m.between()
+	return text, paths(pairs, peeringtest.Path{Down: true})
+}
+
+func (m maker) heal() (string, func(*world)) {
+	if m.chance(30) {
+		return "everything", (*world).heal
+	}
+	text, pairs := m.between()
+	return text, paths(pairs, peeringtest.Path{})
+}
+
+// oneWay loses what goes from a cluster's machines to another's, and nothing that comes.
+func (m maker) oneWay() (string, func(*world)) {
+	_, pairs := m.between()
+	a, b := pairs[0][0], pairs[0][1]
+	from, to := a[:strings.Index(a, "-")], b[:strings.Index(b, "-")]
+	return "from " + from + " to " + to, func(w *world) {
+		for _, pair := range pairs {
+			if strings.HasPrefix(pair[0], from+"-") {
+				w.path(pair[0], pair[1], peeringtest.Path{Down: true})
+			} else {
+				w.path(pair[1], pair[0], peeringtest.Path{Down: true})
+			}
+		}
+	}
+}
+
+func (m maker) poor() (string, func(*world)) {
+	text, pairs := m.between()
+	p := peeringtest.Path{
+		Delay: time.Duration(m.IntN(200)) * time.Millisecond, Jitter: time.Duration(m.IntN(100)) * time.Millisecond, Loss: 0.2 * m.Float64(),
+	}
+	return fmt.Sprintf("%s: delay %s, jitter %s, loss %.2f", text, p.Delay, p.Jitter, p.Loss), paths(pairs, p)
+}
+
+func (m maker) reset() (string, func(*world)) {
+	text, pairs := m.between()
+	return text, func(w *world) {
+		for _, pair := range pairs {
+			w.net.Reset(pair[0], pair[1])
+		}
+	}
+}
+
+// flap splits and heals again and again.
+func (m maker) flap() (string, func(*world)) {
+	text, pairs := m.between()
+	times, period := 2+m.IntN(4), time.Duration(500+m.IntN(4000))*time.Millisecond
+	return fmt.Sprintf("%s %d times for %s", text, times, period), func(w *world) {
+		for range times {
+			paths(pairs, peeringtest.Path{Down: true})(w)
+			w.pass(period)
+			paths(pairs, peeringtest.Path{})(w)
+			w.pass(period / 2)
+		}
+	}
+}
+
+func (m maker) gateway() (text string, which func(*world) *gateway) {
+	name := one(m, clusterNames)
+	i := m.IntN(replicasOf[name])
+	return fmt.Sprintf("%s-gw-%d", name, i), func(w *world) *gateway { return w.cluster(name).gateways[i] }
+}
+
+func (m maker) refuse() (string, func(*world)) {
+	text, which := m.gateway()
+	return text, func(w *world) {
+		g := which(w)
+		g.up = false
+		g.close()
+	}
+}
+
+// answer has a gateway take connections, maybe for another replica.
+func (m maker) answer() (string, func(*world)) {
+	text, which := m.gateway()
+	target := m.IntN(2)
+	return fmt.Sprintf("%s for replica %d", text, target), func(w *world) {
+		g := which(w)
+		if t := g.cluster.replicas[target%len(g.cluster.replicas)]; t != g.target {
+			g.close()
+			g.target = t
+		}
+		g.up = true
+		g.listen()
+	}
+}
+
+func (m maker) replica() (host string, which func(*world) *replica) {
+	name := one(m, clusterNames)
+	i := m.IntN(replicasOf[name])
+	return fmt.Sprintf("%s-%d", name, i), func(w *world) *replica { return w.cluster(name).replicas[i] }
+}
+
+func (m maker) crash() (string, func(*world)) {
+	host, which := m.replica()
+	return host, func(w *world) { which(w).stop(true) }
+}
+
+func (m maker) stop() (string, func(*world)) {
+	host, which := m.replica()
+	return host, func(w *world) { which(w).stop(false) }
+}
+
+// start starts a replica if it does not run, with or without what it knew of instances.
+func (m maker) start() (string, func(*world)) {
+	host, which := m.replica()
+	memory := m.chance(50)
+	return fmt.Sprintf("%s, memory %v", host, memory), func(w *world) {
+		if r := which(w); r.service == nil {
+			r.start(memory)
+		}
+	}
+}
+
+func (m maker) access(of func(*replica) *access) (string, func(*world)) {
+	host, which := m.replica()
+	if m.chance(40) {
+		return host + " cut off", func(w *world) { of(which(w)).set(true, 0) }
+	}
+	delay := one(m, []time.Duration{0, 0, 20 * time.Millisecond, 500 * time.Millisecond, 4 * time.Second})
+	return fmt.Sprintf("%s delayed by %s", host, delay), func(w *world) { of(which(w)).set(false, delay) }
+}
+
+func (m maker) storeAccess() (string, func(*world)) {
+	return m.access(func(r *replica) *access { return r.store })
+}
+
+func (m maker) sourceAccess() (string, func(*world)) {
+	return m.access(func(r *replica) *access { return r.source })
+}
+
+// sidecarMoves has a sidecar go to another replica.
+func (m maker) sidecarMoves() (string, func(*world)) {
+	i, to := m.IntN(len(apps)), m.IntN(2)
+	return fmt.Sprintf("%s in east to replica %d", apps[i], to), func(w *world) {
+		c := w.cluster("east")
+		c.sidecars[i].move(c.replicas[to])
+	}
+}
+
+func (m maker) calm() (string, func(*world)) { return "", (*world).calm }

@@ -1,0 +1,145 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+)
+
+// history is every state that something shared was in, oldest first. States are immutable.
+type history[K comparable, V any] struct {
+	mu      sync.Mutex
+	states  []map[K]V
+	changed chan struct{}
+}
+
+func newHistory[K comparable, V any]() *history[K, V] {
+	return &history[K, V]{states: []map[K]V{{}}, changed: make(chan struct{})}
+}
+
+// edit adds a state.
+func (h *history[K, V]) edit(change func(map[K]V)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := maps.Clone(h.states[len(h.states)-1])
+	change(next)
+	h.states = append(h.states, next)
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+func (h *history[K, V]) newest() (version int, state map[K]V, changed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	version = len(h.states) - 1
+	return version, h.states[version], h.changed
+}
+
+func (h *history[K, V]) at(version int) map[K]V {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.states[version]
+}
+
+// access is how one replica reads a history: each state comes late, and none while it is
+// cut off. What was read stands.
+type access struct {
+	mu      sync.Mutex
+	cut     bool
+	delay   time.Duration
+	changed chan struct{}
+}
+
+func newAccess() *access { return &access{changed: make(chan struct{})} }
+
+func (a *access) set(cut bool, delay time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cut, a.delay = cut, delay
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *access) now() (cut bool, delay time.Duration, changed <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cut, a.delay, a.changed
+}
+
+var errCut = errors.New("the store is out of reach")
+
+// read delivers the newest state and each later one, or a later one yet, until ctx ends or
+// the replica is cut off.
+func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access, deliver func(version int, state map[K]V) error) error {
+	for seen := -1; ; {
+		cut, delay, cutOff := a.now()
+		if cut {
+			return errCut
+		}
+		version, state, changed := h.newest()
+		if version == seen {
+			select {
+			case <-changed:
+			case <-cutOff:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		if !sleep(ctx, delay) {
+			return ctx.Err()
+		}
+		if cut, _, _ := a.now(); cut {
+			return errCut
+		}
+		if err := deliver(version, state); err != nil {
+			return err
+		}
+		seen = version
+	}
+}
+
+// sleep tells whether it slept to the end.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// store is the config store of a cluster as one replica reaches it. Who comes back to it is
+// given the full set again.
+type store struct {
+	objects *history[catalog.Key, catalog.Object]
+	access  *access
+	corrupt func(catalog.Object) catalog.Object // what a mutation does to each object; nil: nothing
+}
+
+// Watch delivers the full set, and again after each change.
+func (s *store) Watch(ctx context.Context, _ configstore.Version, deliver func(configstore.Change) error) error {
+	return read(ctx, s.objects, s.access, func(version int, state map[catalog.Key]catalog.Object) error {
+		c := configstore.Change{Full: true, Version: configstore.Version(strconv.Itoa(version))}
+		for _, object := range state {
+			if s.corrupt != nil {
+				if object = s.corrupt(object); object == nil {
+					continue
+				}
+			}
+			c.Objects = append(c.Objects, configstore.Stored{Object: object, Revision: "1"})
+		}
+		return deliver(c)
+	})
+}
+
+// Close does nothing: the context of each Watch ends.
+func (s *store) Close() error { return nil }

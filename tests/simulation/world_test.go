@@ -1,0 +1,230 @@
+package simulation
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// world is all clusters, the network between them, and what is true of them. Its methods
+// are called by one goroutine, but for fail.
+type world struct {
+	net      *peeringtest.Network
+	clusters []*cluster
+	down     map[way]bool // paths that lose everything
+	mutation mutation
+	reached  map[way]time.Time    // when a round trip was possible last, from a host to a cluster
+	floors   map[subject]int      // versions of an export that can't be known any more are below
+	exports  map[export][]allowed // every version of each export
+
+	mu    sync.Mutex
+	fault error // the first
+}
+
+// way leads from one host to another host, or to a cluster.
+type way struct{ from, to string }
+
+// export is an app that a cluster may export.
+type export struct {
+	cluster string
+	app     catalog.App
+}
+
+// subject is what one replica knows of an export.
+type subject struct {
+	host string
+	export
+}
+
+// cluster is a cluster: what is true of it, the replicas of its resolver service and its
+// gateways.
+type cluster struct {
+	world      *world
+	name       string
+	network    string
+	staleAfter time.Duration // that others have for it
+	objects    *history[catalog.Key, catalog.Object]
+	instances  *history[topology.InstanceKey, catalog.Instance]
+	replicas   []*replica
+	gateways   []*gateway
+	sidecars   []*sidecar
+	ever       map[placed]bool // instances that there were
+}
+
+// placed is an app at an address.
+type placed struct {
+	app     catalog.App
+	address string
+}
+
+// replica is a place where a cluster's resolver service runs, or does not.
+type replica struct {
+	cluster       *cluster
+	host          string
+	store, source *access
+	service       *service // nil while it does not run
+	remembered    int      // version of the instances that its last life had
+}
+
+// gateway is an address that other clusters connect to. It leads to one replica.
+type gateway struct {
+	cluster  *cluster
+	host     string
+	target   *replica
+	up       bool // it is meant to take connections
+	listener net.Listener
+	serving  sync.WaitGroup
+}
+
+// The clusters, and how many replicas each has.
+var (
+	clusterNames = []string{"east", "north", "west"}
+	replicasOf   = map[string]int{"east": 2, "north": 1, "west": 1}
+	networkOf    = map[string]string{"east": "net-2", "north": "net-1", "west": "net-1"}
+	apps         = []catalog.App{app("audit"), app("checkout"), app("ledger"), app("orders")}
+)
+
+func app(id string) catalog.App { return catalog.App{Namespace: "shop", ID: id} }
+
+const gatewayPort = "15443"
+
+// newWorld makes clusters that know nothing and do not run.
+func newWorld(p *plan, m mutation) *world {
+	w := &world{
+		net: peeringtest.New(p.seed), down: map[way]bool{}, mutation: m,
+		reached: map[way]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{},
+	}
+	for _, name := range clusterNames {
+		c := &cluster{
+			world: w, name: name, network: networkOf[name], staleAfter: p.staleAfter[name],
+			objects: newHistory[catalog.Key, catalog.Object](), instances: newHistory[topology.InstanceKey, catalog.Instance](),
+			ever: map[placed]bool{},
+		}
+		for i := range replicasOf[name] {
+			r := &replica{cluster: c, host: fmt.Sprintf("%s-%d", name, i), store: newAccess(), source: newAccess()}
+			c.replicas = append(c.replicas, r)
+			c.gateways = append(c.gateways, &gateway{cluster: c, host: fmt.Sprintf("%s-gw-%d", name, i), target: r, up: true})
+		}
+		for i, a := range apps {
+			c.sidecars = append(c.sidecars, &sidecar{app: a, at: c.replicas[i%len(c.replicas)]})
+			w.exports[export{name, a}] = []allowed{nil}
+		}
+		w.clusters = append(w.clusters, c)
+	}
+	return w
+}
+
+// fail notes what is wrong; the first counts.
+func (w *world) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		w.fault = fmt.Errorf(format, args...)
+	}
+}
+
+func (w *world) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault
+}
+
+func (w *world) cluster(name string) *cluster {
+	for _, c := range w.clusters {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// each visits every replica.
+func (w *world) each(visit func(*replica)) {
+	for _, c := range w.clusters {
+		for _, r := range c.replicas {
+			visit(r)
+		}
+	}
+}
+
+// listen has a gateway take connections, if its service runs.
+func (g *gateway) listen() {
+	if g.listener != nil || g.target.service == nil {
+		return
+	}
+	l, err := g.cluster.world.net.Host(g.host).Listen(gatewayPort)
+	if err != nil {
+		g.cluster.world.fail("%s: %v", g.host, err)
+		return
+	}
+	g.listener = l
+	server := g.target.service.grpc
+	g.serving.Go(func() { _ = server.Serve(l) })
+}
+
+// close has it refuse connections, and resets those that there are.
+func (g *gateway) close() {
+	if g.listener == nil {
+		return
+	}
+	g.cluster.world.net.Host(g.host).Kill()
+	_ = g.listener.Close()
+	g.serving.Wait()
+	g.listener = nil
+}
+
+// path changes one direction between hosts.
+func (w *world) path(from, to string, p peeringtest.Path) {
+	w.down[way{from, to}] = p.Down
+	if w.mutation.keepsPaths && p.Down {
+		return
+	}
+	w.net.SetPath(from, to, p)
+}
+
+// note notes which clusters each replica could have a word with right now.
+func (w *world) note() {
+	w.each(func(r *replica) {
+		for _, c := range w.clusters {
+			for _, g := range c.gateways {
+				if g.listener != nil && !w.down[way{r.host, g.host}] && !w.down[way{g.host, r.host}] {
+					w.reached[way{r.host, c.name}] = time.Now()
+				}
+			}
+		}
+	})
+}
+
+// pass lets time pass, and looks at everything again and again meanwhile.
+func (w *world) pass(d time.Duration) {
+	slice := max(200*time.Millisecond, d/100)
+	for d > 0 && w.failed() == nil {
+		w.note()
+		time.Sleep(min(d, slice))
+		d -= slice
+		w.note()
+		w.look()
+	}
+}
+
+// look holds everything to the model at one moment.
+func (w *world) look() {
+	synctest.Wait()
+	w.note()
+	w.each(func(r *replica) {
+		if r.service != nil && w.failed() == nil {
+			w.check(r.service)
+		}
+	})
+}
+
+// end ends everything.
+func (w *world) end() {
+	w.each(func(r *replica) { r.stop(false) })
+}
