@@ -84,7 +84,8 @@ func (c *cluster) start(ctx context.Context) error {
 		if c.etcd, err = servers.StartEtcd(ctx, c.box.Dir(), servers.EtcdOptions{Place: c.place}); err != nil {
 			return err
 		}
-		options.Store = map[string]any{"etcd": map[string]any{"endpoints": []string{c.etcd.URL()}}}
+		options.Store = c.inEtcd()
+		options.Settings = c.replica(1)
 	}
 	var err error
 	if c.Cluster, err = c.box.Cluster(ctx, options); err != nil {
@@ -94,7 +95,7 @@ func (c *cluster) start(ctx context.Context) error {
 	for number := 2; number <= c.replicas; number++ {
 		s, err := c.box.Service(ctx, sandbox.ServiceOptions{
 			Name: fmt.Sprintf("isthmus-%s-%d", c.name, number), Cluster: c.name, Sentry: c.Sentry,
-			Store: options.Store, Gateway: c.gatewayOf(number),
+			Store: options.Store, Gateway: c.gatewayOf(number), Settings: c.replica(number),
 		})
 		if err != nil {
 			return err
@@ -102,6 +103,19 @@ func (c *cluster) start(ctx context.Context) error {
 		c.services = append(c.services, s)
 	}
 	return nil
+}
+
+func (c *cluster) inEtcd() map[string]any {
+	return map[string]any{"etcd": map[string]any{"endpoints": []string{c.etcd.URL()}}}
+}
+
+// replica is what makes a service one of several. Its gateway lets go of connections soon.
+func (c *cluster) replica(number int) map[string]any {
+	return map[string]any{
+		"replicas":  map[string]any{"name": fmt.Sprintf("%s-%d", c.name, number)},
+		"instances": c.inEtcd(),
+		"gateway":   map[string]any{"drainTimeout": "2s"},
+	}
 }
 
 // gatewayOf is where the gateway of a replica listens: the only replica at both addresses

@@ -18,7 +18,7 @@ type mesh struct {
 
 func newMesh(t *testing.T) *mesh {
 	t.Helper()
-	l := newLab(t, plan{name: "west", replicas: 1}, plan{name: "east"}, plan{name: "north"})
+	l := newLab(t, plan{name: "west", replicas: 3}, plan{name: "east"}, plan{name: "north"})
 	selections := []string{}
 	for _, id := range []string{"checkout", "cart", "billing"} {
 		selections = append(selections, selection(id, "orders: east north", "stock: local"))

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +22,8 @@ func split(t *testing.T, m *mesh) {
 		return nil
 	})
 	x.answeredBy("north", 15*time.Second)
-	m.says(t, m.east, "west", "it is not heard", func(p peer) bool { return p.State != "connected" && p.Error != "" })
-	m.says(t, m.west, "east", "it is heard, and does not hear", func(p peer) bool { return p.State == "connected" && p.Hears != "" && p.Hears != "connected" })
+	here := m.says(t, m.east, "west", "it is not heard", func(p peer) bool { return p.State != "connected" && p.Error != "" })
+	there := m.says(t, m.west, "east", "it is heard, and does not hear", func(p peer) bool { return p.State == "connected" && p.Hears != "" && p.Hears != "connected" })
 	begun := time.Now()
 	_, err := fromEast.Invoke(within(t, 5*time.Second), "billing", "hello", untraced)
 	took := time.Since(begun)
@@ -33,6 +34,6 @@ func split(t *testing.T, m *mesh) {
 	}
 	explained, _ := m.east.isthmus(within(t, 20*time.Second), "", "explain", "--from", namespace+"/orders", "billing")
 	t.Logf("the refusal took %s: %v\nisthmus explain in east:\n%s", round(took), err, explained)
-	f := x.done("staleAfter + 1 s; each side says so; no black hole")
+	f := x.done("staleAfter + 1 s; each side says so; no black hole", fmt.Sprintf("east says of west: %s; west says of east: %s, and that it hears us: %s", here.State, there.State, there.Hears))
 	x.shorter(f, staleAfter+time.Second)
 }

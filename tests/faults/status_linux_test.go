@@ -41,12 +41,13 @@ func (m *lab) lapses(t *testing.T, c *cluster, of string) int {
 }
 
 // says waits until a cluster's service says of a peer what is wanted.
-func (m *lab) says(t *testing.T, c *cluster, of, what string, is func(peer) bool) {
+func (m *lab) says(t *testing.T, c *cluster, of, what string, is func(peer) bool) (p peer) {
 	t.Helper()
 	eventually(t, 15*time.Second, func() error {
-		if p := m.peer(t, c, of); !is(p) {
+		if p = m.peer(t, c, of); !is(p) {
 			return fmt.Errorf("%s says of %s: %+v; want that %s", c.name, of, p, what)
 		}
 		return nil
 	})
+	return p
 }

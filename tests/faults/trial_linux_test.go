@@ -69,11 +69,15 @@ func (x *trial) gap(callers []*caller) (longest time.Duration) {
 	return longest
 }
 
-// answeredBy waits until the concerned are answered by a cluster alone, each at least so
-// often in a row.
+// answeredBy waits until the concerned are answered by a cluster alone, each at least for
+// half a second.
 func (x *trial) answeredBy(cluster string, limit time.Duration) {
 	x.t.Helper()
-	const row = 25
+	x.answeredInARow(cluster, int(500*time.Millisecond/pace), limit)
+}
+
+func (x *trial) answeredInARow(cluster string, row int, limit time.Duration) {
+	x.t.Helper()
 	eventually(x.t, limit, func() error {
 		for _, c := range x.concerned {
 			all := of(c)
