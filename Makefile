@@ -84,8 +84,8 @@ demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits af
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
-.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-stores bench-gateway
-bench: bench-go bench-resolve bench-scale bench-fanout bench-stores bench-gateway ## every table of docs/performance.md
+.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway
+bench: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway ## every table of docs/performance.md and docs/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -100,6 +100,9 @@ bench-scale: ## what a change costs, by the size of the cluster
 
 bench-fanout: ## how soon 1,000 sidecars see a change
 	@go run ./tests/bench/fanout
+
+bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
+	@go run ./tests/bench/peers
 
 bench-stores: build ## from a write to a config store to a sidecar's decision, and requests at rest
 	@go run ./tests/bench/stores

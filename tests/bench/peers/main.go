@@ -1,0 +1,121 @@
+// Command peers measures what a resolver service costs by how many other clusters it
+// has links with: 2, 10 and 100 of them, each of which exports 1,000 apps to it, and is
+// told of as many. What must follow that number is memory and traffic; what must not is a
+// change, and whatever the others export to somebody else.
+//
+// The service that is measured runs in a process of its own for each column. The other
+// clusters are in the program's process: each is a topology, with links and a server of
+// its own, a certificate of its own, and connections over TCP on loopback by mTLS. They
+// connect directly; gateways would pass the same bytes on.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+)
+
+// plan is what is measured.
+type plan struct {
+	sizes      []size
+	changes    int           // of the others
+	own        int           // changes of the service's own apps
+	reconnects int           // of one peer
+	rest       time.Duration // how long nothing happens
+	profile    string        // where the service leaves its profiles; none if empty
+}
+
+// size is one column.
+type size struct {
+	Peers  int
+	Others int // apps that each peer exports to somebody else, and that change all the time
+}
+
+func (s size) String() string {
+	if s.Others == 0 {
+		return fmt.Sprintf("%d peers", s.Peers)
+	}
+	return fmt.Sprintf("%d peers, %d more each for others", s.Peers, s.Others)
+}
+
+// limit is how long it may take in all.
+const limit = 4 * time.Minute
+
+func main() {
+	var p plan
+	serve := flag.String("serve", "", "be the service, with the files in this directory; used by the program itself")
+	sizes := flag.String("sizes", "2,10,100,2+10000,10+10000", "columns: peers, and after a + how many apps each exports to others beside")
+	flag.IntVar(&p.changes, "changes", 500, "changes of other clusters' apps to measure")
+	flag.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
+	flag.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
+	flag.DurationVar(&p.rest, "rest", 8*time.Second, "how long to measure at rest")
+	flag.StringVar(&p.profile, "profile", "", "directory for CPU and heap profiles of the service, by column and phase")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	if *serve != "" {
+		err = service(ctx, place(*serve))
+	} else if p.sizes, err = parseSizes(*sizes); err == nil {
+		err = run(ctx, p)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func parseSizes(text string) (all []size, err error) {
+	for field := range strings.SplitSeq(text, ",") {
+		var s size
+		format, into := "%d", []any{&s.Peers}
+		if strings.Contains(field, "+") {
+			format, into = "%d+%d", append(into, &s.Others)
+		}
+		if _, err := fmt.Sscanf(field, format, into...); err != nil || s.Peers < 1 || s.Peers > 200 || s.Others < 0 || s.Peers*s.Others > 2_000_000 {
+			return nil, fmt.Errorf("-sizes: %q: want 1 to 200 peers, or such as 10+10000", field)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func run(ctx context.Context, p plan) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	all := make([]*result, 0, len(p.sizes))
+	for _, s := range p.sizes {
+		r, err := measureSize(ctx, p, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		all = append(all, r)
+	}
+	table := measure.Table{
+		Title: fmt.Sprintf("A service with links to other clusters, each of which exports %d apps to it, and is told of %d", exports, exports),
+		Head:  []string{""},
+	}
+	for _, r := range all {
+		table.Head = append(table.Head, r.size.String())
+	}
+	for _, f := range figures {
+		row := []string{f.name}
+		for _, r := range all {
+			row = append(row, f.of(r))
+		}
+		table.Add(row...)
+	}
+	table.Print(os.Stdout)
+	return nil
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "peers: "+format+"\n", args...)
+}

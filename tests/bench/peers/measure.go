@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// bench is one column while it is measured.
+type bench struct {
+	plan
+	*result
+	at    place
+	child *child
+	meter *meter
+	peers []*peer
+}
+
+// watched is how many apps of each peer change.
+func (b *bench) watched() int { return (b.changes/2 + b.size.Peers - 1) / b.size.Peers }
+
+// measureSize measures one service, which it starts and ends, with its peers.
+func measureSize(ctx context.Context, p plan, s size) (r *result, err error) {
+	dir, err := os.MkdirTemp("", "isthmus-peers-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bench{plan: p, result: &result{size: s}, at: place(dir)}
+	apps := []catalog.App{identity.ServiceApp("", ours), watcher}
+	for i := range s.Peers {
+		apps = append(apps, identity.ServiceApp("", peerName(i)))
+	}
+	if err := b.at.issue(apps...); err != nil {
+		return nil, err
+	}
+	if b.child, err = startChild(ctx, dir, profilePath(p.profile, s)); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.child.stop()) }()
+	b.meter = &meter{child: b.child}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for _, p := range b.peers {
+			err = errors.Join(err, p.stop())
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		b.start, b.connect, b.idle, b.change, b.changeOwn, b.reconnect, b.lapse,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return b.result, b.child.endProfiles()
+}
+
+// start starts the peers, which ask what is exported to them, and are not asked yet.
+func (b *bench) start(ctx context.Context) error {
+	progress("%s: starting", b.size)
+	if _, err := ask[None](b.child, "Fill", [2]int{b.size.Peers, b.watched()}); err != nil {
+		return err
+	}
+	address, err := ask[string](b.child, "Address", None{})
+	if err != nil {
+		return err
+	}
+	if b.alone, err = b.child.memory(); err != nil {
+		return err
+	}
+	for i := range b.size.Peers {
+		p, err := startPeer(ctx, b.at, peerName(i), address, b.size.Others)
+		if err != nil {
+			return err
+		}
+		b.peers = append(b.peers, p)
+	}
+	for _, p := range b.peers {
+		if err := p.hears(ctx); err != nil {
+			return err
+		}
+	}
+	b.asked, err = b.child.memory()
+	return err
+}
+
+// connect has the service ask its peers: all but one of them at once, and then that one.
+func (b *bench) connect(ctx context.Context) (err error) {
+	progress("%s: connecting", b.size)
+	if err := errors.Join(b.child.phase("connect"), b.meter.start()); err != nil {
+		return err
+	}
+	last := b.peers[len(b.peers)-1]
+	var links []Link
+	for _, p := range b.peers[:len(b.peers)-1] {
+		links = append(links, Link{p.name, p.address})
+	}
+	if b.startTook, err = ask[time.Duration](b.child, "Link", links); err != nil {
+		return err
+	}
+	if _, b.startCPU, _, err = b.meter.stop(); err != nil {
+		return err
+	}
+	if b.firstTook, err = ask[time.Duration](b.child, "Link", []Link{{last.name, last.address}}); err != nil {
+		return err
+	}
+	if err := pause(ctx, 100*time.Millisecond); err != nil {
+		return err
+	}
+	b.firstIn, b.firstOut = last.asked.out.load(), last.asked.in.load()
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	b.linked, err = b.child.memory()
+	return err
+}
+
+// traffic is that of all peers.
+func (b *bench) traffic() (in, out count) {
+	for _, p := range b.peers {
+		i, o := p.traffic()
+		in, out = in.plus(i), out.plus(o)
+	}
+	return in, out
+}
+
+// idle measures while nothing happens that concerns the service.
+func (b *bench) idle(ctx context.Context) error {
+	progress("%s: at rest", b.size)
+	if err := errors.Join(pause(ctx, time.Second), b.child.phase("rest")); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var elsewhere sync.WaitGroup
+	elsewhere.Go(func() { b.changeOthers(ctx) })
+	defer elsewhere.Wait()
+	defer cancel()
+	in, out := b.traffic()
+	if err := b.meter.start(); err != nil {
+		return err
+	}
+	if err := pause(ctx, b.rest); err != nil {
+		return err
+	}
+	took, used, _, err := b.meter.stop()
+	if err != nil {
+		return err
+	}
+	inNow, outNow := b.traffic()
+	b.restIn, b.restOut, b.restTook = inNow.less(in), outNow.less(out), took
+	b.meter.rest = used.Seconds() / took.Seconds()
+	b.restCPU = b.meter.rest
+	return nil
+}
+
+// othersEvery is how often an app changes that is exported to others only.
+const othersEvery = 10 * time.Millisecond
+
+// changeOthers has apps change that are exported to others only, until ctx ends.
+func (b *bench) changeOthers(ctx context.Context) {
+	for i := 0; b.size.Others > 0 && pause(ctx, othersEvery) == nil; i++ {
+		p := b.peers[i%len(b.peers)]
+		n := i / len(b.peers)
+		if _, err := p.topology.Apply(ctx, flip(p.name, exports+n/2%b.size.Others, n%2 == 1)); err != nil {
+			return // ctx has ended
+		}
+	}
+}
+
+// ownEvery is how often one of the service's own apps changes.
+const ownEvery = 50 * time.Millisecond
+
+// changeOwn has apps of the service change, of which all peers are told.
+func (b *bench) changeOwn(ctx context.Context) error {
+	progress("%s: %d changes of our own", b.size, b.own)
+	if err := errors.Join(b.child.phase("own"), b.meter.start()); err != nil {
+		return err
+	}
+	_, before := b.traffic()
+	if _, err := ask[None](b.child, "Change", Changes{b.own, ownEvery}); err != nil {
+		return err
+	}
+	if err := pause(ctx, 100*time.Millisecond); err != nil {
+		return err
+	}
+	took, used, _, err := b.meter.stop()
+	_, out := b.traffic()
+	b.ownCPU = used / time.Duration(b.own)
+	b.ownOut = max(0, out.less(before).Bytes-b.restBytes(b.restOut, took)) / int64(b.own)
+	return err
+}
+
+// restBytes are the bytes that would have gone by in a time with nothing happening.
+func (b *bench) restBytes(rest count, took time.Duration) int64 {
+	return int64(float64(rest.Bytes) * took.Seconds() / b.restTook.Seconds())
+}
+
+// lapse has the first peer go, and come back.
+func (b *bench) lapse(ctx context.Context) (err error) {
+	progress("%s: a cluster goes, and comes back", b.size)
+	if err := b.child.phase("lapse"); err != nil {
+		return err
+	}
+	p := b.peers[0]
+	if b.gone, b.goneSpread, b.goneCPU, err = b.turn(ctx, false, func() error { p.leave(); return nil }); err != nil {
+		return err
+	}
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	if err := b.child.phase("return"); err != nil {
+		return err
+	}
+	b.back, b.backSpread, b.backCPU, err = b.turn(ctx, true, p.comeBack)
+	return err
+}
+
+// turn does something after which the callers may call all that the first peer exports,
+// or none of it. It returns after how long the last could, how long after the first that
+// was, and the CPU time of the service until all steps of ramps are over.
+func (b *bench) turn(ctx context.Context, ready bool, do func() error) (last, spread, used time.Duration, err error) {
+	if err := b.meter.start(); err != nil {
+		return 0, 0, 0, err
+	}
+	var r Reached
+	waiting := b.child.client.Go("Control.Await", ready, &r, nil)
+	if err := pause(ctx, 50*time.Millisecond); err != nil { // it waits by then
+		return 0, 0, 0, err
+	}
+	began := time.Now().UnixNano()
+	if err := do(); err != nil {
+		return 0, 0, 0, err
+	}
+	if err := (<-waiting.Done).Error; err != nil {
+		return 0, 0, 0, fmt.Errorf("ask the service (Await): %w", err)
+	}
+	if err := pause(ctx, rampUp+200*time.Millisecond); err != nil {
+		return 0, 0, 0, err
+	}
+	_, used, _, err = b.meter.stop()
+	return time.Duration(r.Last - began), time.Duration(r.Last - r.First), used, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
