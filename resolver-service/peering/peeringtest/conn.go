@@ -148,6 +148,7 @@ type half struct {
 	due       time.Time // when the packet that was sent last arrives
 	rto       time.Duration
 	failing   time.Time // since when packets were lost without a break
+	unheard   bool      // what was sent last can't have been acknowledged
 	resend    *time.Timer
 	finished  bool // nothing more is written
 	sentEnd   bool
@@ -284,7 +285,8 @@ func (h *half) fail(read, write error) {
 	h.wake()
 }
 
-// send sends what waits, unless a packet is to be sent again first; with mu held.
+// send sends what waits, unless a packet is to be sent again first; with mu held. While
+// the way back is down nothing is acknowledged, and all that gets through is one packet.
 func (h *half) send() {
 	if h.resend != nil {
 		return // what comes later has to wait for what was lost
@@ -292,11 +294,12 @@ func (h *half) send() {
 	for h.writeErr == nil && (len(h.waiting) > 0 || h.finished && !h.sentEnd) {
 		path := h.pair.net.path(h.way)
 		delay, lost := path.packet(h.random)
-		if lost {
+		deaf := h.pair.net.path(direction{h.way.to, h.way.from}).Down
+		if lost || deaf && h.unheard {
 			h.lose(path)
 			return
 		}
-		h.rto, h.failing = 0, time.Time{}
+		h.rto, h.failing, h.unheard = 0, time.Time{}, deaf
 		packet := h.waiting[:min(len(h.waiting), packetSize)]
 		h.waiting = h.waiting[len(packet):]
 		h.sentEnd = len(h.waiting) == 0 && h.finished

@@ -88,6 +88,29 @@ func TestADropHoldsBytesUpUntilTheyAreSentAgain(t *testing.T) {
 	})
 }
 
+func TestWhatIsNotAcknowledgedStopsTheSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New(1)
+		client, server := connected(t, n)
+		n.SetPath("east", "west", Path{Down: true})
+		for range 10 {
+			if _, err := client.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got, _ := server.Read(make([]byte, 10)); got != 1 {
+			t.Errorf("%d bytes got through, and none was acknowledged", got)
+		}
+		n.Heal("west", "east")
+		if got, err := io.ReadAtLeast(server, make([]byte, 10), 9); got != 9 {
+			t.Errorf("%d bytes once they can be: %v", got, err)
+		}
+		client.Close()
+		server.Close()
+	})
+}
+
 func TestWhoListensNotIsRefusedAndWhoIsAwayIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
