@@ -249,6 +249,13 @@ func (c *caller) call(ctx context.Context, apps []catalog.App, instances int) {
 	}
 }
 
+// watch says whether instances that are missing are failures.
+func (c *caller) watch(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched = on
+}
+
 func (c *caller) note(app catalog.App, address string, err error, d *catalog.Decision, instances int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,7 +304,7 @@ func startFleet(t *testing.T, replicas []*replicaProcess) *fleet {
 				return app == c.app || len(d.Routes) == 1 && d.Routes[0].Ready == instancesOfEach
 			})
 		}
-		c.watched = true
+		c.watch(true)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
@@ -447,14 +454,21 @@ func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Logf("both replicas of a peer rolled, and killed, one by one: %d lookups in %s, %d failed", asks.lookups, time.Since(begin).Round(100*time.Millisecond), len(asks.failures))
 }
 
-// awaitSettled waits until so many replicas, and no more, say that they know what runs.
-func awaitSettled(t *testing.T, etcd *servers.Etcd, want int) {
+// clientOf is a client of etcd itself.
+func clientOf(t *testing.T, etcd *servers.Etcd) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// awaitSettled waits until so many replicas, and no more, say that they know what runs.
+func awaitSettled(t *testing.T, etcd *servers.Etcd, want int) {
+	t.Helper()
+	client := clientOf(t, etcd)
 	until(t, "replicas have settled", func() bool {
 		answer, err := client.Get(t.Context(), "isthmus-instances/v1/west/_replicas/", clientv3.WithPrefix())
 		settled := 0
@@ -512,6 +526,30 @@ func TestReplicasBehaveAsOne(t *testing.T) {
 	agree(t, replicas, f.apps)
 	lookups, failed := f.told()
 	t.Logf("two of three killed, for longer than their leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+
+	// One stands still for longer than its leases, and goes on as if nothing had been.
+	for _, c := range f.callers {
+		c.watch(false)
+	}
+	if err := replicas[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second)
+	if err := replicas[1].cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	agree(t, replicas, f.apps)
+	for _, c := range f.callers {
+		until(t, "all are found again", func() bool {
+			return !slices.ContainsFunc(f.apps, func(app catalog.App) bool {
+				d := c.Explain(t.Context(), app)
+				return app != c.app && (len(d.Routes) != 1 || d.Routes[0].Ready != instancesOfEach)
+			})
+		})
+		c.watch(true)
+	}
+	lookups, failed = f.told()
+	t.Logf("one stopped with SIGSTOP, for longer than its leases: %d lookups, %d failed", lookups, failed)
 
 	// All of them, for longer than their leases: only the sidecars know what runs.
 	begin = time.Now()

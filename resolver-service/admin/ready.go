@@ -34,6 +34,9 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 	case away != "":
 		r.Notes = append(r.Notes, name+away)
 	}
+	for _, source := range s.GetSources() {
+		r.source(source, s.GetStore().GetReady())
+	}
 	switch {
 	case s.GetIdentity() == "":
 		r.Reasons = append(r.Reasons, "no identity: "+s.GetIdentityError())
@@ -45,6 +48,21 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 	}
 	r.Ready = len(r.Reasons) == 0
 	return r
+}
+
+// source tells of a source of instances: objects wait for it when the service starts, for
+// a while. One that fails later leaves what was read in place.
+func (r *readiness) source(s *v1alpha1.SourceStatus, served bool) {
+	if s.GetError() == "" {
+		return
+	}
+	since := time.UnixMilli(s.GetFailingUnixMs())
+	what := fmt.Sprintf("source %s: away for %s, since %s: %s", s.GetName(), time.Since(since).Round(time.Second), since.Format(time.TimeOnly), s.GetError())
+	if served {
+		r.Notes = append(r.Notes, what)
+	} else {
+		r.Reasons = append(r.Reasons, what)
+	}
 }
 
 func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {

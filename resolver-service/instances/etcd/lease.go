@@ -142,12 +142,12 @@ func (s *Source) keepAlive(ctx context.Context) error {
 	tick := time.NewTicker(s.ttl / 4)
 	defer tick.Stop()
 	for {
-		patience := time.AfterFunc(s.ttl/4, func() { cancel(errSilent) })
+		patience := time.AfterFunc(s.ttl/2, func() { cancel(errSilent) })
 		left, err := s.renew(stream)
 		patience.Stop()
 		switch {
 		case errors.Is(context.Cause(ctx), errSilent):
-			return fmt.Errorf("%w within %s", errSilent, s.ttl/4)
+			return fmt.Errorf("%w within %s", errSilent, s.ttl/2)
 		case err != nil:
 			return err
 		case left <= 0:

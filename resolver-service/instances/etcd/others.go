@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -105,9 +106,14 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 		if err == nil && p.lease == 0 {
 			err = errors.New("the key has no lease, so it was not written by a replica, and would stand for ever; delete it")
 		}
+		if _, known := o.known[p.key]; !known && len(o.known) >= mostKeys {
+			err = fmt.Errorf("there are more than %d keys, which is as many as are read; delete those that no replica wrote", mostKeys)
+		}
 		if err != nil {
 			o.forget(p.key, &c)
-			o.refused[p.key], o.refusal = err, true
+			if len(o.refused) < mostRefused {
+				o.refused[p.key], o.refusal = err, true
+			}
 			continue
 		}
 		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision}
@@ -131,8 +137,11 @@ type member struct {
 	Settled bool   `json:"settled"`
 }
 
-// mostReplicas bounds what is remembered of replicas.
-const mostReplicas = 1000
+// What is remembered of replicas, and of keys that can't be used, is bounded.
+const (
+	mostReplicas = 1000
+	mostRefused  = 1000
+)
 
 func (o *others) forget(key string, c *instances.Change) {
 	was, known := o.known[key]
