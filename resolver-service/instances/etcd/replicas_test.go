@@ -302,3 +302,41 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A replica with thousands of sidecars is killed, and all come to another at once.
+func TestManySidecarsMoveAtOnce(t *testing.T) {
+	const sidecars = 5000
+	p := secure.place(t)
+	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	seen := follow(t, p.open(t))
+	all := make([]catalog.Instance, sidecars)
+	for n := range all {
+		all[n] = orders(fmt.Sprint(n), fmt.Sprintf("10.0.%d.%d:50002", n/250, n%250+1))
+		first.Register(all[n], func() {})
+	}
+	eventually(t, "all are seen", func() bool {
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		return len(seen.stands) == sidecars
+	})
+	first.end()
+	begin := time.Now()
+	for _, i := range all {
+		second.Register(i, never(t))
+	}
+	eventually(t, "all are written by the second", func() bool {
+		second.own.mu.Lock()
+		defer second.own.mu.Unlock()
+		for _, h := range second.own.held {
+			if h.fresh {
+				return false
+			}
+		}
+		return true
+	})
+	took := time.Since(begin)
+	if lost := seen.lost(); len(lost) > 0 && took < second.ttl {
+		t.Errorf("%d of %d were taken away, such as %s", len(lost), sidecars, lost[0])
+	}
+	t.Logf("%d sidecars that moved were written in %s", sidecars, took.Round(time.Millisecond))
+}

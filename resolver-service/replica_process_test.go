@@ -1,0 +1,222 @@
+package resolverservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+)
+
+// replicaVariable makes the test's binary be a replica, and names its configuration.
+// exileVariable is how long it waits for sidecars that only they know of.
+const (
+	replicaVariable = "ISTHMUS_TEST_REPLICA"
+	exileVariable   = "ISTHMUS_TEST_EXILE"
+)
+
+// runReplica is a replica as "isthmus serve" runs it.
+func runReplica(path string) (code int) {
+	cfg, err := Load(path)
+	if err == nil {
+		if d, err := time.ParseDuration(os.Getenv(exileVariable)); err == nil {
+			exile = d
+		}
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		err = Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// replicaProcess is one replica of a test, which can be ended and started again.
+type replicaProcess struct {
+	t                        *testing.T
+	name, config             string
+	resolver, gateway, admin string
+	exile                    string // none: that of a real service
+	log                      *os.File
+	cmd                      *exec.Cmd
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// newReplica configures one replica over an etcd.
+func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess {
+	t.Helper()
+	dir := t.TempDir()
+	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t)}
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\nlog: {level: debug}\n"+
+		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 4s}}\nreplicas: {name: %s}\n"+
+		"listen: {resolver: '%s', gateway: '%s', admin: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
+		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, more)
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if p.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.end(syscall.SIGKILL)
+		if t.Failed() {
+			text, _ := os.ReadFile(p.log.Name())
+			t.Logf("the last that %s logged:\n%s", name, text[max(0, len(text)-3000):])
+		}
+		p.log.Close()
+	})
+	return p
+}
+
+// start starts the replica and waits until it is ready.
+func (p *replicaProcess) start() {
+	p.t.Helper()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), replicaVariable+"="+p.config, exileVariable+"="+p.exile)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	until(p.t, p.name+" is ready", func() bool {
+		code, _ := p.get("/readyz")
+		return code == http.StatusOK
+	})
+}
+
+// end sends a signal and waits for the end.
+func (p *replicaProcess) end(sig syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig)
+	_ = p.cmd.Wait()
+	p.cmd = nil
+}
+
+func (p *replicaProcess) get(path string) (code int, body string) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get("http://" + p.admin + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// view is all that an app may resolve by a replica, but for the revision.
+func (p *replicaProcess) view(app catalog.App) string {
+	_, body := p.get("/debug/views?app=" + app.String())
+	var page map[string]any
+	if err := json.Unmarshal([]byte(body), &page); err != nil {
+		return body
+	}
+	delete(page, "revision")
+	text, _ := json.Marshal(page)
+	return string(text)
+}
+
+func (p *replicaProcess) apply(yaml string) {
+	p.t.Helper()
+	objects, mistakes := api.DecodeYAML("test.yaml", []byte(yaml))
+	if err := mistakes.Err(); err != nil {
+		p.t.Fatal(err)
+	}
+	req := &v1alpha1.ApplyRequest{}
+	for _, o := range objects {
+		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(o)})
+	}
+	conn, err := grpc.NewClient("passthrough:///"+p.resolver, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := v1alpha1.NewObjectsClient(conn).Apply(p.t.Context(), req); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+func realEtcd(t *testing.T) *servers.Etcd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	server, err := servers.StartEtcd(ctx, t.TempDir(), servers.EtcdOptions{})
+	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	return server
+}
+
+// clientOf is a client of etcd itself.
+func clientOf(t *testing.T, etcd *servers.Etcd) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// awaitSettled waits until so many replicas, and no more, say that they know what runs.
+func awaitSettled(t *testing.T, etcd *servers.Etcd, want int) {
+	t.Helper()
+	client := clientOf(t, etcd)
+	until(t, "replicas have settled", func() bool {
+		answer, err := client.Get(t.Context(), "isthmus-instances/v1/west/_replicas/", clientv3.WithPrefix())
+		settled := 0
+		if err == nil {
+			for _, kv := range answer.Kvs {
+				if strings.Contains(string(kv.Value), `"settled":true`) {
+					settled++
+				}
+			}
+		}
+		return err == nil && settled == want
+	})
+}
