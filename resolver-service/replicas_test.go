@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
 // caller is a sidecar that makes lookups all the time, and holds what it finds to what
@@ -117,15 +118,7 @@ func startFleet(t *testing.T, replicas []*replicaProcess) *fleet {
 	for n := range instancesOfEach * len(f.apps) {
 		f.callers = append(f.callers, sidecarAt(t, replicas, f.apps[n%len(f.apps)], 50001+n))
 	}
-	for _, c := range f.callers {
-		for _, app := range f.apps {
-			until(t, fmt.Sprintf("%s finds all of %s", c.app, app), func() bool {
-				d := c.Explain(t.Context(), app)
-				return app == c.app || len(d.Routes) == 1 && d.Routes[0].Ready == instancesOfEach
-			})
-		}
-		c.watch(true)
-	}
+	f.whole()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	for _, c := range f.callers {
@@ -144,6 +137,21 @@ func startFleet(t *testing.T, replicas []*replicaProcess) *fleet {
 		}
 	})
 	return f
+}
+
+// whole waits until every sidecar finds all instances. From then on those that are
+// missing are failures.
+func (f *fleet) whole() {
+	f.t.Helper()
+	for _, c := range f.callers {
+		for _, app := range f.apps {
+			until(f.t, fmt.Sprintf("%s finds all of %s", c.app, app), func() bool {
+				d := c.Explain(f.t.Context(), app)
+				return app == c.app || len(d.Routes) == 1 && d.Routes[0].Ready == instancesOfEach
+			})
+		}
+		c.watch(true)
+	}
 }
 
 // told is how many lookups there were, and reports those that failed.
@@ -274,109 +282,113 @@ func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Logf("both replicas of a peer rolled, and killed, one by one: %d lookups in %s, %d failed", asks.lookups, time.Since(begin).Round(100*time.Millisecond), len(asks.failures))
 }
 
+// TestReplicasBehaveAsOne has sidecars of four apps look each other up all the time, and
+// holds every lookup to find all instances, while replicas and etcd come and go.
 func TestReplicasBehaveAsOne(t *testing.T) {
 	etcd := realEtcd(t)
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
-		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
-	}
-	for _, p := range replicas {
+		p := newReplica(t, "west", name, etcd.Addr(), "")
 		p.exile = "100ms"
 		p.start()
+		replicas = append(replicas, p)
 	}
 	f := startFleet(t, replicas)
 	agree(t, replicas, f.apps)
 	awaitSettled(t, etcd, len(replicas))
-
-	roll := func(what string, sig syscall.Signal) {
+	for _, fault := range []struct {
+		what string
+		run  func(*fleet, []*replicaProcess, *servers.Etcd)
+	}{
+		{"all replicas rolled one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGTERM) }},
+		{"all replicas killed one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGKILL) }},
+		{"a selection applied to one", applied},
+		{"two of three killed, for longer than their leases", twoOfThree},
+		{"one stopped with SIGSTOP, for longer than its leases", standsStill},
+		{"all killed, for longer than their leases", allOfThem},
+		{"etcd killed, for longer than the leases", withoutEtcd},
+	} {
 		begin := time.Now()
-		for _, p := range replicas {
-			p.end(sig)
-			time.Sleep(500 * time.Millisecond) // as a rollout takes its time
-			p.start()
-		}
+		fault.run(f, replicas, etcd)
 		agree(t, replicas, f.apps)
 		lookups, failed := f.told()
-		t.Logf("%s: %d lookups by %d sidecars in %s, %d failed", what, lookups, len(f.callers), time.Since(begin).Round(100*time.Millisecond), failed)
+		t.Logf("%s: %d lookups by %d sidecars in %s, %d failed", fault.what, lookups, len(f.callers), time.Since(begin).Round(100*time.Millisecond), failed)
 	}
-	roll("all replicas rolled one by one", syscall.SIGTERM)
-	roll("all replicas killed one by one", syscall.SIGKILL)
+}
 
-	// What is applied to one is in force at all.
-	replicas[1].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: orders}\nspec: {endpoints: [{app: checkout}, {app: billing}, {app: stock}]}\n")
-	agree(t, replicas, f.apps)
+// overLeases is longer than a lease of these replicas.
+const overLeases = 6 * time.Second
 
-	// Two of three at once, which leaves one.
-	begin := time.Now()
-	replicas[0].end(syscall.SIGKILL)
-	replicas[2].end(syscall.SIGKILL)
-	time.Sleep(6 * time.Second) // longer than their leases
-	agree(t, replicas[1:2], f.apps)
-	replicas[0].start()
-	replicas[2].start()
-	agree(t, replicas, f.apps)
-	lookups, failed := f.told()
-	t.Logf("two of three killed, for longer than their leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+func roll(all []*replicaProcess, sig syscall.Signal) {
+	for _, p := range all {
+		p.end(sig)
+		time.Sleep(500 * time.Millisecond) // as a rollout takes its time
+		p.start()
+	}
+}
 
-	// One stands still for longer than its leases, and goes on as if nothing had been.
+func applied(_ *fleet, all []*replicaProcess, _ *servers.Etcd) {
+	all[1].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: orders}\nspec: {endpoints: [{app: checkout}, {app: billing}, {app: stock}]}\n")
+}
+
+func twoOfThree(f *fleet, all []*replicaProcess, _ *servers.Etcd) {
+	all[0].end(syscall.SIGKILL)
+	all[2].end(syscall.SIGKILL)
+	time.Sleep(overLeases)
+	all[0].start()
+	all[2].start()
+}
+
+// standsStill has a replica stopped that goes on as if nothing had been. Meanwhile nobody
+// can tell it from one that is dead, so its instances may be missed.
+func standsStill(f *fleet, all []*replicaProcess, _ *servers.Etcd) {
 	for _, c := range f.callers {
 		c.watch(false)
 	}
-	if err := replicas[1].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := all[1].cmd.Process.Signal(sig); err != nil {
+			f.t.Fatal(err)
+		}
+		if sig == syscall.SIGSTOP {
+			time.Sleep(overLeases)
+		}
 	}
-	time.Sleep(6 * time.Second)
-	if err := replicas[1].cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	agree(t, replicas, f.apps)
-	for _, c := range f.callers {
-		until(t, "all are found again", func() bool {
-			return !slices.ContainsFunc(f.apps, func(app catalog.App) bool {
-				d := c.Explain(t.Context(), app)
-				return app != c.app && (len(d.Routes) != 1 || d.Routes[0].Ready != instancesOfEach)
-			})
-		})
-		c.watch(true)
-	}
-	lookups, failed = f.told()
-	t.Logf("one stopped with SIGSTOP, for longer than its leases: %d lookups, %d failed", lookups, failed)
+	agree(f.t, all, f.apps)
+	f.whole()
+}
 
-	// All of them, for longer than their leases: only the sidecars know what runs.
-	begin = time.Now()
-	for _, p := range replicas {
+// allOfThem has nobody left but the sidecars who knows what runs.
+func allOfThem(f *fleet, all []*replicaProcess, etcd *servers.Etcd) {
+	for _, p := range all {
 		p.end(syscall.SIGKILL)
 	}
-	time.Sleep(6 * time.Second)
-	for _, p := range replicas {
-		p.exile = ""
+	time.Sleep(overLeases)
+	for _, p := range all {
+		p.exile = "" // as long as a real one waits
 		p.start()
 	}
-	awaitSettled(t, etcd, len(replicas))
-	agree(t, replicas, f.apps)
+	awaitSettled(f.t, etcd, len(all))
+	agree(f.t, all, f.apps)
 	time.Sleep(time.Second) // for sidecars to have the views that were held back
-	lookups, failed = f.told()
-	t.Logf("all killed, for longer than their leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+}
 
-	// etcd itself, for longer than the leases.
-	begin = time.Now()
+func withoutEtcd(f *fleet, all []*replicaProcess, etcd *servers.Etcd) {
 	if err := etcd.Kill(); err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	time.Sleep(6 * time.Second)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	time.Sleep(overLeases)
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 	defer cancel()
 	if err := etcd.Start(ctx); err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	back := time.Now()
-	extra := sidecarAt(t, replicas, catalog.App{Namespace: "shop", ID: "late"}, 50100)
-	defer extra.Close()
-	until(t, "a sidecar that comes after etcd's return is in all views", func() bool {
-		return !slices.ContainsFunc(replicas, func(p *replicaProcess) bool { return !strings.Contains(p.view(f.apps[0]), "127.0.0.1:50100") })
+	late := sidecarAt(f.t, all, catalog.App{Namespace: "shop", ID: "late"}, 50100)
+	until(f.t, "a sidecar that comes after etcd's return is in all views", func() bool {
+		return !slices.ContainsFunc(all, func(p *replicaProcess) bool { return !strings.Contains(p.view(f.apps[0]), "127.0.0.1:50100") })
 	})
-	t.Logf("what registered after etcd's return was known to all replicas %s after it", time.Since(back).Round(time.Millisecond))
-	agree(t, replicas, f.apps)
-	lookups, failed = f.told()
-	t.Logf("etcd killed, for longer than the leases: %d lookups in %s, %d failed", lookups, time.Since(begin).Round(100*time.Millisecond), failed)
+	f.t.Logf("what registered after etcd's return was known to all replicas %s after it", time.Since(back).Round(time.Millisecond))
+	if err := late.Close(); err != nil {
+		f.t.Error(err)
+	}
 }
