@@ -320,7 +320,7 @@ func (f fresh) differs(caller catalog.App, view *catalog.View, ramps bool) strin
 	}
 	for edit := range view.Entries.Diff(&want.Entries, func(a, b *catalog.Entry) bool { return same(a, b, ramps) }) {
 		made, _ := want.Entries.Get(edit.App)
-		return fmt.Sprintf("its entry for %s is %+v; made afresh it is %+v", edit.App, edit.Value, made)
+		return fmt.Sprintf("its entry for %s is %s; made afresh it is %s", edit.App, told(edit.Value), told(made))
 	}
 	if !view.Gateways.Equal(want.Gateways) {
 		return fmt.Sprintf("its gateways are %v; made afresh they are %v", view.Gateways.Addresses, want.Gateways.Addresses)
@@ -328,16 +328,24 @@ func (f fresh) differs(caller catalog.App, view *catalog.View, ramps bool) strin
 	return ""
 }
 
-func same(a, b *catalog.Entry, ramps bool) bool {
-	if ramps || a.Rule != b.Rule || len(a.Routes) != len(b.Routes) {
-		return a.Same(b)
+func told(e *catalog.Entry) string {
+	if e == nil {
+		return "none"
 	}
+	return fmt.Sprintf("%+v by %s", e.Routes, e.Rule)
+}
+
+// same compares what entries lead to, and what their rule reads like: an object that was
+// stored again as it is stays the one that it was.
+func same(a, b *catalog.Entry, ramps bool) bool {
 	plain := func(e *catalog.Entry) *catalog.Entry {
 		routes := slices.Clone(e.Routes)
 		for i := range routes {
-			routes[i].Ramp = 0
+			if !ramps {
+				routes[i].Ramp = 0
+			}
 		}
-		return catalog.NewEntry(e.App, e.Rule, routes)
+		return catalog.NewEntry(e.App, catalog.Rule{Text: e.Rule.String()}, routes)
 	}
 	return plain(a).Same(plain(b))
 }

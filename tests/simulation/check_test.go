@@ -29,6 +29,32 @@ func (w *world) check(s *service) {
 		w.checkView(s, d.app, selection, view)
 	}
 	w.checkExports(s, have)
+	w.checkGateway(s, have)
+}
+
+// checkGateway sees that the gateway leads to what this cluster exports, and to nothing
+// else.
+func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
+	table, ok := s.topology.Gateway().Load()
+	if !ok {
+		w.fail("%s: its gateway has no table", s.replica.host)
+		return
+	}
+	running := map[topology.InstanceKey]catalog.Instance{}
+	if version := s.running.Load(); version >= 0 {
+		running = s.replica.cluster.instances.at(int(version))
+	}
+	for _, a := range apps {
+		_, exports := have[(&catalog.AppExport{App: a}).Key()]
+		b, there := table.Backends.Get(a)
+		if there != exports {
+			w.fail("gateway: %s: that of %s leads to it: %v; it is exported: %v", s.replica.host, a, there, exports)
+			return
+		}
+		if there && !slices.Equal(b.Instances, ready(running, a)) {
+			w.fail("gateway: %s: that of %s leads to %v; ready are %v", s.replica.host, a, b.Instances, ready(running, a))
+		}
+	}
 }
 
 func look(s *service, caller catalog.App) (*catalog.View, bool) {
@@ -108,15 +134,17 @@ func ready(all map[topology.InstanceKey]catalog.Instance, a catalog.App) (addres
 
 // checkRemote holds a route to another cluster to what can be true of it at all.
 func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.Endpoint, r *catalog.Route) {
-	who := fmt.Sprintf("%s: the route of %s to %s in %s", s.replica.host, caller, selected.App, r.Cluster)
 	if len(r.Addresses) == 0 {
 		return
 	}
+	wrong := func(kind, what string, args ...any) {
+		w.fail("%s: %s: the route of %s to %s in %s %s", kind, s.replica.host, caller, selected.App, r.Cluster, fmt.Sprintf(what, args...))
+	}
 	if r.State != catalog.Ready && r.State != catalog.Lapsed {
-		w.fail("%s has addresses in state %d", who, r.State)
+		wrong("address", "has some in state %d", r.State)
 	}
 	if r.State == catalog.Lapsed && selected.WhenStale == catalog.Withdraw {
-		w.fail("stale: %s is served though its lease has run out and whenStale is withdraw", who)
+		wrong("stale", "is served though its lease has run out and whenStale is withdraw")
 	}
 	for _, address := range r.Addresses {
 		host, port, _ := strings.Cut(address, ":")
@@ -127,13 +155,13 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 		named := ok && a == selected.App && cluster == r.Cluster && port == gatewayPort
 		direct := w.cluster(r.Cluster).ever[placed{selected.App, address}] && w.cluster(r.Cluster).network == s.replica.cluster.network
 		if r.Gateway && !named || !r.Gateway && !direct {
-			w.fail("address: %s has %s", who, address)
+			wrong("address", "has %s", address)
 		}
 	}
 	if selected.WhenStale == catalog.Withdraw {
 		stale := w.cluster(r.Cluster).staleAfter
 		if since := time.Since(w.reached[way{s.replica.host, r.Cluster}]); since > stale+slack {
-			w.fail("stale: %s is usable, and no round trip was possible for %s; staleAfter is %s", who, since, stale)
+			wrong("stale", "is usable, and no round trip was possible for %s; staleAfter is %s", since, stale)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,7 +61,11 @@ func TestFaultsAreFound(t *testing.T) {
 			const most = 40
 			var other error
 			for seed := range uint64(most) {
-				err, _ := run(t, newPlan(1000+seed, 40, []string{"one-way"}), c.mutation)
+				steps, without := 40, []string{"one-way"}
+				if c.mutation.revivesExports {
+					steps, without = 200, everythingBut("export", "pass", "instances")
+				}
+				err, _ := run(t, newPlan(1000+seed, steps, without), c.mutation)
 				if err != nil && strings.HasPrefix(err.Error(), c.by) {
 					t.Logf("found by seed %d: %v", 1000+seed, err)
 					return
@@ -72,4 +77,13 @@ func TestFaultsAreFound(t *testing.T) {
 			t.Errorf("not found in %d runs; found was %v", most, other)
 		})
 	}
+}
+
+func everythingBut(these ...string) (without []string) {
+	for _, k := range kinds {
+		if !slices.Contains(these, k.name) {
+			without = append(without, k.name)
+		}
+	}
+	return without
 }

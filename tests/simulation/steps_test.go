@@ -56,9 +56,9 @@ var kinds = []struct {
 	{"store", 4, maker.storeAccess},
 	{"source", 4, maker.sourceAccess},
 	{"select", 6, maker.selects},
-	{"export", 10, maker.exported},
+	{"export", 16, maker.exported},
 	{"know", 4, maker.knows},
-	{"instances", 12, maker.moves},
+	{"instances", 14, maker.moves},
 	{"sidecar", 4, maker.sidecarMoves},
 	{"calm", 1, maker.calm},
 }
