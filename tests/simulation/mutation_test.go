@@ -65,7 +65,7 @@ func TestFaultsAreFound(t *testing.T) {
 				if c.mutation.revivesExports {
 					steps, without = 200, everythingBut("export", "pass", "instances")
 				}
-				err, _ := run(t, newPlan(1000+seed, steps, without), c.mutation)
+				_, err := run(t, newPlan(1000+seed, steps, without), c.mutation)
 				if err != nil && strings.HasPrefix(err.Error(), c.by) {
 					t.Logf("found by seed %d: %v", 1000+seed, err)
 					return

@@ -64,7 +64,7 @@ func TestSimulation(t *testing.T) {
 // at least it is not.
 func simulate(t *testing.T, p *plan) bool {
 	t.Helper()
-	err, done := run(t, p, mutation{})
+	done, err := run(t, p, mutation{})
 	if err == nil {
 		return true
 	}
@@ -89,7 +89,7 @@ func list(steps []step) string {
 
 // run runs a plan in a bubble of its own, and returns what was wrong first and after how
 // many steps.
-func run(t *testing.T, p *plan, m mutation) (fault error, done int) {
+func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p, m)
@@ -106,7 +106,7 @@ func run(t *testing.T, p *plan, m mutation) (fault error, done int) {
 		synctest.Wait()
 		fault = w.failed()
 	})
-	return fault, done
+	return done, fault
 }
 
 // most bounds how many runs are made to shrink a list of steps.
@@ -122,7 +122,7 @@ func shrink(t *testing.T, p *plan, done int, fault error) []step {
 			tries++
 			fewer := *p
 			fewer.steps = append(append([]step{}, steps[:at]...), steps[min(at+size, len(steps)):]...)
-			err, n := run(t, &fewer, mutation{})
+			n, err := run(t, &fewer, mutation{})
 			if err != nil && strings.HasPrefix(err.Error(), kind) {
 				steps = fewer.steps[:n]
 				continue
