@@ -151,7 +151,7 @@ func (s *Service) buildEdges() (err error) {
 		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
+		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

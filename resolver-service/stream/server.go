@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,9 @@ type Config struct {
 	// Share tells other replicas what registers here; nil where there are none, or where
 	// all of them learn of instances elsewhere.
 	Share Sharer
+	// Gone tells whether an instance of the former life is gone for certain. It is called by
+	// many goroutines, and returns when ctx ends. Nil: nobody knows.
+	Gone func(ctx context.Context, address netip.AddrPort) bool
 	// Settle is how long an instance of the former life stands without its sidecar
 	// having come back, after the first that did. 0 means DefaultSettle.
 	Settle time.Duration
@@ -156,6 +160,7 @@ func (s *Server) Restore(ctx context.Context) error {
 	default:
 	}
 	former, revision := s.snapshot.load()
+	former = s.present(ctx, former)
 	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
 		return fmt.Errorf("restore instances: %w", err)
 	}

@@ -17,6 +17,7 @@ type lab struct {
 	*network.Network
 	authority         *sandbox.Authority
 	trials            []*trial
+	ramps             time.Time // from when on all services bring traffic back in steps
 	west, east, north *cluster // north may be nil
 }
 
@@ -51,6 +52,7 @@ func newLab(t *testing.T, plans ...plan) *lab {
 		}
 	}
 	together(t, all, func(c *cluster) error { return c.start(within(t, time.Minute)) })
+	l.ramps = time.Now().Add(settled)
 	t.Cleanup(l.settle) // before anything is closed
 	for _, c := range all {
 		for _, other := range all {
@@ -61,6 +63,11 @@ func newLab(t *testing.T, plans ...plan) *lab {
 	}
 	return l
 }
+
+// settled is how long replicas that start for the first time take for what comes to have run
+// all along, and bring nothing back in steps: 15 s for sidecars that were away from all
+// replicas, and 5 s for the rest.
+const settled = 21 * time.Second
 
 // clusters are those that the lab has.
 func (l *lab) clusters() (all []*cluster) {

@@ -65,7 +65,7 @@ func cutLink(t *testing.T, m *mesh) {
 		return nil
 	})
 	x.answeredBy("north", 15*time.Second)
-	time.Sleep(2 * time.Second)
+	time.Sleep(max(2*time.Second, time.Until(m.ramps)))
 	f := x.done("staleAfter + 1 s = 3 s")
 	x.shorter(f, staleAfter+time.Second)
 
