@@ -78,12 +78,12 @@ func (w *whereabouts) Exporters() []string {
 		return nil
 	}
 	names := make([]string, 0, len(w.callee.remote))
-	for name, export := range w.callee.remote {
-		if c := w.g.clusters[name]; c.object != nil && catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
-			names = append(names, name)
+	for i := range w.callee.remote {
+		export := &w.callee.remote[i]
+		if c := w.g.clusters[export.cluster]; c.object != nil && catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
+			names = append(names, export.cluster)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -95,7 +95,7 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	case !c.heard:
 		return catalog.Route{State: catalog.Unheard}
 	}
-	export := w.callee.remote[name]
+	export := w.callee.remote.of(name)
 	if export == nil || !catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
 		return catalog.Route{State: catalog.NotExported}
 	}

@@ -257,6 +257,9 @@ func (g *Graph) flushExports(d *dirty, u *Update) {
 		g.gateway = &next
 		u.Gateway = g.gateway
 	}
+	if len(d.exports) == 0 && len(d.peers) == 0 && !d.all {
+		return // as when another cluster's app has changed: no peer need be looked at
+	}
 	for peer, view := range g.peers {
 		touched := d.exports
 		if _, whole := d.peers[peer]; whole || d.all {

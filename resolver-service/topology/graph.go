@@ -42,13 +42,13 @@ type node struct {
 	plans     []*catalog.Plan       // other plans to this app, for callers to share
 	selection *catalog.AppEndpoints // what the app may call
 	export    *catalog.AppExport
-	remote    map[string]*imported // by cluster: who else has the app
-	callers   map[*node]int32      // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
-	view      *catalog.View        // nil without a selection
-	counted   bool                 // in Stats.Apps
-	changed   bool                 // it is among those touched
-	served    bool                 // it has had ready instances
-	uses      map[string]int       // clusters that the view leads to, and by how many entries
+	remote    remotes         // who else has the app
+	callers   map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
+	view      *catalog.View   // nil without a selection
+	counted   bool            // in Stats.Apps
+	changed   bool            // it is among those touched
+	served    bool            // it has had ready instances
+	uses      map[string]int  // clusters that the view leads to, and by how many entries
 }
 
 // selfIndex marks the edge from an app to itself.
@@ -60,13 +60,6 @@ type instance struct {
 	id       string
 	address  netip.AddrPort
 	draining bool
-}
-
-// imported is an app that another cluster exports to this one.
-type imported struct {
-	*PeerExport
-	gateway []string // its addresses there, for all callers to share; see Graph.gatewayOf
-	port    string   // of them
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from

@@ -142,7 +142,7 @@ func checkRamps(t *testing.T, g *Graph, what string) {
 		if n != nil && g.apps[n.app] != n {
 			t.Fatalf("%s: %s ramps, and is forgotten", what, n.app)
 		}
-		ready := key.cluster == "" && len(n.ready) > 0 || c != nil && c.heard && !c.lapsed && (n == nil || n.remote[c.name].Ready > 0)
+		ready := key.cluster == "" && len(n.ready) > 0 || c != nil && c.heard && !c.lapsed && (n == nil || n.remote.of(c.name).Ready > 0)
 		if !ready {
 			t.Fatalf("%s: %+v ramps, and is not ready", what, key)
 		}

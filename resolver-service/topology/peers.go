@@ -63,7 +63,7 @@ func (g *Graph) forget(c *cluster) {
 
 func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 	var old *PeerExport
-	if had := n.remote[c.name]; had != nil {
+	if had := n.remote.of(c.name); had != nil {
 		old = had.PeerExport
 	}
 	if old == export || old != nil && export != nil && reflect.DeepEqual(old, export) {
@@ -71,13 +71,10 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 	}
 	g.remoteRamp(c, n, old, export)
 	if export == nil {
-		delete(n.remote, c.name)
+		n.remote.remove(c.name)
 		delete(c.exports, n)
 	} else {
-		if n.remote == nil {
-			n.remote = map[string]*imported{}
-		}
-		n.remote[c.name] = &imported{PeerExport: export}
+		n.remote.put(c.name, export)
 		c.exports[n] = struct{}{}
 	}
 	for caller := range n.callers {

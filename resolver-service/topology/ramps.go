@@ -149,8 +149,9 @@ func (g *Graph) servedElsewhere(n *node, but string) bool {
 	if but != "" && len(n.ready) > 0 {
 		return true
 	}
-	for name, export := range n.remote {
-		if c := g.clusters[name]; name != but && export.Ready > 0 && c.object != nil && c.heard && !c.lapsed {
+	for i := range n.remote {
+		export := &n.remote[i]
+		if c := g.clusters[export.cluster]; export.cluster != but && export.Ready > 0 && c.object != nil && c.heard && !c.lapsed {
 			return true
 		}
 	}

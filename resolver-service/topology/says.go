@@ -33,9 +33,10 @@ func (g *Graph) say(caller, app catalog.App) []Says {
 			continue
 		}
 		s := Says{Cluster: name, Heard: c.heard}
-		if n != nil && n.remote[name] != nil {
-			s.Exported = true
-			s.Allowed = catalog.Allowed(n.remote[name].Allow, g.cfg.Cluster, caller)
+		if n != nil {
+			if export := n.remote.of(name); export != nil {
+				s.Exported, s.Allowed = true, catalog.Allowed(export.Allow, g.cfg.Cluster, caller)
+			}
 		}
 		all = append(all, s)
 	}
