@@ -23,6 +23,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		return err
 	}
 	defer leave()
+	s.client.Retry()
 	w := watch{store: s, deliver: deliver}
 	err = w.run(ctx, from)
 	if w.at != "" && w.ledger != nil {

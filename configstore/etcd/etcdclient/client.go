@@ -85,6 +85,11 @@ func New(c Config) (*Client, error) {
 // Servers is how errors name the server. Endpoints hold no password: see Config.secure.
 func (c *Client) Servers() string { return strings.Join(c.Config.Endpoints, ", ") }
 
+// Retry has members that were lost be tried again with the next request, instead of after
+// a pause that has become longer the longer they were away. It is for who asks with pauses
+// of its own.
+func (c *Client) Retry() { c.ActiveConnection().ResetConnectBackoff() }
+
 // Forget forgets the proof of who we are, so that the next request gets another. It is
 // for the end of a stream, of which nobody can tell whether the server took it.
 func (c *Client) Forget() { c.session.dropAny() }

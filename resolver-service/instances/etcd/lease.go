@@ -60,6 +60,7 @@ func (s *Source) Run(ctx context.Context) error {
 
 // hold gets the lease, and keeps it and what is written under it until something fails.
 func (s *Source) hold(ctx context.Context, holds func()) error {
+	s.client.Retry()
 	if err := s.grant(ctx); err != nil {
 		return s.fail(ctx, "get a lease for", err)
 	}

@@ -168,6 +168,7 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 	p.link.Refuse()
 	eventually(t, "they are withdrawn with their lease", count(0))
 	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002") // what was heard last stands
+	time.Sleep(5 * time.Second)                          // as long as it takes for pauses to become long
 	moved, gone := orders("a7", "10.0.1.8:50007"), orders("a8", "10.0.1.9:50008")
 	second.Register(moved, never(t)) // meanwhile it went to the second
 	first.Withdraw(key(gone))

@@ -49,6 +49,7 @@ func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) e
 
 // follow reads everything, and then what comes on a stream of what happened after that.
 func (s *Source) follow(ctx context.Context) error {
+	s.client.Retry()
 	pairs, header, err := s.everything(ctx)
 	if err != nil {
 		return err
