@@ -329,7 +329,7 @@ func (g *Graph) Peer(name string) *PeerView {
 		return view
 	}
 	edits := g.exportEdits(name, &PeerView{}, g.everyExport(map[*node]struct{}{}))
-	g.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.Table[*PeerExport]{}.With(edits...)}
+	g.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.NewTable(edits)}
 	return g.peers[name]
 }
 
