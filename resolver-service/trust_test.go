@@ -163,8 +163,9 @@ func TestAPeerByItsOwnRootsIsNoAppAndNoOperator(t *testing.T) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	exports, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context(), &v1alpha1.ExportsRequest{Cluster: "east"})
+	exports, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context())
 	if err == nil {
+		_ = exports.Send(&v1alpha1.ExportsRequest{Cluster: "east"})
 		_, err = exports.Recv()
 	}
 	if err != nil {

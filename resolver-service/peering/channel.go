@@ -28,8 +28,14 @@ type channel struct {
 	begins func(end context.CancelCauseFunc)
 }
 
-// receiver waits for the next message of a stream, and says how to take it in.
-type receiver func() (take func() error, err error)
+// receiver waits for the next message of a stream.
+type receiver func() (incoming, error)
+
+// incoming is a message of either kind of stream.
+type incoming struct {
+	echo uint64
+	take func(at time.Time) error // takes it in, as a word that counts as of then
+}
 
 // How long a stream may be silent before a connection is made beside it, to replace it
 // if that can be made first.
@@ -221,12 +227,13 @@ func (t *talk) stream(ctx context.Context, conn *reached) error {
 
 // next takes in the next message.
 func (t *talk) next(conn *reached, receive receiver) error {
-	take, err := receive()
+	m, err := receive()
 	if err != nil {
 		return err
 	}
+	at, age := t.link.credit(m.echo)
 	t.busy.Store(true)
-	err = take()
+	err = m.take(at)
 	t.busy.Store(false)
 	if err != nil {
 		return err
@@ -241,10 +248,12 @@ func (t *talk) next(conn *reached, receive receiver) error {
 			t.begins(t.cancel)
 		}
 	}
-	t.link.speaks(t, true)
-	select {
-	case t.beats <- struct{}{}:
-	default:
+	if t.link.status.answers(age < grace+t.silence()) {
+		t.link.speaks(t, true)
+		select {
+		case t.beats <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }

@@ -67,11 +67,17 @@ func (s *linkStatus) lapse(lease leaseState) string {
 	if lease.why != "" {
 		return fmt.Sprintf("lease ended %s ago: %s", ago, lease.why)
 	}
-	return fmt.Sprintf("lease ran out %s ago: no word for %s%s", ago, seconds(time.Since(lease.last)), s.because())
+	return fmt.Sprintf("lease ran out %s ago: no answer for %s%s", ago, seconds(time.Since(lease.last)), s.because())
 }
+
+// deafFor is how long a word that answers nothing is worth telling of.
+const deafFor = 10 * time.Second
 
 // because is the latest reason why nothing is heard; with mu held.
 func (s *linkStatus) because() string {
+	if !s.deaf.IsZero() && time.Since(s.deaf) < deafFor {
+		return "; its words come, but what this cluster sends does not get there"
+	}
 	if s.err != nil {
 		return "; " + s.err.Error()
 	}

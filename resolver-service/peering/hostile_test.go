@@ -21,27 +21,59 @@ import (
 // hostile is a peer that says what a test has it say.
 type hostile struct {
 	v1alpha1.UnimplementedPeeringServer
-	exports func(grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error
-	renew   func(grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error
+	exports func(exportsServer) error
+	renew   func(renewServer) error
 	asked   atomic.Int64
 	sent    atomic.Int64
 }
 
-func (h *hostile) Exports(_ *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+type renewServer = grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]
+
+func (h *hostile) Exports(to exportsServer) error {
 	h.asked.Add(1)
-	return h.exports(to)
+	_, p, err := listen(to.Context(), to.Recv)
+	if err != nil {
+		return err
+	}
+	return h.exports(echoing{to, p})
 }
 
-func (h *hostile) Renew(_ *v1alpha1.RenewRequest, to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+// echoing is a stream whose words answer.
+type echoing struct {
+	exportsServer
+	pings *pings
+}
+
+func (e echoing) Send(m *v1alpha1.ExportsResponse) error {
+	m.Echo = e.pings.latest.Load()
+	return e.exportsServer.Send(m)
+}
+
+func (h *hostile) Renew(to renewServer) error {
 	if h.renew == nil {
 		<-to.Context().Done()
 		return nil
 	}
-	return h.renew(to)
+	_, p, err := listen(to.Context(), to.Recv)
+	if err != nil {
+		return err
+	}
+	return h.renew(echoingToo{to, p})
+}
+
+// echoingToo is a stream of renewals whose words answer.
+type echoingToo struct {
+	renewServer
+	pings *pings
+}
+
+func (e echoingToo) Send(m *v1alpha1.RenewResponse) error {
+	m.Echo = e.pings.latest.Load()
+	return e.renewServer.Send(m)
 }
 
 // send sends a message again and again, as fast as it is taken.
-func (h *hostile) send(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse], make func(i int) *v1alpha1.ExportsResponse) error {
+func (h *hostile) send(to exportsServer, make func(i int) *v1alpha1.ExportsResponse) error {
 	for i := 0; ; i++ {
 		if err := to.Send(make(i)); err != nil {
 			return err
@@ -129,7 +161,7 @@ func TestOnePeerDisturbsNoOther(t *testing.T) {
 		{what: "it ends each stream at once", ends: errors.New("go away"), told: "go away"},
 	} {
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			switch {
 			case c.ends != nil:
 				return c.ends
@@ -168,7 +200,7 @@ func TestAPeerThatBreaksOffInTheMiddleTakesNothingBack(t *testing.T) {
 		n := peeringtest.New(1)
 		var stream atomic.Int64
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			first := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put}
 			second := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Put: message(t, []*topology.PeerExport{export("ledger", 1)}).Put}
 			switch stream.Add(1) {
@@ -211,7 +243,7 @@ func TestNothingOfAPeerCountsBeforeItsFirstSetIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put}
 			for range 100 {
 				if err := to.Send(m); err != nil {
@@ -243,7 +275,7 @@ func TestAFirstSetThatNeverEndsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			return h.send(to, func(int) *v1alpha1.ExportsResponse {
 				time.Sleep(time.Second)
 				return &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, More: true}
@@ -265,7 +297,7 @@ func TestRenewalsAloneDoNotKeepWhatIsLongPast(t *testing.T) {
 		var revision atomic.Uint64
 		revision.Store(1)
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			if h.asked.Load() > 1 {
 				return fmt.Errorf("no exports today")
 			}
@@ -273,7 +305,7 @@ func TestRenewalsAloneDoNotKeepWhatIsLongPast(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			return fmt.Errorf("no exports today")
 		}
-		h.renew = func(to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+		h.renew = func(to renewServer) error {
 			for {
 				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: revision.Load()}); err != nil {
 					return err
@@ -306,7 +338,7 @@ func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
 		h := &hostile{}
-		h.exports = func(to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+		h.exports = func(to exportsServer) error {
 			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: uint64(h.asked.Load())}
 			for {
 				if err := to.Send(m); err != nil {
@@ -315,7 +347,7 @@ func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		h.renew = func(to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
+		h.renew = func(to renewServer) error {
 			for {
 				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: 1_000_000}); err != nil {
 					return err

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A lease says how long a peer's word holds: from each word on for a fixed time. Times
+// A lease says how long a peer's word holds: from each word on, or from when it counts, for
+// a fixed time. Times
 // are monotonic, so a clock that jumps does not end a lease. One shorter than minLease
 // lasts that long, or it would run out between two renewals.
 //
@@ -42,14 +43,17 @@ func newLease(after time.Duration) *lease {
 	return l
 }
 
-// heard notes a word of the peer, and tells whether the lease is fresh by it and was
-// not before.
-func (l *lease) heard() (news bool) {
+// heard notes a word of the peer that counts as of a moment, and tells whether the lease
+// is fresh by it and was not before.
+func (l *lease) heard(at time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	news = l.lapsed || l.last.IsZero()
 	now := time.Now()
-	l.last, l.due, l.lapsed, l.excused = now, now.Add(l.after), false, false
+	if at.IsZero() || at.Before(l.last) || !now.Before(at.Add(l.after)) {
+		return false
+	}
+	news = l.lapsed || l.last.IsZero()
+	l.last, l.due, l.lapsed, l.excused = at, at.Add(l.after), false, false
 	l.schedule(now)
 	return news
 }

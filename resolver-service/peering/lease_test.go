@@ -29,11 +29,11 @@ func TestALeaseRunsFromTheLatestWord(t *testing.T) {
 		if l.isOut() {
 			t.Error("a lease ran out before the first word")
 		}
-		if !l.heard() {
+		if !l.heard(time.Now()) {
 			t.Error("the first word did not begin the lease")
 		}
 		pass(9 * time.Second)
-		if l.heard() {
+		if l.heard(time.Now()) {
 			t.Error("a word within the lease counts as a new one")
 		}
 		pass(9 * time.Second)
@@ -44,7 +44,7 @@ func TestALeaseRunsFromTheLatestWord(t *testing.T) {
 		if !l.isOut() {
 			t.Error("the lease did not run out 10 s after the latest word")
 		}
-		if !l.heard() {
+		if !l.heard(time.Now()) {
 			t.Error("a word after the end did not begin a new lease")
 		}
 	})
@@ -54,7 +54,7 @@ func TestALeaseOfAnotherLengthCountsFromTheLatestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(10 * time.Second)
 		defer l.stop()
-		l.heard()
+		l.heard(time.Now())
 		time.Sleep(4 * time.Second)
 		l.extend(30 * time.Second)
 		pass(25 * time.Second)
@@ -82,7 +82,7 @@ func TestAShorterLeaseGivesThePeerTimeForAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(time.Hour)
 		defer l.stop()
-		l.heard()
+		l.heard(time.Now())
 		pass(time.Minute)
 		l.extend(2 * time.Second)
 		pass(patience - time.Millisecond)
@@ -113,12 +113,12 @@ func TestAProcessThatWasHeldUpListensBeforeItGivesAPeerUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(2 * time.Second)
 		defer l.stop()
-		l.heard()
+		l.heard(time.Now())
 		pass(7 * time.Second) // nobody looks at the timer
 		if l.isOut() {
 			t.Error("it ended at once")
 		}
-		l.heard()
+		l.heard(time.Now())
 		pass(7 * time.Second)
 		if l.isOut() {
 			t.Error("it ended at once")
@@ -137,14 +137,14 @@ func TestALeaseThatEndsEarlySaysWhy(t *testing.T) {
 		if l.end("nothing") {
 			t.Error("ended before the first word")
 		}
-		l.heard()
+		l.heard(time.Now())
 		if !l.end("its gateways refuse connections") || l.end("again") {
 			t.Error("not ended, or twice")
 		}
 		if s := l.state(); s.fresh || s.holds || s.why != "its gateways refuse connections" || s.left != 0 {
 			t.Errorf("%+v", s)
 		}
-		if !l.heard() || !l.state().holds {
+		if !l.heard(time.Now()) || !l.state().holds {
 			t.Error("a word did not begin a new lease")
 		}
 	})
@@ -155,21 +155,21 @@ func TestAPeerThatComesAndGoesIsDamped(t *testing.T) {
 		l := newLease(2 * time.Second)
 		defer l.stop()
 		for range 2 {
-			l.heard()
+			l.heard(time.Now())
 			pass(2 * time.Second)
 			l.tick()
 			if s := l.state(); !s.damped.IsZero() {
 				t.Fatalf("damped after %d lapses: %+v", s.lapses, s)
 			}
 		}
-		l.heard()
+		l.heard(time.Now())
 		pass(2 * time.Second)
 		l.tick()
 		s := l.state()
 		if left := time.Until(s.damped); left < 40*time.Second || left > 48*time.Second || s.recent != 3 {
 			t.Fatalf("3 lapses in 6 s: damped for %s, %+v", left, s)
 		}
-		if l.heard(); l.state().holds {
+		if l.heard(time.Now()); l.state().holds {
 			t.Error("relied on while it is damped")
 		}
 		for !l.state().holds {
@@ -177,7 +177,7 @@ func TestAPeerThatComesAndGoesIsDamped(t *testing.T) {
 			case <-l.timer.C:
 				l.tick()
 			case <-time.After(250 * time.Millisecond):
-				l.heard()
+				l.heard(time.Now())
 			}
 		}
 		if now := time.Now(); now.Before(s.damped) || now.Sub(s.damped) > time.Second {

@@ -37,6 +37,7 @@ type link struct {
 	settling *settling
 	lines    *lines
 
+	born    time.Time // pings are numbered from it
 	lease   *lease
 	words   chan word     // from the channel with the exports to the run goroutine
 	wake    chan struct{} // the lease has changed
@@ -61,7 +62,7 @@ type word struct {
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
 		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, lines: &lines{log: l.log},
-		cluster: c.Name, lease: newLease(c.StaleAfter), words: make(chan word), wake: make(chan struct{}, 1),
+		cluster: c.Name, born: time.Now(), lease: newLease(c.StaleAfter), words: make(chan word), wake: make(chan struct{}, 1),
 		knowledge: newKnowledge(), pause: time.NewTimer(time.Hour),
 	}
 	n.object.Store(c)
@@ -284,9 +285,9 @@ func (l *link) rouse() {
 	}
 }
 
-// heard notes a word that renews the lease.
-func (l *link) heard() {
-	if l.lease.heard() {
+// heard notes a word that renews the lease as of a moment.
+func (l *link) heard(at time.Time) {
+	if l.lease.heard(at) {
 		l.rouse()
 	}
 }

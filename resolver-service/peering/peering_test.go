@@ -306,8 +306,9 @@ func TestAServerAnswersOnlyTheClusterThatAsks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stream, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context(), &v1alpha1.ExportsRequest{Cluster: c.cluster})
+		stream, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context())
 		if err == nil {
+			_ = stream.Send(&v1alpha1.ExportsRequest{Cluster: c.cluster})
 			_, err = stream.Recv()
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -57,10 +57,11 @@ type stream struct {
 	every   time.Duration
 	sub     *topology.PeerSubscription
 	content *content
+	pings   *pings
 }
 
 // serve admits a stream and has it run until the caller goes, or the stream must end.
-func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, run func(context.Context, *stream) error) error {
+func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *pings, run func(context.Context, *stream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(errStopping) })()
@@ -79,7 +80,7 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, run 
 	}
 	defer sub.Close()
 	by.lines.info("peer asks", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, &by.content}))
+	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, &by.content, p}))
 	by.lines.info("peer asks no more", "peer", cluster, "err", err)
 	return err
 }
@@ -110,11 +111,15 @@ func (s *Server) ended(ctx context.Context, err error) error {
 
 // Exports streams what this cluster exports to the caller's, until the caller goes or
 // the stream's context ends.
-func (s *Server) Exports(req *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
+func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]) error {
+	req, p, err := listen(to.Context(), to.Recv)
+	if err != nil {
+		return err
+	}
 	if len(req.GetKnown()) > maxExports {
 		return status.Errorf(codes.InvalidArgument, "%d known exports named; at most %d", len(req.GetKnown()), maxExports)
 	}
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), func(ctx context.Context, st *stream) error {
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *stream) error {
 		return st.exports(ctx, s.outbox(req), to.Send)
 	})
 }
@@ -129,8 +134,12 @@ func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 }
 
 // Renew streams the word that this cluster is there, and what its newest revision is.
-func (s *Server) Renew(req *v1alpha1.RenewRequest, to grpc.ServerStreamingServer[v1alpha1.RenewResponse]) error {
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), func(ctx context.Context, st *stream) error {
+func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]) error {
+	req, p, err := listen(to.Context(), to.Recv)
+	if err != nil {
+		return err
+	}
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *stream) error {
 		return st.renew(ctx, to.Send)
 	})
 }
@@ -159,81 +168,74 @@ func (s *stream) hears() string {
 	return s.links.hears(s.cluster)
 }
 
-// exports sends one view after the other, and an empty message when there was nothing
-// to tell for a while.
+// exports sends one view after the other, and an empty message for each ping when there
+// is nothing to tell.
 func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
 	var seen *topology.PeerView
 	for {
-		view, err := s.next(ctx, seen, func() error {
-			if seen == nil && !out.parts {
-				return nil // the peer would take an empty message for all there is
+		view, _, changed := s.sub.Follow()
+		switch {
+		case view != seen:
+			for m, err := range out.messages(view) {
+				if err != nil {
+					return status.Errorf(codes.Internal, "encode exports: %v", err)
+				}
+				if err := send(s.told(m, view)); err != nil {
+					return err
+				}
 			}
-			return send(s.told(out.empty(seen), seen))
-		})
-		if err != nil {
-			return err
-		}
-		for m, err := range out.messages(view) {
-			if err != nil {
-				return status.Errorf(codes.Internal, "encode exports: %v", err)
+			seen = view
+			if err := rest(ctx, sendPause); err != nil {
+				return err
 			}
-			if err := send(s.told(m, view)); err != nil {
+			continue
+		case seen != nil || out.parts: // otherwise the peer would take an empty message for all there is
+			if err := send(s.told(out.empty(seen), seen)); err != nil {
 				return err
 			}
 		}
-		seen = view
-		if err := rest(ctx, sendPause); err != nil {
+		if err := s.due(ctx, changed); err != nil {
 			return err
 		}
 	}
 }
 
+// due returns when there is a ping to echo, when changed is closed, or when nothing was
+// said for long.
+func (s *stream) due(ctx context.Context, changed <-chan struct{}) error {
+	long := time.NewTimer(2 * s.every)
+	defer long.Stop()
+	select {
+	case <-s.pings.came:
+	case <-changed:
+	case <-long.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 // told completes a message that leads to a view.
 func (s *stream) told(m *v1alpha1.ExportsResponse, view *topology.PeerView) *v1alpha1.ExportsResponse {
-	m.Hears = s.hears()
+	m.Hears, m.Echo = s.hears(), s.pings.latest.Load()
 	if view != nil {
 		m.Digest = s.content.digest(view)
 	}
 	return m
 }
 
-// renew sends a word every so often.
+// renew sends a word for each ping.
 func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
 	for {
-		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears()}
+		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load()}
 		if view, ok := s.sub.View(); ok {
 			m.Revision, m.Digest = view.Revision, s.content.digest(view)
 		}
 		if err := send(m); err != nil {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// next waits for a view other than seen, and calls idle every so often meanwhile, at once
-// when there is no view at all.
-func (s *stream) next(ctx context.Context, seen *topology.PeerView, idle func() error) (*topology.PeerView, error) {
-	if _, known := s.sub.View(); !known {
-		if err := idle(); err != nil {
-			return nil, err
-		}
-	}
-	for {
-		wait, cancel := context.WithTimeout(ctx, s.every)
-		view, err := s.sub.Next(wait, seen)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return view, err
-		}
-		if err := idle(); err != nil {
-			return nil, err
+		if err := s.due(ctx, nil); err != nil {
+			return err
 		}
 	}
 }

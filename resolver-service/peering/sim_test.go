@@ -291,6 +291,30 @@ func TestASplitIsToldOnBothSides(t *testing.T) {
 	})
 }
 
+// TestAPeerThatIsHeardAndHearsNothingIsNotCalled cuts off one direction: east's words go on
+// coming, and nothing gets there. Calls would not either.
+func TestAPeerThatIsHeardAndHearsNothingIsNotCalled(t *testing.T) {
+	for _, cut := range []struct{ from, to string }{{"west", "east-gw"}, {"east-gw", "west"}} {
+		t.Run("from "+cut.from, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(1)
+				_, west := westOf(t, n, 2*time.Second, "east-gw")
+				west.takes(time.Second, "heard", west.ok)
+				time.Sleep(time.Minute)
+				n.SetPath(cut.from, cut.to, peeringtest.Path{Down: true})
+				if took := west.takes(time.Minute, "stale", west.staleNow); took > 2*time.Second+grace {
+					t.Errorf("the lease of 2 s ran out after %s", took)
+				}
+				t.Log(west.links.Describe("east"))
+				n.Heal("west", "east-gw")
+				if took := west.takes(time.Minute, "heard again", func() bool { return west.status().State == connected }); took > time.Second {
+					t.Errorf("heard again after %s", took)
+				}
+			})
+		})
+	}
+}
+
 func TestAPeerThatFlapsIsDampedAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -338,8 +362,19 @@ type withoutRenewal struct {
 	of *Server
 }
 
-func (w withoutRenewal) Exports(req *v1alpha1.ExportsRequest, to grpc.ServerStreamingServer[v1alpha1.ExportsResponse]) error {
-	return w.of.Exports(&v1alpha1.ExportsRequest{Cluster: req.Cluster, Known: req.Known}, to)
+func (w withoutRenewal) Exports(to exportsServer) error { return w.of.Exports(plainly{to}) }
+
+type exportsServer = grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]
+
+// plainly is a stream of who says nothing of a rhythm.
+type plainly struct{ exportsServer }
+
+func (p plainly) Recv() (*v1alpha1.ExportsRequest, error) {
+	m, err := p.exportsServer.Recv()
+	if m != nil {
+		m.RenewMs = 0
+	}
+	return m, err
 }
 
 func TestAPeerThatKnowsNoRenewIsHeardByItsExports(t *testing.T) {

@@ -32,8 +32,9 @@ type linkStatus struct {
 	refused  []*v1alpha1.RefusedObject
 	revision uint64
 	hears    string
-	spoken   bool  // hears was said
-	err      error // of the stream of exports
+	spoken   bool      // hears was said
+	err      error     // of the stream of exports
+	deaf     time.Time // when a word came last that answers nothing of late; zero since one that does
 }
 
 // refresh notes the state that the link is in.
@@ -85,6 +86,18 @@ func (s *linkStatus) speaks(t *talk, speaks bool) (news bool) {
 		return true
 	}
 	return false
+}
+
+// answers notes that a word came, which answers a ping of late or does not, and returns
+// which.
+func (s *linkStatus) answers(does bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = time.Time{}
+	if !does {
+		s.deaf = time.Now()
+	}
+	return does
 }
 
 // through notes which gateways are used.

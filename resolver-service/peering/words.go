@@ -22,14 +22,17 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 	if err != nil {
 		return nil, err
 	}
-	stream, err := v1alpha1.NewPeeringClient(conn).Exports(ctx,
-		&v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(renew.Milliseconds())})
+	stream, err := v1alpha1.NewPeeringClient(conn).Exports(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(renew.Milliseconds()), Ping: l.stamp()}
+	if stream.Send(ask) == nil { // what is wrong, Recv says
+		go l.keepPinging(ctx, renew, func(ping uint64) error { return stream.Send(&v1alpha1.ExportsRequest{Ping: ping}) })
+	}
 	opened, first := time.Now(), true
 	var pace pace
-	take := func(m *v1alpha1.ExportsResponse) error {
+	take := func(m *v1alpha1.ExportsResponse, at time.Time) error {
 		defer func() { pace.keep(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
@@ -39,11 +42,11 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 		}
 		first = first && m.GetMore()
 		l.status.said(m.GetRevision(), m.GetHears())
-		return l.hand(ctx, m, first)
+		return l.hand(ctx, m, first, at)
 	}
-	return func() (func() error, error) {
+	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return func() error { return take(m) }, err
+		return incoming{m.GetEcho(), func(at time.Time) error { return take(m, at) }}, err
 	}, nil
 }
 
@@ -60,13 +63,13 @@ func (l *link) begin(ctx context.Context) (known []*v1alpha1.Known, err error) {
 }
 
 // hand gives a message to the run goroutine and waits until it has been taken in. first
-// tells that the stream's first set is not complete with it.
-func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool) error {
+// tells that the stream's first set is not complete with it; at is as of when it counts.
+func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool, at time.Time) error {
 	// A word counts when it comes, not when there is time for it. But a lease that has run
 	// out begins anew only once all that the peer has to say was taken in.
 	fresh := l.lease.state().fresh
 	if fresh {
-		l.heard()
+		l.heard(at)
 	}
 	done := make(chan struct{})
 	select {
@@ -76,32 +79,36 @@ func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool
 		return context.Cause(ctx)
 	}
 	if !fresh && !first {
-		l.heard()
+		l.heard(at)
 	}
 	return nil
 }
 
 // renews opens a stream of renewals.
 func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receiver, error) {
-	stream, err := v1alpha1.NewPeeringClient(conn).Renew(ctx, &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(renew.Milliseconds())})
+	stream, err := v1alpha1.NewPeeringClient(conn).Renew(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(renew.Milliseconds()), Ping: l.stamp()}
+	if stream.Send(ask) == nil { // what is wrong, Recv says
+		go l.keepPinging(ctx, renew, func(ping uint64) error { return stream.Send(&v1alpha1.RenewRequest{Ping: ping}) })
+	}
 	var pace pace
-	take := func(m *v1alpha1.RenewResponse) error {
+	take := func(m *v1alpha1.RenewResponse, at time.Time) error {
 		pace.keep(ctx, 0, proto.Size(m))
 		if m.GetCluster() != l.cluster {
 			return misnamed{l.cluster, m.GetCluster()}
 		}
 		l.status.said(0, m.GetHears())
 		if l.current.renews(editionOf(m), l.lease.state()) {
-			l.heard()
+			l.heard(at)
 		}
 		return nil
 	}
-	return func() (func() error, error) {
+	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return func() error { return take(m) }, err
+		return incoming{m.GetEcho(), func(at time.Time) error { return take(m, at) }}, err
 	}, nil
 }
 

@@ -129,19 +129,10 @@ func (s *PeerSubscription) Close() {
 // is in.
 func (s *PeerSubscription) View() (view *PeerView, ok bool) { return s.own.value.Load() }
 
-// Next waits for a view other than seen, which may be nil, and returns it.
-func (s *PeerSubscription) Next(ctx context.Context, seen *PeerView) (*PeerView, error) {
-	for {
-		view, _, changed := s.own.value.Follow()
-		if view != nil && view != seen {
-			return view, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+// Follow is View with a channel that is closed once there is another view. view is nil
+// where there is none.
+func (s *PeerSubscription) Follow() (view *PeerView, ok bool, changed <-chan struct{}) {
+	return s.own.value.Follow()
 }
 
 // peerOf is where a peer's view is published; nil once nobody follows it.

@@ -1918,9 +1918,11 @@ type ExportsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Cluster string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
 	Known   []*Known               `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
-	// How often the lease is to be renewed when there is nothing to tell, in ms; the
-	// server holds it to bounds of its own.
-	RenewMs       uint32 `protobuf:"varint,3,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
+	// How often there will be a ping, in ms. Where none comes, words come all the same,
+	// half as often. The server holds this to bounds of its own.
+	RenewMs uint32 `protobuf:"varint,3,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
+	// A number that the next word echoes; 0 asks for none.
+	Ping          uint64 `protobuf:"fixed64,4,opt,name=ping,proto3" json:"ping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1976,10 +1978,18 @@ func (x *ExportsRequest) GetRenewMs() uint32 {
 	return 0
 }
 
+func (x *ExportsRequest) GetPing() uint64 {
+	if x != nil {
+		return x.Ping
+	}
+	return 0
+}
+
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
 	RenewMs       uint32                 `protobuf:"varint,2,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
+	Ping          uint64                 `protobuf:"fixed64,3,opt,name=ping,proto3" json:"ping,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2028,12 +2038,20 @@ func (x *RenewRequest) GetRenewMs() uint32 {
 	return 0
 }
 
+func (x *RenewRequest) GetPing() uint64 {
+	if x != nil {
+		return x.Ping
+	}
+	return 0
+}
+
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`    // the answering cluster's name
 	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of what the caller may know by now
 	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`        // as in ExportsResponse
 	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`    // as in ExportsResponse
+	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`        // the latest ping that has come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2096,6 +2114,13 @@ func (x *RenewResponse) GetDigest() uint64 {
 	return 0
 }
 
+func (x *RenewResponse) GetEcho() uint64 {
+	if x != nil {
+		return x.Echo
+	}
+	return 0
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
@@ -2112,6 +2137,7 @@ type ExportsResponse struct {
 	// Of all that the caller may know with this revision: the same in every replica of the
 	// answering cluster that knows the same, whatever its revision. 0 where it is not told.
 	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
+	Echo          uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2191,6 +2217,13 @@ func (x *ExportsResponse) GetHears() string {
 func (x *ExportsResponse) GetDigest() uint64 {
 	if x != nil {
 		return x.Digest
+	}
+	return 0
+}
+
+func (x *ExportsResponse) GetEcho() uint64 {
+	if x != nil {
+		return x.Echo
 	}
 	return 0
 }
@@ -3219,19 +3252,22 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"t\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"\x88\x01\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
-	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\"C\n" +
+	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\x12\x12\n" +
+	"\x04ping\x18\x04 \x01(\x06R\x04ping\"W\n" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
-	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\"s\n" +
+	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\x87\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xe6\x01\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04echo\x18\x05 \x01(\x06R\x04echo\"\xfa\x01\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
@@ -3239,7 +3275,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
 	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
-	"\x06digest\x18\a \x01(\x06R\x06digest\"\xe0\x01\n" +
+	"\x06digest\x18\a \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04echo\x18\b \x01(\x06R\x04echo\"\xe0\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -3327,10 +3364,10 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Apply\x12\x1e.isthmus.v1alpha1.ApplyRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12B\n" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
-	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2\xa7\x01\n" +
-	"\aPeering\x12P\n" +
-	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse0\x01\x12J\n" +
-	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse0\x012U\n" +
+	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2\xab\x01\n" +
+	"\aPeering\x12R\n" +
+	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
+	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012U\n" +
 	"\x06Status\x12K\n" +
 	"\x06Status\x12\x1f.isthmus.v1alpha1.StatusRequest\x1a .isthmus.v1alpha1.StatusResponseB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 

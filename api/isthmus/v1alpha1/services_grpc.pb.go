@@ -413,11 +413,14 @@ const (
 // Peering tells another cluster what this one exports to it. With mTLS the caller
 // must be the resolver service of the cluster that it names.
 type PeeringClient interface {
-	// Exports streams what the caller's cluster may know, and renews its lease.
-	Exports(ctx context.Context, in *ExportsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportsResponse], error)
+	// Exports streams what the caller's cluster may know, and renews its lease. The first
+	// request says who asks; those after it are pings, with nothing else in them. A word
+	// renews the lease by the ping that it echoes: so a peer that is heard, and that hears
+	// nothing, is not taken for one that can be called.
+	Exports(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExportsRequest, ExportsResponse], error)
 	// Renew renews the lease alone, for a second connection: so that one connection which
 	// is lost, or waits for a packet to be sent again, ends no lease.
-	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error)
+	Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error)
 }
 
 type peeringClient struct {
@@ -428,43 +431,31 @@ func NewPeeringClient(cc grpc.ClientConnInterface) PeeringClient {
 	return &peeringClient{cc}
 }
 
-func (c *peeringClient) Exports(ctx context.Context, in *ExportsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportsResponse], error) {
+func (c *peeringClient) Exports(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExportsRequest, ExportsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Peering_ServiceDesc.Streams[0], Peering_Exports_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[ExportsRequest, ExportsResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peering_ExportsClient = grpc.ServerStreamingClient[ExportsResponse]
+type Peering_ExportsClient = grpc.BidiStreamingClient[ExportsRequest, ExportsResponse]
 
-func (c *peeringClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error) {
+func (c *peeringClient) Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Peering_ServiceDesc.Streams[1], Peering_Renew_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[RenewRequest, RenewResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peering_RenewClient = grpc.ServerStreamingClient[RenewResponse]
+type Peering_RenewClient = grpc.BidiStreamingClient[RenewRequest, RenewResponse]
 
 // PeeringServer is the server API for Peering service.
 // All implementations must embed UnimplementedPeeringServer
@@ -473,11 +464,14 @@ type Peering_RenewClient = grpc.ServerStreamingClient[RenewResponse]
 // Peering tells another cluster what this one exports to it. With mTLS the caller
 // must be the resolver service of the cluster that it names.
 type PeeringServer interface {
-	// Exports streams what the caller's cluster may know, and renews its lease.
-	Exports(*ExportsRequest, grpc.ServerStreamingServer[ExportsResponse]) error
+	// Exports streams what the caller's cluster may know, and renews its lease. The first
+	// request says who asks; those after it are pings, with nothing else in them. A word
+	// renews the lease by the ping that it echoes: so a peer that is heard, and that hears
+	// nothing, is not taken for one that can be called.
+	Exports(grpc.BidiStreamingServer[ExportsRequest, ExportsResponse]) error
 	// Renew renews the lease alone, for a second connection: so that one connection which
 	// is lost, or waits for a packet to be sent again, ends no lease.
-	Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error
+	Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error
 	mustEmbedUnimplementedPeeringServer()
 }
 
@@ -488,10 +482,10 @@ type PeeringServer interface {
 // pointer dereference when methods are called.
 type UnimplementedPeeringServer struct{}
 
-func (UnimplementedPeeringServer) Exports(*ExportsRequest, grpc.ServerStreamingServer[ExportsResponse]) error {
+func (UnimplementedPeeringServer) Exports(grpc.BidiStreamingServer[ExportsRequest, ExportsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Exports not implemented")
 }
-func (UnimplementedPeeringServer) Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error {
+func (UnimplementedPeeringServer) Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error {
 	return status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedPeeringServer) mustEmbedUnimplementedPeeringServer() {}
@@ -516,26 +510,18 @@ func RegisterPeeringServer(s grpc.ServiceRegistrar, srv PeeringServer) {
 }
 
 func _Peering_Exports_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(ExportsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(PeeringServer).Exports(m, &grpc.GenericServerStream[ExportsRequest, ExportsResponse]{ServerStream: stream})
+	return srv.(PeeringServer).Exports(&grpc.GenericServerStream[ExportsRequest, ExportsResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peering_ExportsServer = grpc.ServerStreamingServer[ExportsResponse]
+type Peering_ExportsServer = grpc.BidiStreamingServer[ExportsRequest, ExportsResponse]
 
 func _Peering_Renew_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(RenewRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(PeeringServer).Renew(m, &grpc.GenericServerStream[RenewRequest, RenewResponse]{ServerStream: stream})
+	return srv.(PeeringServer).Renew(&grpc.GenericServerStream[RenewRequest, RenewResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type Peering_RenewServer = grpc.ServerStreamingServer[RenewResponse]
+type Peering_RenewServer = grpc.BidiStreamingServer[RenewRequest, RenewResponse]
 
 // Peering_ServiceDesc is the grpc.ServiceDesc for Peering service.
 // It's only intended for direct use with grpc.RegisterService,
@@ -549,11 +535,13 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Exports",
 			Handler:       _Peering_Exports_Handler,
 			ServerStreams: true,
+			ClientStreams: true,
 		},
 		{
 			StreamName:    "Renew",
 			Handler:       _Peering_Renew_Handler,
 			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "isthmus/v1alpha1/services.proto",

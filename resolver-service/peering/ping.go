@@ -1,0 +1,113 @@
+package peering
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A word of a peer counts as of the ping that it echoes. What only says that packets
+// come from the peer would keep a peer that can't be called: its words go on coming for
+// seconds when the way there is cut off.
+
+// grace is how much later than the ping that it echoes a word may count: as long as
+// there and back takes on most paths.
+const grace = 750 * time.Millisecond
+
+// stamp numbers a ping: with the time since the link was made, in ns, from 1.
+func (l *link) stamp() uint64 { return uint64(time.Since(l.born)) + 1 }
+
+// credit is as of when a word counts that echoes a ping, and how long ago the ping was
+// sent; the zero time where it echoes none.
+func (l *link) credit(echo uint64) (at time.Time, age time.Duration) {
+	now := time.Now()
+	up := now.Sub(l.born)
+	if echo == 0 {
+		return time.Time{}, up
+	}
+	if echo > uint64(up)+1 {
+		return now, 0 // a peer that makes it up says only of itself that it is there
+	}
+	age = up - time.Duration(echo-1)
+	if age > grace {
+		return now.Add(grace - age), age
+	}
+	return now, age
+}
+
+// keepPinging sends a ping every so often until ctx ends or the stream fails, which its
+// reader sees.
+func (l *link) keepPinging(ctx context.Context, every time.Duration, send func(ping uint64) error) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if send(l.stamp()) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Bounds of what a server reads.
+const (
+	askWithin = 10 * time.Second // from the stream to what it asks
+	pingPause = minAsked / 2     // between two pings
+)
+
+// pinging is what a message of an asking peer has.
+type pinging interface{ GetPing() uint64 }
+
+// pings are those that come on one stream.
+type pings struct {
+	latest atomic.Uint64
+	came   chan struct{} // there is one that no word has echoed
+}
+
+// listen reads the first message of a stream, and its pings from then on until ctx ends
+// or the stream does.
+func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M, p *pings, err error) {
+	p = &pings{came: make(chan struct{}, 1)}
+	type received struct {
+		message M
+		err     error
+	}
+	asked := make(chan received, 1)
+	go func() {
+		m, err := receive()
+		p.latest.Store(m.GetPing())
+		asked <- received{m, err}
+		for err == nil && sleep(ctx, pingPause) {
+			if m, err = receive(); err == nil {
+				p.note(m.GetPing())
+			}
+		}
+	}()
+	timer := time.NewTimer(askWithin)
+	defer timer.Stop()
+	select {
+	case r := <-asked:
+		return r.message, p, r.err
+	case <-timer.C:
+		return first, nil, status.Errorf(codes.DeadlineExceeded, "nothing was asked within %s", askWithin)
+	case <-ctx.Done():
+		return first, nil, ctx.Err()
+	}
+}
+
+func (p *pings) note(ping uint64) {
+	if ping == 0 {
+		return
+	}
+	p.latest.Store(ping)
+	select {
+	case p.came <- struct{}{}:
+	default:
+	}
+}
