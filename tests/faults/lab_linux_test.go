@@ -18,7 +18,7 @@ type lab struct {
 	authority         *sandbox.Authority
 	trials            []*trial
 	ramps             time.Time // from when on all services bring traffic back in steps
-	west, east, north *cluster // north may be nil
+	west, east, north *cluster  // north may be nil
 }
 
 // seed decides which packets are lost.
