@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
@@ -29,7 +30,7 @@ func startChild(ctx context.Context, dir, profile string) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "-serve", dir)
+	cmd := exec.CommandContext(ctx, self, "-serve", dir, "-exports", strconv.Itoa(exports))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

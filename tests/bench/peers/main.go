@@ -41,7 +41,7 @@ func (s size) String() string {
 	if s.Others == 0 {
 		return fmt.Sprintf("%d peers", s.Peers)
 	}
-	return fmt.Sprintf("%d peers, %d more each for others", s.Peers, s.Others)
+	return fmt.Sprintf("%d peers, and for others", s.Peers)
 }
 
 // limit is how long it may take in all.
@@ -51,6 +51,7 @@ func main() {
 	var p plan
 	serve := flag.String("serve", "", "be the service, with the files in this directory; used by the program itself")
 	sizes := flag.String("sizes", "2,10,100,2+10000,10+10000", "columns: peers, and after a + how many apps each exports to others beside")
+	flag.IntVar(&exports, "exports", exports, "apps that each cluster exports to each other one; a multiple of 20")
 	flag.IntVar(&p.changes, "changes", 500, "changes of other clusters' apps to measure")
 	flag.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
 	flag.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
@@ -99,13 +100,13 @@ func run(ctx context.Context, p plan) error {
 		all = append(all, r)
 	}
 	table := measure.Table{
-		Title: fmt.Sprintf("A service with links to other clusters, each of which exports %d apps to it, and is told of %d", exports, exports),
+		Title: fmt.Sprintf("A service with links to other clusters, each of which exports %d apps to it, and is told of %d; sent and received are as this service has it", exports, exports),
 		Head:  []string{""},
 	}
 	for _, r := range all {
 		table.Head = append(table.Head, r.size.String())
 	}
-	for _, f := range figures {
+	for _, f := range figures() {
 		row := []string{f.name}
 		for _, r := range all {
 			row = append(row, f.of(r))

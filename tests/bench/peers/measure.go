@@ -109,6 +109,9 @@ func (b *bench) connect(ctx context.Context) (err error) {
 	if _, b.startCPU, _, err = b.meter.stop(); err != nil {
 		return err
 	}
+	if err := b.meter.start(); err != nil {
+		return err
+	}
 	if b.firstTook, err = ask[time.Duration](b.child, "Link", []Link{{last.name, last.address}}); err != nil {
 		return err
 	}
@@ -116,6 +119,9 @@ func (b *bench) connect(ctx context.Context) (err error) {
 		return err
 	}
 	b.firstIn, b.firstOut = last.asked.out.load(), last.asked.in.load()
+	if _, b.firstCPU, _, err = b.meter.stop(); err != nil {
+		return err
+	}
 	if err := pause(ctx, time.Second); err != nil {
 		return err
 	}
@@ -155,6 +161,9 @@ func (b *bench) idle(ctx context.Context) error {
 		return err
 	}
 	inNow, outNow := b.traffic()
+	for _, p := range b.peers {
+		b.connections += p.connections()
+	}
 	b.restIn, b.restOut, b.restTook = inNow.less(in), outNow.less(out), took
 	b.meter.rest = used.Seconds() / took.Seconds()
 	b.restCPU = b.meter.rest

@@ -135,6 +135,13 @@ func (p *peer) forget(c *counted) {
 	delete(p.conns, c)
 }
 
+// connections are how many there are with the service, both ways.
+func (p *peer) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 // cut ends every connection between this peer and the service.
 func (p *peer) cut() {
 	p.mu.Lock()

@@ -21,8 +21,8 @@ const (
 	source    = "bench"
 )
 
-// exports is how many apps each cluster exports to each other one.
-const exports = 1000
+// exports is how many apps each cluster exports to each other one: a multiple of callees.
+var exports = 1000
 
 func peerName(i int) string { return fmt.Sprintf("peer-%03d", i) }
 
