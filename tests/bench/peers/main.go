@@ -106,12 +106,12 @@ func run(ctx context.Context, p plan) error {
 	for _, r := range all {
 		table.Head = append(table.Head, r.size.String())
 	}
+	small, large := line(all)
+	if large != nil {
+		table.Head = append(table.Head, fmt.Sprintf("%d peers, worked out", many))
+	}
 	for _, f := range figures() {
-		row := []string{f.name}
-		for _, r := range all {
-			row = append(row, f.of(r))
-		}
-		table.Add(row...)
+		table.Add(f.row(all, small, large)...)
 	}
 	table.Print(os.Stdout)
 	return nil
