@@ -38,15 +38,69 @@ func (w *world) heal() {
 func (w *world) calm() {
 	w.look()
 	w.heal()
+	w.restore(nil)
+	w.converge(nil)
+	if w.failed() != nil {
+		return
+	}
+	w.each(func(r *replica) {
+		for of, versions := range w.exports {
+			w.floors[subject{r.host, of}] = len(versions) - 1
+		}
+	})
+}
+
+// almost makes everything well but one of a cluster's two replicas: that has to be enough
+// for everybody else.
+func (m maker) almost() (string, func(*world)) {
+	i := m.IntN(2)
+	how := one(m, []string{"does not run", "has no gateway", "has a gateway that is silent", "has a gateway that hangs up", "has just started and can't reach its store"})
+	text, export := m.exportedBy("east")
+	return fmt.Sprintf("well, but replica %d of east %s; then export %s", i, how, text), func(w *world) {
+		east := w.cluster("east")
+		but, g := east.replicas[i], east.gateways[i]
+		w.look()
+		w.heal()
+		switch w.restore(but); how {
+		case "does not run":
+			but.stop(true)
+		case "has no gateway":
+			g.up = false
+			g.close()
+		case "has a gateway that is silent":
+			w.each(func(r *replica) {
+				w.path(r.host, g.host, peeringtest.Path{Down: true})
+				w.path(g.host, r.host, peeringtest.Path{Down: true})
+			})
+		case "has a gateway that hangs up":
+			g.close()
+			g.hangUp()
+		default:
+			but.stop(true)
+			but.store.set(true, 0)
+			but.start(false)
+		}
+		w.pass(3 * time.Second)
+		export(w)
+		w.converge(but)
+	}
+}
+
+// restore has everything run that is meant to, and read what it has to; but may be a
+// replica that is left as it is.
+func (w *world) restore(but *replica) {
 	for _, c := range w.clusters {
 		for i, g := range c.gateways {
-			if t := c.replicas[i]; g.target != t {
+			if t := c.replicas[i]; g.target != t || g.hollow {
 				g.close()
 				g.target = t
 			}
 			g.up = !(w.mutation.losesGateways && c.name == "north")
 		}
 		for _, r := range c.replicas {
+			if r == but && r.service != nil {
+				continue
+			}
 			r.store.set(false, 0)
 			r.source.set(false, 0)
 			if r.service == nil {
@@ -61,19 +115,12 @@ func (w *world) calm() {
 			}
 		}
 	}
-	w.converge()
-	if w.failed() == nil {
-		w.each(func(r *replica) {
-			for of, versions := range w.exports {
-				w.floors[subject{r.host, of}] = len(versions) - 1
-			}
-		})
-	}
 }
 
-func (w *world) converge() {
+// converge waits until all views of all replicas but one have what is true.
+func (w *world) converge(but *replica) {
 	start := time.Now()
-	for wrong := w.wrong(false); wrong != ""; wrong = w.wrong(false) {
+	for wrong := w.wrong(false, but); wrong != ""; wrong = w.wrong(false, but) {
 		took, most := time.Since(start), calmWithin
 		if w.damped() {
 			most = dampedMost + calmWithin
@@ -87,7 +134,7 @@ func (w *world) converge() {
 		w.pass(200 * time.Millisecond)
 	}
 	start = time.Now()
-	for wrong := w.wrong(true); wrong != ""; wrong = w.wrong(true) {
+	for wrong := w.wrong(true, but); wrong != ""; wrong = w.wrong(true, but) {
 		if time.Since(start) > rampMost {
 			w.fail("calm: ramps are not over: %s", wrong)
 		}
@@ -101,6 +148,9 @@ func (w *world) converge() {
 // damped tells whether any peer was not relied on lately because it came and went.
 func (w *world) damped() (damped bool) {
 	w.each(func(r *replica) {
+		if r.service == nil {
+			return
+		}
 		for _, p := range r.service.links.Status() {
 			damped = damped || p.Lapses > 2
 		}
@@ -109,10 +159,10 @@ func (w *world) damped() (damped bool) {
 }
 
 // wrong is what differs from the truth in any view; empty if nothing does.
-func (w *world) wrong(ramps bool) (what string) {
+func (w *world) wrong(ramps bool, but *replica) (what string) {
 	synctest.Wait()
 	w.each(func(r *replica) {
-		if what != "" {
+		if what != "" || r == but {
 			return
 		}
 		if len(r.service.objects()) == 0 && func() bool { _, all, _ := r.cluster.objects.newest(); return len(all) > 0 }() {

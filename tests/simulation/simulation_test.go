@@ -3,6 +3,7 @@ package simulation
 import (
 	"flag"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,8 +20,13 @@ var (
 	withoutFlag = flag.String("without", "", "kinds of steps to leave out, with commas between")
 )
 
+// TestMain has one goroutine run at a time. So what happens at one moment is nearly always
+// in the same order, and a seed that fails does so again. And the race detector needs it: Go
+// 1.26 lets two processors run timers of one bubble at a time, in one context of the
+// detector, which crashes.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	runtime.GOMAXPROCS(1)
 	goleak.VerifyTestMain(m)
 }
 
@@ -49,12 +55,11 @@ func TestSimulation(t *testing.T) {
 	case testing.Short():
 		runs = 20
 	default:
-		runs = 100
+		runs = 120 / slow
 	}
 	for i := range uint64(runs) {
 		seed := *fromFlag + i
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
 			simulate(t, newPlan(seed, *stepsFlag, without()))
 		})
 	}

@@ -61,6 +61,7 @@ var kinds = []struct {
 	{"instances", 14, maker.moves},
 	{"sidecar", 4, maker.sidecarMoves},
 	{"calm", 1, maker.calm},
+	{"almost", 1, maker.almost},
 }
 
 // newPlan makes the plan of a seed, without some kinds of steps.
@@ -252,7 +253,7 @@ func (m maker) answer() (string, func(*world)) {
 	target := m.IntN(2)
 	return fmt.Sprintf("%s for replica %d", text, target), func(w *world) {
 		g := which(w)
-		if t := g.cluster.replicas[target%len(g.cluster.replicas)]; t != g.target {
+		if t := g.cluster.replicas[target%len(g.cluster.replicas)]; t != g.target || g.hollow {
 			g.close()
 			g.target = t
 		}

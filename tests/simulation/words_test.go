@@ -323,7 +323,7 @@ func TestWords(t *testing.T) {
 	case testing.Short():
 		runs = 300
 	default:
-		runs = 3000
+		runs = 3000 / slow
 	}
 	for seed := first; seed < first+runs; seed++ {
 		w := newTalk(seed)

@@ -78,6 +78,7 @@ type gateway struct {
 	host     string
 	target   *replica
 	up       bool // it is meant to take connections
+	hollow   bool // and ends them at once
 	listener net.Listener
 	serving  sync.WaitGroup
 }
@@ -176,7 +177,26 @@ func (g *gateway) close() {
 	g.cluster.world.net.Host(g.host).Kill()
 	_ = g.listener.Close()
 	g.serving.Wait()
-	g.listener = nil
+	g.listener, g.hollow = nil, false
+}
+
+// hangUp has it take connections and end them, as one does whose service is gone.
+func (g *gateway) hangUp() {
+	l, err := g.cluster.world.net.Host(g.host).Listen(gatewayPort)
+	if err != nil {
+		g.cluster.world.fail("%s: %v", g.host, err)
+		return
+	}
+	g.listener, g.up, g.hollow = l, false, true
+	g.serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	})
 }
 
 // path changes one direction between hosts.
@@ -193,7 +213,7 @@ func (w *world) note() {
 	w.each(func(r *replica) {
 		for _, c := range w.clusters {
 			for _, g := range c.gateways {
-				if g.listener != nil && !w.down[way{r.host, g.host}] && !w.down[way{g.host, r.host}] {
+				if g.listener != nil && !g.hollow && !w.down[way{r.host, g.host}] && !w.down[way{g.host, r.host}] {
 					w.reached[way{r.host, c.name}] = time.Now()
 				}
 			}
