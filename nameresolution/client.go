@@ -198,7 +198,7 @@ func (c *client) follow(stream pb.Resolver_WatchClient, to replica, register boo
 	if base != nil && base.digests.Len() > maxKnown {
 		base = nil
 	}
-	hello := &pb.Hello{App: wire.App(c.app), Revision: c.mirror.revision(), Known: base.known()}
+	hello := &pb.Hello{App: wire.App(c.app), Revision: c.mirror.revision(), Known: base.known(), Provisional: c.mirror != nil && c.mirror.provisional}
 	if register {
 		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Draining: c.drain.Err() != nil}
 	}
@@ -254,7 +254,9 @@ func (c *client) take(base *mirror, change *pb.WatchResponse) {
 		c.log.Warn("a part of the view can't be read, and what stood before stays; is the service newer than this sidecar?",
 			"err", err, "app", c.app.String(), "revision", change.Revision)
 	}
+	// base is not all that there was where that was too much to name.
 	next.view.Revision = max(next.view.Revision, c.mirror.revision())
+	next.provisional = next.provisional && c.mirror.first()
 	c.mirror = next
 	c.publish(next)
 	if change.Drained {

@@ -14,6 +14,9 @@ import (
 type mirror struct {
 	view    *catalog.View
 	digests catalog.Table[uint64]
+	// provisional says that the service may not have known everything when it was sent, and
+	// that it is the first: there was nothing before that it could lack.
+	provisional bool
 }
 
 // known is what a hello says of the mirror.
@@ -28,6 +31,10 @@ func (m *mirror) known() []*pb.Known {
 	return known
 }
 
+// first tells whether what is sent now makes up the first view, or goes on with one that
+// is provisional.
+func (m *mirror) first() bool { return m == nil || m.provisional }
+
 func (m *mirror) revision() uint64 {
 	if m == nil {
 		return 0
@@ -39,6 +46,7 @@ func (m *mirror) revision() uint64 {
 // app stays; the error names it. Its digest goes, so that it is sent anew on the next
 // stream.
 func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
+	provisional := change.Provisional && m.first()
 	if m == nil {
 		m = &mirror{view: &catalog.View{}}
 	}
@@ -76,7 +84,7 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 	if view.Gateways == nil {
 		view.Gateways = &catalog.Gateways{}
 	}
-	return &mirror{view, m.digests.With(digests...)}, errors.Join(errs...)
+	return &mirror{view, m.digests.With(digests...), provisional}, errors.Join(errs...)
 }
 
 func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()} }
@@ -85,7 +93,8 @@ func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespac
 func (m *mirror) message() *pb.WatchResponse {
 	all := &pb.WatchResponse{
 		Revision: m.view.Revision, Open: m.view.Open, Rule: m.view.Rule, Gateways: wire.Gateways(m.view.Gateways),
-		Put: make([]*pb.ViewEntry, 0, m.view.Entries.Len()),
+		Provisional: m.provisional,
+		Put:         make([]*pb.ViewEntry, 0, m.view.Entries.Len()),
 	}
 	for app, entry := range m.view.Entries.All() {
 		p := wire.Entry(entry)

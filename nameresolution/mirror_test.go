@@ -48,3 +48,29 @@ func TestAPartThatCantBeReadLeavesWhatStood(t *testing.T) {
 		t.Error("the entry that can't be read counts as known")
 	}
 }
+
+func TestAViewIsProvisionalOnlyWhileThereWasNoOther(t *testing.T) {
+	lacks, whole := &pb.WatchResponse{Provisional: true}, &pb.WatchResponse{}
+	for _, c := range []struct {
+		what string
+		sent []*pb.WatchResponse
+		want bool
+	}{
+		{"the first, of a service that has just started", []*pb.WatchResponse{lacks}, true},
+		{"and what follows", []*pb.WatchResponse{lacks, lacks}, true},
+		{"until it has settled", []*pb.WatchResponse{lacks, whole}, false},
+		{"which another that starts does not undo", []*pb.WatchResponse{whole, lacks}, false},
+	} {
+		var m *mirror
+		for _, change := range c.sent {
+			var err error
+			if m, err = m.with(change); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again, err := (*mirror)(nil).with(m.message()) // as the last good view is read
+		if m.provisional != c.want || again.provisional != c.want || err != nil {
+			t.Errorf("%s: provisional %t, and %t from disk, %v", c.what, m.provisional, again.provisional, err)
+		}
+	}
+}

@@ -26,6 +26,7 @@ type hello struct {
 	instance *catalog.Instance // nil to watch without being one
 	revision uint64
 	known    map[catalog.App]uint64 // digests
+	keeps    bool                   // it has a view that a service had settled for
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
@@ -44,7 +45,7 @@ func parseHello(req *pb.WatchRequest, maxKnown int) (*hello, error) {
 	if len(m.Known) > maxKnown {
 		return nil, status.Errorf(codes.ResourceExhausted, "hello names %d known entries; at most %d are taken; come back with none", len(m.Known), maxKnown)
 	}
-	h := &hello{app: app, revision: m.Revision, known: make(map[catalog.App]uint64, len(m.Known))}
+	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: make(map[catalog.App]uint64, len(m.Known))}
 	for i, k := range m.Known {
 		if k.GetApp() == nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: known[%d] names no app", i)

@@ -15,22 +15,23 @@ import (
 // and all of apps without a selection, go from the same view to the same view: what
 // was encoded for one is sent to all.
 type prepared struct {
-	from, to *catalog.View
-	encoded  *grpc.PreparedMsg
-	revision uint64
-	size     int
-	entries  int
+	from, to    *catalog.View
+	provisional bool
+	encoded     *grpc.PreparedMsg
+	revision    uint64
+	size        int
+	entries     int
 }
 
 // message is what brings the client from the view that it has to another.
-func (w *watch) message(to *catalog.View) (*prepared, error) {
+func (w *watch) message(to *catalog.View, provisional bool) (*prepared, error) {
 	special := w.drained != 0 || w.sent == nil && len(w.hello.known) > 0
 	if !special {
-		if last := w.s.latest.Load(); last != nil && last.from == w.sent && last.to == to {
+		if last := w.s.latest.Load(); last != nil && last.from == w.sent && last.to == to && last.provisional == provisional {
 			return last, nil
 		}
 	}
-	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule}}
+	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule, Provisional: provisional}}
 	if w.drained != 0 {
 		m.Drained, m.Revision = true, max(w.drained, to.Revision)
 	}
@@ -40,7 +41,10 @@ func (w *watch) message(to *catalog.View) (*prepared, error) {
 		m.difference(w.sent, to)
 	}
 	m.ProtoReflect().SetUnknown(m.puts)
-	msg := &prepared{from: w.sent, to: to, encoded: &grpc.PreparedMsg{}, revision: m.Revision, size: proto.Size(&m.WatchResponse), entries: m.entries}
+	msg := &prepared{
+		from: w.sent, to: to, provisional: provisional, encoded: &grpc.PreparedMsg{},
+		revision: m.Revision, size: proto.Size(&m.WatchResponse), entries: m.entries,
+	}
 	if err := msg.encoded.Encode(w.stream, &m.WatchResponse); err != nil {
 		return nil, fmt.Errorf("encode revision %d: %w", m.Revision, err)
 	}

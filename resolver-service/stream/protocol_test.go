@@ -285,29 +285,6 @@ func TestResolveExplains(t *testing.T) {
 	}
 }
 
-// After a restart the service does not know yet what its peers will say in a moment.
-func TestAClientKeepsItsViewUntilTheServiceHasHeardItsPeers(t *testing.T) {
-	settled := make(chan struct{})
-	s := start(t, stream.Config{Settled: settled}, "127.0.0.1:0", selection(checkout, orders))
-	s.dial().send(helloOf(checkout, "")).recv() // who has no view gets what there is
-
-	c := s.dial().send(resuming(checkout, &pb.WatchResponse{Revision: 7}))
-	time.Sleep(20 * time.Millisecond)     // not for correctness: time to send what must not be sent
-	s.instances(orders, "10.0.0.1:50002") // what a peer says, say
-	close(settled)
-	// Had it been sent a view before, this would not be its first.
-	if got, _ := ready(c.recv(), orders); got != "[10.0.0.1:50002]" {
-		t.Errorf("the first view has orders at %s", got)
-	}
-}
-
-func TestADrainIsConfirmedBeforeTheServiceHasHeardItsPeers(t *testing.T) {
-	s := start(t, stream.Config{Settled: make(chan struct{})}, "127.0.0.1:0")
-	hello := resuming(orders, &pb.WatchResponse{Revision: 7})
-	hello.GetHello().Instance = &pb.Instance{Id: "10.0.0.1:50002", Address: "10.0.0.1:50002"}
-	s.dial().send(hello).send(drainRequest()).until(func(m *pb.WatchResponse) bool { return m.Drained })
-}
-
 func TestAViewSaysWhatDecides(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
 	for app, want := range map[catalog.App]string{checkout: "AppEndpoints shop/checkout", orders: catalog.DefaultRule} {

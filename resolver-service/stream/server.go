@@ -47,9 +47,10 @@ type Config struct {
 	// Settle is how long an instance of the former life stands without its sidecar
 	// having come back, after the first that did. 0 means DefaultSettle.
 	Settle time.Duration
-	// Settled is closed once views have what peers say; nil: they have it from the
-	// start. Until then a client that has a view already keeps it: the new one would
-	// lack what the service knew of its peers before it was started again.
+	// Settled is closed once views have what peers and sidecars that were here before are
+	// to tell; nil: they have it from the start. Until then views are provisional. Who has
+	// no other is sent them; a client that has a view from before keeps it, since the new
+	// one would lack what the service knew before it was started again.
 	Settled <-chan struct{}
 	// Peer says how the resolver service of a cluster is heard, for operators; nil:
 	// nothing is said.
@@ -116,8 +117,11 @@ type Server struct {
 	metrics  *metrics
 	log      *slog.Logger
 
-	life  context.Context // ends, with a cause, when streams must
-	end   context.CancelCauseFunc
+	life     context.Context // ends, with a cause, when streams must
+	end      context.CancelCauseFunc
+	settling context.Context // ends once the service has settled
+	settle   context.CancelFunc
+
 	gate  sync.Mutex // guards ended, and users against Wait
 	ended bool
 	users sync.WaitGroup // streams and their readers
@@ -142,6 +146,10 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 		return nil, err
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.settling, s.settle = context.WithCancel(context.Background())
+	if cfg.Settled == nil {
+		s.settle()
+	}
 	return s, nil
 }
 
@@ -181,6 +189,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
 	var group errgroup.Group
+	group.Go(func() error {
+		select {
+		case <-s.cfg.Settled:
+			s.settle()
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.standing, s.topology.Revision) })
 	group.Go(func() error {
 		defer saved() // only now is there nothing left to save

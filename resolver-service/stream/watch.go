@@ -35,6 +35,8 @@ type watch struct {
 	sent    *catalog.View
 	number  uint64 // the highest revision sent
 	drained uint64 // a revision to be told as drained; 0 for none
+	// provisional is whether the client was last told that its view is.
+	provisional bool
 }
 
 // Watch streams an app's view and registers the caller.
@@ -194,18 +196,27 @@ func (w *watch) later(ctx context.Context, req *pb.WatchRequest) error {
 
 // follow sends the view and each change of it until the stream ends.
 func (w *watch) follow(ctx context.Context) error {
-	if settled := w.s.cfg.Settled; settled != nil && w.hello.revision > 0 {
+	if w.hello.keeps {
 		select {
-		case <-settled:
+		case <-w.s.settling.Done():
 		case <-ctx.Done():
 			return ending(ctx)
 		}
 	}
+	until, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(w.s.settling, end)()
 	var seen *catalog.View
 	for {
-		next, err := w.sub.Next(ctx, seen)
-		if err != nil {
+		next, err := w.sub.Next(until, seen)
+		if ctx.Err() != nil {
 			return ending(ctx)
+		}
+		if err != nil { // the service has settled, which is to be told
+			until, next = ctx, seen
+			if next == nil {
+				continue
+			}
 		}
 		if next.Revision < w.floor() {
 			// The app has lost its selection, and follows the default by now.
@@ -233,21 +244,35 @@ func (w *watch) send(drained uint64) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	w.drained = max(w.drained, drained)
+	provisional := w.s.settling.Err() == nil // of the view as it is read after this
 	view, ok := w.sub.View()
-	if !ok || view == w.sent && w.drained == 0 {
+	if !ok || view == w.sent && w.drained == 0 && w.provisional == provisional {
 		return nil // before the first view, follow will send what is to be told
 	}
-	msg, err := w.message(view)
+	if provisional && w.hello.keeps && len(w.hello.known) > 0 {
+		return w.confirm(view)
+	}
+	msg, err := w.message(view, provisional)
 	if err != nil {
 		return err
 	}
 	if err := w.stream.SendMsg(msg.encoded); err != nil {
 		return err
 	}
-	w.sent, w.drained, w.number = view, 0, max(w.number, msg.revision)
+	w.sent, w.drained, w.number, w.provisional = view, 0, max(w.number, msg.revision), provisional
 	w.hello.known = nil
 	w.s.metrics.updates.Inc()
 	w.s.metrics.bytes.Add(float64(msg.size))
 	w.s.metrics.entries.Add(float64(msg.entries))
+	return nil
+}
+
+// confirm tells a client that keeps the view that it has of its drain, and of nothing else.
+func (w *watch) confirm(view *catalog.View) error {
+	revision := max(w.drained, w.number)
+	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true}); err != nil {
+		return err
+	}
+	w.drained, w.number = 0, revision
 	return nil
 }

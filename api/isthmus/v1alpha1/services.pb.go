@@ -234,7 +234,11 @@ type Hello struct {
 	// The revision of the view that the caller holds; 0 if it holds none.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// What that view has, so that only differences are sent.
-	Known         []*Known `protobuf:"bytes,4,rep,name=known,proto3" json:"known,omitempty"`
+	Known []*Known `protobuf:"bytes,4,rep,name=known,proto3" json:"known,omitempty"`
+	// That view was the first that the caller had, and was provisional when it was last told
+	// of it: nothing is lost with it. A caller that holds any other keeps it until a service
+	// that has started knows as much as the one before.
+	Provisional   bool `protobuf:"varint,5,opt,name=provisional,proto3" json:"provisional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +299,13 @@ func (x *Hello) GetKnown() []*Known {
 		return x.Known
 	}
 	return nil
+}
+
+func (x *Hello) GetProvisional() bool {
+	if x != nil {
+		return x.Provisional
+	}
+	return false
 }
 
 // Instance is one running sidecar.
@@ -462,7 +473,9 @@ type WatchResponse struct {
 	// the instance.
 	Drained bool `protobuf:"varint,6,opt,name=drained,proto3" json:"drained,omitempty"`
 	// What decides which apps the view holds, for the reason of a refusal. Always set.
-	Rule          string `protobuf:"bytes,7,opt,name=rule,proto3" json:"rule,omitempty"`
+	Rule string `protobuf:"bytes,7,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The service has started, and its view may lack what others are still to tell it.
+	Provisional   bool `protobuf:"varint,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,6 +557,13 @@ func (x *WatchResponse) GetRule() string {
 		return x.Rule
 	}
 	return ""
+}
+
+func (x *WatchResponse) GetProvisional() bool {
+	if x != nil {
+		return x.Provisional
+	}
+	return false
 }
 
 // Gateways are the gateway addresses of the clusters a view leads to.
@@ -3117,12 +3137,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\fWatchRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drainB\t\n" +
-	"\arequest\"\xb3\x01\n" +
+	"\arequest\"\xd5\x01\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12-\n" +
-	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\"P\n" +
+	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12 \n" +
+	"\vprovisional\x18\x05 \x01(\bR\vprovisional\"P\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -3130,7 +3151,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
-	"\x05Drain\"\x85\x02\n" +
+	"\x05Drain\"\xa7\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
@@ -3138,7 +3159,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\x126\n" +
 	"\bgateways\x18\x05 \x01(\v2\x1a.isthmus.v1alpha1.GatewaysR\bgateways\x12\x18\n" +
 	"\adrained\x18\x06 \x01(\bR\adrained\x12\x12\n" +
-	"\x04rule\x18\a \x01(\tR\x04rule\"a\n" +
+	"\x04rule\x18\a \x01(\tR\x04rule\x12 \n" +
+	"\vprovisional\x18\b \x01(\bR\vprovisional\"a\n" +
 	"\bGateways\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12=\n" +
 	"\bclusters\x18\x02 \x03(\v2!.isthmus.v1alpha1.ClusterGatewaysR\bclusters\"I\n" +
