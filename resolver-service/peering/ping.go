@@ -72,8 +72,8 @@ type pings struct {
 
 // listen reads the first message of a stream, and its pings from then on until ctx ends
 // or the stream does.
-func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M, p *pings, err error) {
-	p = &pings{came: make(chan struct{}, 1)}
+func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
+	p := &pings{came: make(chan struct{}, 1)} // no named result: the goroutine has it after a return of nil
 	type received struct {
 		message M
 		err     error
