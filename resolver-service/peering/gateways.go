@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ type gateway struct {
 	refused time.Time // the first of refusals in a row; zero when the last attempt was none
 	streams int       // that are heard through it
 	claimed int       // connections through it, made or being made
+	useless time.Time // when a connection through it last turned out to be no good; zero once one is heard
 }
 
 func newGateways(addresses []string) *gateways {
@@ -56,13 +58,16 @@ func (g *gateway) enter(state string, err error) {
 	g.err = err
 }
 
-// order is in which order to try them: first those that no other connection of this
-// link goes through.
+// order is in which order to try them: those that have been of use before those that have
+// not, the latest of these last; and first those that no other connection of this link
+// goes through.
 func (g *gateways) order() []*gateway {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	order := slices.Clone(g.all)
-	slices.SortStableFunc(order, func(a, b *gateway) int { return a.claimed - b.claimed })
+	slices.SortStableFunc(order, func(a, b *gateway) int {
+		return cmp.Or(a.useless.Compare(b.useless), a.claimed-b.claimed)
+	})
 	return order
 }
 
@@ -85,13 +90,20 @@ func (g *gateways) left(at *gateway, heard bool, err error) {
 	if at.streams == 0 {
 		at.enter(gatewayConnecting, err)
 	}
+	if err != nil && (!heard || errors.Is(err, errUnready)) {
+		at.useless = time.Now()
+	}
 }
+
+// several tells whether there is another gateway to try.
+func (g *gateways) several() bool { return len(g.all) > 1 }
 
 // heard notes that a stream is heard through it.
 func (g *gateways) heard(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at.streams++
+	at.useless = time.Time{}
 	at.enter(gatewayConnected, nil)
 }
 

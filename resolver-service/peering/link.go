@@ -229,7 +229,7 @@ func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks
 		begins: l.current.begins,
 	}
 	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
-		return l.follows(ctx, conn, exports.renew)
+		return l.follows(ctx, conn, exports.renew, t.gateways.several())
 	}
 	t.running.Go(func() { exports.run(ctx) })
 	t.startRenewing(object)

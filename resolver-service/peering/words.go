@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -16,8 +17,14 @@ import (
 // firstSetWithin is how long a peer may take to say all that it exports.
 const firstSetWithin = 2 * time.Minute
 
-// follows opens the stream of exports.
-func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receiver, error) {
+// unreadyWithin is how long a service that does not know yet what it exports is listened to
+// where the cluster has another gateway: that may lead to a replica that knows.
+const unreadyWithin = time.Second
+
+var errUnready = errors.New("connected, but the resolver service there can't reach its config store yet; trying another gateway")
+
+// follows opens the stream of exports. others tells whether the cluster has other gateways.
+func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Duration, others bool) (receiver, error) {
 	known, err := l.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -39,6 +46,9 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 		}
 		if first && m.GetMore() && time.Since(opened) > firstSetWithin && m.GetRevision() != 0 {
 			return status.Errorf(codes.ResourceExhausted, "cluster %s has not said all that it exports within %s", l.cluster, firstSetWithin)
+		}
+		if first && m.GetMore() && m.GetRevision() == 0 && others && time.Since(opened) > unreadyWithin {
+			return errUnready
 		}
 		first = first && m.GetMore()
 		l.status.said(m.GetRevision(), m.GetHears())
