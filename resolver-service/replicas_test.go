@@ -186,6 +186,7 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 
 // Sidecars drain while the replica that they are with is killed, each of the three in turn.
 func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
+	t.Parallel()
 	etcd := realEtcd(t)
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
@@ -242,6 +243,7 @@ func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 // A cluster of two replicas, each with a gateway, and a peer that hears of an app's
 // instances through either, while they are rolled.
 func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
+	t.Parallel()
 	etcd := realEtcd(t)
 	var east []*replicaProcess
 	for _, name := range []string{"e1", "e2"} {
@@ -282,9 +284,39 @@ func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Logf("both replicas of a peer rolled, and killed, one by one: %d lookups in %s, %d failed", asks.lookups, time.Since(begin).Round(100*time.Millisecond), len(asks.failures))
 }
 
-// TestReplicasBehaveAsOne has sidecars of four apps look each other up all the time, and
-// holds every lookup to find all instances, while replicas and etcd come and go.
+// fault is what happens to three replicas, or their etcd, while sidecars go on.
+type fault struct {
+	what string
+	run  func(*fleet, []*replicaProcess, *servers.Etcd)
+}
+
 func TestReplicasBehaveAsOne(t *testing.T) {
+	t.Parallel()
+	behaveAsOne(t,
+		fault{"all replicas rolled one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGTERM) }},
+		fault{"all replicas killed one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGKILL) }},
+		fault{"a selection applied to one", applied},
+		fault{"two of three killed, for longer than their leases", twoOfThree},
+	)
+}
+
+func TestReplicasBehaveAsOneWhenTheirLeasesEnd(t *testing.T) {
+	t.Parallel()
+	behaveAsOne(t,
+		fault{"one stopped with SIGSTOP, for longer than its leases", standsStill},
+		fault{"etcd killed, for longer than the leases", withoutEtcd},
+	)
+}
+
+func TestReplicasBehaveAsOneWhenAllWereGone(t *testing.T) {
+	t.Parallel()
+	behaveAsOne(t, fault{"all killed, for longer than their leases", allOfThem})
+}
+
+// behaveAsOne has sidecars of four apps look each other up all the time, and holds every
+// lookup to find all instances, while replicas and etcd come and go.
+func behaveAsOne(t *testing.T, faults ...fault) {
+	t.Helper()
 	etcd := realEtcd(t)
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
@@ -296,18 +328,7 @@ func TestReplicasBehaveAsOne(t *testing.T) {
 	f := startFleet(t, replicas)
 	agree(t, replicas, f.apps)
 	awaitSettled(t, etcd, len(replicas))
-	for _, fault := range []struct {
-		what string
-		run  func(*fleet, []*replicaProcess, *servers.Etcd)
-	}{
-		{"all replicas rolled one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGTERM) }},
-		{"all replicas killed one by one", func(_ *fleet, all []*replicaProcess, _ *servers.Etcd) { roll(all, syscall.SIGKILL) }},
-		{"a selection applied to one", applied},
-		{"two of three killed, for longer than their leases", twoOfThree},
-		{"one stopped with SIGSTOP, for longer than its leases", standsStill},
-		{"all killed, for longer than their leases", allOfThem},
-		{"etcd killed, for longer than the leases", withoutEtcd},
-	} {
+	for _, fault := range faults {
 		begin := time.Now()
 		fault.run(f, replicas, etcd)
 		agree(t, replicas, f.apps)
