@@ -45,6 +45,9 @@ func (m mutation) corrupt(r *replica) func(catalog.Object) catalog.Object {
 
 // TestFaultsAreFound puts faults in and sees that each is found, and by which invariant.
 func TestFaultsAreFound(t *testing.T) {
+	if slow > 1 {
+		t.Skip("it is about the simulation, and the same without the race detector")
+	}
 	for name, c := range map[string]struct {
 		mutation mutation
 		by       string // how the finding begins
