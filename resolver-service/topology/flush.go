@@ -2,7 +2,6 @@ package topology
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -316,7 +315,7 @@ func (g *Graph) exportEdits(peer string, view *PeerView, touched map[*node]struc
 		switch {
 		case next == nil && had:
 			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Remove: true})
-		case next != nil && (!had || !reflect.DeepEqual(old, next)):
+		case next != nil && (!had || !old.same(next)):
 			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Value: next})
 		}
 	}

@@ -1,7 +1,7 @@
 package topology
 
 import (
-	"reflect"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -66,7 +66,7 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 	if had := n.remote.of(c.name); had != nil {
 		old = had.PeerExport
 	}
-	if old == export || old != nil && export != nil && reflect.DeepEqual(old, export) {
+	if old == export || old != nil && export != nil && old.same(export) {
 		return
 	}
 	g.remoteRamp(c, n, old, export)
@@ -81,4 +81,10 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 		g.dirty.entry(caller, n)
 	}
 	g.release(n)
+}
+
+// same tells whether two exports say the same.
+func (e *PeerExport) same(o *PeerExport) bool {
+	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses)
 }
