@@ -68,6 +68,7 @@ type Source struct {
 	own     *own
 	others  *others
 	settled atomic.Bool
+	news    sync.Mutex // held from a change of others until it is told, so that none overtakes another
 
 	telling sync.Mutex // one call of emit at a time, and guards the rest
 	emit    func(instances.Change) error

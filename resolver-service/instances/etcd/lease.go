@@ -44,10 +44,7 @@ func (s *Source) Run(ctx context.Context) error {
 	var pauses configstore.Pauses
 	for {
 		var held time.Time
-		err := s.hold(ctx, func() {
-			held = time.Now()
-			s.writing(nil)
-		})
+		err := s.hold(ctx, func() { held = time.Now() })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -61,18 +58,46 @@ func (s *Source) Run(ctx context.Context) error {
 // hold gets the lease, and keeps it and what is written under it until something fails.
 func (s *Source) hold(ctx context.Context, holds func()) error {
 	s.client.Retry()
-	if err := s.grant(ctx); err != nil {
-		return s.fail(ctx, "get a lease for", err)
+	granted := s.grant(ctx)
+	if granted != nil && rpctypes.Error(granted) != rpctypes.ErrNoSpace {
+		return s.fail(ctx, "get a lease for", granted)
 	}
 	holds()
 	group, inside := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		err := s.keepAlive(inside)
 		s.client.Forget()
+		if granted != nil && errors.Is(err, errLapsed) {
+			err = granted // a server that is full gives none, and keeps those that it has given
+		}
 		return s.fail(inside, "keep the lease of", err)
 	})
-	group.Go(func() error { return s.fail(inside, "write", s.write(inside)) })
+	group.Go(func() error { return s.keepWriting(inside) })
 	return group.Wait()
+}
+
+// keepWriting writes until ctx ends or a lease is missing. A server that takes nothing, since
+// it is full or we may not write, is no reason to let leases run out, and with them what was
+// written before.
+func (s *Source) keepWriting(ctx context.Context) error {
+	var pauses configstore.Pauses
+	for {
+		var begun time.Time
+		err := s.write(ctx, func() {
+			begun = time.Now()
+			s.writing(nil)
+		})
+		missing := rpctypes.Error(err) == rpctypes.ErrLeaseNotFound
+		err = s.fail(ctx, "write", err)
+		if missing || ctx.Err() != nil {
+			return err
+		}
+		s.writing(err)
+		s.client.Forget()
+		if !pauses.Wait(ctx, err, begun) {
+			return ctx.Err()
+		}
+	}
 }
 
 // grant gets the leases, or finds that it has them still. Where one was lost, all is
@@ -96,13 +121,11 @@ func (s *Source) grant(ctx context.Context) error {
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	err := group.Wait()
 	if made.Load() {
-		s.own.anew()
+		s.own.anew() // also where another could not be got: the next time this one is there
 	}
-	return nil
+	return err
 }
 
 const grantsAtOnce = 8

@@ -125,8 +125,8 @@ func (o *own) again(batch []entry) {
 }
 
 // written says that an entry is in etcd at a revision. It returns what to call if another
-// replica has written it since, as others say.
-func (o *own) written(e entry, revision, other int64) (taken func()) {
+// replica has written it since, as others say by now.
+func (o *own) written(e entry, revision int64, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held {
@@ -136,17 +136,18 @@ func (o *own) written(e entry, revision, other int64) (taken func()) {
 	if e.held.writes != e.writes {
 		o.soil(e.key)
 	}
-	if other > revision {
+	if others(e.key) > revision {
 		return o.give(e.key, e.held)
 	}
 	return nil
 }
 
-// lost says that an entry stands under another replica's lease.
-func (o *own) lost(e entry) (taken func()) {
+// lost says that an entry stands under another replica's lease. Where others don't say so
+// yet, it is kept until they do: else the instance would be in no view here meanwhile.
+func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.held == nil || o.held[e.key] != e.held || e.held.fresh {
+	if e.held == nil || o.held[e.key] != e.held || e.held.fresh || others(e.key) <= e.held.revision {
 		return nil
 	}
 	return o.give(e.key, e.held)

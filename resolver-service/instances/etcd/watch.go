@@ -54,11 +54,13 @@ func (s *Source) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.tell(s.reset(pairs, header.Revision)); err != nil {
+	if err := s.reset(pairs, header.Revision); err != nil {
 		return err
 	}
 	// What stands without its replica goes in time, whether anything else comes or not.
 	late := time.AfterFunc(s.ttl, func() {
+		s.news.Lock()
+		defer s.news.Unlock()
 		if c := s.others.expire(time.Now()); len(c.Delete) > 0 {
 			_ = s.tell(c) // an error shows with the next
 		}
@@ -67,8 +69,15 @@ func (s *Source) follow(ctx context.Context) error {
 	return s.stream(ctx, header)
 }
 
-// reset takes everything in.
-func (s *Source) reset(pairs []pair, revision int64) instances.Change {
+// reset takes everything in. What has moved is given up only after others are told of, so
+// that it is never missing here.
+func (s *Source) reset(pairs []pair, revision int64) error {
+	s.news.Lock()
+	err := s.tell(s.others.reset(pairs, s.lease, time.Now().Add(s.ttl)))
+	s.news.Unlock()
+	if err != nil {
+		return err
+	}
 	there := make(map[string]*pair, len(pairs))
 	for i := range pairs {
 		there[pairs[i].key] = &pairs[i]
@@ -81,7 +90,7 @@ func (s *Source) reset(pairs []pair, revision int64) instances.Change {
 			s.overwritten(*p)
 		}
 	}
-	return s.others.reset(pairs, s.lease, time.Now().Add(s.ttl))
+	return nil
 }
 
 // overwritten looks whether a sidecar of ours has moved.
@@ -175,6 +184,11 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 		p := s.pair(event.Kv)
 		p.deleted = event.Type == mvccpb.DELETE
 		pairs = append(pairs, p)
+	}
+	if err := s.apply(pairs); err != nil {
+		return err
+	}
+	for _, p := range pairs {
 		switch {
 		case p.deleted:
 			s.own.missing(p.key, p.revision)
@@ -182,6 +196,13 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 			s.overwritten(p)
 		}
 	}
+	return nil
+}
+
+// apply takes in what has changed of others, and tells it.
+func (s *Source) apply(pairs []pair) error {
+	s.news.Lock()
+	defer s.news.Unlock()
 	c := s.others.apply(pairs, s.lease)
 	if len(c.Put)+len(c.Delete) == 0 && !s.others.refusing() {
 		return nil // of what is ours

@@ -9,18 +9,22 @@ import (
 // mostAtOnce bounds one transaction, so that others have their turn.
 const mostAtOnce = 60
 
-// write writes what is to be written until something fails.
-func (s *Source) write(ctx context.Context) error {
+// write writes what is to be written until something fails. announced is called once all
+// that is registered here has been.
+func (s *Source) write(ctx context.Context, announced func()) error {
 	// A write with a condition is a transaction within the transaction, and one more
 	// within that: the server counts all of them.
 	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
-	for announced, as := false, false; ; {
+	for told, as := false, false; ; {
 		batch := s.own.take(most)
-		if settled := s.settled.Load(); len(batch) == 0 && (!announced || settled != as) {
+		if settled := s.settled.Load(); len(batch) == 0 && (!told || settled != as) {
 			if err := s.announce(ctx); err != nil {
 				return err
 			}
-			announced, as = true, settled
+			if !told {
+				announced()
+			}
+			told, as = true, settled
 		}
 		if len(batch) == 0 {
 			select {
@@ -50,14 +54,14 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 		return err
 	}
 	for i, e := range batch {
-		taken := s.own.lost
+		var taken func()
 		if e.fresh || made((*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())) {
-			taken = func(e entry) func() {
-				return s.own.written(e, answer.Header.Revision, s.others.revision(e.key))
-			}
+			taken = s.own.written(e, answer.Header.Revision, s.others.revision)
+		} else {
+			taken = s.own.lost(e, s.others.revision)
 		}
-		if call := taken(e); call != nil {
-			s.takenOver(e.key, call)
+		if taken != nil {
+			s.takenOver(e.key, taken)
 		}
 	}
 	return nil
