@@ -61,6 +61,7 @@ func (m maker) almost() (string, func(*world)) {
 		but, g := east.replicas[i], east.gateways[i]
 		w.look()
 		w.heal()
+		w.nameBoth()
 		switch w.restore(but); how {
 		case "does not run":
 			but.stop(true)
@@ -83,6 +84,16 @@ func (m maker) almost() (string, func(*world)) {
 		w.pass(3 * time.Second)
 		export(w)
 		w.converge(but)
+	}
+}
+
+// nameBoth has whoever knows east know both of its gateways: who names but one depends on it.
+func (w *world) nameBoth() {
+	for _, c := range w.clusters {
+		_, all, _ := c.objects.newest()
+		if o, ok := all[catalog.Key{Kind: catalog.KindCluster, Name: "east"}].(*catalog.Cluster); ok && len(o.Gateways) < 2 {
+			w.know(c.name, object("east", o.StaleAfter, []int{0, 1}, o.RampUp, o.Network))
+		}
 	}
 }
 
