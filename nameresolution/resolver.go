@@ -143,6 +143,16 @@ func (r *Resolver) serve(s *served) {
 // gateway names into addresses. It holds nothing before the first view.
 func (r *Resolver) Gateways() *live.Value[*catalog.Gateways] { return &r.gateways }
 
+// View is the view that lookups go by, nil before the first, and a channel that is closed
+// once another one stands.
+func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
+	s, ok, changed := r.served.Follow()
+	if !ok {
+		return nil, changed
+	}
+	return s.view, changed
+}
+
 // RetryCutOff tells whether a call that a lost gateway cut off is to be tried again
 // through another gateway, for whoever dials gateway names.
 func (r *Resolver) RetryCutOff() bool { return r.retry }

@@ -60,7 +60,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	r.isthmus = isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
-	r.component.names.Use(r.isthmus.Gateways(), r.isthmus.RetryCutOff())
+	r.component.names.Use(r.isthmus.Gateways(), r.isthmus.View, r.isthmus.RetryCutOff())
 	r.component.add(r)
 	return nil
 }

@@ -2,11 +2,9 @@ package dial
 
 import (
 	"sync"
+	"time"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/balancer/roundrobin"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -22,52 +20,37 @@ type policyBuilder struct{}
 
 func (policyBuilder) Name() string { return policy }
 
-// Build makes a round_robin whose connections are told of to the fleet.
+// Build makes a policy whose connections are told of to the fleet.
 func (policyBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	w := &watching{ClientConn: cc, credentials: opts.DialCreds}
-	return &balancing{Balancer: balancer.Get(roundrobin.Name).Build(w, opts), watching: w}
-}
-
-// fleetKey is the attribute by which a follower tells the policy of its fleet.
-type fleetKey struct{}
-
-func withFleet(f *fleet) *attributes.Attributes { return attributes.New(fleetKey{}, f) }
-
-// balancing is round_robin, given the fleet that the follower named.
-type balancing struct {
-	balancer.Balancer
-	watching *watching
-}
-
-func (b *balancing) UpdateClientConnState(s balancer.ClientConnState) error {
-	b.watching.fleet, _ = s.ResolverState.Attributes.Value(fleetKey{}).(*fleet)
-	return b.Balancer.UpdateClientConnState(s)
+	return &balancing{cc: cc, opts: opts, leaving: map[*watchedConn]*time.Timer{}}
 }
 
 // watching is what round_robin takes for gRPC. gRPC calls a balancer from one goroutine
-// at a time, and so this.
+// at a time, and so this, but for what it has from standing.
 type watching struct {
 	balancer.ClientConn
-	credentials credentials.TransportCredentials
-	fleet       *fleet
+	balancing *balancing
+
+	standing
 }
 
 // NewSubConn makes a connection, to come, that its gate knows of.
 func (w *watching) NewSubConn(addresses []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	if w.fleet == nil || w.credentials == nil || len(addresses) != 1 {
+	f := w.follows()
+	if f == nil || w.balancing.opts.DialCreds == nil || len(addresses) != 1 {
 		//lint:ignore SA1019 it is how connections are made; what will go is more than one address
 		return w.ClientConn.NewSubConn(addresses, opts)
 	}
-	g := w.fleet.use(addresses[0].Addr)
+	g := f.fleet.use(addresses[0].Addr)
 	//lint:ignore SA1019 an attribute would reach daprd's credentials, which know nothing of it
-	opts.CredsBundle = bundle{&handshake{w.credentials.Clone(), g}}
+	opts.CredsBundle = bundle{&handshake{w.balancing.opts.DialCreds.Clone(), g}}
 	//lint:ignore SA1019 as above
 	sc, err := w.ClientConn.NewSubConn(addresses, opts)
 	if err != nil {
 		g.leave()
 		return nil, err
 	}
-	return &watchedConn{SubConn: sc, gate: g, done: func(balancer.DoneInfo) { g.end() }}, nil
+	return &watchedConn{SubConn: sc, gate: g, balancing: w.balancing, done: func(balancer.DoneInfo) { g.end() }}, nil
 }
 
 // RemoveSubConn is an older way to shut a connection down.
@@ -79,22 +62,19 @@ func (w *watching) UpdateAddresses(sc balancer.SubConn, addresses []resolver.Add
 	sc.UpdateAddresses(addresses)
 }
 
-// UpdateState hands gRPC a picker that counts calls.
-func (w *watching) UpdateState(s balancer.State) {
-	s.Picker = &picker{s.Picker}
-	w.ClientConn.UpdateState(s)
-}
-
 // watchedConn is a gRPC connection to a gate.
 type watchedConn struct {
 	balancer.SubConn
-	gate *gate
-	done func(balancer.DoneInfo)
-	left sync.Once
+	gate      *gate
+	balancing *balancing
+	done      func(balancer.DoneInfo)
+	left      sync.Once
 }
 
 // Shutdown lets calls that are under way end by themselves.
-func (c *watchedConn) Shutdown() {
+func (c *watchedConn) Shutdown() { c.balancing.leave(c) }
+
+func (c *watchedConn) end() {
 	c.SubConn.Shutdown()
 	c.left.Do(c.gate.leave)
 }

@@ -17,10 +17,12 @@ type fleet struct {
 
 	mu    sync.Mutex
 	gates map[string]*gate // by "ip:port"
+
+	trials map[string]*trial // the same; of the last seconds
 }
 
 func newFleet(cluster string, log *slog.Logger) *fleet {
-	return &fleet{cluster: cluster, log: log, knock: knock, gates: map[string]*gate{}}
+	return &fleet{cluster: cluster, log: log, knock: knock, gates: map[string]*gate{}, trials: map[string]*trial{}}
 }
 
 // gate is one gateway. What calls and connections touch is atomic; all that takes more

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/resolver"
@@ -26,23 +27,38 @@ type follower struct {
 	cc       resolver.ClientConn
 	retry    bool // calls that a lost gateway cut off
 	fleet    *fleet
+	leads    *leads
+	way      way
+	shard    int // catalog.NoShard in the name of an app
 
-	again chan struct{} // gRPC asks for a fresh lookup
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	again   chan struct{} // gRPC asks for a fresh lookup
+	renewed chan struct{} // renew was called
+	ctx     context.Context
+	stop    context.CancelFunc
+	mu      sync.Mutex // of what ctx ends and done counts
+	done    sync.WaitGroup
+
+	renewal
+	latest   atomic.Pointer[watching] // the policy that is told
+	dialled  atomic.Pointer[[]string] // as told
+	until    atomic.Int64             // a connection is wanted, in nanoseconds since began
+	reviving atomic.Bool
 
 	// Owned by the goroutine in run.
 	told  []string            // what gRPC was last told
+	turns uint32              // the same, of renewals
 	known map[string][]string // gateway "host:port" to "ip:port", as last looked up
 }
 
-func start(n *Names, gateways *live.Value[*catalog.Gateways], name, cluster string, cc resolver.ClientConn) *follower {
-	ctx, stop := context.WithCancel(context.Background())
+func start(n *Names, to target, name string, cc resolver.ClientConn) *follower {
 	f := &follower{
-		names: n, gateways: gateways, name: name, cluster: cluster, cc: cc, retry: n.retry.Load(), fleet: n.fleet(cluster),
-		again: make(chan struct{}, 1), stop: stop, known: map[string][]string{},
+		names: n, gateways: to.gateways, name: name, cluster: to.cluster, cc: cc, retry: n.retry.Load(), fleet: n.fleet(to.cluster),
+		leads: n.leads.Load(), way: way{to.app, to.cluster}, shard: to.shard,
+		again: make(chan struct{}, 1), renewed: make(chan struct{}, 1), known: map[string][]string{},
 	}
-	f.done.Go(func() { f.run(ctx) })
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.leads.join(f)
+	f.done.Go(func() { f.run(f.ctx) })
 	return f
 }
 
@@ -56,7 +72,10 @@ func (f *follower) ResolveNow(resolver.ResolveNowOptions) {
 
 // Close ends the follower and returns when its goroutine has.
 func (f *follower) Close() {
+	f.leads.leave(f)
+	f.mu.Lock()
 	f.stop()
+	f.mu.Unlock()
 	f.done.Wait()
 }
 
@@ -79,11 +98,11 @@ func (f *follower) run(ctx context.Context) {
 			failures++
 		}
 		if !slices.ContainsFunc(addresses, isHostName) {
-			wait(ctx, changed, nil, nil)
+			f.wait(ctx, changed, nil, nil)
 			continue
 		}
-		if wait(ctx, changed, time.After(f.names.times.next(failures)), f.again) {
-			wait(ctx, changed, time.After(f.names.times.Soonest-time.Since(began)), nil)
+		if f.wait(ctx, changed, time.After(f.names.times.next(failures)), f.again) {
+			f.wait(ctx, changed, time.After(f.names.times.Soonest-time.Since(began)), nil)
 		}
 	}
 }
@@ -96,12 +115,14 @@ func (t Times) next(failures int) time.Duration {
 	return min(t.Soonest<<min(failures-1, 16), t.Every)
 }
 
-// wait returns at the first of these; asked is true when gRPC asked again.
-func wait(ctx context.Context, changed <-chan struct{}, due <-chan time.Time, again <-chan struct{}) (asked bool) {
+// wait returns at the first of these, or when connections are to be made anew; asked is
+// true when gRPC asked again.
+func (f *follower) wait(ctx context.Context, changed <-chan struct{}, due <-chan time.Time, again <-chan struct{}) (asked bool) {
 	select {
 	case <-ctx.Done():
 	case <-changed:
 	case <-due:
+	case <-f.renewed:
 	case <-again:
 		return true
 	}
@@ -150,27 +171,29 @@ func (f *follower) complain(err error, failures int) {
 // connection once it is idle.
 func (f *follower) absent(ctx context.Context, changed <-chan struct{}) {
 	if len(f.told) == 0 {
-		wait(ctx, changed, time.After(f.names.times.Grace), nil)
+		f.wait(ctx, changed, time.After(f.names.times.Grace), nil)
 		if superseded(ctx, changed) {
 			return
 		}
 		f.cc.ReportError(noGateway(f.name, f.cluster))
 	}
-	wait(ctx, changed, nil, nil)
+	f.wait(ctx, changed, nil, nil)
 }
 
-// update tells gRPC the addresses if they are others than before. Every address is
+// update tells gRPC the addresses if they are others than before, or to be connected to anew. Every address is
 // an endpoint of its own: round_robin connects to all of them, so that when
 // one is lost the others are ready.
 func (f *follower) update(addresses []string) {
-	if len(addresses) == 0 || slices.Equal(addresses, f.told) {
+	turns := f.turn.Load()
+	if len(addresses) == 0 || turns == f.turns && slices.Equal(addresses, f.told) {
 		return
 	}
-	f.told = addresses
+	f.told, f.turns = addresses, turns
+	f.dialled.Store(&addresses)
 	state := resolver.State{
 		Addresses:     make([]resolver.Address, len(addresses)),
 		ServiceConfig: f.cc.ParseServiceConfig(f.serviceConfig(len(addresses))),
-		Attributes:    withFleet(f.fleet),
+		Attributes:    told{f, turns}.attributes(),
 	}
 	for i, a := range addresses {
 		state.Addresses[i].Addr = a

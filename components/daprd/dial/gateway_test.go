@@ -130,7 +130,7 @@ func east(addresses ...string) (*Names, *live.Value[*catalog.Gateways]) {
 	gateways.Store(eastAt(addresses...))
 	names := New(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	names.times = Times{Grace: 10 * time.Millisecond, Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Second}
-	names.Use(gateways, true)
+	names.Use(gateways, nil, true)
 	return names, gateways
 }
 

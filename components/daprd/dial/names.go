@@ -49,6 +49,7 @@ type Names struct {
 	lookup   func(ctx context.Context, host string) ([]string, error)
 	gateways atomic.Pointer[live.Value[*catalog.Gateways]]
 	retry    atomic.Bool
+	leads    atomic.Pointer[leads]
 
 	mu     sync.Mutex
 	fleets map[string]*fleet // by cluster; a few words for each that was ever dialled
@@ -58,13 +59,17 @@ type Names struct {
 // dials, as Register does.
 func New(log *slog.Logger) *Names {
 	registerPolicy()
-	return &Names{fleets: map[string]*fleet{}, log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
+	n := &Names{fleets: map[string]*fleet{}, log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
+	n.leads.Store(newLeads(nil))
+	return n
 }
 
 // Use makes names follow these gateways from the next dial on; retry says whether a
-// call that a lost gateway cut off is tried again through another. daprd loads its
-// components anew when its configuration changes, so this may be called again.
-func (n *Names) Use(gateways *live.Value[*catalog.Gateways], retry bool) {
+// call that a lost gateway cut off is tried again through another. view says which names
+// lookups answer; nil is a view that is never known. daprd loads its components anew when its
+// configuration changes, so this may be called again.
+func (n *Names) Use(gateways *live.Value[*catalog.Gateways], view View, retry bool) {
+	n.leads.Store(newLeads(view))
 	n.retry.Store(retry)
 	n.gateways.Store(gateways)
 }
@@ -87,23 +92,30 @@ func (n *Names) Wrap(stock resolver.Builder) resolver.Builder {
 	return &builder{Builder: stock, names: n}
 }
 
-// cluster says which cluster a "host:port" leads to; ok is false for what is not a
-// gateway name.
-func (n *Names) cluster(target string) (gateways *live.Value[*catalog.Gateways], cluster string, ok bool) {
-	gateways = n.gateways.Load()
-	if gateways == nil {
-		return nil, "", false
+// target is what a gateway name leads to.
+type target struct {
+	gateways *live.Value[*catalog.Gateways]
+	app      catalog.App
+	cluster  string
+	shard    int // catalog.NoShard in the name of an app
+}
+
+// target says where a "host:port" leads to; ok is false for what is not a gateway name.
+func (n *Names) target(name string) (to target, ok bool) {
+	to.gateways = n.gateways.Load()
+	if to.gateways == nil {
+		return target{}, false
 	}
-	now, ok := gateways.Load()
+	now, ok := to.gateways.Load()
 	if !ok || now == nil {
-		return nil, "", false
+		return target{}, false
 	}
-	host, _, err := net.SplitHostPort(target)
+	host, _, err := net.SplitHostPort(name)
 	if err != nil {
-		return nil, "", false
+		return target{}, false
 	}
-	_, cluster, _, ok = now.Domain.ParseShard(host)
-	return gateways, cluster, ok
+	to.app, to.cluster, to.shard, ok = now.Domain.ParseShard(host)
+	return to, ok
 }
 
 // fleet is the gateways of a cluster, as their connections fare.
@@ -128,12 +140,12 @@ type builder struct {
 // Build starts a resolver for one connection.
 func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	name := target.Endpoint()
-	gateways, cluster, ok := b.names.cluster(name)
+	to, ok := b.names.target(name)
 	// A dialer of the caller's own expects the name, not what it stands for.
 	if !ok || opts.Dialer != nil {
 		return b.Builder.Build(target, cc, opts)
 	}
-	return start(b.names, gateways, name, cluster, cc), nil
+	return start(b.names, to, name, cc), nil
 }
 
 // addressesOf lists a cluster's gateways; there are none when nothing is known.

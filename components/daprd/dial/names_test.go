@@ -109,7 +109,7 @@ func TestBeforeAnyViewNamesAreLeftAlone(t *testing.T) {
 		"no view has arrived":    new(live.Value[*catalog.Gateways]),
 	} {
 		t.Run(what, func(t *testing.T) {
-			names.Use(gateways, true)
+			names.Use(gateways, nil, true)
 			s := &stock{Builder: resolver.Get("passthrough")}
 			mustDial(t, names, ordersInEast, grpc.WithResolvers(names.Wrap(s)))
 			if len(s.asked) != 1 {

@@ -34,7 +34,7 @@ func TestACallThatALostGatewayCutsOffIsTriedThroughAnother(t *testing.T) {
 			register := func(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, s) }
 			first, second := startGateway(t, register), startGateway(t, register)
 			names, gateways := east(first.Address, "127.0.0.1:1") // nobody listens there
-			names.Use(gateways, retry)
+			names.Use(gateways, nil, retry)
 			conn := mustDial(t, names, ordersInEast)
 			mustCall(t, conn)
 			var called sync.WaitGroup

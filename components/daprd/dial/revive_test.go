@@ -1,0 +1,113 @@
+package dial
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// patient is gRPC as it is after gateways were away for long: its next attempt is far off.
+func patient() grpc.DialOption {
+	return grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: time.Minute,
+	})
+}
+
+// restart starts a gateway where one was.
+func restart(t *testing.T, address string) *gateway {
+	t.Helper()
+	lis, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startGatewayOn(t, lis)
+}
+
+// gone has a gateway end, and waits until a call fails.
+func gone(t *testing.T, conn *grpc.ClientConn, gw *gateway) {
+	t.Helper()
+	gw.stop()
+	for range 100 {
+		_, err := call(t, conn)
+		if err != nil {
+			if status.Code(err) != codes.Unavailable {
+				t.Fatalf("call to a gateway that is gone: %v", err)
+			}
+			return
+		}
+	}
+	t.Fatal("calls to a gateway that is gone succeed")
+}
+
+func TestCallsWaitForAClusterThatLookupsComeBackTo(t *testing.T) {
+	for name, after := range map[string]time.Duration{"its gateway is there": 0, "its gateway is a moment late": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			gw := startGateway(t)
+			names, view := eastLed(1, gw.Address)
+			conn := mustDial(t, names, ordersInEast, patient())
+			mustCall(t, conn)
+			view.lead(0)
+			gone(t, conn, gw)
+			time.Sleep(callFor + 2*knockEvery) // until nobody knocks any more
+
+			if after == 0 {
+				restart(t, gw.Address)
+			}
+			view.lead(1)
+			began := time.Now()
+			if after > 0 {
+				time.AfterFunc(after, func() { restart(t, gw.Address) })
+			}
+			for range 100 {
+				mustCall(t, conn)
+			}
+			t.Logf("100 calls within %s", time.Since(began))
+		})
+	}
+}
+
+func TestCallsFailInTheEndWhenAClusterThatLookupsComeBackToIsNotThere(t *testing.T) {
+	gw := startGateway(t)
+	names, view := eastLed(1, gw.Address)
+	conn := mustDial(t, names, ordersInEast, patient())
+	mustCall(t, conn)
+	view.lead(0)
+	gone(t, conn, gw)
+	view.lead(1)
+	began := time.Now()
+	if _, err := call(t, conn); status.Code(err) != codes.Unavailable {
+		t.Fatalf("call: %v, want Unavailable", err)
+	}
+	if took := time.Since(began); took < holdFor/2 {
+		t.Errorf("failed after %s, want to wait for about %s", took, holdFor)
+	}
+	// Later calls don't wait any more.
+	for range 100 {
+		if _, err := call(t, conn); status.Code(err) != codes.Unavailable {
+			t.Fatalf("call: %v, want Unavailable", err)
+		}
+	}
+	restart(t, gw.Address)
+	recovers(t, conn, gw.Address)
+}
+
+// Lookups may lead to a cluster all along.
+func TestAGatewayThatIsBackIsFoundByCallsThatFail(t *testing.T) {
+	gw := startGateway(t)
+	names, _ := east(gw.Address)
+	conn := mustDial(t, names, ordersInEast, patient())
+	mustCall(t, conn)
+	gone(t, conn, gw)
+	restart(t, gw.Address)
+	began := time.Now()
+	recovers(t, conn, gw.Address)
+	t.Logf("found after %s", time.Since(began))
+	for range 100 {
+		mustCall(t, conn)
+	}
+}
