@@ -7,4 +7,4 @@ import "runtime"
 // The race detector has one context for the timers of a bubble of testing/synctest, which
 // two threads must not use at a time (https://go.dev/issue/78156). It finds races on one
 // thread as well.
-func init() { runtime.GOMAXPROCS(1) }
+var _ = runtime.GOMAXPROCS(1)
