@@ -126,8 +126,8 @@ func (s *Service) settle(ctx context.Context) error {
 		}
 	}
 	shared := s.sources.shared
-	if shared != nil && shared.Alone() {
-		// All replicas were gone for longer than their leases. A view without the
+	if shared != nil && shared.Alone(ctx) {
+		// All replicas were gone for as long as half a lease or more. A view without the
 		// sidecars that are still to come would be worse than the one that each has.
 		if !pause(ctx, exile) {
 			return nil

@@ -76,9 +76,8 @@ func (s *Source) hold(ctx context.Context, holds func()) error {
 	return group.Wait()
 }
 
-// keepWriting writes until ctx ends or a lease is missing. A server that takes nothing, since
-// it is full or we may not write, is no reason to let leases run out, and with them what was
-// written before.
+// keepWriting writes until ctx ends or a lease is missing. A server that takes nothing,
+// since it is full, is no reason to let leases run out, and with them what was written before.
 func (s *Source) keepWriting(ctx context.Context) error {
 	var pauses configstore.Pauses
 	for {

@@ -38,19 +38,6 @@ func newOthers() *others {
 	return &others{known: map[string]other{}, present: map[int64]member{}, refused: map[string]error{}}
 }
 
-// Alone tells whether there is no other replica that has settled, not even one that is
-// gone and whose lease has not run out: then only sidecars know what runs.
-func (s *Source) Alone() bool {
-	s.others.mu.Lock()
-	defer s.others.mu.Unlock()
-	for lease, m := range s.others.present {
-		if lease != s.lease && m.Settled {
-			return false
-		}
-	}
-	return true
-}
-
 // revision is that at which another replica wrote a key; 0 for none.
 func (o *others) revision(key string) int64 {
 	o.mu.Lock()
