@@ -63,6 +63,40 @@ func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
 	spread(t, checkout, 2000, 4)
 }
 
+// An instance that crashed once has its share of the calls of those who called all along:
+// the name of its shard led elsewhere meanwhile, and connections outlast that.
+func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
+	m := sharedMesh(t)
+	m.apply(t, m.east, export("again", "orders", "west"))
+	m.apply(t, m.west, selection("again", "checkout", "app: orders, routes: [{cluster: east}]"))
+	start := func(name string) *sandbox.Sidecar {
+		return m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "again", ID: "orders"}, Instance: name})
+	}
+	instances := map[string]*sandbox.Sidecar{}
+	for _, name := range []string{"one", "two", "three", "four", "five"} {
+		instances[name] = start(name)
+	}
+	checkout := m.app(t, m.west, "again", "checkout")
+	m.hasReady(t, m.west, "again/checkout", "orders", 5)
+	allAnswer(t, checkout, 5)
+
+	for _, name := range []string{"two", "five"} {
+		if err := instances[name].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		m.hasReady(t, m.west, "again/checkout", "orders", 4)
+		spread(t, checkout, 400, 4) // so that the connections lead to those that are left
+		l := startLoad(t, name+" of five remote instances comes back", calling(checkout, "orders"))
+		instances[name] = start(name)
+		l.answersFrom("east " + name)
+		l.end()
+		if n := l.failures(); n > 0 {
+			t.Errorf("%d calls failed: %v", n, l.failed[0])
+		}
+		spread(t, checkout, 10_000, 5)
+	}
+}
+
 // hasReady waits until a cluster's service knows so many ready instances on a caller's
 // first route to an app.
 func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, instances int) {
