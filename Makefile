@@ -82,6 +82,12 @@ fuzz: ## every fuzz target for FUZZTIME; of packages that link at most FUZZMOST 
 demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
 	$(BIN)/isthmus demo $(if $(ONCE),--once)
 
+.PHONY: faults simulate
+faults: deps build ## what each fault of docs/failover.md costs, in network namespaces; needs root, Linux
+	go test -count=1 -v -timeout 15m ./tests/faults
+simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
+	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestWords' -runs $(or $(RUNS),2000)
+
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
 .PHONY: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway
