@@ -60,6 +60,7 @@ const (
 func (c *channel) run(ctx context.Context) {
 	var next *reached
 	for failures := 0; ; {
+		_, _, changed := c.link.object.Follow()
 		conn, err := next, error(nil)
 		if conn == nil {
 			if conn, err = c.reach(ctx); err != nil {
@@ -75,10 +76,17 @@ func (c *channel) run(ctx context.Context) {
 			return
 		}
 		c.failed(err)
-		if next == nil && !sleep(ctx, pauseAfter(err, failures)) {
+		failures++
+		if next != nil {
+			continue
+		}
+		select {
+		case <-time.After(pauseAfter(err, failures-1)):
+		case <-changed: // whom to trust, perhaps
+			failures = 0
+		case <-ctx.Done():
 			return
 		}
-		failures++
 	}
 }
 
@@ -136,17 +144,6 @@ func (c *channel) discard(conn *reached) {
 	if conn != nil {
 		conn.Close()
 		c.gateways.left(conn.gateway, false, nil)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -32,3 +32,15 @@ func (p *pace) keep(ctx context.Context, exports, bytes int) {
 		sleep(ctx, time.Duration(p.spent*float64(paceWithin))-time.Since(p.began))
 	}
 }
+
+// sleep returns after a while, and tells whether ctx had not ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
