@@ -69,8 +69,8 @@ func (s *Source) follow(ctx context.Context) error {
 	return s.stream(ctx, header)
 }
 
-// reset takes everything in. What has moved is given up only after others are told of, so
-// that it is never missing here.
+// reset takes everything in. What has moved is let go of here only after it was told to be
+// elsewhere.
 func (s *Source) reset(pairs []pair, revision int64) error {
 	s.news.Lock()
 	err := s.tell(s.others.reset(pairs, s.lease, time.Now().Add(s.ttl)))

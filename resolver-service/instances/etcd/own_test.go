@@ -1,0 +1,45 @@
+package etcd
+
+import "testing"
+
+// What others wrote can be known before the answer to a write of ours is, or after it.
+func TestWhoeverWroteLastHasTheInstance(t *testing.T) {
+	const key = "shop/orders/a"
+	says := func(revision int64) func(string) int64 { return func(string) int64 { return revision } }
+	for _, c := range []struct {
+		what  string
+		steps func(o *own, e entry) (taken bool)
+		kept  bool
+	}{
+		{"nobody else wrote", func(o *own, e entry) bool { return o.written(e, 20, says(0)) != nil }, true},
+		{"another wrote before", func(o *own, e entry) bool { return o.written(e, 20, says(10)) != nil }, true},
+		{"another wrote after, as is known", func(o *own, e entry) bool { return o.written(e, 20, says(30)) != nil }, false},
+		{"another wrote after, as is known later", func(o *own, e entry) bool {
+			return o.written(e, 20, says(0)) == nil && o.overwritten(key, 30) != nil
+		}, false},
+		{"another is told of before our answer", func(o *own, e entry) bool {
+			return o.overwritten(key, 30) == nil && o.written(e, 20, says(30)) != nil
+		}, false},
+		{"another has the key, and nobody has told of it", func(o *own, e entry) bool {
+			_ = o.written(e, 20, says(0))
+			return o.lost(e, says(0)) != nil
+		}, true},
+		{"another has the key, as was told", func(o *own, e entry) bool {
+			_ = o.written(e, 20, says(0))
+			return o.lost(e, says(30)) != nil
+		}, false},
+		{"it was deleted before our write", func(o *own, e entry) bool {
+			_ = o.written(e, 20, says(0))
+			o.missing(key, 10)
+			return len(o.dirty) > 0
+		}, true},
+	} {
+		s := &Source{own: newOwn()}
+		s.Register(orders("a", "10.0.0.1:50002"), func() {})
+		batch := s.own.take(1)
+		taken := c.steps(s.own, batch[0])
+		if kept := len(s.own.keys()) == 1; kept != c.kept || taken == c.kept {
+			t.Errorf("%s: kept %t, taken %t", c.what, kept, taken)
+		}
+	}
+}
