@@ -123,7 +123,18 @@ func (d Domain) Host(a App, cluster string) string {
 // gateway. No app can have it: an app's host name has a label more, and no label
 // with an underscore.
 func (d Domain) PeerHost(cluster string) string {
-	return "_resolver." + cluster + "." + string(d)
+	return peerLabel + "." + cluster + "." + string(d)
+}
+
+const peerLabel = "_resolver"
+
+// IsPeerHost tells whether host is the reserved host name of any cluster's resolver
+// service.
+func (d Domain) IsPeerHost(host string) bool {
+	host, ascii := lowerASCII(strings.TrimSuffix(host, "."))
+	cluster, below := strings.CutSuffix(host, "."+string(d))
+	cluster, reserved := strings.CutPrefix(cluster, peerLabel+".")
+	return ascii && below && reserved && CheckCluster(cluster) == nil
 }
 
 // CheckHost tells whether an app's host name in a cluster fits into DNS and SNI.

@@ -34,6 +34,7 @@ func TestPassesAConnectionToTheAppItNames(t *testing.T) {
 			ledgerHost:                          "ledger",
 			"ORDERS.shop.East.isthmus.internal": "orders",
 			peerHost:                            "resolver",
+			"_resolver.west.isthmus.internal":   "resolver", // whose certificate has the right name
 		} {
 			got, conn, err := call(t, gw.addr, host)
 			if err != nil || got != want {

@@ -1,10 +1,6 @@
 package gateway
 
-import (
-	"strings"
-
-	"github.com/isthmus-mesh/isthmus/catalog"
-)
+import "github.com/isthmus-mesh/isthmus/catalog"
 
 // destination is where connections for a name go.
 type destination struct {
@@ -29,7 +25,9 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	if !ok || table == nil {
 		return refuse(notReady)
 	}
-	if g.cfg.Peer != "" && isHost(in.host, table.Domain.PeerHost(table.Cluster)) {
+	// Another cluster's name leads here too: who made the mistake reads in our certificate
+	// which cluster this is.
+	if g.cfg.Peer != "" && table.Domain.IsPeerHost(in.host) {
 		return destination{instances: []string{g.cfg.Peer}, shard: catalog.NoShard, revision: table.Revision}, nil
 	}
 	b, shard, ok := table.Lookup(in.host)
@@ -45,9 +43,4 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	return destination{
 		app: b.App, instances: b.Instances, shard: shard, first: min(first, len(b.Instances)-1), revision: table.Revision,
 	}, nil
-}
-
-// isHost compares host names as DNS does.
-func isHost(got, want string) bool {
-	return strings.EqualFold(strings.TrimSuffix(got, "."), want)
 }
