@@ -86,7 +86,7 @@ func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots) (ID, 
 		return ID{}, fmt.Errorf("identity: cluster %s: %w", t.cluster, err)
 	}
 	if id.App != t.app {
-		return ID{}, fmt.Errorf("identity: cluster %s: its gateway leads to %s, not to %s; correct Cluster %s, spec.gateways",
+		return ID{}, fmt.Errorf("identity: cluster %s: its gateway leads to %s, not to %s; correct metadata.name or spec.gateways of Cluster %s",
 			t.cluster, id, t.want(), t.cluster)
 	}
 	if t.domain != "" && id.TrustDomain != t.domain {
