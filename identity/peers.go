@@ -55,14 +55,28 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 			}
 		}
 	}
-	p.namespace = namespace
-	same := maps.Equal(trusts, p.trusts)
-	p.trusts = trusts
+	same := p.namespace == namespace && sameTrust(trusts, p.trusts) && sameTrust(p.trusts, trusts)
+	p.namespace, p.trusts = namespace, trusts
 	maps.DeleteFunc(p.shown, func(cluster string, _ shown) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
 		s.recheck()
 	}
+}
+
+// sameTrust tells whether each cluster's service is checked against what it was before. One
+// of which nothing is said is checked as one of which nothing else is said.
+func sameTrust(trusts, before map[string]*trust) bool {
+	for cluster, t := range trusts {
+		var was catalog.Trust
+		if old := before[cluster]; old != nil {
+			was = old.said
+		}
+		if t.said != was {
+			return false
+		}
+	}
+	return true
 }
 
 // trustOf is what a cluster's service is checked against.

@@ -188,7 +188,6 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 			if err := rest(ctx, sendPause); err != nil {
 				return err
 			}
-			continue
 		case seen != nil || out.parts: // otherwise the peer would take an empty message for all there is
 			if err := send(s.told(out.empty(seen), seen)); err != nil {
 				return err

@@ -5,9 +5,13 @@ import (
 	"time"
 )
 
-// settleWithin is how long a service that has just started waits for the first word of
-// its peers.
-const settleWithin = 5 * time.Second
+// How long a service that has just started waits for the first word of its peers: for the
+// first of them so long, and beyond that while one after the other is heard.
+const (
+	settleWithin = 5 * time.Second
+	settlePause  = time.Second
+	settleAtMost = 20 * time.Second
+)
 
 // settling knows when a service that has just started has heard its peers.
 type settling struct {
@@ -15,6 +19,7 @@ type settling struct {
 
 	mu      sync.Mutex
 	waiting map[string]bool // clusters yet to be heard; nil before begin
+	began   time.Time
 	limit   *time.Timer
 }
 
@@ -32,6 +37,7 @@ func (s *settling) begin(clusters map[string]bool) {
 	for name := range clusters {
 		s.waiting[name] = true
 	}
+	s.began = time.Now()
 	s.limit = time.AfterFunc(settleWithin, s.end)
 	s.check()
 }
@@ -42,6 +48,9 @@ func (s *settling) heard(cluster string) {
 	defer s.mu.Unlock()
 	if s.waiting[cluster] {
 		delete(s.waiting, cluster)
+		if up := time.Since(s.began); up > settleWithin-settlePause {
+			s.limit.Reset(min(settlePause, max(0, settleAtMost-up)))
+		}
 		s.check()
 	}
 }
