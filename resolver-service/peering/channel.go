@@ -134,7 +134,7 @@ func (c *channel) unreachable(err error) {
 
 // failed notes why the channel is not up. What matters is the one with the exports.
 func (c *channel) failed(err error) {
-	err = plain(err)
+	err = advised(plain(err))
 	if c.leading && c.link.status.failed(err) {
 		c.link.lines.warn("peer out of reach; trying again", "peer", c.link.cluster, "err", err)
 	}
