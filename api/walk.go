@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -159,12 +160,19 @@ func (w *walker) text(n *node) (string, bool) {
 		}
 		return n.text, true
 	case intNode, floatNode, boolNode, otherNode:
+		if slices.Contains(lengths, w.path[len(w.path)-1].field) {
+			w.refuse(n, fmt.Sprintf("%s is %s where a length of time is wanted", shorten(n.text), n.kind), fmt.Sprintf("write one with its unit, such as \"%ss\"", shorten(n.text)))
+			break
+		}
 		w.refuse(n, fmt.Sprintf("%s is %s where a string is wanted", shorten(n.text), n.kind), fmt.Sprintf("put it in quotes: %q", shorten(n.text)))
 	default:
 		w.refuse(n, "is "+n.kind.String()+" where a string is wanted", "write one value")
 	}
 	return "", false
 }
+
+// lengths are the fields that hold a length of time.
+var lengths = []string{"staleAfter", "rampUp", "interval", "timeout"}
 
 func fieldNames(d protoreflect.MessageDescriptor) []string {
 	names := make([]string, d.Fields().Len())

@@ -102,6 +102,7 @@ func Refusals() []Refusal {
 		{"a gateway that can't be", Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"), `spec.gateways[0].address: gateway address "gw:99999": port "99999" is not a number from 1 to 65535`},
 		{"a doubled gateway", Object("Cluster", "{name: east}", "{gateways: [{address: gw}, {address: \"gw:15443\"}]}"), `spec.gateways[1].address: gw:15443 is there twice, first as spec.gateways[0]; keep one of them`},
 		{"a length of time without a unit", Object("Cluster", "{name: east}", "{network: a, staleAfter: \"10\"}"), `spec.staleAfter: "10" is not a length of time; write one such as "10s" or "1m30s"`},
+		{"a length of time without its unit", Object("Cluster", "{name: east}", "{network: a, staleAfter: 2}"), `spec.staleAfter: 2 is a whole number where a length of time is wanted; write one with its unit, such as "2s"`},
 		{"a lease that is too short", Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"), `spec.staleAfter: 1ms is out of bounds; write one from 100ms to 24h0m0s`},
 		{"a network with a space", Object("Cluster", "{name: east}", "{network: \"net 1\"}"), `spec.network: network "net 1" has ' ' at position 4`},
 		{"a network with a long name", Object("Cluster", "{name: east}", "{network: "+strings.Repeat("n", 64)+"}"), `is 64 characters long; at most 63 are taken`},

@@ -26,7 +26,8 @@ type Graph struct {
 	addresses addresses
 	sources   map[string]int // instances of each source
 	ramps     ramps
-	touched   []*node // whose instances a change has reached, each once
+	touched   []*node    // whose instances a change has reached, each once
+	takeovers []takeover // that nobody was told of yet
 
 	dirty dirty
 	saved *saved // while Try looks ahead

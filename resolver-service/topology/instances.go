@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -61,7 +62,7 @@ func (g *Graph) putInstance(source string, i *catalog.Instance) {
 	case !found:
 		n.instances = inserted(n.instances, at, now)
 		g.sources[source]++
-		g.touch(g.addresses.claim(c, i.Address))
+		g.claim(c, i.Address)
 	case n.instances[at] == now:
 		return
 	default:
@@ -69,11 +70,33 @@ func (g *Graph) putInstance(source string, i *catalog.Instance) {
 		n.instances[at] = now
 		if old != i.Address {
 			g.touch(g.addresses.release(c, old))
-			g.touch(g.addresses.claim(c, i.Address))
+			g.claim(c, i.Address)
 		}
 	}
 	g.touch(n)
 }
+
+// claim notes that an instance has come up at an address, and who had it before.
+func (g *Graph) claim(c claimant, a netip.AddrPort) {
+	loser := g.addresses.claim(c, a)
+	if loser == nil {
+		return
+	}
+	g.touch(loser)
+	if len(g.takeovers) < maxTakeovers {
+		g.takeovers = append(g.takeovers, takeover{a, loser.app, c.app, c.source})
+	}
+}
+
+// takeover is an address that has become another app's.
+type takeover struct {
+	address  netip.AddrPort
+	from, to catalog.App
+	source   string // that names the other app there
+}
+
+// maxTakeovers is how many of them are told of at a time.
+const maxTakeovers = 20
 
 func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	n := g.apps[key.App]

@@ -3,6 +3,7 @@ package topology
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -17,12 +18,47 @@ type Says struct {
 	Allowed  bool // and to the caller
 }
 
-// Say tells what each cluster that has a Cluster object says of an app to a caller, by
-// the clusters' names. everywhere tells whether the caller's selection holds the app
-// without routes, so that every cluster that exports it is one.
-func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (all []Says, everywhere bool, err error) {
-	err = t.ask(ctx, func(g *Graph) { all, everywhere = g.say(caller, app), g.everywhere(caller, app) })
-	return all, everywhere, err
+// Told is what an operator is told of an app beside a decision.
+type Told struct {
+	Clusters   []Says // those that have a Cluster object, by name
+	Everywhere bool   // the caller's selection holds the app without routes: each cluster that exports it is one
+	Own        string // this cluster's name
+	Taken      []Taken
+}
+
+// Taken is an instance that a source names, whose address is another app's by now.
+type Taken struct {
+	Address netip.AddrPort
+	Source  string
+	By      catalog.App
+	From    string // the source that names the other app there
+}
+
+// Say tells what is known of an app beside a caller's decision.
+func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (told Told, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app)}
+	})
+	return told, err
+}
+
+func (g *Graph) taken(app catalog.App) (all []Taken) {
+	n := g.apps[app]
+	if n == nil {
+		return nil
+	}
+	for _, i := range n.instances {
+		owner := g.addresses.owner(i.address)
+		if owner == nil || owner == n {
+			continue
+		}
+		taken := Taken{Address: i.address, Source: i.source, By: owner.app}
+		if claims := owner.claims(i.address); len(claims) > 0 {
+			taken.From = claims[0].source
+		}
+		all = append(all, taken)
+	}
+	return all
 }
 
 func (g *Graph) say(caller, app catalog.App) []Says {

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -41,17 +42,36 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 	top.must(t, says("others", PeerExport{App: app("orders"), Allow: []catalog.Allow{{Namespace: "finance"}}, Ready: 1}))
 	top.must(t, says("none", has("ledger", 1)))
 	top.must(t, says("unknown", has("orders", 1)))
-	all, everywhere, err := top.Say(t.Context(), app("checkout"), app("orders"))
+	told, err := top.Say(t.Context(), app("checkout"), app("orders"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Says{{"all", true, true, true}, {"none", true, false, false}, {"others", true, true, false}, {"silent", false, false, false}}
-	if !slices.Equal(all, want) || !everywhere {
-		t.Errorf("got %+v, everywhere %t; want %+v", all, everywhere, want)
+	if !slices.Equal(told.Clusters, want) || !told.Everywhere {
+		t.Errorf("got %+v; want %+v", told, want)
 	}
 	for _, lookup := range [][2]string{{"checkout", "ledger"}, {"checkout", "cart"}, {"cart", "orders"}, {"nobody", "orders"}, {"checkout", "checkout"}} {
-		if _, everywhere, err := top.Say(t.Context(), app(lookup[0]), app(lookup[1])); everywhere || err != nil {
+		if told, err := top.Say(t.Context(), app(lookup[0]), app(lookup[1])); told.Everywhere || err != nil {
 			t.Errorf("%s may look for %s everywhere (%v)", lookup[0], lookup[1], err)
 		}
+	}
+}
+
+func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
+	top := running(t, west)
+	top.must(t, full(selects("checkout", calls("orders"))))
+	at := netip.MustParseAddrPort("10.0.0.1:50002")
+	named := func(source, id string) Change {
+		return Change{Instances: []InstanceChange{{Source: source, Put: []catalog.Instance{{ID: "1", App: app(id), Address: at}}}}}
+	}
+	top.must(t, named("stream", "orders"))
+	if told, err := top.Say(t.Context(), app("checkout"), app("orders")); err != nil || len(told.Taken) != 0 {
+		t.Errorf("%+v (%v), before anything was taken", told, err)
+	}
+	top.must(t, named("static", "ledger"))
+	told, err := top.Say(t.Context(), app("checkout"), app("orders"))
+	want := []Taken{{at, "stream", app("ledger"), "static"}}
+	if err != nil || !slices.Equal(told.Taken, want) || told.Own != "west" {
+		t.Errorf("%+v (%v); want %+v taken", told, err, want)
 	}
 }

@@ -179,6 +179,11 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 			g.ForgetPeer(name)
 		}
 	}
+	for _, o := range g.takeovers {
+		t.log.Warn("an address has become another app's: the newest to name it has it", "address", o.address.String(),
+			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
+	}
+	g.takeovers = nil
 	t.revision.Store(u.Revision)
 }
 

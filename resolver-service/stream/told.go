@@ -1,0 +1,70 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// addTold adds to a decision, for an operator, how the clusters behind it are heard and
+// what they say of the app, also those that are no route since they do not export it; and
+// whose addresses are another app's by now. An app that asks for itself is told of none
+// of this.
+func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
+	if d.Outcome == catalog.NotReady {
+		return nil
+	}
+	told, err := s.topology.Say(ctx, caller, app)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == told.Own }); i >= 0 {
+		d.Routes[i].Reason += takenText(told.Taken)
+	}
+	for _, says := range told.Clusters {
+		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == says.Cluster })
+		if i < 0 {
+			if !told.Everywhere {
+				continue
+			}
+			i = len(d.Routes)
+			d.Routes = append(d.Routes, catalog.RouteDecision{
+				Cluster: says.Cluster, Priority: 1, Weight: catalog.DefaultWeight, Reason: "no route: nothing heard from its resolver service yet",
+			})
+		}
+		if says.Heard && !says.Allowed {
+			d.Routes[i].Reason = notExported(says, caller, app)
+		}
+		if s.cfg.Peer != nil {
+			d.Routes[i].Peer = s.cfg.Peer(says.Cluster)
+		}
+	}
+	return nil
+}
+
+func notExported(says topology.Says, caller, app catalog.App) string {
+	if says.Exported {
+		return "exports " + app.String() + " to this cluster, but not to " + caller.String()
+	}
+	return "exports no " + app.String() + " to this cluster"
+}
+
+// maxTaken is how many addresses a reason names.
+const maxTaken = 3
+
+// takenText says which instances do not count since another app has their address.
+func takenText(taken []topology.Taken) string {
+	var b strings.Builder
+	for i, t := range taken {
+		if i == maxTaken {
+			fmt.Fprintf(&b, "; and %d more like that", len(taken)-i)
+			break
+		}
+		fmt.Fprintf(&b, "; %s, where %s has an instance, is that of %s by now, says %s", t.Address, t.Source, t.By, t.From)
+	}
+	return b.String()
+}
