@@ -7,9 +7,9 @@ import (
 )
 
 // backup writes a backup of the server, as "etcdctl snapshot save" does.
-func (s *testServer) backup(t testing.TB, path string) {
+func (p *testPlace) backup(t testing.TB, path string) {
 	t.Helper()
-	from, err := s.admin.Snapshot(t.Context())
+	from, err := p.Admin.Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

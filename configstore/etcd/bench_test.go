@@ -34,7 +34,7 @@ func fill(b *testing.B, s *Store) {
 }
 
 func BenchmarkStartWith10000(b *testing.B) {
-	p := plainServer.place(b)
+	p := newPlace(b, &plainServer)
 	s := p.Open(b).(*Store)
 	defer s.Close()
 	fill(b, s)
@@ -58,7 +58,7 @@ func BenchmarkStartWith10000(b *testing.B) {
 // reader, with 10,000 objects there, beside the same for etcd's own client and its watch,
 // which decodes nothing. Both are there at once and by the same link.
 func BenchmarkWriteToDeliver(b *testing.B) {
-	p := plainServer.place(b)
+	p := newPlace(b, &plainServer)
 	s := p.Open(b).(*Store)
 	defer s.Close()
 	fill(b, s)
@@ -75,12 +75,12 @@ func BenchmarkWriteToDeliver(b *testing.B) {
 		})
 	}()
 	<-ours
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.link.Addr()}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Link.Addr()}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	watched := client.Watch(b.Context(), p.prefix+api.KeyPrefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	watched := client.Watch(b.Context(), p.Prefix+api.KeyPrefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	<-watched
 	go func() {
 		for range watched {

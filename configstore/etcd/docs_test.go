@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -44,27 +45,27 @@ func blocks(text, language string) []string {
 
 // The users that the page makes can do what it says, and no more.
 func TestTheUsersOfTheDocs(t *testing.T) {
-	p := secureServer.place(t)
+	p := newPlace(t, &secureServer)
 	tool, err := sandbox.Binary("etcdctl")
-	orSkip(t, err)
+	serverstest.OrSkip(t, err)
 	secrets := t.TempDir()
 	for _, name := range []string{"isthmus-etcd", "isthmus-reader", "isthmus-shop-checkout"} {
-		if err := os.WriteFile(filepath.Join(secrets, name), []byte(passwordOf(name)+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(secrets, name), []byte(serverstest.PasswordOf(name)+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() { // so that the test can run again on the same server
 		for _, name := range []string{"isthmus", "isthmus-reader", "isthmus-shop-checkout"} {
-			_, _ = p.admin.UserDelete(context.Background(), name)
-			_, _ = p.admin.RoleDelete(context.Background(), name)
+			_, _ = p.Admin.UserDelete(context.Background(), name)
+			_, _ = p.Admin.RoleDelete(context.Background(), name)
 		}
-		_, _ = p.admin.Delete(context.Background(), api.KeyPrefix, clientv3.WithPrefix())
+		_, _ = p.Admin.Delete(context.Background(), api.KeyPrefix, clientv3.WithPrefix())
 	})
 	for _, block := range blocks(page(t), "sh") {
 		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(block, "/run/secrets", secrets))
 		cmd.Env = []string{
-			"PATH=" + filepath.Dir(tool) + ":" + os.Getenv("PATH"), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + p.etcd.URL(),
-			"ETCDCTL_CACERT=" + p.ca, "ETCDCTL_USER=root:" + rootPassword,
+			"PATH=" + filepath.Dir(tool) + ":" + os.Getenv("PATH"), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + p.Server.URL(),
+			"ETCDCTL_CACERT=" + p.CA, "ETCDCTL_USER=root:" + serverstest.PasswordOf("root"),
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s\n%v\n%s", block, err, out)

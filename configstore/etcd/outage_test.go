@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // startEtcd starts members for one test.
@@ -26,7 +27,7 @@ func startEtcd(t testing.TB, size int, args ...string) []*servers.Etcd {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	members, err := servers.StartEtcdCluster(ctx, t.TempDir(), size, servers.EtcdOptions{Args: args})
-	orSkip(t, err)
+	serverstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = servers.KillEtcd(members...) })
 	return members
 }
@@ -145,23 +146,23 @@ func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 }
 
 func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
-	p := plainServer.place(t)
+	p := newPlace(t, &plainServer)
 	s := closing(t, p.Open(t).(*Store))
 	f := follow(t, s)
-	lease, err := p.admin.Grant(t.Context(), 3600)
+	lease, err := p.Admin.Grant(t.Context(), 3600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"east", "west"} {
-		key := p.prefix + api.KeyPath(clusterKey(name))
-		if _, err := p.admin.Put(t.Context(), key, string(api.EncodeJSON(cluster(name, "a"))), clientv3.WithLease(lease.ID)); err != nil {
+		key := p.Prefix + api.KeyPath(clusterKey(name))
+		if _, err := p.Admin.Put(t.Context(), key, string(api.EncodeJSON(cluster(name, "a"))), clientv3.WithLease(lease.ID)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.await(t, "east=a west=a")
 	put(t, s, cluster("west", "b")) // written here, it does not go with the lease
 	f.await(t, "east=a west=b")
-	if _, err := p.admin.Revoke(t.Context(), lease.ID); err != nil { // as when it runs out
+	if _, err := p.Admin.Revoke(t.Context(), lease.ID); err != nil { // as when it runs out
 		t.Fatal(err)
 	}
 	f.await(t, "west=b")
@@ -212,7 +213,7 @@ func TestADataDirectoryThatWasPutBack(t *testing.T) {
 // What was missed may be more than one message of the server holds: it then comes in
 // fragments, which are one change.
 func TestWhatComesInFragmentsIsOneChange(t *testing.T) {
-	p := plainServer.place(t)
+	p := newPlace(t, &plainServer)
 	s := closing(t, p.Open(t).(*Store))
 	put(t, s, cluster("east", "a"))
 	var version configstore.Version
@@ -225,9 +226,9 @@ func TestWhatComesInFragmentsIsOneChange(t *testing.T) {
 		var ops []clientv3.Op
 		for i := range 2 {
 			c := cluster(fmt.Sprintf("c%d-%d", batch, i), "a")
-			ops = append(ops, clientv3.OpPut(p.prefix+api.KeyPath(c.Key()), string(api.EncodeJSON(c))+padding))
+			ops = append(ops, clientv3.OpPut(p.Prefix+api.KeyPath(c.Key()), string(api.EncodeJSON(c))+padding))
 		}
-		if _, err := p.admin.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+		if _, err := p.Admin.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,16 +248,16 @@ func TestAQuietWatchAsksNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 25 s")
 	}
-	p := secureServer.place(t)
+	p := newPlace(t, &secureServer)
 	s := closing(t, p.Open(t).(*Store))
 	f := follow(t, s)
 	put(t, s, cluster("east", "a"))
 	f.await(t, "east=a")
 	time.Sleep(time.Second)
-	before := p.link.Traffic()
+	before := p.Link.Traffic()
 	begin := time.Now()
 	time.Sleep(24 * time.Second)
-	after, pings := p.link.Traffic(), int64(time.Since(begin)/etcdclient.KeepaliveTime)+2
+	after, pings := p.Link.Traffic(), int64(time.Since(begin)/etcdclient.KeepaliveTime)+2
 	if asked, sent := after.Requests-before.Requests, after.Sent-before.Sent; asked > pings || sent > 125*pings || after.Connections != before.Connections {
 		t.Errorf("in 24 s or more: spoke %d times, sent %d bytes, opened %d connections; want a few pings", asked, sent, after.Connections-before.Connections)
 	}

@@ -13,7 +13,7 @@ import (
 // A reader of one app's scope has two watches; what one transaction wrote for both is one
 // change all the same.
 func TestABatchReachesASidecarWhole(t *testing.T) {
-	p := secureServer.place(t)
+	p := newPlace(t, &secureServer)
 	s := closing(t, p.Open(t).(*Store))
 	scope := configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}}
 	own := closing(t, p.Scoped(t, scope).(*Store))

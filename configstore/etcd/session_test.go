@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
-	p := secureServer.place(t)
+	p := newPlace(t, &secureServer)
 	s := closing(t, p.Open(t).(*Store))
 	put(t, s, cluster("east", "a"))
 	forget := func() { // the server forgets the tokens of a user whose password is set
 		t.Helper()
-		if _, err := p.admin.UserChangePassword(t.Context(), p.user, passwordOf(p.user)); err != nil {
+		if _, err := p.Admin.UserChangePassword(t.Context(), p.user, serverstest.PasswordOf(p.user)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,15 +27,15 @@ func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 }
 
 func TestAPasswordIsReadAgain(t *testing.T) {
-	p := secureServer.place(t)
-	c := p.config(t, p.user, passwordOf(p.user))
+	p := newPlace(t, &secureServer)
+	c := p.config(t, p.user, serverstest.PasswordOf(p.user))
 	s := closing(t, p.open(t, c, configstore.Scope{}))
 	put(t, s, cluster("east", "a"))
-	if _, err := p.admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
+	if _, err := p.Admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
 		t.Fatal(err)
 	}
 	s.client.Forget()
-	if _, err := s.Get(t.Context(), clusterKey("east")); err == nil || !strings.Contains(err.Error(), "authentication failed") || strings.Contains(err.Error(), passwordOf(p.user)) {
+	if _, err := s.Get(t.Context(), clusterKey("east")); err == nil || !strings.Contains(err.Error(), "authentication failed") || strings.Contains(err.Error(), serverstest.PasswordOf(p.user)) {
 		t.Errorf("get with the old password: %v", err)
 	}
 	if err := os.WriteFile(c.Password.File, []byte("another-password"), 0o600); err != nil {
@@ -54,19 +55,18 @@ func TestAPasswordIsReadAgain(t *testing.T) {
 
 // etcd looks at permissions when a watch begins, not while it goes on.
 func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
-	p := secureServer.place(t)
+	p := newPlace(t, &secureServer)
 	s := closing(t, p.Open(t).(*Store))
 	f := follow(t, s)
 	put(t, s, cluster("east", "a"))
 	f.await(t, "east=a")
-	if _, err := p.admin.UserRevokeRole(t.Context(), p.user, p.user); err != nil {
+	if _, err := p.Admin.UserRevokeRole(t.Context(), p.user, p.user); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.List(t.Context()); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("list: %v; want that permission is denied", err)
 	}
-	p.link.Refuse()
-	p.mend(t)()
+	p.Link.Fail(t)()
 	eventually(t, func() error {
 		if status, _ := f.Status().Load(); status.Err == nil || !strings.Contains(status.Err.Error(), "permission denied") {
 			return errors.New("the status does not say that permission is denied")
@@ -76,7 +76,7 @@ func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
 	if got := f.has(); got != "east=a" {
 		t.Errorf("the reader has %q; want what stood", got)
 	}
-	if _, err := p.admin.UserGrantRole(t.Context(), p.user, p.user); err != nil {
+	if _, err := p.Admin.UserGrantRole(t.Context(), p.user, p.user); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
