@@ -133,6 +133,7 @@ func (r *round) take() {
 			ask = r.source.prepare(object)
 		}
 		t := newTarget(object, ask)
+		t.told = old != nil && old.told && old.object.App == object.App // under the same name
 		targets[key] = t
 		r.dirty = true
 		r.enqueue(t, time.Now())

@@ -319,6 +319,26 @@ func TestWhatIsDeletedIsGoneAtOnceAlsoWhileItIsAsked(t *testing.T) {
 	})
 }
 
+// An object that asks another question and is deleted at once was told of before that, and
+// what was told is taken back.
+func TestWhatIsChangedAndDeletedAtOnceIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := script{says: "+"}
+		w := watch(t, says.prepare, named("one"))
+		w.await(t, "orders/one ready")
+		next := named("one")
+		next.Address = netip.MustParseAddrPort("10.0.0.6:50002")
+		w.objects.Store([]*catalog.AppInstance{next})
+		synctest.Wait()
+		w.objects.Store(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if set, _ := w.now(); set != "" {
+			t.Errorf("there stands %q", set)
+		}
+	})
+}
+
 // TestTheSilentHoldUpNobody has more instances that never answer than may be asked at
 // once, and some that do.
 func TestTheSilentHoldUpNobody(t *testing.T) {
