@@ -24,7 +24,8 @@ const (
 	leadFor = 30 * time.Second
 	// holdFor is how long calls wait, rather than fail, after lookups came back.
 	holdFor = time.Second
-	// switchFor is how long new connections may fail while old ones are there.
+	// switchFor is how long after new connections were begun calls wait for them, rather
+	// than fail, when the old ones end meanwhile.
 	switchFor = 5 * time.Second
 	// shortestPatience is how long new connections have to get ready; it doubles each time
 	// that they did not, lest those to a gateway that is far away are made anew for ever.

@@ -97,7 +97,8 @@ func (b *balancing) end(t *turn) {
 	})
 }
 
-// publish tells gRPC how a turn stands, when that has the calls or now gets them.
+// publish tells gRPC how a turn stands, when that has the calls or now gets them. One that
+// is ready is not left for one that is not, however long that takes.
 func (b *balancing) publish(t *turn, s balancer.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +106,7 @@ func (b *balancing) publish(t *turn, s balancer.State) {
 	if b.finished || t != b.current && t != b.pending {
 		return
 	}
-	if p := b.pending; p != nil && (b.current.state.ConnectivityState != connectivity.Ready || p.state.ConnectivityState != connectivity.Connecting) {
+	if p := b.pending; p != nil && (b.current.state.ConnectivityState != connectivity.Ready || p.state.ConnectivityState == connectivity.Ready) {
 		b.end(b.current)
 		b.current, b.pending = p, nil
 		t = p
