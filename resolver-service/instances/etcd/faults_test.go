@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // stands holds an instance of orders to be in etcd for longer than leases last.
@@ -26,22 +27,13 @@ func stands(t *testing.T, f *follower, want string) {
 // What was written stays when nothing more can be: it is true all the same.
 func TestAServerThatIsFullKeepsWhatWasWritten(t *testing.T) {
 	t.Parallel()
-	plain.need(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	etcd, err := servers.StartEtcd(ctx, t.TempDir(), servers.EtcdOptions{Args: []string{"--quota-backend-bytes=2000000"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = etcd.Kill() })
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{Args: []string{"--quota-backend-bytes=2000000"}})
 	open := func(name, address string) *Source {
 		return openAs(t, Config{Config: etcdclient.Config{Endpoints: []string{address}}, TTL: shortestTTL}, name)
 	}
-	link, err := servers.NewProxy(etcd.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	link := serverstest.NewLink(t, etcd.Addr())
 	s := open("r1", link.Addr())
 	run(t, s.Run)
 	s.Register(orders("a", "10.0.0.1:50002"), never(t))
@@ -60,8 +52,8 @@ func TestAServerThatIsFullKeepsWhatWasWritten(t *testing.T) {
 		}
 	}
 	s.Register(orders("b", "10.0.0.2:50002"), never(t))
-	eventually(t, "the status says what to do", func() bool {
-		status := seen.status()
+	serverstest.Await(t, "the status says what to do", func() bool {
+		status := seen.Status()
 		return status.RefusedCount == 1 && strings.Contains(status.Refused[0].Err.Error(), "alarm disarm")
 	})
 	link.Refuse() // and the connection is lost, so that leases are asked for again
@@ -74,25 +66,25 @@ func TestAServerThatIsFullKeepsWhatWasWritten(t *testing.T) {
 // A replica that starts asks whether others know what runs, or did until moments ago.
 func TestWhoIsAlone(t *testing.T) {
 	t.Parallel()
-	p := secure.place(t)
+	p := newPlace(t, &secure)
 	next := p.open(t)
 	follow(t, next)
 	if !next.Alone(t.Context()) {
 		t.Error("not alone where there is nobody else")
 	}
-	c := p.config(t, p.etcd.Addr(), p.user, userPassword)
+	c := p.config(t, p.Server.Addr(), p.user)
 	c.TTL = 6 * time.Second
 	s := openAs(t, c, "r0")
 	end := run(t, s.Run)
 	s.Settle()
-	eventually(t, "the other is seen", func() bool { return !next.Alone(t.Context()) })
+	serverstest.Await(t, "the other is seen", func() bool { return !next.Alone(t.Context()) })
 	time.Sleep(c.TTL) // it renews its lease
 	if next.Alone(t.Context()) {
 		t.Error("alone while the other is there")
 	}
 	end()
 	gone := time.Now()
-	eventually(t, "it is alone", func() bool { return next.Alone(t.Context()) })
+	serverstest.Await(t, "it is alone", func() bool { return next.Alone(t.Context()) })
 	if took := time.Since(gone); took >= c.TTL || len(p.others(t)) != 1 {
 		t.Errorf("it was alone %s after the end of the other, with leases of %s, and %v there", took, c.TTL, p.others(t))
 	}
@@ -100,7 +92,7 @@ func TestWhoIsAlone(t *testing.T) {
 
 // others are the replicas that etcd has.
 func (p *place) others(t *testing.T) (all []string) {
-	answer, err := p.admin.Get(t.Context(), rootOf(p.prefix, "west")+replicas, clientv3.WithPrefix())
+	answer, err := p.Admin.Get(t.Context(), rootOf(p.Prefix, "west")+replicas, clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}

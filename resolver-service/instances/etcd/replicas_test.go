@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func orders(id, address string) catalog.Instance {
@@ -36,13 +37,13 @@ type replica struct {
 
 func (p *place) replica(t testing.TB, name, address string) replica {
 	t.Helper()
-	s := openAs(t, p.config(t, address, p.user, userPassword), name)
+	s := openAs(t, p.config(t, address, p.user), name)
 	return replica{s, run(t, s.Run)}
 }
 
 func (p *place) awaitStored(t testing.TB, want ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("etcd has %v; at last %v", want, p.stored(t)), func() bool {
+	serverstest.Await(t, fmt.Sprintf("etcd has %v; at last %v", want, p.stored(t)), func() bool {
 		stored := p.stored(t)
 		for _, key := range want {
 			if stored[key] == "" {
@@ -54,8 +55,8 @@ func (p *place) awaitStored(t testing.TB, want ...string) {
 }
 
 func TestWhatIsRegisteredHereIsLeftOut(t *testing.T) {
-	p := plain.place(t)
-	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
 	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
 	first.Register(orders("a", "10.0.0.1:50002"), never(t))
 	second.Register(orders("b/c %?", "10.0.0.2:50002"), never(t))
@@ -69,8 +70,8 @@ func TestWhatIsRegisteredHereIsLeftOut(t *testing.T) {
 
 // A sidecar goes from the first replica to the second, and the first notices late.
 func TestASidecarThatMovesIsNeverAway(t *testing.T) {
-	p := plain.place(t)
-	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
 	third := follow(t, p.open(t))
 	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
 	a := orders("a", "10.0.0.1:50002")
@@ -82,7 +83,7 @@ func TestASidecarThatMovesIsNeverAway(t *testing.T) {
 	second.Register(a, func() { taken.Add(1) })
 	seenByFirst.await(t, "shop/orders/a=10.0.0.1:50002")
 	seenBySecond.await(t, "") // it is its own now
-	eventually(t, "the first is told", func() bool { return taken.Load() == 1 })
+	serverstest.Await(t, "the first is told", func() bool { return taken.Load() == 1 })
 	first.Drain(key(a))
 	first.Withdraw(key(a))
 	b := orders("b", "10.0.0.2:50002")
@@ -94,12 +95,12 @@ func TestASidecarThatMovesIsNeverAway(t *testing.T) {
 	// And back, which is another registration.
 	first.Register(a, never(t))
 	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
-	eventually(t, "the second is told", func() bool { return taken.Load() == 2 })
+	serverstest.Await(t, "the second is told", func() bool { return taken.Load() == 2 })
 }
 
 func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
-	p := plain.place(t)
-	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
 	seen := follow(t, p.open(t))
 	first.Register(orders("a", "10.0.0.1:50002"), never(t))
 	first.Register(orders("b", "10.0.0.2:50002"), never(t))
@@ -119,15 +120,15 @@ func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
 }
 
 func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
-	p := plain.place(t)
-	first := p.replica(t, "r1", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first := p.replica(t, "r1", p.Server.Addr())
 	follow(t, first.Source)
 	seen := follow(t, p.open(t))
 	a := orders("a", "10.0.0.1:50002")
 	first.Register(a, never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002")
 	created := func() int64 {
-		answer, err := p.admin.Get(t.Context(), first.root+keyOf(key(a)))
+		answer, err := p.Admin.Get(t.Context(), first.root+keyOf(key(a)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,22 +139,22 @@ func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
 	}
 	before := created()
 	// As when the process stood still for longer than the lease.
-	if _, err := p.admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf(keyOf(key(a))))); err != nil {
+	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf(keyOf(key(a))))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is written again", func() bool { return created() > before })
+	serverstest.Await(t, "it is written again", func() bool { return created() > before })
 	before = created()
 	// And a key that somebody deletes.
-	if _, err := p.admin.Delete(t.Context(), first.root+keyOf(key(a))); err != nil {
+	if _, err := p.Admin.Delete(t.Context(), first.root+keyOf(key(a))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is written again", func() bool { return created() > before })
+	serverstest.Await(t, "it is written again", func() bool { return created() > before })
 	seen.await(t, "shop/orders/a=10.0.0.1:50002")
 }
 
 func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
-	p := plain.place(t)
-	first, second := p.replica(t, "r1", p.link.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first, second := p.replica(t, "r1", p.Link.Addr()), p.replica(t, "r2", p.Server.Addr())
 	seenByFirst, seen := follow(t, first.Source), follow(t, second.Source)
 	for n := range 300 {
 		first.Register(orders(fmt.Sprint("a", n), fmt.Sprintf("10.0.1.%d:%d", n%250+1, 50000+n)), func() {})
@@ -162,20 +163,20 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 	count := func(n int) func() bool {
 		return func() bool { return strings.Count(seen.has(), "=") == n }
 	}
-	eventually(t, "all are seen", count(300))
+	serverstest.Await(t, "all are seen", count(300))
 	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002")
 
-	p.link.Refuse()
-	eventually(t, "they are withdrawn with their lease", count(0))
+	mend := p.Link.Fail(t)
+	serverstest.Await(t, "they are withdrawn with their lease", count(0))
 	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002") // what was heard last stands
 	time.Sleep(5 * time.Second)                          // as long as it takes for pauses to become long
 	moved, gone := orders("a7", "10.0.1.8:50007"), orders("a8", "10.0.1.9:50008")
 	second.Register(moved, never(t)) // meanwhile it went to the second
 	first.Withdraw(key(gone))
 	first.Register(orders("new", "10.0.0.9:50002"), func() {})
-	p.mend(t)()
+	mend()
 	back := time.Now()
-	eventually(t, "all but two are seen again, and the new one", count(299))
+	serverstest.Await(t, "all but two are seen again, and the new one", count(299))
 	t.Logf("299 instances were written again and seen %s after etcd's return", time.Since(back).Round(time.Millisecond))
 	if value := p.stored(t)[keyOf(key(moved))]; !strings.Contains(value, `"r2"`) {
 		t.Errorf("the one that moved has become %s", value)
@@ -183,15 +184,9 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 }
 
 func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
-	plain.need(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	dir := t.TempDir()
-	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = etcd.Kill() })
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	open := func(name string) *Source {
 		return openAs(t, Config{Config: etcdclient.Config{Endpoints: []string{etcd.Addr()}}, TTL: 3 * time.Second}, name)
 	}
@@ -203,7 +198,7 @@ func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
 	second.Register(orders("b", "10.0.0.2:50002"), never(t))
 	seen := follow(t, third)
 	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
-	eventually(t, "both replicas are known", func() bool {
+	serverstest.Await(t, "both replicas are known", func() bool {
 		third.others.mu.Lock()
 		defer third.others.mu.Unlock()
 		return len(third.others.present) == 2
@@ -225,28 +220,28 @@ func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
 }
 
 func TestAReplicaThatMayNotWriteSaysSo(t *testing.T) {
-	p := secure.place(t)
-	reader := p.newUser(t, clientv3.PermissionType(clientv3.PermRead))
-	s := openAs(t, p.config(t, p.etcd.Addr(), reader, userPassword), "r1")
+	p := newPlace(t, &secure)
+	reader := p.newUser(t, clientv3.PermRead)
+	s := openAs(t, p.config(t, p.Server.Addr(), reader), "r1")
 	run(t, s.Run)
 	s.Register(orders("a", "10.0.0.1:50002"), never(t))
 	f := follow(t, s)
-	eventually(t, "the status says why", func() bool {
-		status := f.status()
+	serverstest.Await(t, "the status says why", func() bool {
+		status := f.Status()
 		return status.Err == nil && len(status.Refused) == 1 && strings.Contains(status.Refused[0].Where, "r1") &&
 			strings.Contains(status.Refused[0].Err.Error(), "grant-permission")
 	})
-	if _, err := p.admin.RoleGrantPermission(t.Context(), reader, s.root, clientv3.GetPrefixRangeEnd(s.root), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+	if _, err := p.Admin.RoleGrantPermission(t.Context(), reader, s.root, clientv3.GetPrefixRangeEnd(s.root), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
 		t.Fatal(err)
 	}
 	p.awaitStored(t, "shop/orders/a")
-	eventually(t, "the status says that all is well", func() bool { return f.status().RefusedCount == 0 })
+	serverstest.Await(t, "the status says that all is well", func() bool { return f.Status().RefusedCount == 0 })
 }
 
 // How long another replica needs to see what registers here, and what goes.
 func TestHowSoonOthersKnow(t *testing.T) {
-	p := plain.place(t)
-	first := p.replica(t, "r1", p.etcd.Addr())
+	p := newPlace(t, &plain)
+	first := p.replica(t, "r1", p.Server.Addr())
 	seen := follow(t, p.open(t))
 	const rounds = 200
 	var came, went []time.Duration
@@ -254,11 +249,11 @@ func TestHowSoonOthersKnow(t *testing.T) {
 	for range rounds {
 		begin := time.Now()
 		first.Register(a, never(t))
-		eventually(t, "it is seen", func() bool { return seen.has() != "" })
+		serverstest.Await(t, "it is seen", func() bool { return seen.has() != "" })
 		came = append(came, time.Since(begin))
 		begin = time.Now()
 		first.Withdraw(key(a))
-		eventually(t, "it has gone", func() bool { return seen.has() == "" })
+		serverstest.Await(t, "it has gone", func() bool { return seen.has() == "" })
 		went = append(went, time.Since(begin))
 	}
 	for what, all := range map[string][]time.Duration{"a registration": came, "a withdrawal": went} {
@@ -307,25 +302,21 @@ func FuzzDecode(f *testing.F) {
 // A replica with thousands of sidecars is killed, and all come to another at once.
 func TestManySidecarsMoveAtOnce(t *testing.T) {
 	const sidecars = 5000
-	p := secure.place(t)
-	first, second := p.replica(t, "r1", p.etcd.Addr()), p.replica(t, "r2", p.etcd.Addr())
+	p := newPlace(t, &secure)
+	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
 	seen := follow(t, p.open(t))
 	all := make([]catalog.Instance, sidecars)
 	for n := range all {
 		all[n] = orders(fmt.Sprint(n), fmt.Sprintf("10.0.%d.%d:50002", n/250, n%250+1))
 		first.Register(all[n], func() {})
 	}
-	eventually(t, "all are seen", func() bool {
-		seen.mu.Lock()
-		defer seen.mu.Unlock()
-		return len(seen.stands) == sidecars
-	})
+	serverstest.Await(t, "all are seen", func() bool { return len(seen.Stands()) == sidecars })
 	first.end()
 	begin := time.Now()
 	for _, i := range all {
 		second.Register(i, never(t))
 	}
-	eventually(t, "all are written by the second", func() bool {
+	serverstest.Await(t, "all are written by the second", func() bool {
 		second.own.mu.Lock()
 		defer second.own.mu.Unlock()
 		for _, h := range second.own.held {

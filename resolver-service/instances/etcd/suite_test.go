@@ -11,14 +11,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func TestSource(t *testing.T) {
-	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(secure.place(t)) })
+	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(newPlace(t, &secure)) })
 }
 
 func TestSourceWithoutUsersAndTLS(t *testing.T) {
-	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(plain.place(t)) })
+	instancestest.Run(t, func(t *testing.T) instancestest.Backend { return backend(newPlace(t, &plain)) })
 }
 
 func backend(p *place) instancestest.Backend {
@@ -32,27 +33,18 @@ func backend(p *place) instancestest.Backend {
 			return s
 		},
 		Put: p.put, Drain: p.drain, Delete: p.delete, Spoil: p.spoil,
-		Fail:    func(t testing.TB) func() { p.link.Refuse(); return p.mend(t) },
-		Cut:     func(t testing.TB) func() { p.link.Drop(); return p.mend(t) },
-		Slow:    func(t testing.TB, by time.Duration) func() { p.link.Delay(by); return p.mend(t) },
-		Restart: p.restart, Forget: p.compact,
-		Servers: []string{p.link.Addr()}, Many: 10_000,
+		Fail: p.Link.Fail, Cut: p.Link.Cut, Slow: p.Link.Slow, Restart: p.Restart, Forget: p.Compact,
+		Servers: []string{p.Link.Addr()}, Many: 10_000,
 	}
-	if p.secure {
+	if p.Secure {
 		b.Denied = func(t testing.TB) instances.Source {
-			return openAs(t, p.config(t, p.link.Addr(), p.user, wrongPassword), "r1")
+			c := p.config(t, p.Link.Addr(), p.user)
+			c.Password = serverstest.Secret(t, wrongPassword)
+			return openAs(t, c, "r1")
 		}
-		b.Secrets = []string{rootPassword, userPassword, wrongPassword}
+		b.Secrets = []string{serverstest.Passwords, wrongPassword}
 	}
 	return b
-}
-
-func (p *place) mend(t testing.TB) func() {
-	return func() {
-		if err := p.link.Mend(); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // settle waits until the other replica has written what was registered with it.
@@ -66,7 +58,7 @@ func (p *place) settle(t testing.TB) {
 			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.own.dirty))
 		}
 	}()
-	eventually(t, "everything is written", func() bool {
+	serverstest.Await(t, "everything is written", func() bool {
 		w.own.mu.Lock()
 		waiting := len(w.own.dirty)
 		w.own.mu.Unlock()
@@ -117,11 +109,11 @@ func (p *place) delete(t testing.TB, all ...catalog.Instance) {
 
 func (p *place) spoil(t testing.TB) (words []string, mend func()) {
 	t.Helper()
-	lease, err := p.admin.Grant(t.Context(), 600)
+	lease, err := p.Admin.Grant(t.Context(), 600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := rootOf(p.prefix, "west")
+	root := rootOf(p.Prefix, "west")
 	for key, text := range map[string]string{
 		"shop/orders/bad":      `{"address": "10.0.0.1"}`,
 		"nonsense":             `{"address": "10.0.0.1:50002"}`,
@@ -131,57 +123,15 @@ func (p *place) spoil(t testing.TB) (words []string, mend func()) {
 		if key != "shop/orders/no-lease" {
 			options = append(options, clientv3.WithLease(lease.ID))
 		}
-		if _, err := p.admin.Put(t.Context(), root+key, text, options...); err != nil {
+		if _, err := p.Admin.Put(t.Context(), root+key, text, options...); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return []string{"key shop/orders/bad", "key nonsense", "no lease"}, func() {
-		_, err := p.admin.Revoke(context.Background(), lease.ID)
-		_, deleteErr := p.admin.Delete(context.Background(), root+"shop/orders/no-lease")
+		_, err := p.Admin.Revoke(context.Background(), lease.ID)
+		_, deleteErr := p.Admin.Delete(context.Background(), root+"shop/orders/no-lease")
 		if err := errors.Join(err, deleteErr); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func (p *place) restart(t testing.TB, kill bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	end := func() error { return p.etcd.Stop(ctx) }
-	if kill {
-		end = p.etcd.Kill
-	}
-	if err := errors.Join(end(), p.etcd.Start(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	p.awaitAdmin(ctx, t)
-}
-
-// awaitAdmin makes our own client anew.
-func (p *place) awaitAdmin(ctx context.Context, t testing.TB) {
-	t.Helper()
-	_ = p.admin.Close()
-	user, password := "", ""
-	if p.secure {
-		user, password = "root", rootPassword
-	}
-	var err error
-	if p.admin, err = p.client(user, password); err == nil {
-		_, err = p.admin.Get(ctx, "anything")
-	}
-	if err != nil {
-		t.Fatalf("the server is not found again: %v", err)
-	}
-}
-
-func (p *place) compact(t testing.TB) {
-	t.Helper()
-	now, err := p.admin.Get(t.Context(), "anything")
-	if err == nil {
-		_, err = p.admin.Compact(t.Context(), now.Header.Revision)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -43,7 +43,7 @@ func comeAndGo(t *testing.T, b Backend) {
 	b.Put(t, three())
 	f.awaitSet(one(), three(), elsewhere())
 	f.neverLost(one(), elsewhere())
-	if s := f.status(); s.Err != nil || s.Instances != 3 || s.RefusedCount != 0 {
+	if s := f.Status(); s.Err != nil || s.Instances != 3 || s.RefusedCount != 0 {
 		t.Errorf("status %+v; want three instances, and all well", s)
 	}
 }
@@ -98,7 +98,7 @@ func lastOne(t *testing.T, b Backend) {
 	f.awaitSet(three())
 	b.Delete(t, three())
 	f.awaitSet()
-	if s := f.status(); s.Err != nil {
+	if s := f.Status(); s.Err != nil {
 		t.Errorf("status %+v; want that an empty server is no failure", s)
 	}
 	b.Put(t, one())

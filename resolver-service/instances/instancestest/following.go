@@ -3,7 +3,6 @@ package instancestest
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,17 +14,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// follower is an instances.Feed at work on one source, what stands by it, and what was
-// taken away in between.
+// follower is a Followed that knows what was taken away in between.
 type follower struct {
-	t    *testing.T
-	feed *instances.Feed
-	tap  *tap
+	*Followed
+	t   *testing.T
+	tap *tap
 
-	mu     sync.Mutex
-	stands map[topology.InstanceKey]catalog.Instance
-	gone   map[string]bool // lines that stood and then did not
-	news   chan struct{}   // closed when something changes
+	// These are guarded by the mutex of Followed.
+	was  []string        // lines that stood before the last change
+	gone map[string]bool // lines that stood and then did not
+	news chan struct{}   // closed when something changes
 }
 
 // tap looks at what a source says itself.
@@ -71,31 +69,17 @@ func (p *tap) note(c instances.Change, first bool) {
 	}
 }
 
-// Apply is that of instances.Applier.
-func (f *follower) Apply(_ context.Context, c topology.Change) (uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	before := f.lines()
-	for _, i := range c.Instances {
-		if i.Full {
-			clear(f.stands)
-		}
-		for _, key := range i.Delete {
-			delete(f.stands, key)
-		}
-		for _, p := range i.Put {
-			f.stands[topology.InstanceKey{App: p.App, ID: p.ID}] = p
-		}
-	}
-	after := f.lines()
-	for _, l := range before {
-		if _, still := slices.BinarySearch(after, l); !still {
+// noted looks at what a change left; with mu held.
+func (f *follower) noted() {
+	now := f.lines()
+	for _, l := range f.was {
+		if _, still := slices.BinarySearch(now, l); !still {
 			f.gone[l] = true
 		}
 	}
+	f.was = now
 	close(f.news)
 	f.news = make(chan struct{})
-	return 1, nil
 }
 
 // lines are what stands, sorted; with mu held.
@@ -108,28 +92,17 @@ func (f *follower) lines() []string {
 	return slices.Compact(all)
 }
 
-// follow runs a Feed until the test ends.
+// follow is Follow, and fails the test with what a source may not say.
 func follow(t *testing.T, s instances.Source) *follower {
 	t.Helper()
-	f := &follower{
-		t: t, stands: map[topology.InstanceKey]catalog.Instance{}, gone: map[string]bool{}, news: make(chan struct{}),
-		tap: &tap{Source: s},
-	}
-	var err error
-	f.feed, err = instances.NewFeed(instances.FeedConfig{Sources: []instances.Source{f.tap}}, f, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	wait.Go(func() { _ = f.feed.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		wait.Wait()
+	f := &follower{t: t, gone: map[string]bool{}, news: make(chan struct{}), tap: &tap{Source: s}}
+	t.Cleanup(func() { // after the end of the Feed
 		for _, fault := range f.tap.faults {
 			t.Error(fault)
 		}
 	})
+	f.Followed = newFollowed(f.noted)
+	f.run(t, f.tap)
 	return f
 }
 
@@ -147,14 +120,14 @@ func (f *follower) awaitSet(want ...catalog.Instance) {
 		f.mu.Lock()
 		now, news := f.lines(), f.news
 		f.mu.Unlock()
-		if slices.Equal(now, lines) && f.status().Ready {
+		if slices.Equal(now, lines) && f.Status().Ready {
 			return
 		}
 		select {
 		case <-news:
 		case <-changed:
 		case <-deadline:
-			f.t.Fatalf("after %s there stand\n%s\nwant\n%s\nstatus %+v", patience, few(now), few(lines), f.status())
+			f.t.Fatalf("after %s there stand\n%s\nwant\n%s\nstatus %+v", patience, few(now), few(lines), f.Status())
 		}
 	}
 }
@@ -168,13 +141,8 @@ func few(lines []string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (f *follower) status() instances.Status {
-	all, _ := f.feed.Status().Load()
-	return all[0]
-}
-
 func (f *follower) changed() <-chan struct{} {
-	_, _, changed := f.feed.Status().Follow()
+	_, _, changed := f.Feed.Status().Follow()
 	return changed
 }
 
@@ -183,13 +151,13 @@ func (f *follower) awaitStatus(what string, is func(instances.Status) bool) inst
 	deadline := time.After(patience)
 	for {
 		changed := f.changed()
-		if status := f.status(); is(status) {
+		if status := f.Status(); is(status) {
 			return status
 		}
 		select {
 		case <-changed:
 		case <-deadline:
-			f.t.Fatalf("status %+v after %s: not %s", f.status(), patience, what)
+			f.t.Fatalf("status %+v after %s: not %s", f.Status(), patience, what)
 		}
 	}
 }

@@ -70,13 +70,13 @@ func awayFromTheStart(t *testing.T, b Backend) {
 		t.Errorf("status %+v; want that its full set is not in", status)
 	}
 	select {
-	case <-f.feed.Settled():
+	case <-f.Feed.Settled():
 		t.Error("settled without the source")
 	default:
 	}
 	mend()
 	f.awaitSet(one())
-	<-f.feed.Settled()
+	<-f.Feed.Settled()
 }
 
 // soonBack tries it some times: a machine that is busy may take a second for anything.
@@ -167,7 +167,7 @@ func slowLink(t *testing.T, b Backend) {
 	b.Delete(t, two())
 	f.awaitSet(one(), three())
 	f.neverLost(one(), three())
-	if s := f.status(); s.Err != nil {
+	if s := f.Status(); s.Err != nil {
 		t.Errorf("status %+v; want that a slow server is not taken for a failing one", s)
 	}
 }
