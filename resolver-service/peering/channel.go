@@ -354,5 +354,5 @@ func plain(err error) error {
 			message = message[i+len(wrapping):]
 		}
 	}
-	return errors.New(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`))
+	return errors.New(printable(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)))
 }

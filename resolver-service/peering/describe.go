@@ -2,7 +2,9 @@ package peering
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Describe says in a line how a cluster's resolver service is heard, for people.
@@ -113,4 +115,14 @@ func times(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// printable is what a peer wrote, fit for a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
 }

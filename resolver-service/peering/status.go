@@ -115,7 +115,7 @@ func (s *linkStatus) said(revision uint64, hears string) {
 		s.revision = revision
 	}
 	if len(hears) <= maxName {
-		s.hears, s.spoken = hears, true
+		s.hears, s.spoken = printable(hears), true
 	}
 }
 
@@ -129,7 +129,7 @@ func (s *linkStatus) exports(k *knowledge) {
 	}
 	s.refused = nil
 	for app, err := range k.refused {
-		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: app.String(), Error: err.Error()})
+		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: printable(app.String()), Error: err.Error()})
 	}
 	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
 }

@@ -1,0 +1,35 @@
+package peering
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
+	const hostile = "\x1b[2Jall is well\r\n\x07"
+	k := newKnowledge()
+	k.begin()
+	k.take(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: hostile}}}})
+	var s linkStatus
+	s.exports(k)
+	s.said(1, hostile)
+	s.failed(plain(status.Error(codes.PermissionDenied, hostile)))
+	told := s.wire("east", leaseState{})
+	texts := []string{told.Hears, told.Error, s.describe(leaseState{}, 0)}
+	for _, r := range told.Refused {
+		texts = append(texts, r.Source, r.Error)
+	}
+	if len(texts) != 5 {
+		t.Fatalf("told %q", texts)
+	}
+	for _, text := range texts {
+		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) || !strings.Contains(text, "all is well") {
+			t.Errorf("operators are told %q", text)
+		}
+	}
+}
