@@ -19,7 +19,7 @@ import (
 type channel struct {
 	link     *link
 	gateways *gateways
-	renew    time.Duration // how often the peer is asked for a word
+	renew    time.Duration // how often the peer is asked for a word; as of the connection
 	leading  bool          // it connects whether or not the peer is heard
 
 	// open begins a stream.
@@ -60,7 +60,8 @@ const (
 func (c *channel) run(ctx context.Context) {
 	var next *reached
 	for failures := 0; ; {
-		_, _, changed := c.link.object.Follow()
+		object, _, changed := c.link.object.Follow()
+		c.renew = renewEvery(object.StaleAfter)
 		conn, err := next, error(nil)
 		if conn == nil {
 			if conn, err = c.reach(ctx); err != nil {

@@ -225,8 +225,7 @@ func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks
 	t := &talks{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
 	l.status.through(t.gateways)
 	exports := &channel{
-		link: l, gateways: t.gateways, renew: renewEvery(object.StaleAfter), leading: true,
-		begins: l.current.begins,
+		link: l, gateways: t.gateways, leading: true, begins: l.current.begins,
 	}
 	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
 		return l.follows(ctx, conn, exports.renew, t.gateways.several())
@@ -246,7 +245,7 @@ func (t *talks) startRenewing(object *catalog.Cluster) {
 		number = 2
 	}
 	for range number {
-		c := &channel{link: t.link, gateways: t.gateways, renew: renewEvery(object.StaleAfter)}
+		c := &channel{link: t.link, gateways: t.gateways}
 		c.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
 			return t.link.renews(ctx, conn, c.renew)
 		}

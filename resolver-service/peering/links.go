@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -120,7 +121,9 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			continue
 		}
 		if r := l.links[c.Name]; r != nil {
-			r.object.Store(c)
+			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // lest each link looks at a change of one
+				r.object.Store(c)
+			}
 			continue
 		}
 		l.start(ctx, c)

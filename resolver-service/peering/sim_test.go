@@ -356,6 +356,71 @@ func TestALeaseIsChangedWhileItRuns(t *testing.T) {
 	})
 }
 
+// rhythmic notes how often those who ask for its exports want a word.
+type rhythmic struct {
+	*Server
+	asked chan time.Duration
+}
+
+func (r rhythmic) Exports(to exportsServer) error { return r.Server.Exports(noting{to, r.asked}) }
+
+type noting struct {
+	exportsServer
+	asked chan time.Duration
+}
+
+func (n noting) Recv() (*v1alpha1.ExportsRequest, error) {
+	m, err := n.exportsServer.Recv()
+	if renew := m.GetRenewMs(); renew != 0 {
+		n.asked <- time.Duration(renew) * time.Millisecond
+	}
+	return m, err
+}
+
+func TestExportsAreAskedForInTheRhythmOfTheLeaseOnceTheyAreAskedForAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east := newSite(t, n, "east", exported("orders"))
+		east.apply(runs("orders", "10.0.0.1:50002"))
+		asked := make(chan time.Duration, 8)
+		east.answer(rhythmic{east.server, asked}, "east-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", time.Minute, "east-gw"))
+		west.takes(time.Second, "heard", west.ok)
+		if got := <-asked; got != maxRenew {
+			t.Errorf("asked for a word every %s, want %s", got, maxRenew)
+		}
+		west.clusters.Store([]*catalog.Cluster{at("east", time.Second, "east-gw")})
+		time.Sleep(time.Second)
+		n.Drop("west", "east-gw")
+		time.Sleep(time.Minute)
+		n.Heal("west", "east-gw")
+		if got := <-asked; got != minRenew {
+			t.Errorf("asked anew for a word every %s, want %s", got, minRenew)
+		}
+	})
+}
+
+func TestAChangeOfOneClusterWakesNoOtherLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west := newSite(t, peeringtest.New(1), "west", at("east", time.Minute, "east-gw"), at("north", time.Minute, "north-gw"))
+		synctest.Wait()
+		_, _, east := west.links.links["east"].object.Follow()
+		_, _, north := west.links.links["north"].object.Follow()
+		west.clusters.Store([]*catalog.Cluster{at("east", time.Minute, "east-gw"), at("north", time.Second, "north-gw")})
+		synctest.Wait()
+		select {
+		case <-east:
+			t.Error("the link to east looks at a change of north's")
+		default:
+		}
+		select {
+		case <-north:
+		default:
+			t.Error("the link to north does not look at a change of its own")
+		}
+	})
+}
+
 // withoutRenewal is a peer of before there was Renew.
 type withoutRenewal struct {
 	v1alpha1.UnimplementedPeeringServer
