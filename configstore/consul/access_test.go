@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,33 +9,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
-func tlsOf() *settings.TLS { return &settings.TLS{CA: shared.ca} }
+func tlsOf() *settings.TLS { return &settings.TLS{CA: shared.CA} }
 
 // leaderless is one server of a cluster of three whose others never came.
 func leaderless(t *testing.T) *servers.Consul {
 	t.Helper()
-	consul(t) // skips where there is no binary
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{Expect: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server
+	return serverstest.Start(t, servers.StartConsul, servers.ConsulOptions{Expect: 3})
 }
 
 var checkout = configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}}
@@ -73,7 +60,7 @@ func TestAPolicyThatLeavesSomethingOutTakesNothingAway(t *testing.T) {
 			writer := p.open(t, p.token)
 			write(t, writer, cluster("east", "a"))
 			base := p.prefix + isthmus.KeyPrefix
-			token := newToken(t, fmt.Sprintf(`key_prefix %q { policy = "read" }`, base))
+			token := shared.NewToken(t, fmt.Sprintf(`key_prefix %q { policy = "read" }`, base))
 			f := follow(t, p.open(t, token))
 			f.await(t, "east=a")
 			narrow(t, token, fmt.Sprintf(`key_prefix %q { policy = "read" } %s`, base, fmt.Sprintf(hole, base)))
@@ -96,7 +83,7 @@ func narrow(t *testing.T, token, rules string) {
 	t.Helper()
 	policy := policyOf(t, token)
 	policy.Rules = rules
-	if _, _, err := shared.admin.ACL().PolicyUpdate(policy, nil); err != nil {
+	if _, _, err := shared.Admin.ACL().PolicyUpdate(policy, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,7 +91,7 @@ func narrow(t *testing.T, token, rules string) {
 func TestATokenIsReadAgainWhenItsFileIsReplaced(t *testing.T) {
 	p := newPlace(t)
 	base := p.prefix + isthmus.KeyPrefix
-	c := p.config(t, newToken(t, fmt.Sprintf(`key_prefix %q { policy = "write" }`, base)))
+	c := p.config(t, shared.NewToken(t, fmt.Sprintf(`key_prefix %q { policy = "write" }`, base)))
 	old, err := c.Token.Read()
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +120,7 @@ func TestATokenIsReadAgainWhenItsFileIsReplaced(t *testing.T) {
 
 func TestBehindTLS(t *testing.T) {
 	p := newPlace(t)
-	c := Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: secret(t, p.token)}
+	c := Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}
 	s := mustOpen(t, c, configstore.Scope{})
 	defer s.Close()
 	write(t, s, cluster("east", "a"))
@@ -212,7 +199,7 @@ func TestByAUnixSocket(t *testing.T) {
 	p := newPlace(t)
 	socket := filepath.Join(t.TempDir(), "consul.sock")
 	forward(t, socket, p.link.Addr())
-	s := mustOpen(t, Config{Address: "unix://" + socket, Prefix: p.prefix, Token: secret(t, p.token)}, configstore.Scope{})
+	s := mustOpen(t, Config{Address: "unix://" + socket, Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}, configstore.Scope{})
 	defer s.Close()
 	write(t, s, cluster("east", "a"))
 	if got, err := s.Get(t.Context(), cluster("east", "").Key()); err != nil || got.Object.(*catalog.Cluster).Network != "a" {

@@ -138,7 +138,7 @@ func (p *testPlace) watchBare(ctx context.Context, seen chan<- sight) error {
 	options := (&api.QueryOptions{WaitTime: time.Minute}).WithContext(ctx)
 	key := selection(changing, 0).Key()
 	for {
-		pair, meta, err := shared.admin.KV().Get(p.prefix+isthmus.KeyPath(key), options)
+		pair, meta, err := shared.Admin.KV().Get(p.prefix+isthmus.KeyPath(key), options)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (p *testPlace) watchBare(ctx context.Context, seen chan<- sight) error {
 func BenchmarkQuestionsWith10000(b *testing.B) {
 	p := newPlace(b)
 	fill(b, p.open(b, p.token), 10_000)
-	kv, base := shared.admin.KV(), p.prefix+isthmus.KeyPrefix
+	kv, base := shared.Admin.KV(), p.prefix+isthmus.KeyPrefix
 	for name, ask := range map[string]func() error{
 		"one key":              func() error { _, _, err := kv.Get(base+headName, nil); return err },
 		"names of first level": func() error { _, _, err := kv.Keys(base, "/", nil); return err },

@@ -1,19 +1,18 @@
 package consul
 
 import (
-	"context"
 	"errors"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 const page = "../../docs/stores/consul.md"
@@ -51,7 +50,7 @@ func first(t *testing.T, s *Store) (change configstore.Change) {
 func TestThePoliciesOfThePageSuffice(t *testing.T) {
 	p := newPlace(t)
 	read, write, sidecar := policies(t, p.prefix)
-	writer := p.open(t, newToken(t, write))
+	writer := p.open(t, shared.NewToken(t, write))
 	mine := &catalog.AppEndpoints{App: checkout.App, Endpoints: selection(0, 0).Endpoints}
 	writes := []configstore.Write{{Object: cluster("east", "a")}, {Object: mine}, {Object: selection(1, 1)}}
 	if _, err := writer.Write(t.Context(), writes...); err != nil {
@@ -60,14 +59,14 @@ func TestThePoliciesOfThePageSuffice(t *testing.T) {
 	if err := writer.MayWrite(t.Context()); err != nil {
 		t.Error(err)
 	}
-	reader := p.open(t, newToken(t, read))
+	reader := p.open(t, shared.NewToken(t, read))
 	if c := first(t, reader); len(c.Objects) != 3 {
 		t.Errorf("the reader has %d objects; want 3", len(c.Objects))
 	}
 	if err := reader.MayWrite(t.Context()); !errors.Is(err, configstore.ErrReadOnly) {
 		t.Errorf("the reader asks whether it may write: %v; want ErrReadOnly", err)
 	}
-	own := mustOpen(t, p.config(t, newToken(t, sidecar)), checkout)
+	own := mustOpen(t, p.config(t, shared.NewToken(t, sidecar)), checkout)
 	defer own.Close()
 	if c := first(t, own); len(c.Objects) != 2 {
 		t.Errorf("the sidecar has %d objects; want its selection and the cluster", len(c.Objects))
@@ -78,26 +77,16 @@ func TestThePoliciesOfThePageSuffice(t *testing.T) {
 }
 
 func TestWhereListsNeedARightOfTheirOwn(t *testing.T) {
-	p := newPlace(t) // skips where there is no binary
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{Management: management, Settings: map[string]any{"acl": map[string]any{
-		"enabled": true, "default_policy": "deny", "enable_key_list_policy": true, "tokens": map[string]any{"initial_management": management},
+	p := newPlace(t)
+	server := serverstest.Start(t, servers.StartConsul, servers.ConsulOptions{Management: serverstest.ConsulManagement, Settings: map[string]any{"acl": map[string]any{
+		"enabled": true, "default_policy": "deny", "enable_key_list_policy": true, "tokens": map[string]any{"initial_management": serverstest.ConsulManagement},
 	}}})
+	admin, err := serverstest.ConsulAdmin(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := shared.admin
-	defer func() {
-		useAdmin(before)
-		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-	}()
-	admin, err := api.NewClient(&api.Config{Address: server.Addr(), Scheme: "http", Token: management})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := shared.Admin
+	defer useAdmin(before)
 	useAdmin(admin)
 	read, _, sidecar := policies(t, p.prefix)
 	for _, c := range []struct {
@@ -105,14 +94,14 @@ func TestWhereListsNeedARightOfTheirOwn(t *testing.T) {
 		scope configstore.Scope
 	}{{read, configstore.Scope{}}, {sidecar, checkout}} {
 		list := regexp.MustCompile(`(key_prefix .*)"read"`).ReplaceAllString(c.rules, `$1"list"`)
-		s := mustOpen(t, Config{Address: server.URL(), Prefix: p.prefix, Token: secret(t, newToken(t, list))}, c.scope)
+		s := mustOpen(t, Config{Address: server.URL(), Prefix: p.prefix, Token: serverstest.Secret(t, shared.NewToken(t, list))}, c.scope)
 		if c := first(t, s); !c.Full {
 			t.Errorf("first change %+v; want the full set", c)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		s = mustOpen(t, Config{Address: server.URL(), Prefix: p.prefix, Token: secret(t, newToken(t, c.rules))}, c.scope)
+		s = mustOpen(t, Config{Address: server.URL(), Prefix: p.prefix, Token: serverstest.Secret(t, shared.NewToken(t, c.rules))}, c.scope)
 		err := s.Watch(t.Context(), "", func(c configstore.Change) error { return errEnough })
 		if !errors.Is(err, configstore.ErrDenied) {
 			t.Errorf("without the right to list: %v; want ErrDenied", err)
@@ -123,4 +112,4 @@ func TestWhereListsNeedARightOfTheirOwn(t *testing.T) {
 	}
 }
 
-func useAdmin(client *api.Client) { shared.admin = client }
+func useAdmin(client *api.Client) { shared.Admin = client }

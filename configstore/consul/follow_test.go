@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // followed is what a Follower of a store has.
@@ -110,7 +111,7 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	f := follow(t, s)
 	f.awaitStatus(t, "2,000 objects", func(s configstore.Status) bool { return s.Objects == 2000 })
 	time.Sleep(quiet) // the questions that wait have been asked
-	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: secret(t, p.token)}, configstore.Scope{})
+	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}, configstore.Scope{})
 	defer writer.Close()
 	before := p.link.Traffic()
 	changed := time.Now()
@@ -160,7 +161,7 @@ func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
 	for _, o := range []*catalog.Cluster{cluster("east", "b"), cluster("west", "b")} {
 		ops = append(ops, &api.KVTxnOp{Verb: api.KVSet, Key: p.prefix + isthmus.KeyPath(o.Key()), Value: isthmus.EncodeJSON(o)})
 	}
-	if ok, answer, _, err := shared.admin.KV().Txn(ops, nil); err != nil || !ok {
+	if ok, answer, _, err := shared.Admin.KV().Txn(ops, nil); err != nil || !ok {
 		t.Fatal(answer, err)
 	}
 	f.await(t, "east=b", "west=b")
@@ -218,7 +219,7 @@ func TestATreeDeletedByHandIsDeleted(t *testing.T) {
 	}
 	f := follow(t, s)
 	f.await(t, "east=a", "west=a")
-	if _, err := shared.admin.KV().DeleteTree(p.prefix, nil); err != nil {
+	if _, err := shared.Admin.KV().DeleteTree(p.prefix, nil); err != nil {
 		t.Fatal(err)
 	}
 	f.await(t)

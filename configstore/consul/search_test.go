@@ -93,7 +93,7 @@ func TestWhatOtherHandsChangeAtOnceArrivesAtOnce(t *testing.T) {
 		for len(ops) > 0 {
 			few := ops[:min(len(ops), maxOps)]
 			ops = ops[len(few):]
-			if ok, answer, _, err := shared.admin.KV().Txn(few, nil); err != nil || !ok {
+			if ok, answer, _, err := shared.Admin.KV().Txn(few, nil); err != nil || !ok {
 				t.Fatal(answer, err)
 			}
 		}

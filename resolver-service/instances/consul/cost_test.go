@@ -1,86 +1,24 @@
 package consul
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
-	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
-// stood is a Feed at work on a source, and what stands by it.
-type stood struct {
-	feed *instances.Feed
-
-	mu  sync.Mutex
-	all map[topology.InstanceKey]catalog.Instance
-}
-
-// Apply is that of instances.Applier.
-func (s *stood) Apply(_ context.Context, c topology.Change) (uint64, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range c.Instances {
-		if i.Full {
-			clear(s.all)
-		}
-		for _, key := range i.Delete {
-			delete(s.all, key)
-		}
-		for _, p := range i.Put {
-			s.all[topology.InstanceKey{App: p.App, ID: p.ID}] = p
-		}
-	}
-	return 1, nil
-}
-
-func (s *stood) count(is func(catalog.Instance) bool) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.all {
-		if is(i) {
-			n++
-		}
-	}
-	return n
-}
-
 func known(catalog.Instance) bool { return true }
-
-func follow(t testing.TB, source instances.Source) *stood {
-	t.Helper()
-	s := &stood{all: map[topology.InstanceKey]catalog.Instance{}}
-	var err error
-	if s.feed, err = instances.NewFeed(instances.FeedConfig{Sources: []instances.Source{source}}, s, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	wait.Go(func() { _ = s.feed.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		wait.Wait()
-	})
-	return s
-}
-
-func (s *stood) status() instances.Status {
-	all, _ := s.feed.Status().Load()
-	return all[0]
-}
 
 // enter writes an instance into the catalog without an agent, as tools for VMs do.
 func enter(t testing.TB, node, service, address string, status string) {
 	t.Helper()
-	_, err := shared.admin.Catalog().Register(&api.CatalogRegistration{
+	_, err := shared.Admin.Catalog().Register(&api.CatalogRegistration{
 		Node: node, Address: address,
 		Service: &api.AgentService{ID: service, Service: service, Address: address, Port: 3000, Meta: map[string]string{"DAPR_PORT": "50002"}},
 		Check:   &api.AgentCheck{Node: node, CheckID: "health-of-" + service, Name: "health", Status: status, ServiceID: service, ServiceName: service},
@@ -100,8 +38,8 @@ func TestWhatAThousandServicesCost(t *testing.T) {
 	}
 	before := shared.link.Traffic()
 	begin := time.Now()
-	f := follow(t, newSource(t, configOf(t, shared.token)))
-	await(t, "all", func() bool { return f.status().Instances == many })
+	f := instancestest.Follow(t, newSource(t, configOf(t, shared.token)))
+	serverstest.Await(t, "all", func() bool { return f.Status().Instances == many })
 	t.Logf("the full set of %d services took %s and %d requests by %d connections", many, time.Since(begin).Round(time.Millisecond),
 		shared.link.Traffic().Requests-before.Requests, shared.link.Traffic().Connections-before.Connections)
 	if n := shared.link.Traffic().Connections - before.Connections; n > 30 {
@@ -112,7 +50,7 @@ func TestWhatAThousandServicesCost(t *testing.T) {
 		time.Sleep(time.Second) // what came before is over
 		before, begin := shared.link.Traffic(), time.Now()
 		change()
-		await(t, what, is)
+		serverstest.Await(t, what, is)
 		took := time.Since(begin)
 		time.Sleep(time.Second)
 		n := shared.link.Traffic().Requests - before.Requests
@@ -123,11 +61,11 @@ func TestWhatAThousandServicesCost(t *testing.T) {
 	}
 	cost("nothing", 3, func() {}, func() bool { return true })
 	draining := func(i catalog.Instance) bool { return i.Draining }
-	cost("a check that fails", 10, func() { enter(t, "vm-7", "app-7", "10.3.0.7", api.HealthCritical) }, func() bool { return f.count(draining) == 1 })
-	cost("a check that passes again", 10, func() { enter(t, "vm-7", "app-7", "10.3.0.7", api.HealthPassing) }, func() bool { return f.count(draining) == 0 })
-	cost("a new service", many+20, func() { enter(t, "vm-7", "app-new", "10.3.9.9", api.HealthPassing) }, func() bool { return f.count(known) == many+1 })
+	cost("a check that fails", 10, func() { enter(t, "vm-7", "app-7", "10.3.0.7", api.HealthCritical) }, func() bool { return f.Count(draining) == 1 })
+	cost("a check that passes again", 10, func() { enter(t, "vm-7", "app-7", "10.3.0.7", api.HealthPassing) }, func() bool { return f.Count(draining) == 0 })
+	cost("a new service", many+20, func() { enter(t, "vm-7", "app-new", "10.3.9.9", api.HealthPassing) }, func() bool { return f.Count(known) == many+1 })
 	cost("another instance", many+20, func() {
-		_, err := shared.admin.Catalog().Register(&api.CatalogRegistration{
+		_, err := shared.Admin.Catalog().Register(&api.CatalogRegistration{
 			Node: "vm-20", Address: "10.3.9.7",
 			Service: &api.AgentService{ID: "app-9", Service: "app-9", Address: "10.3.9.7", Port: 3000, Meta: map[string]string{"DAPR_PORT": "50002"}},
 			Check:   &api.AgentCheck{Node: "vm-20", CheckID: "other", Name: "health", Status: api.HealthPassing, ServiceID: "app-9", ServiceName: "app-9"},
@@ -135,28 +73,28 @@ func TestWhatAThousandServicesCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	}, func() bool { return f.count(known) == many+2 })
+	}, func() bool { return f.Count(known) == many+2 })
 	cost("another instance that goes", many+20, func() {
-		if _, err := shared.admin.Catalog().Deregister(&api.CatalogDeregistration{Node: "vm-20", ServiceID: "app-9"}, nil); err != nil {
+		if _, err := shared.Admin.Catalog().Deregister(&api.CatalogDeregistration{Node: "vm-20", ServiceID: "app-9"}, nil); err != nil {
 			t.Fatal(err)
 		}
-	}, func() bool { return f.count(known) == many+1 })
+	}, func() bool { return f.Count(known) == many+1 })
 	cost("another address", many+20, func() { enter(t, "vm-8", "app-8", "10.3.9.8", api.HealthPassing) }, func() bool {
-		return f.count(func(i catalog.Instance) bool { return i.Address.String() == "10.3.9.8:50002" }) == 1
+		return f.Count(func(i catalog.Instance) bool { return i.Address.String() == "10.3.9.8:50002" }) == 1
 	})
 	cost("a service that goes", many+20, func() {
-		if _, err := shared.admin.Catalog().Deregister(&api.CatalogDeregistration{Node: "vm-9", ServiceID: "app-9"}, nil); err != nil {
+		if _, err := shared.Admin.Catalog().Deregister(&api.CatalogDeregistration{Node: "vm-9", ServiceID: "app-9"}, nil); err != nil {
 			t.Fatal(err)
 		}
-	}, func() bool { return f.count(known) == many })
+	}, func() bool { return f.Count(known) == many })
 	cost("a node in maintenance, with 20 services", many+100, func() {
-		_, err := shared.admin.Catalog().Register(&api.CatalogRegistration{Node: "vm-11", Address: "10.3.0.11", SkipNodeUpdate: true,
+		_, err := shared.Admin.Catalog().Register(&api.CatalogRegistration{Node: "vm-11", Address: "10.3.0.11", SkipNodeUpdate: true,
 			Check: &api.AgentCheck{Node: "vm-11", CheckID: api.NodeMaint, Name: "maintenance", Status: api.HealthCritical}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-	}, func() bool { return f.count(draining) == many/50 })
-	if s := f.status(); s.Err != nil {
+	}, func() bool { return f.Count(draining) == many/50 })
+	if s := f.Status(); s.Err != nil {
 		t.Error(errors.Unwrap(s.Err), s.Err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -128,12 +130,12 @@ func TestOnlyServicesWithTheTagAreTaken(t *testing.T) {
 		}
 	}
 	c := configOf(t, shared.token)
-	f := follow(t, newSource(t, c))
-	await(t, "both", func() bool { return f.count(known) == 2 })
+	f := instancestest.Follow(t, newSource(t, c))
+	serverstest.Await(t, "both", func() bool { return f.Count(known) == 2 })
 	c.Tag = "blue"
-	one := follow(t, newSource(t, c))
-	await(t, "one", func() bool { return one.status().Ready })
-	await(t, "that with the tag", func() bool { return one.count(known) == 1 })
+	one := instancestest.Follow(t, newSource(t, c))
+	serverstest.Await(t, "one", func() bool { return one.Status().Ready })
+	serverstest.Await(t, "that with the tag", func() bool { return one.Count(known) == 1 })
 }
 
 // TestMaintenanceAndNodes: what an operator does on an agent.
@@ -141,9 +143,9 @@ func TestMaintenanceOfAServiceAndOfItsNode(t *testing.T) {
 	agent := theAgent(t)
 	i := catalog.Instance{App: catalog.App{Namespace: "shop", ID: "orders"}, ID: "one", Address: addressOf("10.0.0.1:50002")}
 	register(t, i)
-	f := follow(t, newSource(t, configOf(t, shared.token)))
+	f := instancestest.Follow(t, newSource(t, configOf(t, shared.token)))
 	draining := func(i catalog.Instance) bool { return i.Draining }
-	await(t, "one", func() bool { return f.count(known) == 1 && f.count(draining) == 0 })
+	serverstest.Await(t, "one", func() bool { return f.Count(known) == 1 && f.Count(draining) == 0 })
 	for what, change := range map[string]struct{ on, off func() error }{
 		"service": {func() error { return agent.EnableServiceMaintenance(idOf(i), "x") }, func() error { return agent.DisableServiceMaintenance(idOf(i)) }},
 		"node":    {func() error { return agent.EnableNodeMaintenance("x") }, agent.DisableNodeMaintenance},
@@ -151,11 +153,11 @@ func TestMaintenanceOfAServiceAndOfItsNode(t *testing.T) {
 		if err := change.on(); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "maintenance of the "+what, func() bool { return f.count(draining) == 1 })
+		serverstest.Await(t, "maintenance of the "+what, func() bool { return f.Count(draining) == 1 })
 		if err := change.off(); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the end of it", func() bool { return f.count(draining) == 0 })
+		serverstest.Await(t, "the end of it", func() bool { return f.Count(draining) == 0 })
 	}
 }
 
@@ -163,9 +165,9 @@ func TestMaintenanceOfAServiceAndOfItsNode(t *testing.T) {
 // word of what it left out.
 func TestWithoutATokenNothingIsEmpty(t *testing.T) {
 	theAgent(t)
-	f := follow(t, newSource(t, configOf(t, "")))
-	await(t, "an error", func() bool { return f.status().Err != nil })
-	if s := f.status(); s.Ready || !errors.Is(s.Err, configstore.ErrDenied) || !strings.Contains(s.Err.Error(), `service_prefix "" { policy = "read" }`) {
+	f := instancestest.Follow(t, newSource(t, configOf(t, "")))
+	serverstest.Await(t, "an error", func() bool { return f.Status().Err != nil })
+	if s := f.Status(); s.Ready || !errors.Is(s.Err, configstore.ErrDenied) || !strings.Contains(s.Err.Error(), `service_prefix "" { policy = "read" }`) {
 		t.Errorf("status %+v; want ErrDenied, and the policy", s)
 	}
 }
@@ -175,29 +177,26 @@ func TestAPolicyThatLeavesSomethingOutTakesNothingAway(t *testing.T) {
 	agent := theAgent(t)
 	i := catalog.Instance{App: catalog.App{Namespace: "shop", ID: "orders"}, ID: "one", Address: addressOf("10.0.0.1:50002")}
 	register(t, i)
-	token, err := newToken(`service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }`)
+	token := shared.NewToken(t, rights)
+	f := instancestest.Follow(t, newSource(t, configOf(t, token)))
+	serverstest.Await(t, "one", func() bool { return f.Count(known) == 1 })
+	own, _, err := shared.Admin.ACL().TokenReadSelf(&api.QueryOptions{Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := follow(t, newSource(t, configOf(t, token)))
-	await(t, "one", func() bool { return f.count(known) == 1 })
-	own, _, err := shared.admin.ACL().TokenReadSelf(&api.QueryOptions{Token: token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, _, err := shared.admin.ACL().PolicyRead(own.Policies[0].ID, nil)
+	policy, _, err := shared.Admin.ACL().PolicyRead(own.Policies[0].ID, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy.Rules = `service_prefix "" { policy = "read" } service "orders" { policy = "deny" } node_prefix "" { policy = "read" }`
-	if _, _, err := shared.admin.ACL().PolicyUpdate(policy, nil); err != nil {
+	if _, _, err := shared.Admin.ACL().PolicyUpdate(policy, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := agent.ServiceRegister(&api.AgentServiceRegistration{Name: "other"}); err != nil { // which answers the questions that wait
 		t.Fatal(err)
 	}
-	await(t, "an error", func() bool { return errors.Is(f.status().Err, configstore.ErrDenied) })
-	if f.count(known) != 1 {
+	serverstest.Await(t, "an error", func() bool { return errors.Is(f.Status().Err, configstore.ErrDenied) })
+	if f.Count(known) != 1 {
 		t.Error("what the token may not read any more was taken away")
 	}
 }
