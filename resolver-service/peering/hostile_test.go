@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -367,6 +368,26 @@ func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
 		if s := west.status(); s.Lapses != 0 {
 			t.Errorf("status %v", s)
 		}
+	})
+}
+
+func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		large := &v1alpha1.RenewRequest{Cluster: strings.Repeat("A", maxMessage), Ping: 1}
+		var read atomic.Int64
+		_, _, err := listen(ctx, func() (*v1alpha1.RenewRequest, error) {
+			read.Add(maxMessage)
+			return large, ctx.Err()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if most := int64(10 * time.Second / paceWithin * paceBytes); read.Load() > most+2*maxMessage {
+			t.Errorf("read %d bytes in 10 s, at most %d are meant to be", read.Load(), most)
+		}
+		cancel()
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // A word of a peer counts as of the ping that it echoes. What only says that packets
@@ -62,7 +63,10 @@ const (
 )
 
 // pinging is what a message of an asking peer has.
-type pinging interface{ GetPing() uint64 }
+type pinging interface {
+	proto.Message
+	GetPing() uint64
+}
 
 // pings are those that come on one stream.
 type pings struct {
@@ -83,9 +87,11 @@ func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M,
 		m, err := receive()
 		p.latest.Store(m.GetPing())
 		asked <- received{m, err}
+		var pace pace
 		for err == nil && sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
+				pace.keep(ctx, 0, proto.Size(m))
 			}
 		}
 	}()
