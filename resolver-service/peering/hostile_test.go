@@ -36,18 +36,22 @@ func (h *hostile) Exports(to exportsServer) error {
 	if err != nil {
 		return err
 	}
-	return h.exports(echoing{to, p})
+	return h.exports(echoing(to, func(m *v1alpha1.ExportsResponse) { m.Echo = p.latest.Load() }))
 }
 
-// echoing is a stream whose words answer.
-type echoing struct {
-	exportsServer
-	pings *pings
+// echoing is a stream whose words answer, by what echo writes into each.
+func echoing[Request, Response any](to grpc.BidiStreamingServer[Request, Response], echo func(*Response)) grpc.BidiStreamingServer[Request, Response] {
+	return echoes[Request, Response]{to, echo}
 }
 
-func (e echoing) Send(m *v1alpha1.ExportsResponse) error {
-	m.Echo = e.pings.latest.Load()
-	return e.exportsServer.Send(m)
+type echoes[Request, Response any] struct {
+	grpc.BidiStreamingServer[Request, Response]
+	echo func(*Response)
+}
+
+func (e echoes[Request, Response]) Send(m *Response) error {
+	e.echo(m)
+	return e.BidiStreamingServer.Send(m)
 }
 
 func (h *hostile) Renew(to renewServer) error {
@@ -59,18 +63,7 @@ func (h *hostile) Renew(to renewServer) error {
 	if err != nil {
 		return err
 	}
-	return h.renew(echoingToo{to, p})
-}
-
-// echoingToo is a stream of renewals whose words answer.
-type echoingToo struct {
-	renewServer
-	pings *pings
-}
-
-func (e echoingToo) Send(m *v1alpha1.RenewResponse) error {
-	m.Echo = e.pings.latest.Load()
-	return e.renewServer.Send(m)
+	return h.renew(echoing(to, func(m *v1alpha1.RenewResponse) { m.Echo = p.latest.Load() }))
 }
 
 // send sends a message again and again, as fast as it is taken.
