@@ -214,14 +214,15 @@ func (r *round) begin(t *target) {
 	}
 	l.running++
 	r.begun++
-	timeout := t.object.Check.Timeout
+	object := t.object // t may have another one when the check ends
+	timeout := object.Check.Timeout
 	ctx, cancel := context.WithTimeoutCause(r.ctx, timeout, timedOut(timeout))
 	t.stop = cancel
 	t.due = time.Now() // it began
 	r.running.Go(func() {
 		err := t.ask(ctx)
 		if err != nil && ctx.Err() != nil {
-			err = explain(t.object, context.Cause(ctx))
+			err = explain(object, context.Cause(ctx))
 		}
 		cancel()
 		r.done <- outcome{t, n, err}

@@ -319,6 +319,27 @@ func TestWhatIsDeletedIsGoneAtOnceAlsoWhileItIsAsked(t *testing.T) {
 	})
 }
 
+// An object may change while its instance is asked, and not answer in time.
+func TestAnObjectThatChangesWhileItsInstanceIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(*catalog.AppInstance) asker {
+			return func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		}
+		w := watch(t, silent, named("one"))
+		synctest.Wait()
+		next := named("one")
+		next.Zone = "b"
+		w.objects.Store([]*catalog.AppInstance{next})
+		w.await(t, "orders/one not", "no answer within 500ms")
+		if zone := w.stands["orders/one"].Zone; zone != "b" {
+			t.Errorf("it is in zone %q", zone)
+		}
+	})
+}
+
 // An object that asks another question and is deleted at once was told of before that, and
 // what was told is taken back.
 func TestWhatIsChangedAndDeletedAtOnceIsGone(t *testing.T) {
