@@ -24,7 +24,7 @@ func (c *cluster) fill(b *testing.B, n int) {
 	b.Helper()
 	c.wipe(b)
 	c.makeNamespaces(b, "shop")
-	s := openStore(b, c.config(b, tokens["service"]), configstore.Scope{})
+	s := openStore(b, c.config(b, "service"), configstore.Scope{})
 	defer s.Close()
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -45,7 +45,7 @@ func (c *cluster) fill(b *testing.B, n int) {
 
 // quietly is the settings of a store that writes no status, which would be measured, too.
 func (c *cluster) quietly(b *testing.B) Config {
-	config := c.config(b, tokens["service"])
+	config := c.config(b, "service")
 	config.Status = new(bool)
 	return config
 }

@@ -153,7 +153,7 @@ func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
 		apitest.Selection("  - {app: a, routes: [{cluster: east, weight: 10001}]}\n"):            "spec.endpoints[0].routes[0].weight",
 		apitest.Object("AppExport", "{namespace: shop, name: a}", "{allow: [{cluster: local}]}"): "spec.allow[0].cluster",
 	} {
-		if out, err := c.run(text, "apply", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, want) {
+		if out, err := c.Run(text, "apply", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, want) {
 			t.Errorf("kubectl apply of\n%s\nsays\n%s\nwant %q", text, out, want)
 		}
 	}

@@ -2,13 +2,9 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,22 +12,14 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // openFake is a store on a server that is no API server, or one that can't be had to do
 // what a test needs.
 func openFake(t *testing.T, h http.Handler) *Store {
 	t.Helper()
-	server := httptest.NewTLSServer(h)
-	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	ca, path := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "kubeconfig")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	if err := errors.Join(os.WriteFile(ca, text, 0o600), servers.Kubeconfig(path, server.Listener.Addr().String(), ca, "token")); err != nil {
-		t.Fatal(err)
-	}
-	s := openStore(t, Config{Kubeconfig: path}, configstore.Scope{})
+	s := openStore(t, Config{Kubeconfig: serverstest.FakeKubernetes(t, h)}, configstore.Scope{})
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -22,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func kindsByName() map[catalog.Kind]resource {
@@ -46,24 +45,14 @@ func TestStore(t *testing.T) {
 			}
 		}
 		return storetest.Backend{
-			Open: as(tokens["service"]), Shared: true, PutRaw: b.putRaw,
-			Denied: as(wrongToken), Unwritable: as(tokens["reader"]), WrongCA: b.wrongCA, Scoped: b.scoped,
-			Fail:    func(t testing.TB, _ configstore.ReadWriter) func() { c.link.Refuse(); return b.mend(t) },
-			Cut:     func(t testing.TB) func() { c.link.Drop(); return b.mend(t) },
-			Slow:    func(t testing.TB, by time.Duration) func() { c.link.Delay(by); return b.mend(t) },
-			Restart: b.restart, Compact: b.compact, Rewind: b.rewind,
-			Servers: []string{c.link.Addr()}, Secrets: append([]string{wrongToken}, tokenList()...),
+			Open: as("service"), Shared: true, PutRaw: b.putRaw,
+			Denied: as("stranger"), Unwritable: as("reader"), WrongCA: b.wrongCA, Scoped: b.scoped,
+			Fail: func(t testing.TB, _ configstore.ReadWriter) func() { return c.Link.Fail(t) },
+			Cut:  c.Link.Cut, Slow: c.Link.Slow, Restart: c.Restart, Compact: c.Forget, Rewind: b.rewind,
+			Servers: []string{c.Link.Addr()}, Secrets: append(c.Tokens(), serverstest.TokenOf("stranger")),
 			MaxBatch: MaxBatch, MaxObject: MaxObject,
 		}
 	})
-}
-
-func tokenList() []string {
-	var all []string
-	for _, token := range tokens {
-		all = append(all, token)
-	}
-	return all
 }
 
 type backend struct {
@@ -92,24 +81,9 @@ func (b backend) open(t testing.TB, c Config, scope configstore.Scope) configsto
 	return inNamespaces{openStore(t, c, scope), b.spaces}
 }
 
-func (b backend) mend(t testing.TB) func() {
-	return func() {
-		if err := b.link.Mend(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func (b backend) wrongCA(t testing.TB) configstore.ReadWriter {
-	authority, err := sandbox.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, path := filepath.Join(t.TempDir(), "ca.crt"), filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(ca, authority.Anchors(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.Kubeconfig(path, b.link.Addr(), ca, tokens["service"]); err != nil {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := servers.Kubeconfig(path, b.Link.Addr(), serverstest.OtherCA(t), serverstest.TokenOf("service")); err != nil {
 		t.Fatal(err)
 	}
 	return b.open(t, Config{Kubeconfig: path}, configstore.Scope{})
@@ -123,7 +97,7 @@ func (b backend) scoped(t testing.TB, s configstore.Scope) configstore.ReadWrite
 		t.Fatal(err)
 	}
 	b.allowSidecar(t, s.App)
-	return b.open(t, b.config(t, tokens["sidecar"]), s)
+	return b.open(t, b.config(t, "sidecar"), s)
 }
 
 // allowSidecar applies deploy/kubernetes/sidecar.yaml for the user sidecar.
@@ -137,7 +111,7 @@ func (c *cluster) allowSidecar(t testing.TB, app catalog.App) {
 		"{kind: ServiceAccount, name: checkout, namespace: shop}", "{kind: User, name: sidecar, apiGroup: rbac.authorization.k8s.io}",
 		"[checkout]", "["+app.ID+"]", "namespace: shop", "namespace: "+app.Namespace,
 	).Replace(string(text))
-	if out, err := c.run(yaml, "apply", "-f", "-"); err != nil {
+	if out, err := c.Run(yaml, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -222,36 +196,6 @@ func looseKey(path string) (catalog.Key, bool) {
 	return catalog.Key{}, false
 }
 
-func (b backend) restart(t testing.TB, kill bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	end := b.api.Kill
-	if !kill {
-		end = func() error { return b.api.Stop(ctx) }
-	}
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.api.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// compact makes etcd forget what was, and the API server, which remembers it until it is
-// started anew.
-func (b backend) compact(t testing.TB) {
-	t.Helper()
-	now, err := b.keys.Get(t.Context(), "/registry")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.keys.Compact(t.Context(), now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-		t.Fatal(err)
-	}
-	b.restart(t, true)
-}
-
 // rewind restores etcd as Kubernetes tells its operators to:
 // https://kubernetes.io/docs/tasks/administer-cluster/configure-upgrade-etcd/#restoring-an-etcd-cluster
 func (b backend) rewind(t testing.TB) (restore func()) {
@@ -262,7 +206,7 @@ func (b backend) rewind(t testing.TB) (restore func()) {
 	}
 	backup := filepath.Join(t.TempDir(), "backup")
 	var out bytes.Buffer
-	cmd := exec.Command(binary, "--endpoints="+b.etcd.URL(), "snapshot", "save", backup)
+	cmd := exec.Command(binary, "--endpoints="+b.Etcd.URL(), "snapshot", "save", backup)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatal(fmt.Errorf("%w\n%s", err, out.String()))
@@ -270,13 +214,13 @@ func (b backend) rewind(t testing.TB) (restore func()) {
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		if err := b.api.Kill(); err != nil {
+		if err := b.API.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.etcd.Restore(ctx, backup, "--bump-revision=1000000000", "--mark-compacted"); err != nil {
+		if err := b.Etcd.Restore(ctx, backup, "--bump-revision=1000000000", "--mark-compacted"); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.api.Start(ctx); err != nil {
+		if err := b.API.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

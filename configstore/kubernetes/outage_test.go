@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func TestSettings(t *testing.T) {
@@ -48,7 +49,7 @@ func TestSettings(t *testing.T) {
 
 func TestAScopedStoreWritesNoStatus(t *testing.T) {
 	c := strict(t)
-	s := openStore(t, c.config(t, tokens["sidecar"]), configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}})
+	s := openStore(t, c.config(t, "sidecar"), configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}})
 	defer s.Close()
 	if s.status != nil {
 		t.Error("a sidecar would write statuses")
@@ -61,7 +62,7 @@ func TestTheRolesAllowNothingElse(t *testing.T) {
 	c.wipe(t)
 	c.makeNamespaces(t, "shop")
 	c.allowSidecar(t, catalog.App{Namespace: "shop", ID: "checkout"})
-	mine := openStore(t, c.config(t, tokens["sidecar"]), configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}})
+	mine := openStore(t, c.config(t, "sidecar"), configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}})
 	defer mine.Close()
 	if _, _, err := mine.List(t.Context()); err != nil {
 		t.Errorf("a sidecar reads what it may: %v", err)
@@ -69,7 +70,7 @@ func TestTheRolesAllowNothingElse(t *testing.T) {
 	for name, scope := range map[string]configstore.Scope{
 		"another app's selection": {App: catalog.App{Namespace: "shop", ID: "orders"}}, "everything": {},
 	} {
-		other := openStore(t, c.config(t, tokens["sidecar"]), scope)
+		other := openStore(t, c.config(t, "sidecar"), scope)
 		_, _, err := other.List(t.Context())
 		if err == nil || !strings.Contains(err.Error(), `give the account the verb "list" on app`) {
 			t.Errorf("a sidecar reads %s: %v; want that it may not", name, err)
@@ -85,7 +86,7 @@ func TestTheRolesAllowNothingElse(t *testing.T) {
 
 func TestAMissingNamespaceIsNamed(t *testing.T) {
 	c := strict(t)
-	s := openStore(t, c.config(t, tokens["service"]), configstore.Scope{})
+	s := openStore(t, c.config(t, "service"), configstore.Scope{})
 	defer s.Close()
 	_, err := s.Write(t.Context(), configstore.Write{Object: &catalog.AppExport{App: catalog.App{Namespace: "nowhere", ID: "orders"}}})
 	if err == nil || errors.Is(err, configstore.ErrNotFound) || !strings.Contains(err.Error(), "kubectl create namespace nowhere") {
@@ -98,26 +99,26 @@ func TestAMissingNamespaceIsNamed(t *testing.T) {
 func TestLabelsAreNoChangeAndStay(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
-	s := openStore(t, c.config(t, tokens["service"]), configstore.Scope{})
+	s := openStore(t, c.config(t, "service"), configstore.Scope{})
 	w := follow(t, s)
 	c.apply(t, apitest.Object("Cluster", "{name: east, labels: {team: shop}}", "{network: a}"))
-	await(t, "Cluster east", func() bool { return heard(w, "east") == 1 })
+	serverstest.Await(t, "Cluster east", func() bool { return heard(w, "east") == 1 })
 	stored, err := s.Get(t.Context(), eastKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.kubectl("label", "cluster.isthmus.dev", "east", "tier=1"); err != nil {
+	if err := c.Kubectl("label", "cluster.isthmus.dev", "east", "tier=1"); err != nil {
 		t.Fatal(err)
 	}
 	revisions, err := s.Write(t.Context(), configstore.Write{Object: &catalog.Cluster{Name: "east", Network: "b", StaleAfter: catalog.DefaultStaleAfter}, If: stored.Revision})
 	if err != nil {
 		t.Fatalf("write for the revision before the label: %v; want that a label is no change", err)
 	}
-	await(t, "Cluster east again", func() bool { return heard(w, "east") == 2 })
+	serverstest.Await(t, "Cluster east again", func() bool { return heard(w, "east") == 2 })
 	if revisions[0] == stored.Revision {
 		t.Errorf("revision %s stands for two specs", revisions[0])
 	}
-	out, err := c.run("", "get", "icl", "east", "-o", "jsonpath={.metadata.labels.team}/{.metadata.labels.tier}")
+	out, err := c.Run("", "get", "icl", "east", "-o", "jsonpath={.metadata.labels.team}/{.metadata.labels.tier}")
 	if err != nil || out != "shop/1" {
 		t.Errorf("labels after a write: %q, %v; want those of others as they were", out, err)
 	}
@@ -129,7 +130,7 @@ func TestDefinitionsThatAreTakenAway(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
-	s := openStore(t, c.config(t, tokens["service"]), configstore.Scope{})
+	s := openStore(t, c.config(t, "service"), configstore.Scope{})
 	defer s.Close()
 	f := configstore.NewFollower(s, func(configstore.Change) error { return nil }, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,11 +138,11 @@ func TestDefinitionsThatAreTakenAway(t *testing.T) {
 	go func() { defer close(done); _ = f.Run(ctx) }()
 	defer func() { cancel(); <-done }()
 	status := func() configstore.Status { s, _ := f.Status().Load(); return s }
-	await(t, "one object", func() bool { return status().Objects == 1 })
-	if err := c.kubectl("delete", "crd", "appexports.isthmus.dev"); err != nil {
+	serverstest.Await(t, "one object", func() bool { return status().Objects == 1 })
+	if err := c.Kubectl("delete", "crd", "appexports.isthmus.dev"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "an error that says what to do", func() bool {
+	serverstest.Await(t, "an error that says what to do", func() bool {
 		err := status().Err
 		return err != nil && strings.Contains(err.Error(), "appexports.isthmus.dev") && strings.Contains(err.Error(), "kubectl apply -f deploy/kubernetes/crds.yaml")
 	})
@@ -151,10 +152,10 @@ func TestDefinitionsThatAreTakenAway(t *testing.T) {
 	if _, err := s.Get(t.Context(), catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: "orders"}); err == nil || errors.Is(err, configstore.ErrNotFound) {
 		t.Errorf("get of a kind with no definition: %v; want an error that is not ErrNotFound", err)
 	}
-	if err := c.kubectl("apply", "-f", manifests+"crds.yaml"); err != nil {
+	if err := c.Kubectl("apply", "-f", manifests+"crds.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "all well", func() bool { return status().Err == nil && status().Objects == 1 })
+	serverstest.Await(t, "all well", func() bool { return status().Err == nil && status().Objects == 1 })
 }
 
 // TestAnEtcdThatWasPutBackWithoutABump is a restore against Kubernetes's advice: the
@@ -164,18 +165,18 @@ func TestAnEtcdThatWasPutBackWithoutABump(t *testing.T) {
 	c.wipe(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s := openStore(t, c.config(t, tokens["service"]), configstore.Scope{})
+	s := openStore(t, c.config(t, "service"), configstore.Scope{})
 	follow(t, s)
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
 	c.awaitCondition(t, eastKey, "True")
 	copied := filepath.Join(t.TempDir(), "copy")
-	if err := errors.Join(c.api.Kill(), c.etcd.Stop(ctx), os.CopyFS(copied, os.DirFS(c.etcd.Data())), c.etcd.Start(ctx), c.api.Start(ctx)); err != nil {
+	if err := errors.Join(c.API.Kill(), c.Etcd.Stop(ctx), os.CopyFS(copied, os.DirFS(c.Etcd.Data())), c.Etcd.Start(ctx), c.API.Start(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	c.apply(t, apitest.Object("Cluster", "{name: west}", "{network: a}"))
-	again := follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
-	await(t, "Cluster west", func() bool { return heard(again, "west") == 1 })
-	if err := errors.Join(c.api.Kill(), c.etcd.PutBack(ctx, copied), c.api.Start(ctx)); err != nil {
+	again := follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
+	serverstest.Await(t, "Cluster west", func() bool { return heard(again, "west") == 1 })
+	if err := errors.Join(c.API.Kill(), c.Etcd.PutBack(ctx, copied), c.API.Start(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	from := again.all()[len(again.all())-1].Version

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // patience is how long a test waits for what must come.
@@ -25,19 +26,10 @@ var (
 	checkoutKey = catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "checkout"}
 )
 
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not %s after %s", what, patience)
-		}
-	}
-}
-
 // apply applies YAML as kubectl does.
 func (c *cluster) apply(t testing.TB, text string) {
 	t.Helper()
-	if out, err := c.run(text, "apply", "-f", "-"); err != nil {
+	if out, err := c.Run(text, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
@@ -59,7 +51,7 @@ func (c *cluster) read(t testing.TB, key catalog.Key) item {
 func (c *cluster) awaitCondition(t testing.TB, key catalog.Key, status string) condition {
 	t.Helper()
 	var got condition
-	await(t, key.String()+" with Accepted "+status, func() bool {
+	serverstest.Await(t, key.String()+" with Accepted "+status, func() bool {
 		i := c.read(t, key)
 		got, _ = verdict{item: i}.has()
 		return got.Status == status && got.ObservedGeneration == i.meta.Generation
@@ -98,7 +90,7 @@ func follow(t testing.TB, s *Store) *watching {
 		}
 		<-done
 	})
-	await(t, "the full set", func() bool { return len(w.all()) > 0 })
+	serverstest.Await(t, "the full set", func() bool { return len(w.all()) > 0 })
 	return w
 }
 
@@ -107,7 +99,7 @@ const badEast = `{apiVersion: isthmus.dev/v1alpha1, kind: Cluster, metadata: {na
 func TestStatusSaysWhichFieldAndWhy(t *testing.T) {
 	c := lax(t)
 	c.wipe(t)
-	follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
+	follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
 	c.apply(t, badEast)
 	bad := c.awaitCondition(t, eastKey, "False")
 	if bad.Reason != reasonInvalid || !strings.Contains(bad.Message, `spec.netwrk: unknown field; did you mean "network"?`) || strings.Contains(bad.Message, "isthmus.dev") {
@@ -123,15 +115,15 @@ func TestStatusSaysWhichFieldAndWhy(t *testing.T) {
 func TestStatusIsWrittenOnceAndIsNoChange(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
-	first := follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
-	second := follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
+	first := follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
+	second := follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
 	c.awaitCondition(t, eastKey, "True")
 	c.apply(t, apitest.Object("Cluster", "{name: west}", "{network: a}")) // what comes after it shows that east came no second time
-	await(t, "Cluster west", func() bool { return heard(first, "west") == 1 && heard(second, "west") == 1 })
+	serverstest.Await(t, "Cluster west", func() bool { return heard(first, "west") == 1 && heard(second, "west") == 1 })
 	version := c.read(t, eastKey).meta.ResourceVersion
-	third := follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
-	await(t, "Cluster east with a third service", func() bool { return heard(third, "east") == 1 })
+	third := follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
+	serverstest.Await(t, "Cluster east with a third service", func() bool { return heard(third, "east") == 1 })
 	c.awaitCondition(t, catalog.Key{Kind: catalog.KindCluster, Name: "west"}, "True")
 	time.Sleep(10 * statusPause) // for what must not come there is nothing to wait for
 	if now := c.read(t, eastKey).meta.ResourceVersion; now != version {
@@ -162,10 +154,10 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	c.wipe(t)
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
 	theirs := `{"status":{"conditions":[{"type":"Audited","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
-	if err := c.kubectl("patch", "cluster.isthmus.dev", "east", "--subresource=status", "--type=merge", "-p", theirs); err != nil {
+	if err := c.Kubectl("patch", "cluster.isthmus.dev", "east", "--subresource=status", "--type=merge", "-p", theirs); err != nil {
 		t.Fatal(err)
 	}
-	follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
+	follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
 	c.awaitCondition(t, eastKey, "True")
 	if all := c.read(t, eastKey).conditions; len(all) != 2 {
 		t.Errorf("conditions %+v; want Accepted, and Audited as it was", all)
@@ -177,15 +169,15 @@ func TestNoPermissionForStatuses(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
 	var log lockedBuffer
-	s, err := Open(c.config(t, tokens["reader"]), configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := Open(c.config(t, "reader"), configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := follow(t, s)
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
-	await(t, "a warning", func() bool { return strings.Contains(log.String(), "statuses can't be written") })
+	serverstest.Await(t, "a warning", func() bool { return strings.Contains(log.String(), "statuses can't be written") })
 	c.apply(t, apitest.Object("Cluster", "{name: west}", "{network: a}"))
-	await(t, "Cluster west", func() bool { return heard(w, "west") == 1 })
+	serverstest.Await(t, "Cluster west", func() bool { return heard(w, "west") == 1 })
 	text := log.String()
 	if n := strings.Count(text, "level=WARN"); n != 1 || !strings.Contains(text, `verb \"patch\" on clusters/status.isthmus.dev`) {
 		t.Errorf("logged %d warnings:\n%s\nwant one, with the permission that is missing", n, text)
@@ -242,7 +234,7 @@ func TestTheColumnsThatKubectlShows(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
 	c.makeNamespaces(t, "shop")
-	follow(t, openStore(t, c.config(t, tokens["service"]), configstore.Scope{}))
+	follow(t, openStore(t, c.config(t, "service"), configstore.Scope{}))
 	c.apply(t, apitest.Object("Cluster", "{name: east}", `{network: net-1, gateways: [{address: "gw.east.example:15443"}, {address: gw2}]}`)+"---\n"+apitest.Selection("  - app: orders\n"))
 	c.awaitCondition(t, eastKey, "True")
 	c.awaitCondition(t, checkoutKey, "True")
@@ -252,7 +244,7 @@ func TestTheColumnsThatKubectlShows(t *testing.T) {
 		"get isthmus -A":  {"appendpoints.isthmus.dev/checkout", "cluster.isthmus.dev/east"},
 		"explain aep.spec.endpoints.routes.weight": {"The share within one priority, 0 to 10000; 1 by default."},
 	} {
-		out, err := c.run("", strings.Fields(args)...)
+		out, err := c.Run("", strings.Fields(args)...)
 		flat := strings.Join(strings.Fields(out), " ")
 		for _, w := range want {
 			if err != nil || !strings.Contains(flat, w) {

@@ -5,29 +5,26 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func TestSource(t *testing.T) {
 	instancestest.Run(t, func(t *testing.T) instancestest.Backend {
 		c := theCluster(t)
 		b := &backend{cluster: c, have: map[string]map[string]catalog.Instance{}}
-		as := func(token string) func(testing.TB) instances.Source {
-			return func(t testing.TB) instances.Source { return newSource(t, c.config(t, token)) }
+		as := func(user string) func(testing.TB) instances.Source {
+			return func(t testing.TB) instances.Source { return newSource(t, c.config(t, user)) }
 		}
 		return instancestest.Backend{
-			Open: as(serviceToken), Denied: as(wrongToken),
+			Open: as("service"), Denied: as("stranger"),
 			Put: b.put, Delete: b.remove, Spoil: b.spoil,
-			Drain:   func(t testing.TB, i catalog.Instance) { i.Draining = true; b.put(t, i) },
-			Fail:    func(t testing.TB) func() { c.link.Refuse(); return b.mend(t) },
-			Cut:     func(t testing.TB) func() { c.link.Drop(); return b.mend(t) },
-			Slow:    func(t testing.TB, by time.Duration) func() { c.link.Delay(by); return b.mend(t) },
-			Restart: c.restart, Forget: c.forget,
-			Servers: []string{c.link.Addr()}, Secrets: []string{adminToken, serviceToken, wrongToken},
+			Drain: func(t testing.TB, i catalog.Instance) { i.Draining = true; b.put(t, i) },
+			Fail:  c.Link.Fail, Cut: c.Link.Cut, Slow: c.Link.Slow, Restart: c.Restart, Forget: c.Forget,
+			Servers: []string{c.Link.Addr()}, Secrets: append(c.Tokens(), serverstest.TokenOf("stranger")),
 		}
 	})
 }
@@ -37,14 +34,6 @@ func TestSource(t *testing.T) {
 type backend struct {
 	*cluster
 	have map[string]map[string]catalog.Instance // by slice and ID
-}
-
-func (b *backend) mend(t testing.TB) func() {
-	return func() {
-		if err := b.link.Mend(); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func nameOf(i catalog.Instance) (slice, family string) {

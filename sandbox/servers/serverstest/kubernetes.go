@@ -114,11 +114,12 @@ func (k *Kubernetes) End() {
 // AdminConfig is the file of the administrator's kubeconfig, which goes by no link.
 func (k *Kubernetes) AdminConfig() string { return filepath.Join(k.Dir, "admin.kubeconfig") }
 
-// Kubeconfig is the file of somebody with a token, by the link.
-func (k *Kubernetes) Kubeconfig(t testing.TB, token string) string {
+// Kubeconfig is the file of a user, by the link. One who is not among Users has a token that
+// the server does not know.
+func (k *Kubernetes) Kubeconfig(t testing.TB, user string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := servers.Kubeconfig(path, k.Link.Addr(), k.API.CA(), token); err != nil {
+	if err := servers.Kubeconfig(path, k.Link.Addr(), k.API.CA(), TokenOf(user)); err != nil {
 		t.Fatal(err)
 	}
 	return path
