@@ -144,8 +144,9 @@ func (o *others) forget(key string, c *instances.Change) {
 // Where etcd has lost what it had, or a replica's lease while nobody could be told, the
 // replica will have written its keys again within moments, and without them nobody would
 // find its instances meanwhile. So what is missing together with its replica stands until
-// a time. What is missing alone has been withdrawn.
-func (o *others) reset(pairs []pair, ours int64, until time.Time) instances.Change {
+// a time, which is the same however often everything is read meanwhile. What is missing
+// alone has been withdrawn.
+func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
 	o.mu.Lock()
 	former, before := o.known, o.present
 	o.known, o.present, o.refused = map[string]other{}, map[int64]member{}, map[string]error{}
@@ -166,7 +167,10 @@ func (o *others) reset(pairs []pair, ours int64, until time.Time) instances.Chan
 			continue
 		}
 		if was.orphan.IsZero() {
-			was.orphan = until
+			was.orphan = now.Add(ttl)
+		}
+		if !now.Before(was.orphan) {
+			continue
 		}
 		o.known[key] = was
 		c.Put = append(c.Put, was.instance)

@@ -73,7 +73,7 @@ func (s *Source) follow(ctx context.Context) error {
 // elsewhere.
 func (s *Source) reset(pairs []pair, revision int64) error {
 	s.news.Lock()
-	err := s.tell(s.others.reset(pairs, s.lease, time.Now().Add(s.ttl)))
+	err := s.tell(s.others.reset(pairs, s.lease, time.Now(), s.ttl))
 	s.news.Unlock()
 	if err != nil {
 		return err
