@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // plan says what a cluster is to be.
@@ -159,7 +160,7 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	}
 	var mu sync.Mutex
 	together(t, all, func(o one) error {
-		s, err := o.Sidecar(within(t, time.Minute), sandbox.SidecarOptions{
+		s, err := o.Sidecar(meshtest.Within(t, time.Minute), sandbox.SidecarOptions{
 			App: app(o.id), Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
 		})
 		if err == nil {
@@ -217,11 +218,11 @@ func (c *cluster) restart(t *testing.T) {
 	t.Helper()
 	first := 1 + len(c.services)
 	for _, p := range c.processes()[:first] {
-		if err := p.Restart(within(t, time.Minute)); err != nil {
+		if err := p.Restart(meshtest.Within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	together(t, c.processes()[first:], func(p *sandbox.Process) error { return p.Restart(within(t, time.Minute)) })
+	together(t, c.processes()[first:], func(p *sandbox.Process) error { return p.Restart(meshtest.Within(t, time.Minute)) })
 }
 
 // isthmus runs the command line against the cluster and returns what it prints.
@@ -247,7 +248,7 @@ func (c *cluster) isthmus(ctx context.Context, stdin string, args ...string) (st
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(t *testing.T, objects ...string) {
 	t.Helper()
-	if _, err := c.isthmus(within(t, 30*time.Second), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
+	if _, err := c.isthmus(meshtest.Within(t, 30*time.Second), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // mesh is the three clusters that most faults happen to: orders is in east and north,
@@ -39,7 +40,7 @@ func (m *mesh) steady(t *testing.T) {
 	const row = 20
 	for _, s := range m.apps() {
 		for id, cluster := range map[string]string{"orders": "east", "stock": "west"} {
-			eventually(t, 40*time.Second, func() error {
+			meshtest.Eventually(t, 40*time.Second, func() error {
 				for range row {
 					if err := answeredFrom(t, s, id, cluster); err != nil {
 						return err

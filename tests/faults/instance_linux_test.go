@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // The issue of both is the same: the next lookup avoids the instance. Calls that begin
@@ -33,7 +35,7 @@ func killed(t *testing.T, x *trial, c *cluster, name string) {
 	if last > instanceGap+2*f.still {
 		t.Errorf("a call that began %s after the kill failed; want the next lookup to avoid it", round(last))
 	}
-	if err := victim.Restart(within(t, time.Minute)); err != nil {
+	if err := victim.Restart(meshtest.Within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // lab is clusters that know each other, in a network of their own.
@@ -51,7 +51,7 @@ func newLab(t *testing.T, plans ...plan) *lab {
 			l.north = c
 		}
 	}
-	together(t, all, func(c *cluster) error { return c.start(within(t, time.Minute)) })
+	together(t, all, func(c *cluster) error { return c.start(meshtest.Within(t, time.Minute)) })
 	l.ramps = time.Now().Add(settled)
 	t.Cleanup(l.settle) // before anything is closed
 	for _, c := range all {
@@ -127,25 +127,6 @@ func together[T any](t *testing.T, all []T, do func(T) error) {
 	if t.Failed() {
 		t.FailNow()
 	}
-}
-
-// eventually tries until it goes well, and fails the test with the last error.
-func eventually(t *testing.T, limit time.Duration, try func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not within %s: %v", limit, err)
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // address is number b of cluster a.

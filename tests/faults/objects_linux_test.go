@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // What the clusters say of each other.
@@ -21,18 +23,7 @@ func clusterObject(c *cluster) string {
 }
 
 func clusterObjectAt(name string, gateways ...string) string {
-	addresses := make([]string, len(gateways))
-	for i, g := range gateways {
-		addresses[i] = fmt.Sprintf("{address: %q}", g)
-	}
-	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
-kind: Cluster
-metadata: {name: %s}
-spec:
-  gateways: [%s]
-  staleAfter: %s
-  rampUp: %s
-`, name, strings.Join(addresses, ", "), staleAfter, rampUp)
+	return meshtest.Cluster(name, gateways...) + fmt.Sprintf("  staleAfter: %s\n  rampUp: %s\n", staleAfter, rampUp)
 }
 
 // export lets every app of the namespace in every other cluster call an app.

@@ -3,6 +3,8 @@ package faults
 import (
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // The replicas of west's resolver service are stopped and started again one by one, as a
@@ -10,15 +12,15 @@ import (
 // app of east calls.
 func rolledReplicas(t *testing.T, m *mesh) {
 	fromEast := m.east.sidecars["orders 1"]
-	eventually(t, 20*time.Second, func() error { return answeredFrom(t, fromEast, "stock", "west") })
+	meshtest.Eventually(t, 20*time.Second, func() error { return answeredFrom(t, fromEast, "stock", "west") })
 	concerned := append(m.toOrders(), callers("stock", m.cart, m.billing, fromEast)...)
 	x := m.newTrial(t, "three replicas of the resolver service rolled one by one", deadline, concerned, m.toStock())
 	x.strike(func() error { return nil })
 	for _, s := range m.west.services {
-		if err := s.Stop(within(t, time.Minute)); err != nil {
+		if err := s.Stop(meshtest.Within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Restart(within(t, time.Minute)); err != nil {
+		if err := s.Restart(meshtest.Within(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // The resolver service of the callers' own cluster is gone. What sidecars know they know, of
@@ -22,7 +23,7 @@ func serviceGone(t *testing.T, m *mesh) {
 		return errors.Join(errs...)
 	})
 	time.Sleep(lasts)
-	together(t, m.west.services, func(s *sandbox.Service) error { return s.Restart(within(t, time.Minute)) })
+	together(t, m.west.services, func(s *sandbox.Service) error { return s.Restart(meshtest.Within(t, time.Minute)) })
 	time.Sleep(5 * time.Second)
 	f := x.done("local and known remote lookups go on")
 	if f.failed > 0 {
@@ -34,6 +35,6 @@ func serviceGone(t *testing.T, m *mesh) {
 
 	// A change takes effect again: orders from north only.
 	m.west.apply(t, selection("cart", "orders: north", "stock: local"))
-	eventually(t, 20*time.Second, func() error { return answeredFrom(t, m.cart, "orders", "north") })
+	meshtest.Eventually(t, 20*time.Second, func() error { return answeredFrom(t, m.cart, "orders", "north") })
 	m.west.apply(t, selection("cart", "orders: east north", "stock: local"))
 }

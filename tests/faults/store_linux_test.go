@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // The selection of cart as it is changed while the services can't see it: orders from
@@ -28,12 +29,12 @@ func storeDown(t *testing.T, m *mesh) {
 	x.strike(m.west.etcd.Kill)
 	time.Sleep(3 * time.Second)
 	writeElsewhere(t, m.west, cartKey, cartOfNorth)
-	if err := m.west.etcd.Start(within(t, 30*time.Second)); err != nil {
+	if err := m.west.etcd.Start(meshtest.Within(t, 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	returned := time.Now()
 	var seen time.Duration
-	eventually(t, 20*time.Second, func() error {
+	meshtest.Eventually(t, 20*time.Second, func() error {
 		for _, made := range of(cart...) {
 			if made.err == nil && strings.HasPrefix(made.by, "north ") {
 				seen = made.ended.Sub(returned)
@@ -60,11 +61,11 @@ func writeElsewhere(t *testing.T, c *cluster, key, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := c.etcd.Elsewhere(within(t, 30*time.Second))
+	elsewhere, err := c.etcd.Elsewhere(meshtest.Within(t, 30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(within(t, 20*time.Second), binary, "--endpoints="+elsewhere.Addr(), "put", key, value)
+	cmd := exec.CommandContext(meshtest.Within(t, 20*time.Second), binary, "--endpoints="+elsewhere.Addr(), "put", key, value)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := c.place.Do(cmd.Start); err != nil {

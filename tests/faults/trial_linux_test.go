@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // trial is one fault, made while callers call.
@@ -78,7 +79,7 @@ func (x *trial) answeredBy(cluster string, limit time.Duration) {
 
 func (x *trial) answeredInARow(cluster string, row int, limit time.Duration) {
 	x.t.Helper()
-	eventually(x.t, limit, func() error {
+	meshtest.Eventually(x.t, limit, func() error {
 		for _, c := range x.concerned {
 			all := of(c)
 			if len(all) < row {

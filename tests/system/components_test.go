@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // The files that a user copies, as they are but for the places where things are.
@@ -21,7 +22,7 @@ func TestConfigurationsThatAUserCopies(t *testing.T) {
 		m.app(t, m.east, "copies", "orders")
 	}
 	dir := t.TempDir()
-	write(t, dir, "east.yaml", clusterObject("east", m.east.Gateway))
+	write(t, dir, "east.yaml", meshtest.Cluster("east", m.east.Gateway))
 
 	files, err := filepath.Glob("../../components/*.yaml")
 	if err != nil || len(files) < 4 {
@@ -43,7 +44,7 @@ func TestConfigurationsThatAUserCopies(t *testing.T) {
 				return
 			}
 			trace, traceparent := newTrace(true)
-			if _, err := s.Invoke(within(t, 5*time.Second), "orders", "hello", map[string][]string{"Traceparent": {traceparent}}); err != nil {
+			if _, err := s.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", map[string][]string{"Traceparent": {traceparent}}); err != nil {
 				t.Fatal(err)
 			}
 			m.completeTrace(t, trace, "west", "east")
@@ -67,7 +68,7 @@ func (m *mesh) copied(t *testing.T, file, id, store string) *sandbox.Sidecar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := m.Daprd(within(t, 30*time.Second), sandbox.DaprdOptions{
+	d, err := m.Daprd(meshtest.Within(t, 30*time.Second), sandbox.DaprdOptions{
 		Cluster: "west", App: app, AppAddress: behind.Address, Sentry: m.west.Sentry,
 		Configuration: strings.NewReplacer(places...).Replace(string(text)),
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // target is an app in the other cluster, as a caller names it.
@@ -70,8 +71,8 @@ func (m *mesh) caller(t *testing.T, namespace, id string, targets []target) func
 		return s.Invoke(ctx, to.id, "hello", untraced)
 	}
 	for _, to := range targets {
-		eventually(t, 15*time.Second, func() error {
-			_, err := c(within(t, 5*time.Second), to)
+		meshtest.Eventually(t, 15*time.Second, func() error {
+			_, err := c(meshtest.Within(t, 5*time.Second), to)
 			return err
 		})
 	}
@@ -85,7 +86,7 @@ func (from callers) interleave(t *testing.T, targets []target, workers, each int
 		wg.Go(func() {
 			for range each {
 				to := targets[rand.IntN(len(targets))]
-				reply, err := from[w%len(from)](within(t, callTimeout), to)
+				reply, err := from[w%len(from)](meshtest.Within(t, callTimeout), to)
 				if err != nil {
 					t.Error(err)
 					return

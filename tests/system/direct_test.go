@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/dapr"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // redisComponent is a Dapr component as its users have it: nothing in it is Isthmus'.
@@ -37,7 +38,7 @@ spec:
 // store in it.
 func redisStore(t *testing.T) (server *servers.Redis, component string, store *dapr.Store) {
 	t.Helper()
-	server, err := servers.StartRedis(within(t, 30*time.Second), t.TempDir(), servers.RedisOptions{Config: []string{"requirepass hunter2"}})
+	server, err := servers.StartRedis(meshtest.Within(t, 30*time.Second), t.TempDir(), servers.RedisOptions{Config: []string{"requirepass hunter2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 		}
 		return selection(namespace, "checkout", endpoints...)
 	}
-	putObjects(t, store, clusterObject("east", m.east.Gateway), inEast("orders"))
+	putObjects(t, store, meshtest.Cluster("east", m.east.Gateway), inEast("orders"))
 	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{
 		App: catalog.App{Namespace: namespace, ID: "checkout"},
 		Component: map[string]any{
@@ -96,7 +97,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 	})
 	answers(t, checkout, "orders", "east")
 	refused := func() error {
-		_, err := checkout.Invoke(within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
 		if want := "denied: the caller's selection does not hold direct/invoices"; err == nil || !strings.Contains(err.Error(), want) {
 			return fmt.Errorf("got %v, want %q", err, want)
 		}
@@ -110,7 +111,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 
 	putObjects(t, store, inEast("orders", "invoices"))
 	follows(t, "a change of the selection", func() error {
-		_, err := checkout.Invoke(within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
 		return err
 	})
 
@@ -119,7 +120,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 	}
 	l.answersFrom("east")
 	answers(t, checkout, "invoices", "east")
-	if err := server.Start(within(t, 30*time.Second)); err != nil {
+	if err := server.Start(meshtest.Within(t, 30*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	putObjects(t, store, inEast("orders"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // daprd starts beside its app, and often before it. Nobody is sent there before the app
@@ -31,7 +32,7 @@ func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
 	var started sync.WaitGroup
 	defer started.Wait()
 	started.Go(func() {
-		s, err := m.west.Sidecar(within(t, 30*time.Second), sandbox.SidecarOptions{
+		s, err := m.west.Sidecar(meshtest.Within(t, 30*time.Second), sandbox.SidecarOptions{
 			App: catalog.App{Namespace: "late", ID: "orders"}, AppAddress: way.address(),
 		})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // Sidecars that are killed say no good-bye. Nothing of them may stay: no stream, no
@@ -32,7 +33,7 @@ func TestNothingStaysOfSidecarsThatAreGone(t *testing.T) {
 			}
 		}
 		for _, c := range []*sandbox.Cluster{m.west, m.east} {
-			eventually(t, 20*time.Second, func() error { return m.deserted(t, c) })
+			meshtest.Eventually(t, 20*time.Second, func() error { return m.deserted(t, c) })
 		}
 	}
 	round()
@@ -40,7 +41,7 @@ func TestNothingStaysOfSidecarsThatAreGone(t *testing.T) {
 	for range 2 {
 		round()
 	}
-	eventually(t, 20*time.Second, func() error {
+	meshtest.Eventually(t, 20*time.Second, func() error {
 		for name, n := range m.goroutines(t) {
 			if n > first[name]+2 { // what a question to the admin server itself takes
 				return fmt.Errorf("the service of %s has %d goroutines, and had %d after the first round", name, n, first[name])

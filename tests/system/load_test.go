@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // untraced is the context of a trace that nobody records, so that lookups go the way
@@ -190,7 +191,7 @@ const enough = 100
 func (l *load) answersFrom(by string) {
 	l.t.Helper()
 	before := l.answeredBy(by)
-	eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, 15*time.Second, func() error {
 		if n := l.answeredBy(by) - before; n < enough {
 			return fmt.Errorf("%s: %q has answered %d times since; so far: %s", l.what, by, n, l.result())
 		}
@@ -202,7 +203,7 @@ func (l *load) answersFrom(by string) {
 func (l *load) onlyFrom(by string) {
 	l.t.Helper()
 	l.answersFrom(by)
-	eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, 15*time.Second, func() error {
 		l.mu.Lock()
 		before := maps.Clone(l.by)
 		l.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tracing/collector"
 )
 
@@ -65,8 +66,8 @@ func startMesh(ctx context.Context, dir string, o meshOptions) (m *mesh, err err
 // meet has each cluster know the other.
 func (m *mesh) meet(t *testing.T) error {
 	return errors.Join(
-		m.tryApply(t, m.west, clusterObject("east", m.east.Gateway)),
-		m.tryApply(t, m.east, clusterObject("west", m.west.Gateway)))
+		m.tryApply(t, m.west, meshtest.Cluster("east", m.east.Gateway)),
+		m.tryApply(t, m.east, meshtest.Cluster("west", m.west.Gateway)))
 }
 
 func (m *mesh) close() error {
@@ -80,7 +81,7 @@ func (m *mesh) close() error {
 // sidecar starts a sidecar with an app behind it, which is gone after the test.
 func (m *mesh) sidecar(t *testing.T, c *sandbox.Cluster, o sandbox.SidecarOptions) *sandbox.Sidecar {
 	t.Helper()
-	s, err := c.Sidecar(within(t, 30*time.Second), o)
+	s, err := c.Sidecar(meshtest.Within(t, 30*time.Second), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func (m *mesh) isthmus(t *testing.T, c *sandbox.Cluster, stdin string, args ...s
 	if m.authority == nil {
 		args = append(args, "--insecure")
 	}
-	cmd := exec.CommandContext(within(t, 20*time.Second), binary, args...)
+	cmd := exec.CommandContext(meshtest.Within(t, 20*time.Second), binary, args...)
 	cmd.Env = append(os.Environ(), c.CommandLine()...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -156,7 +157,7 @@ func (m *mesh) explain(t *testing.T, c *sandbox.Cluster, caller, app string) (d 
 // leadsTo waits until a cluster's service sends a caller to a cluster, "" being nowhere.
 func (m *mesh) leadsTo(t *testing.T, c *sandbox.Cluster, caller, app, cluster string) {
 	t.Helper()
-	eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, 15*time.Second, func() error {
 		d, err := m.explain(t, c, caller, app)
 		if err == nil && d.Cluster != cluster {
 			err = fmt.Errorf("%s is led to %q for %s, want %q: %+v", caller, d.Cluster, app, cluster, d)
@@ -168,30 +169,11 @@ func (m *mesh) leadsTo(t *testing.T, c *sandbox.Cluster, caller, app, cluster st
 // answers waits until an app of a cluster answers a sidecar's call.
 func answers(t *testing.T, from *sandbox.Sidecar, id, cluster string) {
 	t.Helper()
-	eventually(t, 15*time.Second, func() error {
-		reply, err := from.Invoke(within(t, 5*time.Second), id, "hello", untraced)
+	meshtest.Eventually(t, 15*time.Second, func() error {
+		reply, err := from.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
 		if err == nil && reply.Cluster != cluster {
 			err = fmt.Errorf("%s in %s answers, want %s", id, reply.Cluster, cluster)
 		}
 		return err
 	})
-}
-
-// eventually tries until it goes well, and fails the test with the last error.
-func eventually(t *testing.T, limit time.Duration, try func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if err = try(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not within %s: %v", limit, err)
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }

@@ -5,21 +5,6 @@ import (
 	"strings"
 )
 
-// clusterObject is a Cluster with these gateways. Its lease is short, so that a test
-// of leases is.
-func clusterObject(name string, gateways ...string) string {
-	addresses := make([]string, len(gateways))
-	for i, g := range gateways {
-		addresses[i] = fmt.Sprintf("{address: %q}", g)
-	}
-	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
-kind: Cluster
-metadata: {name: %s}
-spec:
-  gateways: [%s]
-`, name, strings.Join(addresses, ", "))
-}
-
 // export lets every app in a cluster call an app.
 func export(namespace, id, cluster string) string {
 	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1

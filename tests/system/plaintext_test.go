@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // pair starts a caller in west and two apps in east that it may call, their sidecars
@@ -28,7 +29,7 @@ func TestAGatewayThatIsCalledWithoutMTLSSaysWhatToSwitchOn(t *testing.T) {
 	checkout := m.pair(t, "--enable-mtls=false")
 	m.leadsTo(t, m.west, "shop/checkout", "orders", "east")
 
-	_, err := checkout.Invoke(within(t, callTimeout), "orders", "hello", untraced)
+	_, err := checkout.Invoke(meshtest.Within(t, callTimeout), "orders", "hello", untraced)
 	if err == nil {
 		t.Fatal("a call without mTLS went through a gateway that takes none")
 	}
@@ -60,7 +61,7 @@ func TestWithPlaintextAGatewayTellsAppsApartByTheirNames(t *testing.T) {
 	answers(t, from, "payments", "east")
 	for i := range 400 {
 		id := []string{"orders", "payments"}[i%2]
-		reply, err := from.Invoke(within(t, 5*time.Second), id, "hello", untraced)
+		reply, err := from.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,18 +14,19 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // refusalOf is what a sidecar's app is told of a call that is refused: status and body
 // over HTTP, status over gRPC.
 func refusalOf(t *testing.T, s *sandbox.Sidecar, conn *grpc.ClientConn, id string) (http, rpc string) {
 	t.Helper()
-	_, err := s.Invoke(within(t, 10*time.Second), id, "hello", untraced)
+	_, err := s.Invoke(meshtest.Within(t, 10*time.Second), id, "hello", untraced)
 	var refused *sandbox.InvokeError
 	if !errors.As(err, &refused) {
 		t.Fatalf("%s calls %s: %v, want an error of daprd", s.App, id, err)
 	}
-	_, err = sandbox.Proxy(within(t, 10*time.Second), conn, id, nil)
+	_, err = sandbox.Proxy(meshtest.Within(t, 10*time.Second), conn, id, nil)
 	answer, ok := status.FromError(err)
 	if err == nil || !ok {
 		t.Fatalf("%s calls %s over gRPC: %v, want a status", s.App, id, err)
@@ -82,13 +83,13 @@ func TestARefusalReadsTheSameEverywhere(t *testing.T) {
 	m.apply(t, m.east, export("shop", "invoices", "west"))
 	m.apply(t, m.west,
 		selection("shop", "checkout", "app: orders", "app: invoices", "app: elsewhere, routes: [{cluster: east}, {cluster: south}]"),
-		fmt.Sprintf("%s  staleAfter: 1s\n", clusterObject("east", m.east.Gateway)))
+		fmt.Sprintf("%s  staleAfter: 1s\n", meshtest.Cluster("east", m.east.Gateway)))
 	sidecars := map[string]*sandbox.Sidecar{"checkout": m.app(t, m.west, "shop", "checkout"), "open": m.app(t, m.west, "shop", "open")}
 	answers(t, sidecars["checkout"], "invoices", "east")
 	if err := m.east.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, func() error {
+	meshtest.Eventually(t, 20*time.Second, func() error {
 		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
 		if err == nil && d.Outcome != "stale" {
 			err = fmt.Errorf("the lease has not run out: %+v", d)
@@ -132,7 +133,7 @@ func (m *mesh) readsTheSame(t *testing.T, s *sandbox.Sidecar, l lookup) {
 	text := d.Outcome + ": " + d.Reason
 	t.Log(text)
 
-	answer, err := v1alpha1.NewResolverClient(m.operator(t)).Resolve(within(t, 5*time.Second), &v1alpha1.ResolveRequest{
+	answer, err := v1alpha1.NewResolverClient(m.operator(t)).Resolve(meshtest.Within(t, 5*time.Second), &v1alpha1.ResolveRequest{
 		Caller: &v1alpha1.App{Namespace: "shop", Id: l.caller}, App: &v1alpha1.App{Namespace: "shop", Id: l.callee},
 	})
 	if err != nil || answer.GetOutcome()+": "+answer.GetReason() != text {

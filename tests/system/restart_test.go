@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // callingTraced is calling with a trace that is recorded, so that each lookup leaves a
@@ -30,7 +31,7 @@ func callingTraced(from *sandbox.Sidecar, id string) call {
 
 func TestARestartOfTheServiceIsNotFelt(t *testing.T) {
 	t.Run("by SIGTERM", func(t *testing.T) {
-		testRestart(t, func(c *sandbox.Cluster) error { return c.Stop(within(t, 20*time.Second)) }, 0)
+		testRestart(t, func(c *sandbox.Cluster) error { return c.Stop(meshtest.Within(t, 20*time.Second)) }, 0)
 	})
 	t.Run("by SIGKILL", func(t *testing.T) {
 		// The instances of the former life expire 15 s after the first sidecar is back.
@@ -61,7 +62,7 @@ func testRestart(t *testing.T, end func(*sandbox.Cluster) error, after time.Dura
 	gone := time.Now()
 	l.answersFrom("west")
 	remote.answersFrom("east")
-	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the service was away for %s", time.Since(gone).Round(time.Millisecond))
@@ -70,7 +71,7 @@ func testRestart(t *testing.T, end func(*sandbox.Cluster) error, after time.Dura
 		t.Errorf("right after the restart: %+v, %v, want the instance of before", d, err)
 	}
 	// A change after it arrives.
-	eventually(t, 15*time.Second, func() error { // as soon as peers have met again
+	meshtest.Eventually(t, 15*time.Second, func() error { // as soon as peers have met again
 		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
 		if err == nil && d.Cluster != "east" {
 			err = fmt.Errorf("%+v", d)
@@ -95,12 +96,12 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 	m := ownMesh(t, meshOptions{})
 	way := newRelay(t, m.east.Gateway)
 	m.apply(t, m.east, export("shop", "invoices", "west"))
-	m.apply(t, m.west, clusterObject("east", way.address()), selection("shop", "checkout", "app: invoices"))
+	m.apply(t, m.west, meshtest.Cluster("east", way.address()), selection("shop", "checkout", "app: invoices"))
 	m.app(t, m.east, "shop", "invoices")
 	checkout := m.app(t, m.west, "shop", "checkout")
 	answers(t, checkout, "invoices", "east")
 	l := startLoad(t, "the service restarts, and its peer is slow", calling(checkout, "invoices"))
-	eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, 15*time.Second, func() error {
 		if way.open() < 2 { // the peers' own, and that of the calls
 			return fmt.Errorf("%d connections through the relay", way.open())
 		}
@@ -110,10 +111,10 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 
 	release := way.hold()
 	defer release()
-	if err := m.west.Stop(within(t, 20*time.Second)); err != nil {
+	if err := m.west.Stop(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second) // the sidecar comes back, the peer does not answer
@@ -126,7 +127,7 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 func (m *mesh) revisionsNeverGoBack(t *testing.T, caller string, lookups int) {
 	t.Helper()
 	var spans []lookupSpan
-	eventually(t, 15*time.Second, func() error { // daprd sends spans in batches
+	meshtest.Eventually(t, 15*time.Second, func() error { // daprd sends spans in batches
 		if spans = m.lookupSpans("", caller); len(spans) < lookups*9/10 {
 			return fmt.Errorf("%d spans of lookups by %s after %d lookups", len(spans), caller, lookups)
 		}
@@ -168,26 +169,26 @@ func TestASidecarThatRestartsWhileTheServiceIsAwayHasItsLastView(t *testing.T) {
 	if err := checkout.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkout.Restart(within(t, 20*time.Second)); err != nil {
+	if err := checkout.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{"orders": "west", "invoices": "east"} {
-		reply, err := checkout.Invoke(within(t, 5*time.Second), id, "hello", untraced)
+		reply, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
 		if err != nil || reply.Cluster != want {
 			t.Errorf("%s: %+v, %v, want %s to answer", id, reply, err, want)
 		}
 	}
-	if _, err := checkout.Invoke(within(t, 5*time.Second), "payments", "hello", untraced); err == nil {
+	if _, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), "payments", "hello", untraced); err == nil {
 		t.Error("the last view lets more through than the selection")
 	}
 
 	// When the service is back, so are changes.
-	if err := m.west.Restart(within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	m.apply(t, m.west, selection("shop", "checkout", "app: invoices"))
-	eventually(t, 15*time.Second, func() error {
-		if _, err := checkout.Invoke(within(t, 5*time.Second), "orders", "hello", untraced); err == nil {
+	meshtest.Eventually(t, 15*time.Second, func() error {
+		if _, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", untraced); err == nil {
 			return fmt.Errorf("the change has not arrived")
 		}
 		return nil

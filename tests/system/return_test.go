@@ -6,6 +6,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // gRPC tries an address that refused connections ever later. Callers of a cluster that was
@@ -30,7 +31,7 @@ func TestAClusterThatWasAwayIsCalledAtOnce(t *testing.T) {
 	time.Sleep(away) // by the clock of gRPC
 	l := startLoad(t, "a cluster that was away is back", calling(checkout, "orders"))
 	l.answersFrom("west")
-	if err := m.east.Restart(within(t, 20*time.Second)); err != nil {
+	if err := m.east.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range instances {

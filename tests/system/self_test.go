@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // daprd asks for its own app-id when an app calls itself, and on the callee for each
@@ -55,7 +56,7 @@ func TestAnAppFindsItselfWhileTheServiceIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := sandbox.Proxy(within(t, time.Second), conn, "quotes", nil); err != nil {
+		if _, err := sandbox.Proxy(meshtest.Within(t, time.Second), conn, "quotes", nil); err != nil {
 			t.Errorf("started while the service was away: %v", err)
 		}
 	})
@@ -69,7 +70,7 @@ func callsItself(t *testing.T, s *sandbox.Sidecar, cluster string) {
 	t.Helper()
 	for _, id := range []string{s.App.ID, s.App.ID + "." + s.App.Namespace} {
 		for range 20 {
-			reply, err := s.Invoke(within(t, time.Second), id, "hello", untraced)
+			reply, err := s.Invoke(meshtest.Within(t, time.Second), id, "hello", untraced)
 			if err == nil && (reply.App != s.App.ID || reply.Cluster != cluster) {
 				err = fmt.Errorf("%s in %s answered", reply.App, reply.Cluster)
 			}

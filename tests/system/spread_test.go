@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // Calls of one caller spread over the instances of an app in another cluster, whose
@@ -101,7 +102,7 @@ func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
 // first route to an app.
 func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, instances int) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	meshtest.Eventually(t, 30*time.Second, func() error {
 		d, err := m.explain(t, c, caller, app)
 		if err == nil && (len(d.Routes) == 0 || d.Routes[0].Ready != instances) {
 			err = fmt.Errorf("%s is led to %+v for %s, want %d instances", caller, d, app, instances)
@@ -114,8 +115,8 @@ func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, in
 func allAnswer(t *testing.T, from *sandbox.Sidecar, instances int) {
 	t.Helper()
 	by := map[string]bool{}
-	eventually(t, 30*time.Second, func() error {
-		reply, err := from.Invoke(within(t, callTimeout), "orders", "hello", untraced)
+	meshtest.Eventually(t, 30*time.Second, func() error {
+		reply, err := from.Invoke(meshtest.Within(t, callTimeout), "orders", "hello", untraced)
 		if err != nil {
 			return err
 		}

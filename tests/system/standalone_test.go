@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // alone is a sidecar's component without a service: it reads files itself.
@@ -40,7 +41,7 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 	m.app(t, m.east, namespace, orders)
 	m.app(t, m.east, namespace, "invoices")
 	dir := t.TempDir()
-	write(t, dir, "east.yaml", clusterObject("east", m.east.Gateway))
+	write(t, dir, "east.yaml", meshtest.Cluster("east", m.east.Gateway))
 	write(t, dir, "checkout.yaml", selection(namespace, "checkout", "app: "+orders, "app: invoices"))
 	start := func(id string) *sandbox.Sidecar {
 		return m.sidecar(t, m.west, sandbox.SidecarOptions{App: catalog.App{Namespace: namespace, ID: id}, Component: alone(dir)})
@@ -55,13 +56,13 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 	})
 	t.Run("what is not here is sought in the other cluster", func(t *testing.T) { answers(t, checkout, "invoices", "east") })
 	t.Run("the selection holds", func(t *testing.T) {
-		_, err := checkout.Invoke(within(t, 10*time.Second), "payments", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "payments", "hello", untraced)
 		if want := "denied: the caller's selection does not hold alone/payments"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	})
 	t.Run("an app without a selection stays in its cluster", func(t *testing.T) {
-		_, err := open.Invoke(within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := open.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
 		if want := "not found: this cluster has no app alone/invoices"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -83,9 +84,9 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 		l := startLoad(t, "a file changes a gateway", calling(checkout, orders))
 		l.onlyFrom("east")
 		next := newRelay(t, m.east.Gateway)
-		write(t, dir, "east.yaml", clusterObject("east", next.address()))
+		write(t, dir, "east.yaml", meshtest.Cluster("east", next.address()))
 		l.uses(next)
-		write(t, dir, "east.yaml", clusterObject("east", m.east.Gateway))
+		write(t, dir, "east.yaml", meshtest.Cluster("east", m.east.Gateway))
 		l.leaves(next)
 		l.noneFailed()
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 func TestNoCallFailsWhileASelectionChanges(t *testing.T) {
@@ -75,7 +76,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 			l.onlyFrom("west three")
 			// It restarts in its place.
 			stop(t, third)
-			if err := third.Restart(within(t, 20*time.Second)); err != nil {
+			if err := third.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			l.onlyFrom("west three")
@@ -124,7 +125,7 @@ func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
 // "behind". A sidecar is healthy a moment before.
 func (m *mesh) ready(t *testing.T, c *sandbox.Cluster, n int, id string) {
 	t.Helper()
-	eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, 15*time.Second, func() error {
 		d, err := m.explain(t, c, "behind/anyone", id)
 		if err == nil && (len(d.Routes) != 1 || d.Routes[0].Ready != n) {
 			err = fmt.Errorf("%+v, want %d instances", d, n)
@@ -158,7 +159,7 @@ func TestNoCallFailsWhileAGatewaysAddressChanges(t *testing.T) {
 	var old *relay
 	for range 5 {
 		next := newRelay(t, m.east.Gateway)
-		m.apply(t, m.west, clusterObject("east", next.address()))
+		m.apply(t, m.west, meshtest.Cluster("east", next.address()))
 		l.uses(next)
 		if old != nil {
 			l.leaves(old)
@@ -175,12 +176,12 @@ func TestNoCallFailsWhenOneOfTwoGatewaysDies(t *testing.T) {
 	m.app(t, m.east, "shop", "orders")
 	checkout := m.app(t, m.west, "shop", "checkout")
 	first, second := newRelay(t, m.east.Gateway), newRelay(t, m.east.Gateway)
-	m.apply(t, m.west, clusterObject("east", first.address()))
+	m.apply(t, m.west, meshtest.Cluster("east", first.address()))
 	answers(t, checkout, "orders", "east")
 
 	l := startLoad(t, "one of two gateways dies", calling(checkout, "orders"))
 	l.uses(first)
-	m.apply(t, m.west, clusterObject("east", first.address(), second.address()))
+	m.apply(t, m.west, meshtest.Cluster("east", first.address(), second.address()))
 	l.answersFrom("east")
 	first.kill()
 	l.answersFrom("east")
@@ -192,7 +193,7 @@ func TestNoCallFailsWhenOneOfTwoGatewaysDies(t *testing.T) {
 func (l *load) leaves(r *relay) {
 	l.t.Helper()
 	r.retire()
-	eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, 15*time.Second, func() error {
 		if n := r.open(); n > 0 {
 			return fmt.Errorf("%s: %d connections to %s are left", l.what, n, r.address())
 		}
@@ -204,7 +205,7 @@ func (l *load) leaves(r *relay) {
 // uses waits until calls go through a relay.
 func (l *load) uses(r *relay) {
 	l.t.Helper()
-	eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, 15*time.Second, func() error {
 		if r.open() == 0 {
 			return fmt.Errorf("%s: nobody has connected to %s", l.what, r.address())
 		}
@@ -226,10 +227,10 @@ func TestCallsGoOnAfterTheOtherClustersServiceRestarted(t *testing.T) {
 
 	l := startLoad(t, "the only gateway restarts", calling(checkout, "orders"))
 	l.answersFrom("east")
-	if err := m.east.Stop(within(t, 20*time.Second)); err != nil {
+	if err := m.east.Stop(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.east.Restart(within(t, 20*time.Second)); err != nil {
+	if err := m.east.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	l.answersFrom("east")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // A store that can't be read is not an empty one: a service that starts without it knows
@@ -27,7 +29,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	}
 	answers(t, before, "orders", "west")
 	m.leadsTo(t, m.west, "shop/checkout", "orders", "west") // the service has its last good state
-	ctx := within(t, 30*time.Second)
+	ctx := meshtest.Within(t, 30*time.Second)
 	if err := m.west.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +37,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d decision
-	eventually(t, 15*time.Second, func() (err error) {
+	meshtest.Eventually(t, 15*time.Second, func() (err error) {
 		d, err = m.explain(t, m.west, "shop/late", "orders")
 		return err
 	})
@@ -45,7 +47,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	if _, complaint, err := m.isthmus(t, m.west, "", "resolve", "--from", "shop/late", "orders"); err == nil || !strings.Contains(complaint, "not ready: "+d.Reason) {
 		t.Errorf("isthmus resolve: %v, %s, want %q", err, complaint, d.Reason)
 	}
-	eventually(t, 10*time.Second, func() error {
+	meshtest.Eventually(t, 10*time.Second, func() error {
 		if ready := m.page(t, m.west.Admin, "/readyz"); !strings.Contains(ready, "not ready: store file") || !strings.Contains(ready, dir) {
 			return fmt.Errorf("/readyz: %s, want the store and its place", ready)
 		}
@@ -53,7 +55,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	})
 	late := m.app(t, m.west, "shop", "late")
 	reached := "resolver service dns:///" + m.west.Resolver + " was reached and has sent no view yet"
-	if _, err := late.Invoke(within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
+	if _, err := late.Invoke(meshtest.Within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
 		t.Errorf("a new sidecar: %v, want not ready, and %q", err, reached)
 	}
 	answers(t, before, "orders", "west") // one of before has its last view
