@@ -2,7 +2,6 @@ package resolverservice
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -16,25 +15,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
-
-func realConsul(t *testing.T) *servers.Consul {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
-	return server
-}
 
 // everywhere is every page and answer that tells of the store.
 func (r *running) everywhere() string {
@@ -67,7 +51,7 @@ func put(t *testing.T, s configstore.Writer, yaml string) {
 
 // A service outlives its store, at its start as well as later, and says so.
 func TestAStoreThatComesAndGoes(t *testing.T) {
-	server := realConsul(t)
+	server := serverstest.Start(t, servers.StartConsul, servers.ConsulOptions{})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -145,41 +129,27 @@ func tell(t *testing.T, r *running, secret string) {
 
 // Credentials that do not suffice are said to be the reason, and are not tried all the time.
 func TestAStoreThatRefusesOurCredentials(t *testing.T) {
-	const management = "11111111-2222-3333-4444-555555555555"
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{Management: management})
-	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
-	link, err := servers.NewProxy(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	server := serverstest.Start(t, servers.StartConsul, servers.ConsulOptions{Management: serverstest.ConsulManagement})
+	link := serverstest.NewLink(t, server.Addr())
 	token := t.TempDir() + "/token"
 	write := func(text string) {
 		if err := os.WriteFile(token, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("99999999-8888-7777-6666-555555555555\n")
+	write(serverstest.ConsulStranger + "\n")
 	cfg := configOf(t, "west", nil)
 	cfg.Store = Store{Consul: &consul.Config{Address: "http://" + link.Addr(), Token: &settings.Secret{File: token}}}
 	west := launch(t, cfg, nil)
 	west.within(5*time.Second, "not ready because of the token", func() bool {
 		code, body := west.get("/readyz")
-		return code == http.StatusServiceUnavailable && strings.Contains(body, "store consul: away for") && strings.Contains(body, "403") && !strings.Contains(body, "99999999")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "store consul: away for") && strings.Contains(body, "403") && !strings.Contains(body, serverstest.ConsulStranger[:8])
 	})
 	before := link.Traffic().Requests
 	time.Sleep(3 * time.Second)
 	if n := link.Traffic().Requests - before; n > 5 {
 		t.Errorf("%d requests in 3 s with a token that is refused", n)
 	}
-	write(management + "\n")
+	write(serverstest.ConsulManagement + "\n")
 	west.within(15*time.Second, "ready once the token was mended", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
 }

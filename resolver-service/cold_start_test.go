@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // All replicas start, and nobody has settled for as long as exile. A sidecar that came
 // early, and comes back to register, must not have its view stand still for so long.
 func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 	t.Parallel()
-	etcd := realEtcd(t)
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2"} {
 		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
@@ -50,7 +52,7 @@ func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 		defer early.Close()
 		_, _ = early.ResolveID(t.Context(), orders) // waits for its first view
 		close(isReady)                              // daprd is: it comes back to register
-		until(t, "the early one is registered", func() bool {
+		serverstest.Await(t, "the early one is registered", func() bool {
 			return !slices.ContainsFunc(replicas, func(p *replicaProcess) bool {
 				return !strings.Contains(p.view(orders), fmt.Sprint("127.0.0.1:", port))
 			})
@@ -59,7 +61,7 @@ func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 		served := sidecarAt(t, replicas, orders, port+1)
 		defer served.Close()
 		came := time.Now()
-		until(t, "the early one finds orders", func() bool {
+		serverstest.Await(t, "the early one finds orders", func() bool {
 			address, err := early.ResolveID(t.Context(), orders)
 			return err == nil && strings.HasPrefix(address, "127.0.0.1:")
 		})

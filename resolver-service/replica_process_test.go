@@ -3,7 +3,6 @@ package resolverservice
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,6 +26,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // replicaVariable makes the test's binary be a replica, and names its configuration.
@@ -109,7 +109,7 @@ func (p *replicaProcess) start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	until(p.t, p.name+" is ready", func() bool {
+	serverstest.Await(p.t, p.name+" is ready", func() bool {
 		code, _ := p.get("/readyz")
 		return code == http.StatusOK
 	})
@@ -168,30 +168,6 @@ func (p *replicaProcess) apply(yaml string) {
 	}
 }
 
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
-func realEtcd(t *testing.T) *servers.Etcd {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	server, err := servers.StartEtcd(ctx, t.TempDir(), servers.EtcdOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
-	return server
-}
-
 // clientOf is a client of etcd itself.
 func clientOf(t *testing.T, etcd *servers.Etcd) *clientv3.Client {
 	t.Helper()
@@ -207,7 +183,7 @@ func clientOf(t *testing.T, etcd *servers.Etcd) *clientv3.Client {
 func awaitSettled(t *testing.T, etcd *servers.Etcd, want int) {
 	t.Helper()
 	client := clientOf(t, etcd)
-	until(t, "replicas have settled", func() bool {
+	serverstest.Await(t, "replicas have settled", func() bool {
 		answer, err := client.Get(t.Context(), "isthmus-instances/v1/west/_replicas/", clientv3.WithPrefix())
 		settled := 0
 		if err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // caller is a sidecar that makes lookups all the time, and holds what it finds to what
@@ -145,7 +146,7 @@ func (f *fleet) whole() {
 	f.t.Helper()
 	for _, c := range f.callers {
 		for _, app := range f.apps {
-			until(f.t, fmt.Sprintf("%s finds all of %s", c.app, app), func() bool {
+			serverstest.Await(f.t, fmt.Sprintf("%s finds all of %s", c.app, app), func() bool {
 				d := c.Explain(f.t.Context(), app)
 				return app == c.app || len(d.Routes) == 1 && d.Routes[0].Ready == instancesOfEach
 			})
@@ -174,7 +175,7 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 	t.Helper()
 	for _, app := range apps {
 		var views []string
-		until(t, fmt.Sprintf("all replicas have one view of %s; at last %s", app, views), func() bool {
+		serverstest.Await(t, fmt.Sprintf("all replicas have one view of %s; at last %s", app, views), func() bool {
 			views = nil
 			for _, p := range replicas {
 				views = append(views, p.view(app))
@@ -187,7 +188,7 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 // Sidecars drain while the replica that they are with is killed, each of the three in turn.
 func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 	t.Parallel()
-	etcd := realEtcd(t)
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
 		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
@@ -211,7 +212,7 @@ func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 		for i := range 4 {
 			leaving = append(leaving, sidecarAt(t, replicas, orders, 50010+10*n+i))
 		}
-		until(t, "all are ready", counts(5, 0))
+		serverstest.Await(t, "all are ready", counts(5, 0))
 		var drains sync.WaitGroup
 		for _, c := range leaving {
 			drains.Go(func() {
@@ -224,7 +225,7 @@ func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 		}
 		p.end(syscall.SIGKILL)
 		drains.Wait()
-		until(t, "one is ready and four drain", counts(1, 4))
+		serverstest.Await(t, "one is ready and four drain", counts(1, 4))
 		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if d := watcher.Explain(t.Context(), orders); len(d.Routes) != 1 || d.Routes[0].Ready != 1 {
 				t.Fatalf("after the drain: %+v", d.Routes)
@@ -235,7 +236,7 @@ func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		until(t, "one is left", counts(1, 0))
+		serverstest.Await(t, "one is left", counts(1, 0))
 		p.start()
 	}
 }
@@ -244,7 +245,7 @@ func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 // instances through either, while they are rolled.
 func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Parallel()
-	etcd := realEtcd(t)
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	var east []*replicaProcess
 	for _, name := range []string{"e1", "e2"} {
 		p := newReplica(t, "east", name, etcd.Addr(), "")
@@ -261,7 +262,7 @@ func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	defer asks.Close()
 	east[0].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\nspec: {allow: [{cluster: west}]}\n")
 	west.apply(fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [{address: '%s'}, {address: '%s'}], staleAfter: 4s}\n---\n", east[0].gateway, east[1].gateway) + selectsOrders)
-	until(t, "orders is found in east", func() bool {
+	serverstest.Await(t, "orders is found in east", func() bool {
 		_, err := asks.ResolveID(t.Context(), orders)
 		return err == nil
 	})
@@ -317,7 +318,7 @@ func TestReplicasBehaveAsOneWhenAllWereGone(t *testing.T) {
 // lookup to find all instances, while replicas and etcd come and go.
 func behaveAsOne(t *testing.T, faults ...fault) {
 	t.Helper()
-	etcd := realEtcd(t)
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
 		p := newReplica(t, "west", name, etcd.Addr(), "")
@@ -405,7 +406,7 @@ func withoutEtcd(f *fleet, all []*replicaProcess, etcd *servers.Etcd) {
 	}
 	back := time.Now()
 	late := sidecarAt(f.t, all, catalog.App{Namespace: "shop", ID: "late"}, 50100)
-	until(f.t, "a sidecar that comes after etcd's return is in all views", func() bool {
+	serverstest.Await(f.t, "a sidecar that comes after etcd's return is in all views", func() bool {
 		return !slices.ContainsFunc(all, func(p *replicaProcess) bool { return !strings.Contains(p.view(f.apps[0]), "127.0.0.1:50100") })
 	})
 	f.t.Logf("what registered after etcd's return was known to all replicas %s after it", time.Since(back).Round(time.Millisecond))

@@ -12,12 +12,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // A service waits for its sources before it serves anybody, but not for ever; and says
 // which is missing, and when it is there.
 func TestASourceThatIsAwayAtTheStart(t *testing.T) {
-	etcd := realEtcd(t)
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	link, err := servers.NewProxy(etcd.Addr())
 	if err != nil {
 		t.Fatal(err)
