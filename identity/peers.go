@@ -185,8 +185,8 @@ func (p *peers) watch(w *watched, leaf *x509.Certificate, check func() error) er
 // before a third of its life is left, since Dapr's are renewed at half of it, and not at
 // the same moment as others. It is false where that is over.
 func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	in := leaf.NotAfter.Sub(now) - life*34/100 - rand.N(life*6/100+1)
+	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // divided first: centuries don't overflow
+	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
 	return in, in > 0
 }
 

@@ -70,8 +70,8 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 		return nil, err
 	}
 	m.from = from
-	half := m.cert.Leaf.NotAfter.Sub(now) / 2
-	m.renewIn(max(half*9/10+mathrand.N(half/5+1), time.Second))
+	tenth := max(0, m.cert.Leaf.NotAfter.Sub(now)/20) // of half its life
+	m.renewIn(max(9*tenth+mathrand.N(2*tenth+1), time.Second))
 	return m, nil
 }
 
