@@ -18,9 +18,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
-
 var (
 	eastKey     = catalog.Key{Kind: catalog.KindCluster, Name: "east"}
 	checkoutKey = catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "checkout"}
