@@ -80,7 +80,7 @@ func (w *whereabouts) Exporters() []string {
 	names := make([]string, 0, len(w.callee.remote))
 	for i := range w.callee.remote {
 		export := &w.callee.remote[i]
-		if c := w.g.clusters[export.cluster]; c.object != nil && catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
+		if c := w.g.clusters[export.cluster]; c.object != nil && export.allows(w.g.cfg.Cluster, w.caller.app) {
 			names = append(names, export.cluster)
 		}
 	}
@@ -96,7 +96,7 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		return catalog.Route{State: catalog.Unheard}
 	}
 	export := w.callee.remote.of(name)
-	if export == nil || !catalog.Allowed(export.Allow, w.g.cfg.Cluster, w.caller.app) {
+	if export == nil || !export.allows(w.g.cfg.Cluster, w.caller.app) {
 		return catalog.Route{State: catalog.NotExported}
 	}
 	var direct []string

@@ -3,6 +3,8 @@ package topology
 import (
 	"cmp"
 	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // imported is an app that another cluster exports to this one.
@@ -11,6 +13,47 @@ type imported struct {
 	cluster string
 	gateway []string // its addresses there, for all callers to share; see Graph.gatewayOf
 	port    string   // of them
+	allowed allowed  // of many entries of Allow; nil until it is asked for
+}
+
+// allowed are the callers of one cluster that an export allows: by name, and with an empty
+// name for any. Without it, a peer whose exports each have 10,000 entries would have them
+// all looked through for each caller, with each of its changes.
+type allowed map[catalog.App]struct{}
+
+// fewEntries are looked through as they are.
+const fewEntries = 16
+
+// allows tells whether an app of this cluster, whose name is own, may call.
+func (i *imported) allows(own string, caller catalog.App) bool {
+	if len(i.Allow) <= fewEntries {
+		return catalog.Allowed(i.Allow, own, caller)
+	}
+	if i.allowed == nil {
+		i.allowed = allowedIn(own, i.Allow)
+	}
+	for _, key := range [...]catalog.App{caller, {Namespace: caller.Namespace}, {ID: caller.ID}, {}} {
+		if _, ok := i.allowed[key]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func allowedIn(cluster string, entries []catalog.Allow) allowed {
+	all := make(allowed, len(entries))
+	name := func(pattern string) string {
+		if pattern == "*" {
+			return ""
+		}
+		return pattern
+	}
+	for _, e := range entries {
+		if e.ForCluster(cluster) {
+			all[catalog.App{Namespace: name(e.Namespace), ID: name(e.App)}] = struct{}{}
+		}
+	}
+	return all
 }
 
 // remotes are the clusters that export an app to this one, sorted by their names. There is
@@ -33,6 +76,9 @@ func (r *remotes) put(cluster string, export *PeerExport) {
 	next := imported{PeerExport: export, cluster: cluster}
 	at, found := r.find(cluster)
 	if found {
+		if old := &(*r)[at]; old.allowed != nil && slices.Equal(old.Allow, export.Allow) {
+			next.allowed = old.allowed
+		}
 		(*r)[at] = next
 		return
 	}

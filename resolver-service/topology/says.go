@@ -71,7 +71,7 @@ func (g *Graph) say(caller, app catalog.App) []Says {
 		s := Says{Cluster: name, Heard: c.heard}
 		if n != nil {
 			if export := n.remote.of(name); export != nil {
-				s.Exported, s.Allowed = true, catalog.Allowed(export.Allow, g.cfg.Cluster, caller)
+				s.Exported, s.Allowed = true, export.allows(g.cfg.Cluster, caller)
 			}
 		}
 		all = append(all, s)
