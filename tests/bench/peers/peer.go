@@ -185,11 +185,11 @@ func (p *peer) comeBack() (err error) {
 // hears waits until the cluster has heard ours.
 func (p *peer) hears(ctx context.Context) error {
 	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
-		all, _, err := p.topology.Say(ctx, watcher, watcher)
+		told, err := p.topology.Say(ctx, watcher, watcher)
 		if err != nil {
 			return err
 		}
-		if len(all) == 1 && all[0].Heard {
+		if all := told.Clusters; len(all) == 1 && all[0].Heard {
 			return nil
 		}
 	}
