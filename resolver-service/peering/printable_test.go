@@ -3,9 +3,11 @@ package peering
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
@@ -31,5 +33,24 @@ func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) || !strings.Contains(text, "all is well") {
 			t.Errorf("operators are told %q", text)
 		}
+	}
+}
+
+// A status with text that is no UTF-8 can't be told at all.
+func TestWhatAPeerWritesIsToldHoweverItIsCutOrCoded(t *testing.T) {
+	long := strings.Repeat("a", maxName-1) + "\u00e9"
+	k := newKnowledge()
+	k.begin()
+	k.take(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: long}}}})
+	var s linkStatus
+	s.exports(k)
+	for _, reason := range []string{"\xff\xfe", strings.Repeat("a", maxReason-1) + "\u00e9"} {
+		s.failed(plain(status.Error(codes.PermissionDenied, reason)))
+		if _, err := proto.Marshal(s.wire("east", leaseState{})); err != nil {
+			t.Errorf("after %d bytes of a reason: %v", len(reason), err)
+		}
+	}
+	if text := s.wire("east", leaseState{}).Refused[0].Source; !utf8.ValidString(text) {
+		t.Errorf("refused %q", text)
 	}
 }
