@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -72,7 +73,12 @@ func reason(err error) string {
 	}
 	const most = 200
 	text := err.Error()
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+	return strings.Map(func(r rune) rune { // the instance may have written it
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(text[:min(len(text), most)], ""))
 }
 
 var dialer net.Dialer

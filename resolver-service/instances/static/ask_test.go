@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -262,5 +264,12 @@ func BenchmarkCheck(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestAReasonIsFitForATerminal(t *testing.T) {
+	err := refused("", status.Error(codes.Unavailable, "\x1b[2Jall is well\n\xff"))
+	if got := reason(err); got != "Unavailable: ?[2Jall is well?" {
+		t.Errorf("got %q", got)
 	}
 }
