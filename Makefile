@@ -63,11 +63,16 @@ MODULES := . $(DAPRD_MODULE)
 # compile for another system or for fuzzing.
 HEAVY := 700
 
+# Most packages wait for servers rather than for a processor, so more of them run at a time
+# than there are processors. Those that fault a whole mesh, and say what it costs, run alone.
+TEST_PACKAGES ?= 4
+
 .PHONY: test lint fuzz bench demo
 test: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
-	go test -race -timeout 20m ./...
+	go test -race -timeout 20m -p $(TEST_PACKAGES) $$(go list ./... | grep -v '/tests/faults$$')
 	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...
+	go test -race -timeout 20m ./tests/faults
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
