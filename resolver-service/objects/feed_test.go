@@ -15,8 +15,8 @@ const vm1 = `{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppInstance","metadata
 func TestInstancesAreFollowedApartFromWhatLookupsFollow(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
 	names := func() (all []string) {
-		placed, ok := s.feed.Instances().Load()
-		if !ok {
+		placed, err := s.feed.Instances().Wait(t.Context()) // the first are there a moment after the topology is
+		if err != nil {
 			t.Fatal("nothing is known of instances, though the store was read")
 		}
 		for _, i := range placed {
