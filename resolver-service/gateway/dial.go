@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // keepAlive finds peers that vanished, after two minutes. It is slow on purpose:
@@ -22,7 +25,10 @@ type attempt struct {
 // chosen or, when it can't be reached, one of the others in their order. No byte has
 // been sent by then, so no instance sees a connection that another one serves. first,
 // if not nil, is how the first attempt went. The connection counts among the loads.
-func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, string, *refusal) {
+//
+// A shard whose instance can't be reached is given a moment to have another: it is where
+// the shard's connections stay, and the others have shards of their own.
+func (s *serving) dial(in greeting, to destination, first *attempt) (*net.TCPConn, string, *refusal) {
 	ctx, cancel := context.WithTimeout(s.dials, 3*s.cfg.DialTimeout)
 	defer cancel()
 	if first == nil {
@@ -33,9 +39,15 @@ func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, string, *r
 		}
 		first = &attempt{i, err}
 	}
-	failed := []error{first.err}
-	for _, i := range to.others() {
-		if i == first.instance || ctx.Err() != nil {
+	failed, dead := []error{first.err}, to.instances[first.instance]
+	order := to.others()
+	if to.shard != catalog.NoShard {
+		if now, ok := s.without(ctx, in, dead); ok {
+			to, order = now, append([]int{now.first}, now.others()...)
+		}
+	}
+	for n, i := range order {
+		if to.instances[i] == dead || slices.Contains(order[:n], i) || ctx.Err() != nil {
 			continue
 		}
 		s.metrics.retries.Inc()
@@ -47,6 +59,28 @@ func (s *serving) dial(to destination, first *attempt) (*net.TCPConn, string, *r
 	}
 	return nil, "", &refusal{reason: unreachable, app: to.app, revision: to.revision,
 		err: fmt.Errorf("%d of %d instances tried: %w", len(failed), len(to.instances), errors.Join(failed...))}
+}
+
+// resettle is how long an instance that can't be reached may stand in the table.
+const resettle = 100 * time.Millisecond
+
+// without waits for a table that does not have an instance, and says where it leads.
+func (s *serving) without(ctx context.Context, in greeting, instance string) (to destination, ok bool) {
+	timer := time.NewTimer(resettle)
+	defer timer.Stop()
+	for {
+		_, _, changed := s.cfg.Table.Follow()
+		if to, refused := s.route(in); refused == nil && !slices.Contains(to.instances, instance) {
+			return to, true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return destination{}, false
+		case <-ctx.Done():
+			return destination{}, false
+		}
+	}
 }
 
 // dialInstance connects to an instance, and adds the connection to its load.

@@ -163,7 +163,7 @@ func (s *serving) meet(h *halfOpen, in *replay) (greeting, destination, *refusal
 // connect connects a client to one of a destination's instances, other than those that
 // were tried, and hands both to the relay.
 func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt) *refusal {
-	backend, instance, refused := s.dial(to, tried)
+	backend, instance, refused := s.dial(in, to, tried)
 	if refused != nil {
 		refused.host, refused.stream = in.host, in.stream
 		return refused

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -89,25 +91,57 @@ func TestShardsOfADeadInstanceSpread(t *testing.T) {
 		gw := serve(t, Config{}, sharded(exports(1, map[string][]string{
 			"orders": {dead, tlsBackend(t, "a"), tlsBackend(t, "b"), tlsBackend(t, "c")},
 		}), "orders", all...), with)
-		took := map[string]int{}
+		answers := make([]string, shards)
+		var calls sync.WaitGroup
 		for n := range shards {
-			host := fmt.Sprintf("%d.%s", n, ordersHost)
-			first, conn, err := call(t, gw.addr, host)
-			if err != nil {
-				t.Fatalf("shard %d: %v", n, err)
-			}
-			conn.Close()
-			again, conn, err := call(t, gw.addr, host)
-			if err != nil || again != first {
-				t.Errorf("shard %d went to %q, then to %q, %v", n, first, again, err)
-			}
-			conn.Close()
-			took[first]++
+			calls.Go(func() {
+				host := fmt.Sprintf("%d.%s", n, ordersHost)
+				first, conn, err := call(t, gw.addr, host)
+				if err != nil {
+					t.Errorf("shard %d: %v", n, err)
+					return
+				}
+				conn.Close()
+				again, conn, err := call(t, gw.addr, host)
+				if err != nil || again != first {
+					t.Errorf("shard %d went to %q, then to %q, %v", n, first, again, err)
+					return
+				}
+				conn.Close()
+				answers[n] = first
+			})
+		}
+		calls.Wait()
+		took := map[string]int{}
+		for _, name := range answers {
+			took[name]++
 		}
 		for _, name := range []string{"a", "b", "c"} {
 			if took[name] < shards/3/3 {
 				t.Errorf("%s took %d of %d shards of the instance that died: %v", name, took[name], shards, took)
 			}
+		}
+	})
+}
+
+// TestAShardOfAnInstanceThatJustDiedGoesWhereItBelongs has a caller come back before the
+// table has what has become of its shard.
+func TestAShardOfAnInstanceThatJustDiedGoesWhereItBelongs(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		dead, a, b, c := deadAddress(t), tlsBackend(t, "a"), tlsBackend(t, "b"), tlsBackend(t, "c")
+		of := func(instances []string, shards ...uint16) *catalog.GatewayTable {
+			return sharded(exports(1, map[string][]string{"orders": instances}), "orders", shards...)
+		}
+		for heir, want := range map[uint16]string{0: "a", 1: "b", 2: "c"} {
+			gw := serve(t, Config{}, of([]string{dead, a, b, c}, 0, 1, 2, 3), with)
+			timer := time.AfterFunc(20*time.Millisecond, func() { gw.table.Store(of([]string{a, b, c}, heir, 0, 1)) })
+			got, conn, err := call(t, gw.addr, "0."+ordersHost)
+			timer.Stop()
+			if err != nil || got != want {
+				t.Errorf("answered by %q, %v; want %q", got, err, want)
+				continue
+			}
+			conn.Close()
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestARefusalReadsTheSameEverywhere(t *testing.T) {
 		s := m.app(t, m.west, "shop", "late")
 		http, rpc := refusalOf(t, s, dial(t, s), "orders")
 		for _, got := range []string{http, rpc} {
-			if want := "not ready: this sidecar has no view yet; waited at most 2s: resolver service dns:///" + m.west.Resolver + ": "; !strings.Contains(got, want) {
+			if want := "not ready: this sidecar has no view yet; waited at most 2s: resolver service " + m.west.Resolver + ": "; !strings.Contains(got, want) {
 				t.Errorf("got %s, want %q in it", got, want)
 			}
 		}

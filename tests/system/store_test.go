@@ -54,7 +54,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 		return nil
 	})
 	late := m.app(t, m.west, "shop", "late")
-	reached := "resolver service dns:///" + m.west.Resolver + " was reached and has sent no view yet"
+	reached := "resolver service " + m.west.Resolver + " was reached and has sent no view yet"
 	if _, err := late.Invoke(meshtest.Within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
 		t.Errorf("a new sidecar: %v, want not ready, and %q", err, reached)
 	}
