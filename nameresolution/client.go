@@ -194,6 +194,9 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 // follow says hello, with the instance if it is to be registered, and takes in what
 // comes. heard is called before the first of it is.
 func (c *client) follow(stream pb.Resolver_WatchClient, to replica, register bool, heard func()) error {
+	if c.contact.away() > provisionalFor {
+		c.mirror = c.mirror.final()
+	}
 	base := c.mirror
 	if base != nil && base.digests.Len() > maxKnown {
 		base = nil

@@ -65,6 +65,16 @@ func (c *contact) lose(err error) {
 	}
 }
 
+// away is for how long the source has not been heard; 0 while it is.
+func (c *contact) away() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.heard {
+		return 0
+	}
+	return time.Since(c.since)
+}
+
 // old notes that what is served is from so long ago.
 func (c *contact) old(age time.Duration) {
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package nameresolution
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -34,6 +35,20 @@ func (m *mirror) known() []*pb.Known {
 // first tells whether what is sent now makes up the first view, or goes on with one that
 // is provisional.
 func (m *mirror) first() bool { return m == nil || m.provisional }
+
+// provisionalFor is how long a provisional view is one that a service may take back. A
+// service that was away for longer may have begun anew, and know less than it did.
+const provisionalFor = 3 * time.Second
+
+// final is the mirror as one that stands until a service knows better.
+func (m *mirror) final() *mirror {
+	if m == nil || !m.provisional {
+		return m
+	}
+	next := *m
+	next.provisional = false
+	return &next
+}
 
 func (m *mirror) revision() uint64 {
 	if m == nil {

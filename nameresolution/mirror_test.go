@@ -68,6 +68,9 @@ func TestAViewIsProvisionalOnlyWhileThereWasNoOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if final := m.final(); final.provisional || final.view != m.view {
+			t.Errorf("%s: %+v is not final", c.what, final)
+		}
 		again, err := (*mirror)(nil).with(m.message()) // as the last good view is read
 		if m.provisional != c.want || again.provisional != c.want || err != nil {
 			t.Errorf("%s: provisional %t, and %t from disk, %v", c.what, m.provisional, again.provisional, err)
