@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // How long the pauses after failures are: twice as long after each, within these bounds,
@@ -37,7 +39,7 @@ func (p *Pauses) Wait(ctx context.Context, err error, heard time.Time) bool {
 	if !heard.IsZero() && time.Since(heard) >= settled {
 		*p = Pauses{}
 	}
-	return sleep(ctx, jitter(p.next(err, !heard.IsZero())))
+	return live.Sleep(ctx, jitter(p.next(err, !heard.IsZero())))
 }
 
 // next is the pause after one more failure, of a server that was heard before it or not.
@@ -58,16 +60,4 @@ func (p *Pauses) next(err error, heard bool) time.Duration {
 
 func jitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2)
-}
-
-// sleep tells whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

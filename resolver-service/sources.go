@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
@@ -129,7 +130,7 @@ func (s *Service) settle(ctx context.Context) error {
 	if shared != nil && shared.Alone(ctx) {
 		// All replicas were gone for as long as half a lease or more. A view without the
 		// sidecars that are still to come would be worse than the one that each has.
-		if !pause(ctx, exile) {
+		if !live.Sleep(ctx, exile) {
 			return nil
 		}
 	}
@@ -137,22 +138,10 @@ func (s *Service) settle(ctx context.Context) error {
 	if shared != nil {
 		shared.Settle()
 	}
-	if pause(ctx, homecoming) {
+	if live.Sleep(ctx, homecoming) {
 		s.topology.Settle()
 	}
 	return nil
-}
-
-// pause tells whether it paused to the end.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (s *Service) addSources(answer *v1alpha1.StatusResponse) {

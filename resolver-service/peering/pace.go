@@ -3,6 +3,8 @@ package peering
 import (
 	"context"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // pace holds a stream to so much in a while. Who sends more is read no faster, and slowed
@@ -29,18 +31,6 @@ func (p *pace) keep(ctx context.Context, exports, bytes int) {
 	}
 	p.spent += max(1.0/paceMessages, float64(exports)/float64(paceExports), float64(bytes)/paceBytes)
 	if p.spent >= 1 {
-		sleep(ctx, time.Duration(p.spent*float64(paceWithin))-time.Since(p.began))
-	}
-}
-
-// sleep returns after a while, and tells whether ctx had not ended before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+		live.Sleep(ctx, time.Duration(p.spent*float64(paceWithin))-time.Since(p.began))
 	}
 }

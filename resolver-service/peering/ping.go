@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // A word of a peer counts as of the ping that it echoes. What only says that packets
@@ -88,7 +90,7 @@ func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M,
 		p.latest.Store(m.GetPing())
 		asked <- received{m, err}
 		var pace pace
-		for err == nil && sleep(ctx, pingPause) {
+		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
 				pace.keep(ctx, 0, proto.Size(m))

@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -185,8 +186,8 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 				}
 			}
 			seen = view
-			if err := rest(ctx, sendPause); err != nil {
-				return err
+			if !live.Sleep(ctx, sendPause) {
+				return ctx.Err()
 			}
 		case seen != nil || out.parts: // otherwise the peer would take an empty message for all there is
 			if err := send(s.told(out.empty(seen), seen)); err != nil {
@@ -237,11 +238,4 @@ func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) e
 			return err
 		}
 	}
-}
-
-func rest(ctx context.Context, d time.Duration) error {
-	if !sleep(ctx, d) {
-		return ctx.Err()
-	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -107,7 +108,7 @@ func (s *service) settle(ctx context.Context) error {
 		}
 	}
 	close(s.settled)
-	if sleep(ctx, homecoming) {
+	if live.Sleep(ctx, homecoming) {
 		s.topology.Settle()
 	}
 	return nil
@@ -124,7 +125,7 @@ func (s *service) followInstances(ctx context.Context) error {
 		if err != errCut {
 			return err
 		}
-		if !sleep(ctx, 100*time.Millisecond) {
+		if !live.Sleep(ctx, 100*time.Millisecond) {
 			return nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // history is every state that something shared was in, oldest first. States are immutable.
@@ -92,7 +93,7 @@ func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access,
 			}
 			continue
 		}
-		if !sleep(ctx, delay) {
+		if !live.Sleep(ctx, delay) {
 			return ctx.Err()
 		}
 		if cut, _, _ := a.now(); cut {
@@ -102,18 +103,6 @@ func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access,
 			return err
 		}
 		seen = version
-	}
-}
-
-// sleep tells whether it slept to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
