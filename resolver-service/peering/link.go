@@ -235,14 +235,14 @@ func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks
 	return t
 }
 
-// startRenewing starts the channels that only renew the lease: two where it is short, so
+// startRenewing starts the channels that only renew the lease: three where it is short, so
 // that even a path that loses packets, and holds a connection up for seconds, ends none.
 func (t *talks) startRenewing(object *catalog.Cluster) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	t.renewing, t.renewers = cancel, &sync.WaitGroup{}
 	number := 1
 	if object.StaleAfter < shortLease {
-		number = 2
+		number = 3
 	}
 	for range number {
 		c := &channel{link: t.link, gateways: t.gateways}
