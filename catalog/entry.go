@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // Rule says what lets a caller see an app: an endpoint of its selection or, with
@@ -62,7 +63,21 @@ type Plan struct {
 
 	one    string  // the address, when there is but one to choose
 	choice *choice // nil when there is one, or nothing usable
+	memo   atomic.Pointer[any]
 }
+
+// Memo is what was last kept by [Plan.Keep], or nil.
+func (p *Plan) Memo() any {
+	if m := p.memo.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+// Keep keeps what an edge has made of the plan, such as packed answers, for as long as
+// the plan lives, so that it is made once for all callers with these routes. It may be
+// called by any goroutine; the last one counts.
+func (p *Plan) Keep(memo any) { p.memo.Store(&memo) }
 
 // NewEntry is an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {

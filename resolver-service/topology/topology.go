@@ -24,6 +24,8 @@ type Topology struct {
 	ready    live.Value[bool]
 	open     live.Value[*catalog.View]
 	gateway  live.Value[*catalog.GatewayTable]
+	callers  live.Value[*catalog.Callers]
+	clusters live.Value[*catalog.Gateways]
 
 	graph *Graph    // of the owner goroutine
 	start time.Time // from when Change.Now counts
@@ -222,6 +224,12 @@ func (t *Topology) Ready() *live.Value[bool] { return &t.ready }
 
 // Gateway is the gateway's table.
 func (t *Topology) Gateway() *live.Value[*catalog.GatewayTable] { return &t.gateway }
+
+// Callers say which app asks from an address: every instance's, also one that is draining.
+func (t *Topology) Callers() *live.Value[*catalog.Callers] { return &t.callers }
+
+// Clusters are the gateways of every Cluster object.
+func (t *Topology) Clusters() *live.Value[*catalog.Gateways] { return &t.clusters }
 
 // Revision is that of the newest published state.
 func (t *Topology) Revision() uint64 { return t.revision.Load() }

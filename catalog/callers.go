@@ -1,0 +1,69 @@
+package catalog
+
+import (
+	"net/netip"
+	"unsafe"
+)
+
+// Callers says which app asks from an address: the one whose instances are there. It is
+// immutable; [Callers.With] shares with the old one whatever does not change. A look-up
+// takes no lock and allocates nothing. The zero Callers knows nobody.
+type Callers struct {
+	byAddress Table[Caller] // the app-id of a key is an address, 4 or 16 bytes
+}
+
+// Caller is who has an address.
+type Caller struct {
+	App App
+	// Shared is set where instances of several apps have the address, as on a host's own
+	// network: it does not tell who asks, and App is zero.
+	Shared bool
+}
+
+// CallerEdit is one change of [Callers]: who has an address now, or that nobody has.
+type CallerEdit struct {
+	Address netip.Addr
+	Caller  Caller
+	Remove  bool
+}
+
+// Get returns who has an address. An IPv4 address in IPv6 is the same as without.
+func (c *Callers) Get(address netip.Addr) (caller Caller, ok bool) {
+	if c == nil {
+		return Caller{}, false
+	}
+	var room [16]byte
+	key := addressBytes(&room, address)
+	// The table compares the key with what it has, and keeps nothing of it.
+	return c.byAddress.Get(App{ID: unsafe.String(unsafe.SliceData(key), len(key))})
+}
+
+// Len is the number of addresses.
+func (c *Callers) Len() int {
+	if c == nil {
+		return 0
+	}
+	return c.byAddress.Len()
+}
+
+// With returns Callers with the edits made, in order. The old ones stand as they were.
+func (c *Callers) With(edits ...CallerEdit) *Callers {
+	next := make([]Edit[Caller], len(edits))
+	for i, e := range edits {
+		var room [16]byte
+		next[i] = Edit[Caller]{App: App{ID: string(addressBytes(&room, e.Address))}, Value: e.Caller, Remove: e.Remove}
+	}
+	if c == nil {
+		return &Callers{NewTable(next)}
+	}
+	return &Callers{c.byAddress.With(next...)}
+}
+
+func addressBytes(room *[16]byte, address netip.Addr) []byte {
+	if address = address.Unmap(); address.Is4() {
+		four := address.As4()
+		return append(room[:0], four[:]...)
+	}
+	*room = address.As16()
+	return room[:]
+}
