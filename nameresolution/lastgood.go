@@ -144,6 +144,7 @@ func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 	failing := false
 	for pause := saveDelay; ; {
 		var retry <-chan time.Time
+		last := ctx.Err() != nil // asked before Follow: what is stored until the end is not missed
 		m, ok, changed := current.Follow()
 		if ok && m != saved {
 			start := time.Now()
@@ -157,7 +158,7 @@ func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
 			failing = err != nil
 			pause = max(saveDelay, saveRestraint*time.Since(start))
 		}
-		if ctx.Err() != nil {
+		if last {
 			return
 		}
 		select {

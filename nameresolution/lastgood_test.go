@@ -141,6 +141,37 @@ func TestTheViewIsSavedAfterChangesAndAtTheEnd(t *testing.T) {
 	}
 }
 
+// The end comes, and just before it a view, while the one of before is being written:
+// here that fails, and what it says of it is the moment.
+func TestAViewOfTheLastMomentIsSaved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "in the way")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var current live.Value[*mirror]
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	moment := writerFunc(func([]byte) {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+		current.Store(received(t, 2, "10.0.0.2:50002"))
+		end()
+	})
+	f := fileOf(filepath.Join(dir, "checkout.view"), slog.New(slog.NewTextHandler(moment, nil)))
+	current.Store(received(t, 1, "10.0.0.1:50002"))
+	f.follow(ctx, &current)
+	f.log = quiet
+	if m, _ := f.load(); m.revision() != 2 {
+		t.Errorf("revision %d was saved last, want 2", m.revision())
+	}
+}
+
+// writerFunc is a writer that calls itself.
+type writerFunc func([]byte)
+
+func (w writerFunc) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
 // A disk that was full has room again, and nothing else changes.
 func TestTheViewIsSavedOnceItCanBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
