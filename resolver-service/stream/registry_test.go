@@ -396,6 +396,27 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	}
 }
 
+// The end comes, and just before it an instance, while what stood before is being written.
+func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
+	f := &snapshotFile{path: filepath.Join(t.TempDir(), "instances.json"), log: quiet}
+	r := newRegistry(&diary{}, nil, time.Minute, quiet)
+	one, two := instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1")
+	first := amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{one}})
+	r.standing.Store(first)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	once := sync.OnceFunc(func() {
+		r.standing.Store(amend(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
+		end()
+	})
+	if err := f.follow(ctx, &r.standing, func() uint64 { once(); return 1 }); err != nil {
+		t.Errorf("follow: %v", err)
+	}
+	if former, _ := f.load(); len(former) != 2 {
+		t.Errorf("%v is saved at the end, want both instances", former)
+	}
+}
+
 func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 	for what, heal := range map[string]func(end func()){
 		"and nothing changes":  func(func()) { time.Sleep(2 * retry) },

@@ -128,6 +128,7 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 	}
 	var written <-chan struct{} // tells what was written from what stands
 	for wait := debounce; ; {
+		last := ctx.Err() != nil // asked before Follow: what changed until the end is not missed
 		now, ok, changed := standing.Follow()
 		var again <-chan time.Time
 		if ok && changed != written {
@@ -140,7 +141,7 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 			}
 			wait = max(debounce, restraint*time.Since(start))
 		}
-		if ctx.Err() != nil {
+		if last {
 			return nil
 		}
 		select {
