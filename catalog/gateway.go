@@ -65,17 +65,28 @@ func (b *Backend) Shard(n int) (instance int, ok bool) {
 // GatewayTable is what a gateway serves: the exported apps of its own cluster and
 // their ready instances. It is immutable.
 type GatewayTable struct {
-	Domain   Domain
-	Cluster  string
-	Revision uint64
-	Backends Table[*Backend] // every exported app, also one with no ready instance
+	Domain     Domain
+	Kubernetes Kubernetes // names of its services are taken too, unless it is empty
+	Cluster    string
+	Revision   uint64
+	Backends   Table[*Backend] // every exported app, also one with no ready instance
 }
 
 // Lookup finds the backend of a host name, as SNI or :authority carries it, and the
 // shard of it that the name asks for, or NoShard. ok is false unless the name is that of
 // an exported app in this cluster, or of a shard of one.
+//
+// The app's name need not say the cluster: a sidecar without Isthmus dials one name
+// wherever the app is, <app>.<namespace>.<domain> or that of Dapr's service in Kubernetes,
+// and who has come to this gateway means this cluster.
 func (t *GatewayTable) Lookup(host string) (b *Backend, shard int, ok bool) {
 	app, cluster, shard, ok := t.Domain.ParseShard(host)
+	if !ok {
+		cluster, shard = t.Cluster, NoShard
+		if app, ok = t.Domain.ParseCallerHost(host); !ok {
+			app, ok = t.Kubernetes.ParseHost(host)
+		}
+	}
 	if !ok || cluster != t.Cluster {
 		return nil, NoShard, false
 	}

@@ -19,6 +19,8 @@ type Config struct {
 	Network string         // its network; empty if it shares none
 	Domain  catalog.Domain // of host names
 	Open    bool           // an app without a selection resolves every app of this cluster
+	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
+	Kubernetes catalog.Kubernetes
 }
 
 // Change is news from any of the three sources. It is applied as a whole: no view

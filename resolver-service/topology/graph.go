@@ -92,7 +92,7 @@ func NewGraph(cfg Config) *Graph {
 	if cfg.Open {
 		g.open.Rule = catalog.DefaultRule
 	}
-	g.gateway = &catalog.GatewayTable{Domain: cfg.Domain, Cluster: cfg.Cluster}
+	g.gateway = &catalog.GatewayTable{Domain: cfg.Domain, Kubernetes: cfg.Kubernetes, Cluster: cfg.Cluster}
 	g.dirty.reset()
 	return g
 }

@@ -1,0 +1,69 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ParseCallerHost reads <app>.<namespace>.<domain>, the name of an app wherever the
+// caller's view has it, in any case, with or without a final dot. It allocates nothing for
+// a name in lower case.
+func (d Domain) ParseCallerHost(host string) (a App, ok bool) {
+	return twoLabels(host, "", "."+string(d))
+}
+
+// Kubernetes is the domain of a Kubernetes cluster, such as "cluster.local". The zero
+// value stands for none.
+type Kubernetes string
+
+// serviceLabel is what Kubernetes has between the names of its services and its domain.
+const serviceLabel = ".svc."
+
+// Host is the name of the headless service that Dapr makes for an app:
+// <app>-dapr.<namespace>.svc.<kubernetes>. Dapr's resolver "kubernetes" dials it.
+func (k Kubernetes) Host(a App) string {
+	return a.ID + daprServiceSuffix + "." + a.Namespace + serviceLabel + string(k)
+}
+
+// ParseHost reads such a name, as [Domain.ParseCallerHost] reads its own. Without a domain
+// there are none.
+func (k Kubernetes) ParseHost(host string) (a App, ok bool) {
+	if k == "" {
+		return App{}, false
+	}
+	return twoLabels(host, daprServiceSuffix, serviceLabel+string(k))
+}
+
+// CheckKubernetes tells whether k is a domain whose names can't be taken for those of d.
+func CheckKubernetes(k Kubernetes, d Domain) error {
+	if err := CheckDomain(string(k)); err != nil {
+		return err
+	}
+	services, own := serviceLabel+string(k), "."+string(d)
+	if strings.HasSuffix(services, own) || strings.HasSuffix(own, services) {
+		return fmt.Errorf("the services of Kubernetes below %q and the domain %q have names in common; give Isthmus a domain that is not below the other", services[1:], d)
+	}
+	return nil
+}
+
+// twoLabels reads <app><after>.<namespace><suffix>. The suffix is in lower case.
+func twoLabels(host, after, suffix string) (a App, ok bool) {
+	host = strings.TrimSuffix(host, ".")
+	if len(host) > maxHostName {
+		return App{}, false
+	}
+	if host, ok = lowerASCII(host); !ok {
+		return App{}, false
+	}
+	if host, ok = strings.CutSuffix(host, suffix); !ok {
+		return App{}, false
+	}
+	id, ns, ok := strings.Cut(host, ".")
+	if !ok || ns == "" || strings.IndexByte(ns, '.') >= 0 {
+		return App{}, false
+	}
+	if id, ok = strings.CutSuffix(id, after); !ok || id == "" {
+		return App{}, false
+	}
+	return App{Namespace: ns, ID: id}, true
+}
