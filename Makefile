@@ -12,13 +12,15 @@ build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo consul etcd kubernetes servers ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock consul etcd kubernetes servers ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: sentry daprd ## what the demo runs besides isthmus
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd sentry
+.PHONY: daprd daprd-stock sentry
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
+daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/stock.md
+	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
 
