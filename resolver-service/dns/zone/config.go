@@ -1,0 +1,58 @@
+package zone
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// The defaults of a Config.
+const (
+	DefaultTTL        = 5 * time.Second
+	DefaultGatewayTTL = 30 * time.Second
+	// MaxNegativeTTL bounds how long anybody may keep that something is not there, and
+	// an answer that is served although it is stale.
+	MaxNegativeTTL = 5 * time.Second
+)
+
+// Config says what a zone answers, and to whom.
+type Config struct {
+	Cluster string         // this cluster's name
+	Domain  catalog.Domain // of the names; checked by catalog.CheckDomain
+	// Kubernetes is the cluster domain below which the names of Dapr's services,
+	// <app>-dapr.<namespace>.svc.<Kubernetes>, are answered from the view; empty: none.
+	Kubernetes string
+
+	TTL        time.Duration // of addresses of instances, and of names without a cluster; 0 means DefaultTTL
+	GatewayTTL time.Duration // of gateways' host names; 0 means DefaultGatewayTTL
+
+	NSID    string // who answers, for RFC 5001 and id.server; at most 128 bytes are told
+	Version string // what version.bind says
+
+	Nameserver []netip.Addr   // addresses of ns.<Domain>; none: the one that was asked
+	Forwarders []netip.Prefix // whose client subnet is believed (RFC 7871)
+
+	// CookieSecret makes server cookies (RFC 9018). Replicas behind one address have the
+	// same.
+	CookieSecret [16]byte
+
+	Forward Forwarder // of names outside the zone; nil: they are REFUSED
+
+	// Hosts are the addresses of gateways that are known by host name; nil: of none.
+	Hosts *live.Value[map[string][]netip.Addr]
+
+	// Settled is closed once views have what peers and sidecars that were here before the
+	// service started are to tell; nil: they have it from the start. Until then what is
+	// missing is SERVFAIL, since it may be there in a moment.
+	Settled <-chan struct{}
+}
+
+// Forwarder asks other servers.
+type Forwarder interface {
+	// Forward appends the response to query, with its ID, to out: SERVFAIL where no
+	// server has one. It returns when ctx ends, and keeps neither slice.
+	Forward(ctx context.Context, query []byte, out []byte) []byte
+}
