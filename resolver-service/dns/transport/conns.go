@@ -1,0 +1,141 @@
+package transport
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// conns are the connections open now, in the order in which they were last of use. There
+// is room for so many, and a client address has at most its share of it.
+type conns struct {
+	max, share int
+	counts     *counts
+
+	mu       sync.Mutex
+	order    list.List // of *conn; the one that was longest not of use first
+	byClient map[netip.Addr]int
+}
+
+// leastShare is how many connections a client may have however few there are in all.
+const leastShare = 2
+
+func newConns(most int, counts *counts) *conns {
+	share := min(max(most/10, leastShare), most)
+	return &conns{max: most, share: share, counts: counts, byClient: make(map[netip.Addr]int)}
+}
+
+// client is what a sender counts as: its address, or the /64 that a host has by IPv6.
+func client(a netip.Addr) netip.Addr {
+	if a = a.Unmap().WithZone(""); a.Is4() {
+		return a
+	}
+	p, err := a.Prefix(64)
+	if err != nil { // no address
+		return a
+	}
+	return p.Addr()
+}
+
+// add takes a connection in. Where there is no room, the one that was idle the longest
+// gives way: of the same client if that has its share, or of all. It returns false where
+// none is idle.
+func (cs *conns) add(c *conn) bool {
+	cs.counts.accepted.Add(1)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case cs.byClient[c.client] >= cs.share:
+		if !cs.evict(func(other *conn) bool { return other.client == c.client }) {
+			return false
+		}
+	case cs.order.Len() >= cs.max:
+		if !cs.evict(func(*conn) bool { return true }) {
+			return false
+		}
+	}
+	c.place = cs.order.PushBack(c)
+	cs.byClient[c.client]++
+	cs.counts.open.Add(1)
+	return true
+}
+
+// evict closes the connection that was longest not of use, of those that match and that
+// no query is waited for on.
+func (cs *conns) evict(match func(*conn) bool) bool {
+	for e := cs.order.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*conn)
+		if c.waiting.Load() > 0 || !match(c) {
+			continue
+		}
+		cs.drop(c)
+		cs.counts.evicted.Add(1)
+		c.raw.Close() // its goroutine notices
+		return true
+	}
+	return false
+}
+
+// evictAny makes room where descriptors have run out.
+func (cs *conns) evictAny() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.evict(func(*conn) bool { return true })
+}
+
+// used notes that a connection was of use.
+func (cs *conns) used(c *conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.place != nil {
+		cs.order.MoveToBack(c.place)
+	}
+}
+
+// remove takes a connection out, if it was not evicted already.
+func (cs *conns) remove(c *conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.drop(c)
+}
+
+func (cs *conns) drop(c *conn) {
+	if c.place == nil {
+		return
+	}
+	cs.order.Remove(c.place)
+	c.place = nil
+	if cs.byClient[c.client]--; cs.byClient[c.client] == 0 {
+		delete(cs.byClient, c.client)
+	}
+	cs.counts.open.Add(-1)
+}
+
+// idleTimeout is how long a connection may be idle now: less when there is little room.
+func (cs *conns) idleTimeout(usual time.Duration) time.Duration {
+	if cs.counts.open.Load() >= int64(cs.max*3/4) {
+		return usual / 5
+	}
+	return usual
+}
+
+// interrupt ends every read that is under way.
+func (cs *conns) interrupt() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for e := cs.order.Front(); e != nil; e = e.Next() {
+		e.Value.(*conn).net.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// addressOf is the address and port of one end of a TCP connection.
+func addressOf(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
