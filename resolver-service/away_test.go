@@ -66,7 +66,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 
 	west := launch(t, cfg, nil)
 	away := `store consul: away for \d+s, since \d\d:\d\d:\d\d: .*` + regexp.QuoteMeta(server.Addr()) + `.*connection refused.*; `
-	west.within(5*time.Second, "not ready, and why", func() bool {
+	west.within("not ready, and why", func() bool {
 		code, body := west.get("/readyz")
 		return code == http.StatusServiceUnavailable && regexp.MustCompile(`^not ready: `+away+`nothing was read of it yet\n$`).MatchString(body)
 	})
@@ -79,7 +79,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 	tell(t, west, "hunter2")
 
 	returned := comeBack(t, server)
-	west.within(5*time.Second, "ready, with no restart", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
+	west.within("ready, with no restart", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
 	t.Logf("ready %s after the store came", time.Since(returned).Round(time.Millisecond))
 	west.apply(selectsOrders)
 	if got := west.resolve(checkout, orders); got != "unavailable" {
@@ -89,7 +89,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	west.within(15*time.Second, "a note that the store is away", func() bool {
+	west.within("a note that the store is away", func() bool {
 		code, body := west.get("/readyz")
 		return code == http.StatusOK && regexp.MustCompile(`\nnote: `+away+`serving revision \d+, 1 objects\n$`).MatchString(body)
 	})
@@ -101,7 +101,7 @@ func TestAStoreThatComesAndGoes(t *testing.T) {
 	comeBack(t, server)
 	put(t, behind, strings.ReplaceAll(selectsOrders, "orders", "ledger"))
 	written := time.Now()
-	west.within(2*time.Second, "the first change after the store is back", func() bool { return west.resolve(checkout, orders) == "denied" })
+	west.within("the first change after the store is back", func() bool { return west.resolve(checkout, orders) == "denied" })
 	t.Logf("the first change was seen after %s", time.Since(written).Round(time.Millisecond))
 	if _, body := west.get("/readyz"); body != "ok\n" {
 		t.Errorf("all is well again, but /readyz says %q", body)
@@ -141,7 +141,7 @@ func TestAStoreThatRefusesOurCredentials(t *testing.T) {
 	cfg := configOf(t, "west", nil)
 	cfg.Store = Store{Consul: &consul.Config{Address: "http://" + link.Addr(), Token: &settings.Secret{File: token}}}
 	west := launch(t, cfg, nil)
-	west.within(5*time.Second, "not ready because of the token", func() bool {
+	west.within("not ready because of the token", func() bool {
 		code, body := west.get("/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(body, "store consul: away for") && strings.Contains(body, "403") && !strings.Contains(body, serverstest.ConsulStranger[:8])
 	})
@@ -151,5 +151,5 @@ func TestAStoreThatRefusesOurCredentials(t *testing.T) {
 		t.Errorf("%d requests in 3 s with a token that is refused", n)
 	}
 	write(serverstest.ConsulManagement + "\n")
-	west.within(15*time.Second, "ready once the token was mended", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
+	west.within("ready once the token was mended", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
 }

@@ -17,9 +17,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
+// staleAfter is how long a lease is: long enough for one not to run out because the machine
+// is busy.
+const staleAfter = 4 * time.Second
+
 // trusting is a Cluster object with roots.
 func trusting(name string, gateway net.Addr, roots ...[]byte) string {
-	text := clusterAt(name, gateway, "2s")
+	text := clusterAt(name, gateway, staleAfter.String())
 	if len(roots) == 0 {
 		return text
 	}
@@ -46,19 +50,19 @@ func TestClustersOfTwoAuthoritiesMeet(t *testing.T) {
 	east.apply(export("west") + "---\n" + trusting("west", west.Addr("gateway"), westCA.PEM()))
 	east.sidecar(orders, "10.1.0.1:50002")
 	west.apply(trusting("east", east.Addr("gateway")) + "---\n" + selectsOrders)
-	west.within(10*time.Second, "an error that names the roots", func() bool {
+	west.within("an error that names the roots", func() bool {
 		return strings.Contains(west.peer("east").GetError(), "add east's root to Cluster east, spec.trust.roots")
 	})
 	west.apply(trusting("east", east.Addr("gateway"), eastCA.PEM()))
 	answered := func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok orders.shop.east.") }
-	west.within(10*time.Second, "orders answered from east", answered)
+	west.within("orders answered from east", answered)
 
 	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM(), eastCA.PEM())) // nothing lapses
 	if !answered() {
 		t.Error("one root more, and east is gone")
 	}
 	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM()))
-	west.within(10*time.Second, "east refused, as its root was taken away", func() bool { return west.resolve(checkout, orders) == "stale" })
+	west.within("east refused, as its root was taken away", func() bool { return west.resolve(checkout, orders) == "stale" })
 
 	uses := map[string]int{}
 	for _, c := range west.status().GetTrust() {
@@ -83,7 +87,7 @@ func TestRootsChangeWithoutALapse(t *testing.T) {
 	east.sidecar(orders, "10.1.0.1:50002")
 	west.apply(trusting("east", east.Addr("gateway"), oldCA.PEM()) + "---\n" + selectsOrders)
 	answered := func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok orders.shop.east.") }
-	west.within(10*time.Second, "orders answered from east", answered)
+	west.within("orders answered from east", answered)
 	shown := func() (fingerprint string) {
 		for _, c := range west.status().GetTrust() {
 			if c.GetUse() == identity.PeerCertificate {
@@ -116,10 +120,10 @@ func TestRootsChangeWithoutALapse(t *testing.T) {
 	identitytest.Write(t, files.CA, append(oldCA.PEM(), newCA.PEM()...))
 	identitytest.Write(t, files.Key, pair.Key)
 	identitytest.Write(t, files.Cert, pair.Cert)
-	east.within(10*time.Second, "the new certificate", func() bool { return east.ownPrint() != old })
+	east.within("the new certificate", func() bool { return east.ownPrint() != old })
 	west.apply(trusting("east", east.Addr("gateway"), newCA.PEM()))
-	west.within(10*time.Second, "the new certificate of east", func() bool { return shown() != first && west.peer("east").GetState() == "connected" })
-	time.Sleep(2500 * time.Millisecond) // longer than staleAfter: a link that were not up would lapse
+	west.within("the new certificate of east", func() bool { return shown() != first && west.peer("east").GetState() == "connected" })
+	time.Sleep(staleAfter + time.Second) // a link that were not up would lapse
 	close(steady)
 	t.Logf("%d lookups, none failed", <-ended)
 	if n := west.peer("east").GetLapses(); n != 0 {
@@ -147,7 +151,7 @@ func TestAPeerByItsOwnRootsIsNoAppAndNoOperator(t *testing.T) {
 	west.apply(trusting("east", west.Addr("gateway"), eastCA.PEM()))
 	conn := west.connectAsEast(eastCA, westCA)
 	calls := map[string]error{}
-	west.within(5*time.Second, "east is believed", func() bool {
+	west.within("east is believed", func() bool {
 		_, calls["Apply"] = v1alpha1.NewObjectsClient(conn).Apply(t.Context(), &v1alpha1.ApplyRequest{})
 		return status.Code(calls["Apply"]) != codes.Unavailable
 	})
@@ -198,8 +202,8 @@ func TestAnOperatorIsToldMoreOfPeersThanAnApp(t *testing.T) {
 	west, east := start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca)
 	others := strings.Replace(export("west"), "cluster: west", "cluster: west, app: cart", 1)
 	east.apply(others)
-	west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" + selectsOrders)
-	west.within(10*time.Second, "east heard", func() bool { return west.peer("east").GetExports() == 1 })
+	west.apply(clusterAt("east", east.Addr("gateway"), staleAfter.String()) + "---\n" + selectsOrders)
+	west.within("east heard", func() bool { return west.peer("east").GetExports() == 1 })
 	ask := func(as catalog.App) []*v1alpha1.RouteDecision {
 		t.Helper()
 		d, err := v1alpha1.NewResolverClient(west.connect(as)).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(checkout), App: wireApp(orders)})
@@ -216,7 +220,7 @@ func TestAnOperatorIsToldMoreOfPeersThanAnApp(t *testing.T) {
 		t.Errorf("the app is told %v", told)
 	}
 	east.apply(export("north"))
-	west.within(10*time.Second, "told that east exports nothing", func() bool {
+	west.within("told that east exports nothing", func() bool {
 		routes := ask(identity.CLIApp(""))
 		return len(routes) == 2 && routes[1].GetReason() == "exports no shop/orders to this cluster"
 	})

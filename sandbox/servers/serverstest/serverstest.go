@@ -88,10 +88,10 @@ func Restart(t testing.TB, s Server, kill bool) {
 	}
 }
 
-// Await waits until a server, or who hears of it, is as it should be, for 30 s.
+// Await waits until a server, or who hears of it, is as it should be, for a minute.
 func Await(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	const limit = 30 * time.Second
+	const limit = time.Minute
 	for end := time.Now().Add(limit); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %s: %s", limit, what)
