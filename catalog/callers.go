@@ -9,7 +9,9 @@ import (
 // immutable; [Callers.With] shares with the old one whatever does not change. A look-up
 // takes no lock and allocates nothing. The zero Callers knows nobody.
 type Callers struct {
-	byAddress Table[Caller] // the app-id of a key is an address, 4 or 16 bytes
+	// The app-id of a key is an address, 4 or 16 bytes. Callers that came in together are
+	// one value for all their addresses.
+	byAddress Table[*Caller]
 }
 
 // Caller is who has an address.
@@ -35,7 +37,10 @@ func (c *Callers) Get(address netip.Addr) (caller Caller, ok bool) {
 	var room [16]byte
 	key := addressBytes(&room, address)
 	// The table compares the key with what it has, and keeps nothing of it.
-	return c.byAddress.Get(App{ID: unsafe.String(unsafe.SliceData(key), len(key))})
+	if who, ok := c.byAddress.Get(App{ID: unsafe.String(unsafe.SliceData(key), len(key))}); ok {
+		return *who, true
+	}
+	return Caller{}, false
 }
 
 // Len is the number of addresses.
@@ -48,10 +53,16 @@ func (c *Callers) Len() int {
 
 // With returns Callers with the edits made, in order. The old ones stand as they were.
 func (c *Callers) With(edits ...CallerEdit) *Callers {
-	next := make([]Edit[Caller], len(edits))
+	next := make([]Edit[*Caller], len(edits))
+	one := map[Caller]*Caller{}
 	for i, e := range edits {
+		who := one[e.Caller]
+		if who == nil {
+			who = &Caller{e.Caller.App, e.Caller.Shared}
+			one[e.Caller] = who
+		}
 		var room [16]byte
-		next[i] = Edit[Caller]{App: App{ID: string(addressBytes(&room, e.Address))}, Value: e.Caller, Remove: e.Remove}
+		next[i] = Edit[*Caller]{App: App{ID: string(addressBytes(&room, e.Address))}, Value: who, Remove: e.Remove}
 	}
 	if c == nil {
 		return &Callers{NewTable(next)}

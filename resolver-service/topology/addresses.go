@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 )
@@ -10,8 +9,7 @@ import (
 // one whose instance came up at it last. Other apps that a source still has there are
 // shadowed: the address is not theirs until that instance is gone.
 type addresses struct {
-	v4        map[uint64]*node // IPv4 address and port: most there are, in a fifth of the room
-	others    map[netip.AddrPort]*node
+	hosts
 	contested map[netip.AddrPort][]claimant // the claims of several apps, the newest last
 	// taken has who is served with an address that a change has taken away from it: until
 	// that is published, nobody else may be.
@@ -20,45 +18,10 @@ type addresses struct {
 
 func newAddresses() addresses {
 	return addresses{
-		v4: map[uint64]*node{}, others: map[netip.AddrPort]*node{},
+		hosts:     newHosts(),
 		contested: map[netip.AddrPort][]claimant{}, taken: map[netip.AddrPort]*node{},
 	}
 }
-
-// short is the key of an IPv4 address.
-func short(a netip.AddrPort) (key uint64, ok bool) {
-	if !a.Addr().Is4() {
-		return 0, false
-	}
-	ip := a.Addr().As4()
-	return uint64(binary.BigEndian.Uint32(ip[:]))<<16 | uint64(a.Port()), true
-}
-
-func (as *addresses) owner(a netip.AddrPort) *node {
-	if key, ok := short(a); ok {
-		return as.v4[key]
-	}
-	return as.others[a]
-}
-
-func (as *addresses) set(a netip.AddrPort, n *node) {
-	if key, ok := short(a); ok {
-		as.v4[key] = n
-		return
-	}
-	as.others[a] = n
-}
-
-func (as *addresses) remove(a netip.AddrPort) {
-	if key, ok := short(a); ok {
-		delete(as.v4, key)
-		return
-	}
-	delete(as.others, a)
-}
-
-// count is how many addresses there are.
-func (as *addresses) count() int { return len(as.v4) + len(as.others) }
 
 // owns tells whether an address that an app has is not another's by now.
 func (as *addresses) owns(n *node, a netip.AddrPort) bool {

@@ -70,7 +70,7 @@ func TestAnAddressBelongsToWhoeverCameUpWithItLast(t *testing.T) {
 		}
 	}
 	g.Apply(from("other", stops("ledger", "1")))
-	if n := g.addresses.count() + len(g.addresses.contested) + len(g.addresses.taken) + len(g.sources); n != 0 {
+	if n := g.addresses.count + len(g.addresses.v4) + len(g.addresses.several) + len(g.addresses.contested) + len(g.addresses.taken) + len(g.sources); n != 0 {
 		t.Errorf("%d things are kept of addresses that nobody has", n)
 	}
 }

@@ -51,6 +51,9 @@ type audience struct {
 	gateway *catalog.GatewayTable
 	own     map[catalog.App]*catalog.View
 	peers   map[string]*PeerView
+
+	callers  *catalog.Callers
+	clusters *catalog.Gateways
 }
 
 func (a *audience) takes(updates ...Update) {
@@ -73,6 +76,12 @@ func (a *audience) take(u Update) {
 	}
 	for name, view := range u.Peers {
 		a.peers[name] = view
+	}
+	if u.Callers != nil {
+		a.callers = u.Callers
+	}
+	if u.Clusters != nil {
+		a.clusters = u.Clusters
 	}
 }
 
@@ -103,6 +112,9 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 	}
 	if a.gateway != g.gateway || a.peers["east"] != g.peers["east"] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
+	}
+	if a.callers != g.callers || a.clusters != g.allGateways {
+		t.Fatalf("%s: who asks from where, or the gateways of all clusters, was not told", what)
 	}
 }
 

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -15,12 +16,15 @@ type dirty struct {
 	presents   map[*node]struct{} // in the view of apps without a selection
 	exports    map[*node]struct{} // in the gateway's table and for peers
 	peers      map[string]struct{}
+	callers    map[netip.Addr]struct{} // who has the IP address
+	clusters   bool                    // Cluster objects
 }
 
 func (d *dirty) reset() {
 	*d = dirty{
 		entries: map[*node]map[*node]struct{}{}, selections: map[*node]struct{}{}, presents: map[*node]struct{}{},
 		exports: map[*node]struct{}{}, peers: map[string]struct{}{},
+		callers: map[netip.Addr]struct{}{},
 	}
 }
 
@@ -45,6 +49,8 @@ type Update struct {
 	Open     *catalog.View         // nil if it stays
 	Gateway  *catalog.GatewayTable // nil if it stays
 	Peers    map[string]*PeerView  // those that changed
+	Callers  *catalog.Callers      // nil if they stay
+	Clusters *catalog.Gateways     // nil if they stay
 }
 
 // ViewUpdate is an app's new view; nil once the app has no selection.
@@ -80,12 +86,18 @@ func (g *Graph) flush() Update {
 	}
 	g.flushOpen(&d, &u)
 	g.flushExports(&d, &u)
+	g.flushCallers(&d, &u)
+	g.flushClusters(&d, &u)
 	g.renumberOpen(&u)
-	if len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 {
+	if u.empty() {
 		u.Revision = g.revision
 	}
 	g.revision = u.Revision
 	return u
+}
+
+func (u *Update) empty() bool {
+	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil
 }
 
 // renumberOpen gives the view of apps without a selection the update's revision when

@@ -23,6 +23,9 @@ type Graph struct {
 	peers   map[string]*PeerView
 	shared  map[string]*catalog.Gateways // by the clusters they name
 
+	callers     *catalog.Callers
+	allGateways *catalog.Gateways // of every cluster with an object
+
 	addresses addresses
 	sources   map[string]int // instances of each source
 	ramps     ramps
@@ -92,6 +95,7 @@ func NewGraph(cfg Config) *Graph {
 	if cfg.Open {
 		g.open.Rule = catalog.DefaultRule
 	}
+	g.callers, g.allGateways = &catalog.Callers{}, &catalog.Gateways{Domain: cfg.Domain}
 	g.gateway = &catalog.GatewayTable{Domain: cfg.Domain, Kubernetes: cfg.Kubernetes, Cluster: cfg.Cluster}
 	g.dirty.reset()
 	return g

@@ -57,20 +57,21 @@ func (n *node) find(source, id string) (int, bool) {
 func (g *Graph) putInstance(source string, i *catalog.Instance) {
 	n := g.node(i.App)
 	at, found := n.find(source, i.ID)
-	now, c := instance{source, i.ID, i.Address, i.Draining}, claimant{n, source, i.ID}
+	address := netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port())
+	now, c := instance{source, i.ID, address, i.Draining}, claimant{n, source, i.ID}
 	switch {
 	case !found:
 		n.instances = inserted(n.instances, at, now)
 		g.sources[source]++
-		g.claim(c, i.Address)
+		g.claim(c, address)
 	case n.instances[at] == now:
 		return
 	default:
 		old := n.instances[at].address
 		n.instances[at] = now
-		if old != i.Address {
-			g.touch(g.addresses.release(c, old))
-			g.claim(c, i.Address)
+		if old != address {
+			g.vacate(c, old)
+			g.claim(c, address)
 		}
 	}
 	g.touch(n)
@@ -79,6 +80,7 @@ func (g *Graph) putInstance(source string, i *catalog.Instance) {
 // claim notes that an instance has come up at an address, and who had it before.
 func (g *Graph) claim(c claimant, a netip.AddrPort) {
 	loser := g.addresses.claim(c, a)
+	g.callerChanged(a.Addr())
 	if loser == nil {
 		return
 	}
@@ -86,6 +88,12 @@ func (g *Graph) claim(c claimant, a netip.AddrPort) {
 	if len(g.takeovers) < maxTakeovers {
 		g.takeovers = append(g.takeovers, takeover{a, loser.app, c.app, c.source})
 	}
+}
+
+// vacate notes that an instance is at an address no longer, and who has it by that.
+func (g *Graph) vacate(c claimant, a netip.AddrPort) {
+	g.touch(g.addresses.release(c, a))
+	g.callerChanged(a.Addr())
 }
 
 // takeover is an address that has become another app's.
@@ -112,7 +120,7 @@ func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	}
 	address := n.instances[at].address
 	n.instances = slices.Delete(n.instances, at, at+1)
-	g.touch(g.addresses.release(claimant{n, source, key.ID}, address))
+	g.vacate(claimant{n, source, key.ID}, address)
 	g.touch(n)
 }
 
@@ -131,7 +139,7 @@ func (g *Graph) settle() (second []waiting) {
 	}
 	g.touched = nil
 	clear(g.addresses.taken)
-	g.counts.Instances = g.addresses.count()
+	g.counts.Instances = g.addresses.count
 	return second
 }
 

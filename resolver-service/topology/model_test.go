@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
@@ -206,7 +207,7 @@ func randomChange(r *rand.Rand) Change {
 		}
 		return lease(name(), Lease(1+r.IntN(3)))
 	default:
-		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:50002", r.IntN(5)))
+		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:5000%d", r.IntN(5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
 		return Change{Instances: []InstanceChange{{Source: source(), Put: []catalog.Instance{i}}}}
 	}
@@ -270,7 +271,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if change.Objects == nil {
 		return nil
 	}
-	revision, open, gateway, was := g.Revision(), g.open, g.gateway, serve(g)
+	revision, open, gateway, clusters, was := g.Revision(), g.open, g.gateway, g.allGateways, serve(g)
 	views, ramps := map[catalog.App]*catalog.View{}, maps.Clone(g.ramps.all)
 	for a, n := range g.apps {
 		views[a] = n.view
@@ -279,7 +280,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Revision() != revision || g.open != open || g.gateway != gateway || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
+	if g.Revision() != revision || g.open != open || g.gateway != gateway || g.allGateways != clusters || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
 		t.Fatalf("%s: trying it changed the graph", what)
 	}
 	for a, view := range views {
@@ -309,6 +310,13 @@ func serve(g *Graph) served {
 	for a, e := range g.peers["east"].Exports.All() {
 		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
 	}
+	for i := range 5 {
+		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		caller, ok := g.callers.Get(ip)
+		s["caller "+ip.String()] = fmt.Sprint(caller, ok)
+	}
+	s["callers"] = fmt.Sprint(g.callers.Len())
+	s["clusters"] = fmt.Sprint(g.allGateways.Addresses)
 	stats := g.Stats()
 	s["stats"] = fmt.Sprintf("%+v", stats)
 	return s

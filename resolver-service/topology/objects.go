@@ -161,6 +161,7 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	old := c.object
 	c.object = next
 	clear(g.shared)
+	g.dirty.clusters = true
 	g.dirtyCluster(c)
 	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
 		g.dirty.peer(c.name)

@@ -164,7 +164,8 @@ func (t *Topology) publish(g *Graph, updates []Update) {
 //
 // The view of apps without a selection comes after the views of apps that have one by
 // now, and before an app's own view goes: so whoever finds no view of its own finds
-// that one as new as the own would be.
+// that one as new as the own would be. Who has which address comes after the views, so
+// that nobody who comes with a selection is taken for one without.
 func (t *Topology) publishOne(g *Graph, u *Update) {
 	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
 	if u.Open != nil {
@@ -180,6 +181,12 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		} else {
 			g.ForgetPeer(name)
 		}
+	}
+	if u.Callers != nil {
+		t.callers.Store(u.Callers)
+	}
+	if u.Clusters != nil {
+		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
 		t.log.Warn("an address has become another app's: the newest to name it has it", "address", o.address.String(),
@@ -225,10 +232,12 @@ func (t *Topology) Ready() *live.Value[bool] { return &t.ready }
 // Gateway is the gateway's table.
 func (t *Topology) Gateway() *live.Value[*catalog.GatewayTable] { return &t.gateway }
 
-// Callers say which app asks from an address: every instance's, also one that is draining.
+// Callers say which app asks from an IP address: that of an instance there, also of one that
+// is draining. Nothing is there until the store's full set is in.
 func (t *Topology) Callers() *live.Value[*catalog.Callers] { return &t.callers }
 
-// Clusters are the gateways of every Cluster object.
+// Clusters are the gateways of every Cluster object. Nothing is there until the store's
+// full set is in.
 func (t *Topology) Clusters() *live.Value[*catalog.Gateways] { return &t.clusters }
 
 // Revision is that of the newest published state.

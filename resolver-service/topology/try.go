@@ -30,15 +30,19 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 
 // saved is what has been served, to be served again after a Try.
 type saved struct {
-	revision uint64
-	open     *catalog.View
-	gateway  *catalog.GatewayTable
-	peers    map[string]*PeerView
-	views    map[catalog.App]*catalog.View
+	revision    uint64
+	open        *catalog.View
+	gateway     *catalog.GatewayTable
+	allGateways *catalog.Gateways
+	peers       map[string]*PeerView
+	views       map[catalog.App]*catalog.View
 }
 
 func (g *Graph) save() *saved {
-	s := &saved{revision: g.revision, open: g.open, gateway: g.gateway, peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}}
+	s := &saved{
+		revision: g.revision, open: g.open, gateway: g.gateway, allGateways: g.allGateways,
+		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
+	}
 	for name, view := range g.peers {
 		s.peers[name] = view
 	}
@@ -57,7 +61,7 @@ func (g *Graph) remember(n *node) {
 }
 
 func (g *Graph) restore(s *saved) {
-	g.revision, g.open, g.gateway, g.peers, g.saved = s.revision, s.open, s.gateway, s.peers, nil
+	g.revision, g.open, g.gateway, g.allGateways, g.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
 	for app, view := range s.views {
 		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {
 			n.view = view

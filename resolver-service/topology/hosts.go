@@ -1,0 +1,220 @@
+package topology
+
+import (
+	"encoding/binary"
+	"iter"
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// hosts knows which app has each address of an instance, by IP address: most have one
+// instance, in a small part of the room that another map for them would take.
+type hosts struct {
+	v4      map[uint32]host
+	v6      map[[16]byte]host
+	several map[netip.Addr]*several
+	count   int // addresses with their ports
+}
+
+// host is the one address at an IP address. The node is nil where there are several.
+type host struct {
+	*node
+	port uint16
+}
+
+// several are the addresses at an IP address with more than one.
+type several struct {
+	ports map[uint16]*node
+	apps  map[*node]int // how many of the ports each app has
+}
+
+func newHosts() hosts {
+	return hosts{v4: map[uint32]host{}, v6: map[[16]byte]host{}, several: map[netip.Addr]*several{}}
+}
+
+func (hs *hosts) at(ip netip.Addr) (h host, ok bool) {
+	if ip.Is4() {
+		four := ip.As4()
+		h, ok = hs.v4[binary.BigEndian.Uint32(four[:])]
+		return h, ok
+	}
+	h, ok = hs.v6[ip.As16()]
+	return h, ok
+}
+
+func (hs *hosts) put(ip netip.Addr, h host) {
+	if ip.Is4() {
+		four := ip.As4()
+		hs.v4[binary.BigEndian.Uint32(four[:])] = h
+		return
+	}
+	hs.v6[ip.As16()] = h
+}
+
+func (hs *hosts) delete(ip netip.Addr) {
+	if ip.Is4() {
+		four := ip.As4()
+		delete(hs.v4, binary.BigEndian.Uint32(four[:]))
+		return
+	}
+	delete(hs.v6, ip.As16())
+}
+
+// owner is who has an address; nil if nobody has.
+func (hs *hosts) owner(a netip.AddrPort) *node {
+	h, ok := hs.at(a.Addr())
+	switch {
+	case !ok:
+		return nil
+	case h.node == nil:
+		return hs.several[a.Addr()].ports[a.Port()]
+	case h.port != a.Port():
+		return nil
+	default:
+		return h.node
+	}
+}
+
+// set gives an address to an app.
+func (hs *hosts) set(a netip.AddrPort, n *node) {
+	h, ok := hs.at(a.Addr())
+	switch {
+	case !ok:
+		hs.count++
+		hs.put(a.Addr(), host{n, a.Port()})
+		return
+	case h.node != nil && h.port == a.Port():
+		hs.put(a.Addr(), host{n, a.Port()})
+		return
+	case h.node != nil:
+		hs.put(a.Addr(), host{})
+		hs.several[a.Addr()] = &several{map[uint16]*node{h.port: h.node}, map[*node]int{h.node: 1}}
+	}
+	s := hs.several[a.Addr()]
+	if old := s.ports[a.Port()]; old != nil {
+		s.leave(old)
+	} else {
+		hs.count++
+	}
+	s.ports[a.Port()] = n
+	s.apps[n]++
+}
+
+// remove takes an address from whoever has it.
+func (hs *hosts) remove(a netip.AddrPort) {
+	h, ok := hs.at(a.Addr())
+	if !ok || h.node != nil && h.port != a.Port() {
+		return
+	}
+	if h.node != nil {
+		hs.count--
+		hs.delete(a.Addr())
+		return
+	}
+	s := hs.several[a.Addr()]
+	old := s.ports[a.Port()]
+	if old == nil {
+		return
+	}
+	hs.count--
+	delete(s.ports, a.Port())
+	s.leave(old)
+	if len(s.ports) == 1 {
+		for port, n := range s.ports {
+			hs.put(a.Addr(), host{n, port})
+		}
+		delete(hs.several, a.Addr())
+	}
+}
+
+// leave notes that an app has a port less.
+func (s *several) leave(n *node) {
+	if s.apps[n]--; s.apps[n] == 0 {
+		delete(s.apps, n)
+	}
+}
+
+// caller is who asks from an IP address.
+func (hs *hosts) caller(ip netip.Addr) (caller catalog.Caller, ok bool) {
+	h, ok := hs.at(ip)
+	switch {
+	case !ok:
+		return catalog.Caller{}, false
+	case h.node != nil:
+		return catalog.Caller{App: h.app}, true
+	}
+	apps := hs.several[ip].apps
+	if len(apps) > 1 {
+		return catalog.Caller{Shared: true}, true
+	}
+	for n := range apps {
+		caller.App = n.app
+	}
+	return caller, true
+}
+
+// all yields every IP address.
+func (hs *hosts) all() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for key := range hs.v4 {
+			var four [4]byte
+			binary.BigEndian.PutUint32(four[:], key)
+			if !yield(netip.AddrFrom4(four)) {
+				return
+			}
+		}
+		for key := range hs.v6 {
+			if !yield(netip.AddrFrom16(key)) {
+				return
+			}
+		}
+	}
+}
+
+// callerChanged notes that somebody else may have an IP address now.
+func (g *Graph) callerChanged(ip netip.Addr) {
+	if g.synced && !g.dirty.all { // with the full set, all are looked at
+		g.dirty.callers[ip] = struct{}{}
+	}
+}
+
+// flushCallers brings who has which IP address up to date.
+func (g *Graph) flushCallers(d *dirty, u *Update) {
+	var edits []catalog.CallerEdit
+	if d.all {
+		edits = make([]catalog.CallerEdit, 0, len(g.addresses.v4)+len(g.addresses.v6))
+		for ip := range g.addresses.all() {
+			caller, _ := g.addresses.caller(ip)
+			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: caller})
+		}
+	}
+	for ip := range d.callers {
+		was, had := g.callers.Get(ip)
+		is, has := g.addresses.caller(ip)
+		if was != is || had != has {
+			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: is, Remove: !has})
+		}
+	}
+	if len(edits) > 0 || d.all {
+		g.callers = g.callers.With(edits...)
+		u.Callers = g.callers
+	}
+}
+
+// flushClusters brings the gateways of every cluster with an object up to date.
+func (g *Graph) flushClusters(d *dirty, u *Update) {
+	if !d.clusters && !d.all {
+		return
+	}
+	next := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: map[string][]string{}}
+	for name, c := range g.clusters {
+		if c.object != nil {
+			next.Addresses[name] = c.object.Gateways
+		}
+	}
+	if d.all || !next.Equal(g.allGateways) {
+		g.allGateways = next
+		u.Clusters = next
+	}
+}
