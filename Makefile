@@ -12,7 +12,7 @@ build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo daprd-stock consul etcd kubernetes servers ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: sentry daprd ## what the demo runs besides isthmus
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
@@ -24,13 +24,14 @@ daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests o
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
 
-# The servers that the tests of the stores run. What each is built from stands in a go.mod
+# The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes servers
+.PHONY: consul etcd kubernetes coredns servers
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
-servers: ## Redis and PostgreSQL: those of this machine, or their packages unpacked into bin/servers
+coredns: $(BIN)/coredns ## bin/coredns, from source
+servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 
 CONSUL := deps/consul/go.mod deps/consul/go.sum
@@ -50,6 +51,9 @@ $(BIN)/kube-apiserver: $(KUBERNETES)
 	@.ci/build kube-apiserver deps/kubernetes $@ k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes
 $(BIN)/kubectl: $(KUBERNETES)
 	@.ci/build kubectl deps/kubernetes $@ k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
+
+$(BIN)/coredns: deps/coredns/go.mod deps/coredns/go.sum
+	@.ci/build coredns deps/coredns $@ github.com/coredns/coredns github.com/coredns/coredns
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate

@@ -13,21 +13,45 @@ import (
 // ErrNoBinary is returned, wrapped, when a binary that a sandbox runs is not built.
 var ErrNoBinary = errors.New("binary not found")
 
-// known says where the packages of systems put the servers that users have, besides PATH.
-// The newest version comes last. Nothing else is looked for outside of this repository:
-// a daprd on the PATH has no Isthmus in it.
-var known = map[string][]string{
-	"redis-server": {"/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"},
-	"postgres":     postgresDirectories,
-	"initdb":       postgresDirectories,
+// pkg is how a program that is not built from source is had. A table in .ci/servers says
+// the same to make deps.
+type pkg struct {
+	debian, homebrew string // packages; homebrew is empty where it has none
+
+	// directories are where the packages of systems put it, besides PATH; the newest version
+	// comes last.
+	directories []string
 }
 
-var postgresDirectories = []string{"/usr/pgsql-*/bin", "/usr/local/opt/postgresql*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/lib/postgresql/*/bin"}
+// known are the servers and tools that users have. Nothing else is looked for outside of
+// this repository: a daprd on the PATH has no Isthmus in it.
+var known = map[string]pkg{
+	"redis-server": {"redis-server", "redis", systemDirectories},
+	"postgres":     {"postgresql", "postgresql", postgresDirectories},
+	"initdb":       {"postgresql", "postgresql", postgresDirectories},
+	"dig":          {"bind9-dnsutils", "bind", systemDirectories},
+	"kdig":         {"knot-dnsutils", "knot", systemDirectories},
+	"drill":        {"ldnsutils", "ldns", systemDirectories},
+	"unbound":      {"unbound", "unbound", systemDirectories},
+	"musl-gcc":     {"musl-tools", "", systemDirectories},
+	"node":         {"nodejs", "node", systemDirectories},
+	"java":         {"default-jdk-headless", "openjdk", javaDirectories},
+	"javac":        {"default-jdk-headless", "openjdk", javaDirectories},
+	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
+	"knotd":        {"knot", "knot", systemDirectories},
+	"nsd":          {"nsd", "nsd", systemDirectories},
+}
 
-// Binary finds daprd, sentry, isthmus or a server: where the environment variable
+var (
+	systemDirectories   = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
+	postgresDirectories = []string{"/usr/pgsql-*/bin", "/usr/local/opt/postgresql*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/lib/postgresql/*/bin"}
+	javaDirectories     = []string{"/usr/local/opt/openjdk*/bin", "/opt/homebrew/opt/openjdk*/bin", "/usr/lib/jvm/*/bin"}
+)
+
+// Binary finds daprd, sentry, isthmus, a server or a tool: where the environment variable
 // ISTHMUS_<NAME> says (ISTHMUS_KUBE_APISERVER for kube-apiserver), else in bin/ of this
-// repository or of a directory above the current one. Redis and PostgreSQL may also be on
-// the PATH, or where the system's packages put them.
+// repository or of a directory above the current one. What systems have packages of, such
+// as PostgreSQL or dig, may also be on the PATH, or where the packages put it.
 func Binary(name string) (string, error) {
 	variable := "ISTHMUS_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 	if path := os.Getenv(variable); path != "" {
@@ -58,14 +82,14 @@ func Binary(name string) (string, error) {
 
 // installed finds a server that the system has.
 func installed(name string) (string, bool) {
-	directories, ok := known[name]
+	p, ok := known[name]
 	if !ok {
 		return "", false
 	}
 	if path, err := exec.LookPath(name); err == nil {
 		return path, true
 	}
-	for _, pattern := range slices.Backward(directories) {
+	for _, pattern := range slices.Backward(p.directories) {
 		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the patterns are good ones
 		for _, path := range slices.Backward(found) {
 			if executable(path) {
@@ -81,14 +105,17 @@ func remedy(name string) string {
 	switch name {
 	case "isthmus":
 		return "build it with: make build"
-	case "redis-server":
-		return "get it with: make deps, or install it: apt-get install redis-server, brew install redis"
-	case "postgres", "initdb":
-		return "get it with: make deps, or install it: apt-get install postgresql, brew install postgresql"
 	case "daprd", "sentry":
 		return "build it with: make deps-demo"
-	default:
+	}
+	p, ok := known[name]
+	switch {
+	case !ok:
 		return "build it with: make deps"
+	case p.homebrew == "":
+		return "get it with: make deps, or install it: apt-get install " + p.debian
+	default:
+		return "get it with: make deps, or install it: apt-get install " + p.debian + ", brew install " + p.homebrew
 	}
 }
 
