@@ -119,7 +119,7 @@ func (a *App) reply(o AppOptions) Reply {
 func splitAddress(address string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
-		return "", "", fmt.Errorf("app address %q: want host:port: %w", address, err)
+		return "", "", fmt.Errorf("address %q: want host:port: %w", address, err)
 	}
 	return host, port, nil
 }

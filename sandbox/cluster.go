@@ -34,6 +34,8 @@ type ClusterOptions struct {
 	Traces      string         // OTLP endpoint that spans go to; empty: nowhere
 	Store       map[string]any // see ServiceOptions
 	Gateway     string         // see ServiceOptions
+	Listen      map[string]any // see ServiceOptions
+	Host        string         // where its Sentry listens; 127.0.0.1 by default
 	Settings    map[string]any // more keys of isthmus.yaml
 }
 
@@ -42,7 +44,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 	c := &Cluster{Name: o.Name, s: s, authority: o.Authority, traces: o.Traces}
 	var err error
 	if o.Authority != nil {
-		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority, TrustDomain: o.TrustDomain}); err != nil {
+		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority, TrustDomain: o.TrustDomain, Host: o.Host}); err != nil {
 			return nil, err
 		}
 		if err := c.operator(); err != nil {
@@ -50,7 +52,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 		}
 	}
 	c.Service, err = s.Service(ctx, ServiceOptions{
-		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Settings: o.Settings,
+		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
 	})
 	if err != nil {
 		return nil, err

@@ -29,6 +29,9 @@ type Daprd struct {
 // DaprdOptions say how to run a sidecar.
 type DaprdOptions struct {
 	Name          string // in messages and of the log; "daprd-<cluster>-<app-id>" by default
+	Stock         bool   // without Isthmus in it
+	Internal      string // where other sidecars reach it, ip:port; a free port of loopback by default
+	ResolvConf    string // content of the /etc/resolv.conf that it has for itself; see [Command]
 	Cluster       string
 	App           catalog.App
 	AppAddress    string            // host:port of the app behind it; empty: none
@@ -41,7 +44,11 @@ type DaprdOptions struct {
 
 // Daprd starts a sidecar and waits until it is healthy, which takes its app.
 func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
-	binary, err := Binary("daprd")
+	program := "daprd"
+	if o.Stock {
+		program = "daprd-stock"
+	}
+	binary, err := Binary(program)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +61,13 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 			return nil, err
 		}
 	}
-	args, err := d.listen()
+	resolvConf := ""
+	if o.ResolvConf != "" {
+		if resolvConf, err = s.file(o.Name+".resolv.conf", []byte(o.ResolvConf)); err != nil {
+			return nil, err
+		}
+	}
+	args, err := d.listen(o.Internal)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}
@@ -67,7 +80,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	}
 	d.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
-		Args: append(args, more...), Env: o.env(),
+		Args: append(args, more...), Env: o.env(), ResolvConf: resolvConf,
 	})
 	if err != nil {
 		return nil, err
@@ -76,16 +89,23 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 }
 
 // listen chooses ports and returns the arguments that say so.
-func (d *Daprd) listen() ([]string, error) {
+func (d *Daprd) listen(at string) ([]string, error) {
 	var api, grpc, internal, metrics int
 	if err := freePorts(&api, &grpc, &internal, &metrics); err != nil {
 		return nil, err
 	}
 	d.HTTP, d.GRPC, d.Internal, d.Metrics = loopback(api), loopback(grpc), loopback(internal), loopback(metrics)
+	if at != "" {
+		d.Internal = at
+	}
+	host, port, err := splitAddress(d.Internal)
+	if err != nil {
+		return nil, err
+	}
 	return []string{
 		"--dapr-listen-addresses", "127.0.0.1",
 		"--dapr-http-port", strconv.Itoa(api), "--dapr-grpc-port", strconv.Itoa(grpc),
-		"--dapr-internal-grpc-listen-address", "127.0.0.1", "--dapr-internal-grpc-port", strconv.Itoa(internal),
+		"--dapr-internal-grpc-listen-address", host, "--dapr-internal-grpc-port", port,
 		"--metrics-listen-address", "127.0.0.1", "--metrics-port", strconv.Itoa(metrics),
 	}, nil
 }
@@ -111,7 +131,11 @@ func (o *DaprdOptions) args() ([]string, error) {
 }
 
 func (o *DaprdOptions) env() []string {
-	env := []string{"NAMESPACE=" + o.App.Namespace, "DAPR_HOST_IP=127.0.0.1"}
+	host := "127.0.0.1"
+	if o.Internal != "" {
+		host, _, _ = splitAddress(o.Internal) // was split before
+	}
+	env := []string{"NAMESPACE=" + o.App.Namespace, "DAPR_HOST_IP=" + host}
 	if o.Sentry != nil {
 		env = append(env, "DAPR_TRUST_ANCHORS="+string(o.Sentry.Anchors))
 	}

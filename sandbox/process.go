@@ -28,6 +28,11 @@ type Command struct {
 	// Place is the network that the process is in; nil: the one that this process is in.
 	Place Place
 
+	// ResolvConf is a file that the process has for /etc/resolv.conf, so that it asks DNS
+	// servers of its own; empty: it has the system's. It is there on Linux only, and takes
+	// the right to mount, as root has in a user namespace.
+	ResolvConf string
+
 	// UID and GID are the user that the process runs as, where it is not 0 and the caller
 	// is root: some servers refuse to run as root.
 	UID, GID uint32
@@ -70,6 +75,9 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.command.Name, err)
 	}
 	cmd := exec.Command(p.command.Path, p.command.Args...)
+	if p.command.ResolvConf != "" {
+		cmd = exec.Command("unshare", append(withResolvConf(p.command.ResolvConf, p.command.Path), p.command.Args...)...)
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(inherited(), p.command.Env...)
 	cmd.SysProcAttr = ownGroup() // Ctrl-C in a terminal must reach us alone; we decide who stops when
@@ -98,6 +106,13 @@ func (r *run) live(place Place, out *os.File, started chan<- error) {
 	if err == nil {
 		r.err = r.cmd.Wait()
 	}
+}
+
+// withResolvConf are the arguments of unshare(1) that have a program run with a file for
+// /etc/resolv.conf, as the same process.
+func withResolvConf(file, program string) []string {
+	const script = `mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
+	return []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", file, program}
 }
 
 func inherited() []string {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strconv"
 )
@@ -26,6 +27,7 @@ type SentryOptions struct {
 	Cluster     string
 	Authority   *Authority
 	TrustDomain string // DefaultTrustDomain by default
+	Host        string // where it listens; 127.0.0.1 by default
 }
 
 // sentryConfig switches mTLS on; all else is Dapr's default.
@@ -46,6 +48,9 @@ func (s *Sandbox) Sentry(ctx context.Context, o SentryOptions) (*Sentry, error) 
 	if o.TrustDomain == "" {
 		o.TrustDomain = DefaultTrustDomain
 	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
 	name := "sentry-" + o.Cluster
 	sentry := &Sentry{TrustDomain: o.TrustDomain, Anchors: o.Authority.Anchors()}
 	config, err := s.sentryFiles(name, o, sentry)
@@ -56,12 +61,12 @@ func (s *Sandbox) Sentry(ctx context.Context, o SentryOptions) (*Sentry, error) 
 	if err := freePorts(&port, &health, &metrics); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	sentry.Address = loopback(port)
+	sentry.Address = net.JoinHostPort(o.Host, strconv.Itoa(port))
 	sentry.Process, err = s.run(ctx, Command{
 		Name: name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + loopback(health) + "/healthz",
 		Args: []string{
 			"--config", config, "--issuer-credentials", filepath.Dir(sentry.AnchorsFile), "--trust-domain", o.TrustDomain,
-			"--port", strconv.Itoa(port), "--listen-address", "127.0.0.1",
+			"--port", strconv.Itoa(port), "--listen-address", o.Host,
 			"--healthz-port", strconv.Itoa(health), "--healthz-listen-address", "127.0.0.1",
 			"--metrics-port", strconv.Itoa(metrics), "--metrics-listen-address", "127.0.0.1",
 		},

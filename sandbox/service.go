@@ -28,6 +28,7 @@ type ServiceOptions struct {
 	Gateway  string         // where its gateway listens, host:port
 	Sentry   *Sentry        // identity from it; nil: insecure
 	Traces   string         // OTLP endpoint that spans go to; empty: nowhere
+	Listen   map[string]any // more keys of "listen", such as dns
 	Settings map[string]any // more keys of the configuration; they win over all above
 	Env      []string
 }
@@ -104,6 +105,7 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 	if o.Traces != "" {
 		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces}, "sampleRatio": 1}
 	}
+	maps.Copy(c["listen"].(map[string]any), o.Listen)
 	maps.Copy(c, o.Settings)
 	return c
 }
