@@ -10,6 +10,14 @@ import (
 	"time"
 )
 
+// Patience is how long a test waits for what should happen, and for a call to be answered: so
+// long that a machine which is slow and busy does not miss it. Only a test that fails waits
+// for so long.
+const Patience = 2 * time.Minute
+
+// Attempt is how long one of several tries may take.
+const Attempt = 20 * time.Second
+
 // Eventually tries until it goes well, and fails the test with the last error.
 func Eventually(t *testing.T, limit time.Duration, try func() error) {
 	t.Helper()

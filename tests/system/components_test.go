@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -44,7 +43,7 @@ func TestConfigurationsThatAUserCopies(t *testing.T) {
 				return
 			}
 			trace, traceparent := newTrace(true)
-			if _, err := s.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", map[string][]string{"Traceparent": {traceparent}}); err != nil {
+			if _, err := s.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", map[string][]string{"Traceparent": {traceparent}}); err != nil {
 				t.Fatal(err)
 			}
 			m.completeTrace(t, trace, "west", "east")
@@ -68,7 +67,7 @@ func (m *mesh) copied(t *testing.T, file, id, store string) *sandbox.Sidecar {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := m.Daprd(meshtest.Within(t, 30*time.Second), sandbox.DaprdOptions{
+	d, err := m.Daprd(meshtest.Within(t, meshtest.Patience), sandbox.DaprdOptions{
 		Cluster: "west", App: app, AppAddress: behind.Address, Sentry: m.west.Sentry,
 		Configuration: strings.NewReplacer(places...).Replace(string(text)),
 	})

@@ -71,8 +71,8 @@ func (m *mesh) caller(t *testing.T, namespace, id string, targets []target) func
 		return s.Invoke(ctx, to.id, "hello", untraced)
 	}
 	for _, to := range targets {
-		meshtest.Eventually(t, 15*time.Second, func() error {
-			_, err := c(meshtest.Within(t, 5*time.Second), to)
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			_, err := c(meshtest.Within(t, meshtest.Attempt), to)
 			return err
 		})
 	}

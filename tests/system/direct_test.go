@@ -38,7 +38,7 @@ spec:
 // store in it.
 func redisStore(t *testing.T) (server *servers.Redis, component string, store *dapr.Store) {
 	t.Helper()
-	server, err := servers.StartRedis(meshtest.Within(t, 30*time.Second), t.TempDir(), servers.RedisOptions{Config: []string{"requirepass hunter2"}})
+	server, err := servers.StartRedis(meshtest.Within(t, meshtest.Patience), t.TempDir(), servers.RedisOptions{Config: []string{"requirepass hunter2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 	})
 	answers(t, checkout, "orders", "east")
 	refused := func() error {
-		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, meshtest.Attempt), "invoices", "hello", untraced)
 		if want := "denied: the caller's selection does not hold direct/invoices"; err == nil || !strings.Contains(err.Error(), want) {
 			return fmt.Errorf("got %v, want %q", err, want)
 		}
@@ -111,7 +111,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 
 	putObjects(t, store, inEast("orders", "invoices"))
 	follows(t, "a change of the selection", func() error {
-		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, meshtest.Attempt), "invoices", "hello", untraced)
 		return err
 	})
 
@@ -120,7 +120,7 @@ func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
 	}
 	l.answersFrom("east")
 	answers(t, checkout, "invoices", "east")
-	if err := server.Start(meshtest.Within(t, 30*time.Second)); err != nil {
+	if err := server.Start(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	putObjects(t, store, inEast("orders"))
@@ -140,7 +140,7 @@ func follows(t *testing.T, what string, try func() error) {
 			t.Logf("%s was followed by a call that ended %s later", what, took)
 			return
 		}
-		if took > time.Minute {
+		if took > meshtest.Patience {
 			t.Fatalf("%s is not followed after %s: %v", what, took, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -36,7 +35,7 @@ func twoDomains(t *testing.T) *domains {
 		if d.roots[name], err = sandbox.NewAuthority(); err != nil {
 			t.Fatal(err)
 		}
-		*c, err = s.Cluster(meshtest.Within(t, time.Minute), sandbox.ClusterOptions{Name: name, Authority: d.roots[name], TrustDomain: name + ".example"})
+		*c, err = s.Cluster(meshtest.Within(t, meshtest.Patience), sandbox.ClusterOptions{Name: name, Authority: d.roots[name], TrustDomain: name + ".example"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +92,7 @@ func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
 	d.apply(t, d.west, meshtest.Cluster("east", d.east.Gateway), export("shop", "prices", "east"),
 		selection("shop", "checkout", "app: orders"), selection("shop", "narrow", "app: orders"))
 	d.apply(t, d.east, trusting(d.west, d.roots["west"]), export("shop", "orders", "west"), selection("shop", "basket", "app: prices"))
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if _, why := d.peer(t, d.west, "east"); !strings.Contains(why, "add east's root to Cluster east, spec.trust.roots") {
 			return fmt.Errorf("west says of east: %q, want what to do", why)
 		}
@@ -101,7 +100,7 @@ func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
 	})
 	d.apply(t, d.west, trusting(d.east, d.roots["east"]))
 	for _, c := range [][2]*sandbox.Cluster{{d.west, d.east}, {d.east, d.west}} {
-		meshtest.Eventually(t, 15*time.Second, func() error {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
 			if state, why := d.peer(t, c[0], c[1].Name); state != "connected" {
 				return fmt.Errorf("%s finds %s %s: %s", c[0].Name, c[1].Name, state, why)
 			}
@@ -119,7 +118,7 @@ func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
 	narrow := d.app(t, d.west, "narrow", "west")
 	d.leadsTo(t, d.west, "shop/narrow", "orders", "east")
 	var refused *sandbox.InvokeError
-	if _, err := narrow.Invoke(meshtest.Within(t, 20*time.Second), "orders", "hello", untraced); !errors.As(err, &refused) || !strings.Contains(refused.Body, "authority") {
+	if _, err := narrow.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", untraced); !errors.As(err, &refused) || !strings.Contains(refused.Body, "authority") {
 		t.Errorf("without east's root in its anchors: %v", err)
 	}
 
@@ -136,7 +135,7 @@ func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
 	t.Log("\n" + out)
 	answers(t, checkout, "orders", "east")
 	d.apply(t, d.west, trusting(d.east, next))
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if state, _ := d.peer(t, d.west, "east"); state == "connected" {
 			return errors.New("east is connected though its root was taken away")
 		}

@@ -58,7 +58,7 @@ func TestASidecarWatchesAndRegistersAsItsOwnAppOnly(t *testing.T) {
 		"with another's certificate": {foreign, &v1alpha1.Hello{App: wire.App(own)}, codes.Unavailable},
 	} {
 		t.Run(what, func(t *testing.T) {
-			stream, err := v1alpha1.NewResolverClient(m.connect(t, c.by, own)).Watch(meshtest.Within(t, 10*time.Second))
+			stream, err := v1alpha1.NewResolverClient(m.connect(t, c.by, own)).Watch(meshtest.Within(t, meshtest.Patience))
 			if err == nil {
 				_ = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: c.hello}}) // Recv has the reason
 				_, err = stream.Recv()
@@ -102,8 +102,8 @@ func TestASidecarWithTheWrongIdentity(t *testing.T) {
 				Component: map[string]any{"identity": c.identity, "resolveTimeout": "500ms"},
 			})
 			callsItself(t, s, "west")
-			meshtest.Eventually(t, 10*time.Second, func() error {
-				_, err := s.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", untraced)
+			meshtest.Eventually(t, meshtest.Patience, func() error {
+				_, err := s.Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", untraced)
 				if err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), c.why) {
 					return fmt.Errorf("got %w, want not ready and %q", err, c.why)
 				}
@@ -126,15 +126,15 @@ func TestAnUnreachableSentryHealsWhenItComes(t *testing.T) {
 		}}},
 	})
 	callsItself(t, s, "west")
-	_, err := s.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", untraced)
+	_, err := s.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", untraced)
 	if err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), "sentry "+way.address()) {
 		t.Fatalf("got %v, want not ready and the Sentry's address", err)
 	}
 	t.Log(err)
 	came := time.Now()
 	way.reopen(t, m.west.Sentry.Address)
-	meshtest.Eventually(t, 30*time.Second, func() error {
-		_, err := s.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", untraced)
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		_, err := s.Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", untraced)
 		return err
 	})
 	t.Logf("calls go through %s after the Sentry came", time.Since(came).Round(time.Millisecond))
@@ -146,11 +146,11 @@ func TestAServiceThatStartsBeforeItsSentryWaitsForIt(t *testing.T) {
 	m.app(t, m.west, "shop", "orders")
 	checkout := m.app(t, m.west, "shop", "checkout")
 	answers(t, checkout, "orders", "west")
-	ctx := meshtest.Within(t, 40*time.Second)
+	ctx := meshtest.Within(t, meshtest.Patience)
 	if err := errors.Join(m.west.Stop(ctx), m.west.Sentry.Stop(ctx), m.west.Start()); err != nil {
 		t.Fatal(err)
 	}
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		ready := m.page(t, m.west.Admin, "/readyz")
 		if !strings.Contains(ready, "not ready: no identity: ") || !strings.Contains(ready, m.west.Sentry.Address) {
 			return fmt.Errorf("/readyz says %q, want no identity and the Sentry's address", ready)
@@ -166,7 +166,7 @@ func TestAServiceThatStartsBeforeItsSentryWaitsForIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.apply(t, m.west, selection("shop", "checkout"))
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if _, err := checkout.Invoke(ctx, "orders", "hello", untraced); err == nil {
 			return errors.New("a change does not arrive")
 		}

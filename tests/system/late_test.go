@@ -32,7 +32,7 @@ func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
 	var started sync.WaitGroup
 	defer started.Wait()
 	started.Go(func() {
-		s, err := m.west.Sidecar(meshtest.Within(t, 30*time.Second), sandbox.SidecarOptions{
+		s, err := m.west.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{
 			App: catalog.App{Namespace: "late", ID: "orders"}, AppAddress: way.address(),
 		})
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -33,7 +32,7 @@ func TestNothingStaysOfSidecarsThatAreGone(t *testing.T) {
 			}
 		}
 		for _, c := range []*sandbox.Cluster{m.west, m.east} {
-			meshtest.Eventually(t, 20*time.Second, func() error { return m.deserted(t, c) })
+			meshtest.Eventually(t, meshtest.Patience, func() error { return m.deserted(t, c) })
 		}
 	}
 	round()
@@ -41,7 +40,7 @@ func TestNothingStaysOfSidecarsThatAreGone(t *testing.T) {
 	for range 2 {
 		round()
 	}
-	meshtest.Eventually(t, 20*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		for name, n := range m.goroutines(t) {
 			if n > first[name]+2 { // what a question to the admin server itself takes
 				return fmt.Errorf("the service of %s has %d goroutines, and had %d after the first round", name, n, first[name])

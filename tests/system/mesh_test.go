@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -52,7 +51,7 @@ func startMesh(ctx context.Context, dir string, o meshOptions) (m *mesh, err err
 	if m.traces, err = s.Traces(); err != nil {
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, meshtest.Patience)
 	defer cancel()
 	options := sandbox.ClusterOptions{Name: "west", Authority: m.authority, Traces: m.traces.Endpoint(), Settings: o.westSettings}
 	if m.west, err = s.Cluster(ctx, options); err != nil {
@@ -81,7 +80,7 @@ func (m *mesh) close() error {
 // sidecar starts a sidecar with an app behind it, which is gone after the test.
 func (m *mesh) sidecar(t *testing.T, c *sandbox.Cluster, o sandbox.SidecarOptions) *sandbox.Sidecar {
 	t.Helper()
-	s, err := c.Sidecar(meshtest.Within(t, 30*time.Second), o)
+	s, err := c.Sidecar(meshtest.Within(t, meshtest.Patience), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +111,7 @@ func (m *mesh) isthmus(t *testing.T, c *sandbox.Cluster, stdin string, args ...s
 	if m.authority == nil {
 		args = append(args, "--insecure")
 	}
-	cmd := exec.CommandContext(meshtest.Within(t, 20*time.Second), binary, args...)
+	cmd := exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, args...)
 	cmd.Env = append(os.Environ(), c.CommandLine()...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -157,7 +156,7 @@ func (m *mesh) explain(t *testing.T, c *sandbox.Cluster, caller, app string) (d 
 // leadsTo waits until a cluster's service sends a caller to a cluster, "" being nowhere.
 func (m *mesh) leadsTo(t *testing.T, c *sandbox.Cluster, caller, app, cluster string) {
 	t.Helper()
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		d, err := m.explain(t, c, caller, app)
 		if err == nil && d.Cluster != cluster {
 			err = fmt.Errorf("%s is led to %q for %s, want %q: %+v", caller, d.Cluster, app, cluster, d)
@@ -169,8 +168,8 @@ func (m *mesh) leadsTo(t *testing.T, c *sandbox.Cluster, caller, app, cluster st
 // answers waits until an app of a cluster answers a sidecar's call.
 func answers(t *testing.T, from *sandbox.Sidecar, id, cluster string) {
 	t.Helper()
-	meshtest.Eventually(t, 15*time.Second, func() error {
-		reply, err := from.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		reply, err := from.Invoke(meshtest.Within(t, meshtest.Attempt), id, "hello", untraced)
 		if err == nil && reply.Cluster != cluster {
 			err = fmt.Errorf("%s in %s answers, want %s", id, reply.Cluster, cluster)
 		}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -61,7 +60,7 @@ func TestWithPlaintextAGatewayTellsAppsApartByTheirNames(t *testing.T) {
 	answers(t, from, "payments", "east")
 	for i := range 400 {
 		id := []string{"orders", "payments"}[i%2]
-		reply, err := from.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
+		reply, err := from.Invoke(meshtest.Within(t, meshtest.Patience), id, "hello", untraced)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -21,12 +20,12 @@ import (
 // over HTTP, status over gRPC.
 func refusalOf(t *testing.T, s *sandbox.Sidecar, conn *grpc.ClientConn, id string) (http, rpc string) {
 	t.Helper()
-	_, err := s.Invoke(meshtest.Within(t, 10*time.Second), id, "hello", untraced)
+	_, err := s.Invoke(meshtest.Within(t, meshtest.Patience), id, "hello", untraced)
 	var refused *sandbox.InvokeError
 	if !errors.As(err, &refused) {
 		t.Fatalf("%s calls %s: %v, want an error of daprd", s.App, id, err)
 	}
-	_, err = sandbox.Proxy(meshtest.Within(t, 10*time.Second), conn, id, nil)
+	_, err = sandbox.Proxy(meshtest.Within(t, meshtest.Patience), conn, id, nil)
 	answer, ok := status.FromError(err)
 	if err == nil || !ok {
 		t.Fatalf("%s calls %s over gRPC: %v, want a status", s.App, id, err)
@@ -89,7 +88,7 @@ func TestARefusalReadsTheSameEverywhere(t *testing.T) {
 	if err := m.east.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	meshtest.Eventually(t, 20*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
 		if err == nil && d.Outcome != "stale" {
 			err = fmt.Errorf("the lease has not run out: %+v", d)
@@ -133,7 +132,7 @@ func (m *mesh) readsTheSame(t *testing.T, s *sandbox.Sidecar, l lookup) {
 	text := d.Outcome + ": " + d.Reason
 	t.Log(text)
 
-	answer, err := v1alpha1.NewResolverClient(m.operator(t)).Resolve(meshtest.Within(t, 5*time.Second), &v1alpha1.ResolveRequest{
+	answer, err := v1alpha1.NewResolverClient(m.operator(t)).Resolve(meshtest.Within(t, meshtest.Patience), &v1alpha1.ResolveRequest{
 		Caller: &v1alpha1.App{Namespace: "shop", Id: l.caller}, App: &v1alpha1.App{Namespace: "shop", Id: l.callee},
 	})
 	if err != nil || answer.GetOutcome()+": "+answer.GetReason() != text {

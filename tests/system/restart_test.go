@@ -1,11 +1,13 @@
 package system
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -31,7 +33,7 @@ func callingTraced(from *sandbox.Sidecar, id string) call {
 
 func TestARestartOfTheServiceIsNotFelt(t *testing.T) {
 	t.Run("by SIGTERM", func(t *testing.T) {
-		testRestart(t, func(c *sandbox.Cluster) error { return c.Stop(meshtest.Within(t, 20*time.Second)) }, 0)
+		testRestart(t, func(c *sandbox.Cluster) error { return c.Stop(meshtest.Within(t, meshtest.Patience)) }, 0)
 	})
 	t.Run("by SIGKILL", func(t *testing.T) {
 		// The instances of the former life expire 15 s after the first sidecar is back.
@@ -62,7 +64,7 @@ func testRestart(t *testing.T, end func(*sandbox.Cluster) error, after time.Dura
 	gone := time.Now()
 	l.answersFrom("west")
 	remote.answersFrom("east")
-	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the service was away for %s", time.Since(gone).Round(time.Millisecond))
@@ -71,7 +73,7 @@ func testRestart(t *testing.T, end func(*sandbox.Cluster) error, after time.Dura
 		t.Errorf("right after the restart: %+v, %v, want the instance of before", d, err)
 	}
 	// A change after it arrives.
-	meshtest.Eventually(t, 15*time.Second, func() error { // as soon as peers have met again
+	meshtest.Eventually(t, meshtest.Patience, func() error { // as soon as peers have met again
 		d, err := m.explain(t, m.west, "shop/checkout", "invoices")
 		if err == nil && d.Cluster != "east" {
 			err = fmt.Errorf("%+v", d)
@@ -101,7 +103,7 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 	checkout := m.app(t, m.west, "shop", "checkout")
 	answers(t, checkout, "invoices", "east")
 	l := startLoad(t, "the service restarts, and its peer is slow", calling(checkout, "invoices"))
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if way.open() < 2 { // the peers' own, and that of the calls
 			return fmt.Errorf("%d connections through the relay", way.open())
 		}
@@ -111,10 +113,10 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 
 	release := way.hold()
 	defer release()
-	if err := m.west.Stop(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.west.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second) // the sidecar comes back, the peer does not answer
@@ -127,7 +129,7 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 func (m *mesh) revisionsNeverGoBack(t *testing.T, caller string, lookups int) {
 	t.Helper()
 	var spans []lookupSpan
-	meshtest.Eventually(t, 15*time.Second, func() error { // daprd sends spans in batches
+	meshtest.Eventually(t, meshtest.Patience, func() error { // daprd sends spans in batches
 		if spans = m.lookupSpans("", caller); len(spans) < lookups*9/10 {
 			return fmt.Errorf("%d spans of lookups by %s after %d lookups", len(spans), caller, lookups)
 		}
@@ -155,40 +157,47 @@ func TestASidecarThatRestartsWhileTheServiceIsAwayHasItsLastView(t *testing.T) {
 	m.apply(t, m.east, export("shop", "invoices", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders", "app: invoices"))
 	m.app(t, m.east, "shop", "invoices")
-	m.app(t, m.west, "shop", "orders")
+	orders := m.app(t, m.west, "shop", "orders")
+	file := m.Dir() + "/last-good/checkout.view"
 	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{
 		App:       catalog.App{Namespace: "shop", ID: "checkout"},
-		Component: map[string]any{"lastGood": m.Dir() + "/last-good/checkout.view"},
+		Component: map[string]any{"lastGood": file},
 	})
 	answers(t, checkout, "orders", "west")
 	answers(t, checkout, "invoices", "east")
-	time.Sleep(500 * time.Millisecond) // the view is written soon after a change
+	meshtest.Eventually(t, meshtest.Patience, func() error { // soon after a change
+		text, err := os.ReadFile(file)
+		if err == nil && (!bytes.Contains(text, []byte(orders.Internal)) || !bytes.Contains(text, []byte("invoices.shop.east."))) {
+			err = fmt.Errorf("%s has not both addresses yet", file)
+		}
+		return err
+	})
 	if err := m.west.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := checkout.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkout.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := checkout.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{"orders": "west", "invoices": "east"} {
-		reply, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), id, "hello", untraced)
+		reply, err := checkout.Invoke(meshtest.Within(t, meshtest.Patience), id, "hello", untraced)
 		if err != nil || reply.Cluster != want {
 			t.Errorf("%s: %+v, %v, want %s to answer", id, reply, err, want)
 		}
 	}
-	if _, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), "payments", "hello", untraced); err == nil {
+	if _, err := checkout.Invoke(meshtest.Within(t, meshtest.Patience), "payments", "hello", untraced); err == nil {
 		t.Error("the last view lets more through than the selection")
 	}
 
 	// When the service is back, so are changes.
-	if err := m.west.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.west.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	m.apply(t, m.west, selection("shop", "checkout", "app: invoices"))
-	meshtest.Eventually(t, 15*time.Second, func() error {
-		if _, err := checkout.Invoke(meshtest.Within(t, 5*time.Second), "orders", "hello", untraced); err == nil {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if _, err := checkout.Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", untraced); err == nil {
 			return fmt.Errorf("the change has not arrived")
 		}
 		return nil

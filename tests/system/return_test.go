@@ -31,7 +31,7 @@ func TestAClusterThatWasAwayIsCalledAtOnce(t *testing.T) {
 	time.Sleep(away) // by the clock of gRPC
 	l := startLoad(t, "a cluster that was away is back", calling(checkout, "orders"))
 	l.answersFrom("west")
-	if err := m.east.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.east.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range instances {

@@ -3,7 +3,6 @@ package system
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -56,7 +55,7 @@ func TestAnAppFindsItselfWhileTheServiceIsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := sandbox.Proxy(meshtest.Within(t, time.Second), conn, "quotes", nil); err != nil {
+		if _, err := sandbox.Proxy(meshtest.Within(t, meshtest.Patience), conn, "quotes", nil); err != nil {
 			t.Errorf("started while the service was away: %v", err)
 		}
 	})
@@ -70,7 +69,7 @@ func callsItself(t *testing.T, s *sandbox.Sidecar, cluster string) {
 	t.Helper()
 	for _, id := range []string{s.App.ID, s.App.ID + "." + s.App.Namespace} {
 		for range 20 {
-			reply, err := s.Invoke(meshtest.Within(t, time.Second), id, "hello", untraced)
+			reply, err := s.Invoke(meshtest.Within(t, meshtest.Patience), id, "hello", untraced)
 			if err == nil && (reply.App != s.App.ID || reply.Cluster != cluster) {
 				err = fmt.Errorf("%s in %s answered", reply.App, reply.Cluster)
 			}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -47,10 +46,7 @@ func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
 	m.hasReady(t, m.west, "spread/checkout", "orders", 4)
 	l.answersFrom("east one")
 	l.end()
-	// Each caller can have had one call under way, and one more before the view changed.
-	if n := l.failures(); n > 2*steadyCallers {
-		t.Errorf("%d calls failed, want at most those under way: %v", n, l.failed[0])
-	}
+	l.fewFailed()
 	delete(instances, "east three")
 	for name, s := range instances {
 		now := connections(t, s)
@@ -102,7 +98,7 @@ func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
 // first route to an app.
 func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, instances int) {
 	t.Helper()
-	meshtest.Eventually(t, 30*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		d, err := m.explain(t, c, caller, app)
 		if err == nil && (len(d.Routes) == 0 || d.Routes[0].Ready != instances) {
 			err = fmt.Errorf("%s is led to %+v for %s, want %d instances", caller, d, app, instances)
@@ -115,7 +111,7 @@ func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, in
 func allAnswer(t *testing.T, from *sandbox.Sidecar, instances int) {
 	t.Helper()
 	by := map[string]bool{}
-	meshtest.Eventually(t, 30*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		reply, err := from.Invoke(meshtest.Within(t, callTimeout), "orders", "hello", untraced)
 		if err != nil {
 			return err

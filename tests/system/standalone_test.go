@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -56,13 +55,13 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 	})
 	t.Run("what is not here is sought in the other cluster", func(t *testing.T) { answers(t, checkout, "invoices", "east") })
 	t.Run("the selection holds", func(t *testing.T) {
-		_, err := checkout.Invoke(meshtest.Within(t, 10*time.Second), "payments", "hello", untraced)
+		_, err := checkout.Invoke(meshtest.Within(t, meshtest.Patience), "payments", "hello", untraced)
 		if want := "denied: the caller's selection does not hold alone/payments"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	})
 	t.Run("an app without a selection stays in its cluster", func(t *testing.T) {
-		_, err := open.Invoke(meshtest.Within(t, 10*time.Second), "invoices", "hello", untraced)
+		_, err := open.Invoke(meshtest.Within(t, meshtest.Patience), "invoices", "hello", untraced)
 		if want := "not found: this cluster has no app alone/invoices"; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

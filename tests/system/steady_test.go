@@ -76,7 +76,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 			l.onlyFrom("west three")
 			// It restarts in its place.
 			stop(t, third)
-			if err := third.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+			if err := third.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			l.onlyFrom("west three")
@@ -125,7 +125,7 @@ func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
 // "behind". A sidecar is healthy a moment before.
 func (m *mesh) ready(t *testing.T, c *sandbox.Cluster, n int, id string) {
 	t.Helper()
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		d, err := m.explain(t, c, "behind/anyone", id)
 		if err == nil && (len(d.Routes) != 1 || d.Routes[0].Ready != n) {
 			err = fmt.Errorf("%+v, want %d instances", d, n)
@@ -142,7 +142,7 @@ func stop(t *testing.T, s *sandbox.Sidecar) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(time.Minute):
+	case <-time.After(meshtest.Patience):
 		t.Fatalf("%s does not stop:\n%s", s.Name(), s.Tail(20))
 	}
 }
@@ -193,7 +193,7 @@ func TestNoCallFailsWhenOneOfTwoGatewaysDies(t *testing.T) {
 func (l *load) leaves(r *relay) {
 	l.t.Helper()
 	r.retire()
-	meshtest.Eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, meshtest.Patience, func() error {
 		if n := r.open(); n > 0 {
 			return fmt.Errorf("%s: %d connections to %s are left", l.what, n, r.address())
 		}
@@ -205,7 +205,7 @@ func (l *load) leaves(r *relay) {
 // uses waits until calls go through a relay.
 func (l *load) uses(r *relay) {
 	l.t.Helper()
-	meshtest.Eventually(l.t, 15*time.Second, func() error {
+	meshtest.Eventually(l.t, meshtest.Patience, func() error {
 		if r.open() == 0 {
 			return fmt.Errorf("%s: nobody has connected to %s", l.what, r.address())
 		}
@@ -227,10 +227,10 @@ func TestCallsGoOnAfterTheOtherClustersServiceRestarted(t *testing.T) {
 
 	l := startLoad(t, "the only gateway restarts", calling(checkout, "orders"))
 	l.answersFrom("east")
-	if err := m.east.Stop(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.east.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.east.Restart(meshtest.Within(t, 20*time.Second)); err != nil {
+	if err := m.east.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	l.answersFrom("east")

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -29,7 +28,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	}
 	answers(t, before, "orders", "west")
 	m.leadsTo(t, m.west, "shop/checkout", "orders", "west") // the service has its last good state
-	ctx := meshtest.Within(t, 30*time.Second)
+	ctx := meshtest.Within(t, meshtest.Patience)
 	if err := m.west.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +36,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d decision
-	meshtest.Eventually(t, 15*time.Second, func() (err error) {
+	meshtest.Eventually(t, meshtest.Patience, func() (err error) {
 		d, err = m.explain(t, m.west, "shop/late", "orders")
 		return err
 	})
@@ -47,7 +46,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	if _, complaint, err := m.isthmus(t, m.west, "", "resolve", "--from", "shop/late", "orders"); err == nil || !strings.Contains(complaint, "not ready: "+d.Reason) {
 		t.Errorf("isthmus resolve: %v, %s, want %q", err, complaint, d.Reason)
 	}
-	meshtest.Eventually(t, 10*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if ready := m.page(t, m.west.Admin, "/readyz"); !strings.Contains(ready, "not ready: store file") || !strings.Contains(ready, dir) {
 			return fmt.Errorf("/readyz: %s, want the store and its place", ready)
 		}
@@ -55,7 +54,7 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	})
 	late := m.app(t, m.west, "shop", "late")
 	reached := "resolver service " + m.west.Resolver + " was reached and has sent no view yet"
-	if _, err := late.Invoke(meshtest.Within(t, 10*time.Second), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
+	if _, err := late.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
 		t.Errorf("a new sidecar: %v, want not ready, and %q", err, reached)
 	}
 	answers(t, before, "orders", "west") // one of before has its last view

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -53,9 +52,9 @@ func (m *mesh) tracedApps(t *testing.T, namespace string) map[string]func(ctx co
 		},
 	}
 	for _, id := range []string{"orders", "quotes"} {
-		meshtest.Eventually(t, 15*time.Second, func() error {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
 			_, unrecorded := newTrace(false)
-			return calls[id](meshtest.Within(t, 5*time.Second), unrecorded)
+			return calls[id](meshtest.Within(t, meshtest.Attempt), unrecorded)
 		})
 	}
 	return calls
@@ -67,7 +66,7 @@ func TestOneTraceHasSpansFromBothClusters(t *testing.T) {
 	for id, api := range map[string]string{"orders": "HTTP", "quotes": "gRPC"} {
 		t.Run("over "+api, func(t *testing.T) {
 			trace, traceparent := newTrace(true)
-			if err := calls[id](meshtest.Within(t, 5*time.Second), traceparent); err != nil {
+			if err := calls[id](meshtest.Within(t, meshtest.Patience), traceparent); err != nil {
 				t.Fatal(err)
 			}
 			spans := m.completeTrace(t, trace, "west", "east")
@@ -123,11 +122,11 @@ func TestARefusedLookupsSpanSaysOutcomeAndRule(t *testing.T) {
 	m := sharedMesh(t)
 	calls := m.tracedApps(t, "refused")
 	trace, traceparent := newTrace(true)
-	if err := calls["payments"](meshtest.Within(t, 5*time.Second), traceparent); err != nil {
+	if err := calls["payments"](meshtest.Within(t, meshtest.Patience), traceparent); err != nil {
 		t.Fatal(err)
 	}
 	var lookups []lookupSpan
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if lookups = m.lookupSpans(trace, "refused/checkout"); len(lookups) == 0 {
 			return fmt.Errorf("no span of the lookup")
 		}
@@ -150,14 +149,14 @@ func TestATraceThatIsNotRecordedHasNoSpans(t *testing.T) {
 		for _, id := range []string{"orders", "quotes", "payments"} {
 			trace, traceparent := newTrace(false)
 			unrecorded = append(unrecorded, trace)
-			if err := calls[id](meshtest.Within(t, 5*time.Second), traceparent); err != nil {
+			if err := calls[id](meshtest.Within(t, meshtest.Patience), traceparent); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	// What is recorded after them has arrived, so they would have too.
 	trace, traceparent := newTrace(true)
-	if err := calls["orders"](meshtest.Within(t, 5*time.Second), traceparent); err != nil {
+	if err := calls["orders"](meshtest.Within(t, meshtest.Patience), traceparent); err != nil {
 		t.Fatal(err)
 	}
 	m.completeTrace(t, trace, "west", "east")
@@ -172,7 +171,7 @@ func TestATraceThatIsNotRecordedHasNoSpans(t *testing.T) {
 // parent is missing but that of the caller.
 func (m *mesh) completeTrace(t *testing.T, id string, clusters ...string) []collector.Span {
 	t.Helper()
-	spans, err := m.traces.Wait(meshtest.Within(t, 20*time.Second), id, func(spans []collector.Span) bool {
+	spans, err := m.traces.Wait(meshtest.Within(t, meshtest.Patience), id, func(spans []collector.Span) bool {
 		ids := map[string]bool{}
 		var from []string
 		orphans, lookup := 0, false
