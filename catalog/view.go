@@ -39,10 +39,30 @@ func (v *View) Renumbered(revision uint64) *View {
 // refuse is the error for an app that the view does not hold. It reads the same
 // whether the app exists or not.
 func (v *View) refuse(app App) *Refusal {
+	outcome, before, after := v.refusal()
+	return &Refusal{outcome, before + app.String() + after}
+}
+
+func (v *View) refusal() (outcome Outcome, before, after string) {
 	if v.Open {
-		return &Refusal{NotFound, "this cluster has no app " + app.String() + ", and the caller has no AppEndpoints that would lead it to another cluster"}
+		return NotFound, "this cluster has no app ", ", and the caller has no AppEndpoints that would lead it to another cluster"
 	}
-	return &Refusal{Denied, "the caller's selection does not hold " + app.String()}
+	return Denied, "the caller's selection does not hold ", ""
+}
+
+// Missing is the outcome for an app that the view does not hold.
+func (v *View) Missing() Outcome {
+	outcome, _, _ := v.refusal()
+	return outcome
+}
+
+// AppendMissing appends what the error of [View.Resolve] says of an app that the view does
+// not hold. It keeps nothing of the app's names.
+func (v *View) AppendMissing(b []byte, app App) []byte {
+	outcome, before, after := v.refusal()
+	b = append(append(append(b, outcome.String()...), ": "...), before...)
+	b = append(append(append(b, app.Namespace...), '/'), app.ID...)
+	return append(b, after...)
 }
 
 // Explain is [View.Resolve] with all that led to its outcome.
