@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -160,7 +159,7 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	}
 	var mu sync.Mutex
 	together(t, all, func(o one) error {
-		s, err := o.Sidecar(meshtest.Within(t, time.Minute), sandbox.SidecarOptions{
+		s, err := o.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{
 			App: app(o.id), Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
 		})
 		if err == nil {
@@ -218,11 +217,11 @@ func (c *cluster) restart(t *testing.T) {
 	t.Helper()
 	first := 1 + len(c.services)
 	for _, p := range c.processes()[:first] {
-		if err := p.Restart(meshtest.Within(t, time.Minute)); err != nil {
+		if err := p.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	together(t, c.processes()[first:], func(p *sandbox.Process) error { return p.Restart(meshtest.Within(t, time.Minute)) })
+	together(t, c.processes()[first:], func(p *sandbox.Process) error { return p.Restart(meshtest.Within(t, meshtest.Patience)) })
 }
 
 // isthmus runs the command line against the cluster and returns what it prints.
@@ -248,7 +247,7 @@ func (c *cluster) isthmus(ctx context.Context, stdin string, args ...string) (st
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(t *testing.T, objects ...string) {
 	t.Helper()
-	if _, err := c.isthmus(meshtest.Within(t, 30*time.Second), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
+	if _, err := c.isthmus(meshtest.Within(t, meshtest.Patience), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -40,7 +40,7 @@ func (m *mesh) steady(t *testing.T) {
 	const row = 20
 	for _, s := range m.apps() {
 		for id, cluster := range map[string]string{"orders": "east", "stock": "west"} {
-			meshtest.Eventually(t, 40*time.Second, func() error {
+			meshtest.Eventually(t, meshtest.Patience, func() error {
 				for range row {
 					if err := answeredFrom(t, s, id, cluster); err != nil {
 						return err
@@ -54,7 +54,7 @@ func (m *mesh) steady(t *testing.T) {
 
 // answeredFrom makes one call and wants it to be answered by a cluster.
 func answeredFrom(t *testing.T, from *sandbox.Sidecar, id, cluster string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), meshtest.Attempt)
 	defer cancel()
 	reply, err := from.Invoke(ctx, id, "hello", untraced)
 	if err == nil && reply.Cluster != cluster {

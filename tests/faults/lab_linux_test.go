@@ -51,7 +51,7 @@ func newLab(t *testing.T, plans ...plan) *lab {
 			l.north = c
 		}
 	}
-	together(t, all, func(c *cluster) error { return c.start(meshtest.Within(t, time.Minute)) })
+	together(t, all, func(c *cluster) error { return c.start(meshtest.Within(t, meshtest.Patience)) })
 	l.ramps = time.Now().Add(settled)
 	t.Cleanup(l.settle) // before anything is closed
 	for _, c := range all {

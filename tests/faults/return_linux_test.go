@@ -11,7 +11,7 @@ import (
 // come back in steps and without a failed call.
 func (x *trial) returns(c *cluster) {
 	x.t.Helper()
-	x.answeredInARow(c.name, int(2*time.Second/pace), 30*time.Second+rampUp)
+	x.answeredInARow(c.name, int(2*time.Second/pace))
 	shares := of(x.concerned...).share(c.name, x.moment, time.Second)
 	f := x.done("no failed call; a ramp", fmt.Sprintf("share of %s by second: %s %%", c.name, strings.Trim(fmt.Sprint(shares), "[]")))
 	if f.failed > 0 {

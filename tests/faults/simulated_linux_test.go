@@ -22,7 +22,7 @@ func TestTenMinutesWithoutAService(t *testing.T) {
 	west, stop := twoServices(t)
 	lookups := []catalog.App{app("orders"), app("stock")}
 	before := newResolver(t, west, "checkout", 50001)
-	meshtest.Eventually(t, 30*time.Second, func() error { _, err := addresses(t, before, lookups); return err })
+	meshtest.Eventually(t, meshtest.Patience, func() error { _, err := addresses(t, before, lookups); return err })
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func twoServices(t *testing.T) (west string, kill func() error) {
 	})
 	run := func(cluster string) (s *sandbox.Service, objects string) {
 		objects = t.TempDir()
-		s, err := box.Service(meshtest.Within(t, time.Minute), sandbox.ServiceOptions{
+		s, err := box.Service(meshtest.Within(t, meshtest.Patience), sandbox.ServiceOptions{
 			Cluster: cluster, Store: map[string]any{"file": map[string]any{"path": objects}},
 			Settings: map[string]any{"gateway": map[string]any{"plaintext": true}},
 		})

@@ -14,7 +14,7 @@ import (
 // nowhere else; what west calls in east goes on.
 func split(t *testing.T, m *mesh) {
 	fromEast := m.east.sidecars["orders 1"]
-	meshtest.Eventually(t, 20*time.Second, func() error { return answeredFrom(t, fromEast, "stock", "west") })
+	meshtest.Eventually(t, meshtest.Patience, func() error { return answeredFrom(t, fromEast, "stock", "west") })
 	// West's calls to east must not notice.
 	x := m.newTrial(t, "east can't reach west's gateways, west reaches east's", deadline, callers("stock", fromEast), append(m.toOrders(), m.toStock()...))
 	x.strike(func() error {
@@ -23,18 +23,18 @@ func split(t *testing.T, m *mesh) {
 		}
 		return nil
 	})
-	x.answeredBy("north", 15*time.Second)
+	x.answeredBy("north")
 	here := m.says(t, m.east, "west", "it is not heard", func(p peer) bool { return p.State != "connected" && p.Error != "" })
 	there := m.says(t, m.west, "east", "it is heard, and does not hear", func(p peer) bool { return p.State == "connected" && p.Hears != "" && p.Hears != "connected" })
 	begun := time.Now()
-	_, err := fromEast.Invoke(meshtest.Within(t, 5*time.Second), "billing", "hello", untraced)
+	_, err := fromEast.Invoke(meshtest.Within(t, meshtest.Patience), "billing", "hello", untraced)
 	took := time.Since(begun)
 	if err == nil || !strings.Contains(err.Error(), "stale") {
 		t.Errorf("east's call to an app that only west has: %v; want a refusal that says why", err)
-	} else if took > time.Second {
+	} else if took > allowed(time.Second) {
 		t.Errorf("the refusal took %s", took)
 	}
-	explained, _ := m.east.isthmus(meshtest.Within(t, 20*time.Second), "", "explain", "--from", namespace+"/orders", "billing")
+	explained, _ := m.east.isthmus(meshtest.Within(t, meshtest.Patience), "", "explain", "--from", namespace+"/orders", "billing")
 	t.Logf("the refusal took %s: %v\nisthmus explain in east:\n%s", round(took), err, explained)
 	f := x.done("staleAfter + 1 s; each side says so; no black hole", fmt.Sprintf("east says of west: %s; west says of east: %s, and that it hears us: %s", here.State, there.State, there.Hears))
 	x.shorter(f, staleAfter+time.Second)

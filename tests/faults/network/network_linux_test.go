@@ -75,49 +75,55 @@ func listen(t *testing.T, p *Place, at netip.Addr) *net.UDPConn {
 	return conn
 }
 
-// send sends so many numbered datagrams.
-func send(t *testing.T, from *net.UDPConn, to netip.Addr, count int) {
+// patience is how long each datagram is waited for.
+const patience = time.Minute
+
+// inFlight is how many datagrams are sent before those are waited for: no more than a device
+// holds.
+const inFlight = 50
+
+// send sends a numbered datagram.
+func send(t *testing.T, from *net.UDPConn, to netip.Addr, number uint32) {
 	t.Helper()
-	for i := range count {
-		if _, err := from.WriteToUDPAddrPort(binary.BigEndian.AppendUint32(nil, uint32(i)), netip.AddrPortFrom(to, 7000)); err != nil {
-			t.Fatal(err)
-		}
-		if i%50 == 49 {
-			time.Sleep(time.Millisecond) // no more than a device holds
-		}
+	if _, err := from.WriteToUDPAddrPort(binary.BigEndian.AppendUint32(nil, number), netip.AddrPortFrom(to, 7000)); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// arriving collects the numbers of the datagrams that arrive until nothing does for a while.
-func arriving(t *testing.T, at *net.UDPConn, silence time.Duration) (collect func() []uint32) {
+// pass sends so many numbered datagrams to another place, and returns the numbers of those
+// that arrived, once the network has said of the others that they vanished.
+func pass(t *testing.T, n *Network, from, at *net.UDPConn, to netip.Addr, count int) (arrived []uint32) {
 	t.Helper()
-	all := make(chan []uint32, 1)
-	go func() {
-		defer close(all)
-		var numbers []uint32
-		for buffer := make([]byte, 64); ; {
-			_ = at.SetReadDeadline(time.Now().Add(silence)) // Read fails when this does
+	before, buffer := vanished(n), make([]byte, 64)
+	for i := range count {
+		send(t, from, to, uint32(i))
+		if i%inFlight != inFlight-1 && i != count-1 {
+			continue
+		}
+		for end := time.Now().Add(patience); len(arrived)+vanished(n)-before < i+1; {
+			_ = at.SetReadDeadline(time.Now().Add(10 * time.Millisecond)) // Read fails when this does
 			size, err := at.Read(buffer)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				all <- numbers
-				return
+			if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) {
+				continue // what is awaited may have vanished
 			}
 			if err != nil || size != 4 {
-				t.Errorf("%d bytes, %v", size, err)
-				return
+				t.Fatalf("of %d datagrams %d arrived and %d vanished, then %d bytes, %v", i+1, len(arrived), vanished(n)-before, size, err)
 			}
-			numbers = append(numbers, binary.BigEndian.Uint32(buffer))
+			arrived = append(arrived, binary.BigEndian.Uint32(buffer))
 		}
-	}()
-	return func() []uint32 { return <-all }
+	}
+	return arrived
+}
+
+// vanished is how many packets were lost, by chance or by rule.
+func vanished(n *Network) int {
+	counts := n.Counts()
+	return counts.Lost + counts.Dropped
 }
 
 func TestPacketsArriveInOrder(t *testing.T) {
-	_, w, e := pair(t)
-	from, to := listen(t, w, west), listen(t, e, east2)
-	collect := arriving(t, to, time.Second)
-	send(t, from, east2, 500)
-	got := collect()
+	n, w, e := pair(t)
+	got := pass(t, n, listen(t, w, west), listen(t, e, east2), east2, 500)
 	for i, number := range got {
 		if number != uint32(i) {
 			t.Fatalf("datagram %d arrived in place %d", number, i)
@@ -145,7 +151,7 @@ func TestDelayIsOfOneDirection(t *testing.T) {
 		best := time.Hour // of several: a busy machine adds to some
 		for range 5 {
 			start := time.Now()
-			send(t, way.from, way.target, 1)
+			send(t, way.from, way.target, 0)
 			if _, err := way.to.Read(make([]byte, 64)); err != nil {
 				t.Fatal(err)
 			}
@@ -163,9 +169,7 @@ func TestLossIsByChanceAndByTheSeed(t *testing.T) {
 	from, to := listen(t, w, west), listen(t, e, east)
 	n.Set(all, only(east), Conditions{Loss: 0.05})
 	const sent = 4000
-	collect := arriving(t, to, time.Second)
-	send(t, from, east, sent)
-	got := len(collect())
+	got := len(pass(t, n, from, to, east, sent))
 	counts := n.Counts()
 	// The standard deviation is 14 of 200: nine of them on either side.
 	if lost := sent - got; lost < 75 || lost > 325 || lost != counts.Lost {
@@ -179,9 +183,7 @@ func TestADropIsOfOneDirectionAndOneAddress(t *testing.T) {
 	in := map[netip.Addr]*net.UDPConn{west: listen(t, w, west), east: listen(t, e, east), east2: listen(t, e, east2)}
 	try := func(from, to netip.Addr, arrives bool) {
 		t.Helper()
-		collect := arriving(t, in[to], 200*time.Millisecond)
-		send(t, in[from], to, 1)
-		if got := collect(); (len(got) == 1) != arrives {
+		if got := pass(t, n, in[from], in[to], to, 1); (len(got) == 1) != arrives {
 			t.Errorf("from %s to %s: %d datagrams arrive, want any: %t", from, to, len(got), arrives)
 		}
 	}
@@ -220,7 +222,7 @@ func TestConnectionsAndProcessesAreInThePlace(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn, err := w.Dial(ctx, "tcp", lis.Addr().String())
 	if err != nil {
