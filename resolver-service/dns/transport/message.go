@@ -2,7 +2,7 @@ package transport
 
 import "encoding/binary"
 
-// What rate limiting and overload have to know of a message, RFC 1035 section 4.1.
+// What rate limiting and overload have to know of a message: RFC 1035, section 4.1.
 const (
 	headerSize   = 12
 	flagResponse = 1 << 15
@@ -13,6 +13,14 @@ const (
 
 	rcodeServFail = 2
 	rcodeNXDomain = 3
+
+	typeOPT = 41
+
+	// maxMessage is the size of the largest message.
+	maxMessage = 1<<16 - 1
+	// maxQuery is the size of the largest query that is read by UDP: far more than one
+	// has, with every option there is.
+	maxQuery = 2048
 )
 
 func flagsOf(m []byte) uint16 { return binary.BigEndian.Uint16(m[2:]) }
@@ -37,6 +45,50 @@ func skipName(m []byte, i int) int {
 	return 0
 }
 
+// skipRecord returns where the resource record at i ends, and its type; 0 where it does
+// not end within m.
+func skipRecord(m []byte, i int) (end int, kind uint16) {
+	i = skipName(m, i)
+	if i == 0 || i+10 > len(m) {
+		return 0, 0
+	}
+	end = i + 10 + int(binary.BigEndian.Uint16(m[i+8:]))
+	if end > len(m) {
+		return 0, 0
+	}
+	return end, binary.BigEndian.Uint16(m[i:])
+}
+
+// appendName appends the name at i in lower case, without pointers; as much of it as
+// makes sense, 255 bytes at most.
+func appendName(out, m []byte, i int) []byte {
+	start := len(out)
+	for jumps := 0; i < len(m) && jumps < 16; {
+		n := int(m[i])
+		switch {
+		case n == 0:
+			return out
+		case n >= 0xc0:
+			if i+2 > len(m) {
+				return out
+			}
+			i = int(binary.BigEndian.Uint16(m[i:]) & 0x3fff)
+			jumps++
+			continue
+		case n >= 0x40 || i+1+n > len(m) || len(out)-start+1+n > 255:
+			return out
+		}
+		for _, c := range m[i : i+1+n] {
+			if 'A' <= c && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			out = append(out, c)
+		}
+		i += 1 + n
+	}
+	return out
+}
+
 // questionEnd returns where the only question of a message ends; 0 where there is not
 // just one, or it is cut off.
 func questionEnd(m []byte) int {
@@ -56,19 +108,54 @@ func servFail(out, query []byte) []byte {
 	if len(query) < headerSize || flagsOf(query)&flagResponse != 0 {
 		return out
 	}
-	end := max(questionEnd(query), headerSize)
-	start := len(out)
-	out = append(out, query[:end]...)
+	start, end := len(out), questionEnd(query)
+	out = append(out, query[:max(end, headerSize)]...)
 	m := out[start:]
 	binary.BigEndian.PutUint16(m[2:], flagResponse|flagsOf(query)&(opcodeBits|flagRD)|rcodeServFail)
-	if end == headerSize {
-		m[5] = 0
-	}
-	m[4] = 0
-	clear(m[6:headerSize])
+	setCounts(m, end > 0, 0)
 	return out
 }
 
-// maxQuery is the size of the largest query that is read by UDP: far more than one has,
-// with every option there is.
-const maxQuery = 2048
+// truncated is a response cut down, in place, to what says that the client should come by
+// TCP: the header, the question and the OPT record, which may have a cookie.
+func truncated(m []byte) []byte {
+	question := questionEnd(m)
+	end := max(question, headerSize)
+	opt, optEnd := findOPT(m, end)
+	n := end + copy(m[end:], m[opt:optEnd])
+	binary.BigEndian.PutUint16(m[2:], flagsOf(m)|flagTC)
+	additional := 0
+	if optEnd > opt {
+		additional = 1
+	}
+	setCounts(m, question > 0, additional)
+	return m[:n]
+}
+
+// findOPT finds the OPT record among the records from i on; nothing where there is none.
+func findOPT(m []byte, i int) (start, end int) {
+	records := 0
+	for section := 6; section < headerSize; section += 2 {
+		records += int(binary.BigEndian.Uint16(m[section:]))
+	}
+	for range records {
+		next, kind := skipRecord(m, i)
+		if next == 0 {
+			break
+		}
+		if kind == typeOPT {
+			return i, next
+		}
+		i = next
+	}
+	return 0, 0
+}
+
+// setCounts sets how many records a message has, without answers.
+func setCounts(m []byte, question bool, additional int) {
+	clear(m[4:headerSize])
+	if question {
+		m[5] = 1
+	}
+	m[11] = byte(additional)
+}

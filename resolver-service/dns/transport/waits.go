@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// maxMessage is the size of the largest message.
-const maxMessage = 1<<16 - 1
-
 // buffers have room for a message each.
 var buffers = sync.Pool{New: func() any { return new([maxMessage]byte) }}
 

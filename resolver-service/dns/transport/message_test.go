@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+func TestTruncatedKeepsQuestionAndOPT(t *testing.T) {
+	m := question("A.b.isthmus.internal")
+	m.Response, m.Authoritative, m.Compress = true, true, true
+	for range 5 {
+		rr, err := dns.NewRR("a.b.isthmus.internal. 5 IN A 192.0.2.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	m.SetEdns0(1232, false)
+	m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0102030405060708"}}
+	packed, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got dns.Msg
+	if err := got.Unpack(truncated(packed)); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Truncated || !got.Authoritative || got.Id != m.Id || len(got.Answer) != 0 || got.Question[0] != m.Question[0] {
+		t.Errorf("got %v", &got)
+	}
+	if opt := got.IsEdns0(); opt == nil || len(opt.Option) != 1 {
+		t.Errorf("OPT: %v", opt)
+	}
+}
+
+func TestServFail(t *testing.T) {
+	query := question("a.isthmus.internal")
+	query.SetEdns0(1232, false)
+	packed, err := query.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got dns.Msg
+	if err := got.Unpack(servFail(nil, packed)); err != nil {
+		t.Fatal(err)
+	}
+	if got.Rcode != dns.RcodeServerFailure || !got.Response || got.Id != query.Id || !got.RecursionDesired || got.Question[0] != query.Question[0] {
+		t.Errorf("got %v", &got)
+	}
+	packed[2] |= 0x80
+	if m := servFail(nil, packed); len(m) > 0 {
+		t.Errorf("a response is answered: %x", m)
+	}
+}
+
+// FuzzMessage has all that is read of messages read something else.
+func FuzzMessage(f *testing.F) {
+	f.Add(reply(f, "a.isthmus.internal", 0, ""))
+	f.Add(reply(f, "x.isthmus.internal", dns.RcodeNameError, "isthmus.internal."))
+	f.Add([]byte("\x00\x01\x80\x03\x00\x01\x00\x00\x00\x01\x00\x00\xc0\x0c\x00\x01\x00\x01\xc0\x0c"))
+	l, from := newLimiter(RateLimit{Responses: 1}), netip.MustParseAddr("192.0.2.1")
+	f.Fuzz(func(t *testing.T, m []byte) {
+		if len(m) < headerSize {
+			return
+		}
+		l.hash(from, m)
+		if name := appendName(nil, m, headerSize); len(name) > 255 {
+			t.Errorf("a name of %d bytes", len(name))
+		}
+		if s := servFail(nil, m); len(s) > len(m) {
+			t.Errorf("SERVFAIL is larger than the query: %x", s)
+		} else if len(s) > 0 && new(dns.Msg).Unpack(s) != nil && new(dns.Msg).Unpack(m) == nil {
+			t.Errorf("SERVFAIL does not parse: %x", s)
+		}
+		cut := truncated(bytes.Clone(m))
+		if len(cut) > len(m) || len(cut) < headerSize {
+			t.Errorf("truncated from %d to %d bytes", len(m), len(cut))
+		}
+		if new(dns.Msg).Unpack(m) == nil && new(dns.Msg).Unpack(cut) != nil {
+			t.Errorf("truncated does not parse: %x", cut)
+		}
+	})
+}
