@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 )
 
 // timedOut ends a check that is not answered in time.
@@ -81,32 +81,25 @@ func reason(err error) string {
 	}, strings.ToValidUTF8(text[:min(len(text), most)], ""))
 }
 
-var dialer net.Dialer
-
-// askTCP connects, and resets the connection rather than close it: one that was closed
-// would stand in the kernel for a minute.
 func askTCP(i *catalog.AppInstance) asker {
 	to := address(i)
+	return func(ctx context.Context) error { return probe.TCP(ctx, to, nil) }
+}
+
+func askGRPC(i *catalog.AppInstance) asker {
+	to := address(i)
 	return func(ctx context.Context) error {
-		c, err := dialer.DialContext(ctx, "tcp", to)
-		if err != nil {
-			return err
+		var security *tls.Config
+		if i.Check.TLS {
+			security = probe.Unchecked("")
 		}
-		_ = c.(*net.TCPConn).SetLinger(0) // of a connection that is not used any more
-		return c.Close()
+		return probe.GRPC(ctx, to, i.Check.Service, security)
 	}
 }
 
-// mostHeader is how long the headers of an answer may be. Its body is not read.
-const mostHeader = 64 << 10
-
-// askHTTP asks on a connection of its own each time, as callers would, and follows no
-// redirect. The status is the answer.
+// askHTTP follows no redirect. The status is the answer, whose body is not read.
 func askHTTP(i *catalog.AppInstance) asker {
-	transport := &http.Transport{
-		DialContext: dialer.DialContext, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: mostHeader,
-		TLSClientConfig: unchecked(i.Check.Host),
-	}
+	transport := probe.Transport(probe.Unchecked(i.Check.Host))
 	target, err := url.ParseRequestURI(i.Check.Path)
 	if err != nil {
 		return func(context.Context) error { return fmt.Errorf("the path can't be asked for: %w", err) }
@@ -127,13 +120,4 @@ func askHTTP(i *catalog.AppInstance) asker {
 		}
 		return nil
 	}
-}
-
-// unchecked takes any certificate: a check asks whether an instance is ready, and says
-// nothing to it; who it is, its callers check.
-func unchecked(host string) *tls.Config {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	return &tls.Config{InsecureSkipVerify: true, ServerName: host, MinVersion: tls.VersionTLS12}
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 )
 
 // at is an instance at an address, with a check of it.
@@ -268,7 +269,7 @@ func BenchmarkCheck(b *testing.B) {
 }
 
 func TestAReasonIsFitForATerminal(t *testing.T) {
-	err := refused("", status.Error(codes.Unavailable, "\x1b[2Jall is well\n\xff"))
+	err := probe.Refused("", status.Error(codes.Unavailable, "\x1b[2Jall is well\n\xff"))
 	if got := reason(err); got != "Unavailable: ?[2Jall is well?" {
 		t.Errorf("got %q", got)
 	}
