@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -30,6 +31,7 @@ type Config struct {
 	Identity  Identity    `yaml:"identity"`
 	Operators []string    `yaml:"operators"`
 	Gateway   Gateway     `yaml:"gateway"`
+	DNS       DNS         `yaml:"dns"`
 	Tracing   otlp.Config `yaml:"tracing"`
 	Log       Log         `yaml:"log"`
 
@@ -38,10 +40,14 @@ type Config struct {
 
 // Listen says which parts run and where. A part without an address does not run.
 type Listen struct {
-	Resolver string `yaml:"resolver"` // host:port, or unix:///path
-	Gateway  string `yaml:"gateway"`
-	Admin    string `yaml:"admin"`
+	Resolver string        `yaml:"resolver"` // host:port, or unix:///path
+	DNS      []DNSListener `yaml:"dns,single"`
+	Gateway  string        `yaml:"gateway"`
+	Admin    string        `yaml:"admin"`
 }
+
+// nothing tells whether no part would run.
+func (l Listen) nothing() bool { return reflect.ValueOf(l).IsZero() }
 
 // Identity says who this process is.
 type Identity struct {
@@ -95,7 +101,7 @@ func Parse(file string, text []byte) (*Config, error) {
 	cfg := &Config{}
 	doc := strictyaml.Decode(file, text, cfg)
 	if !doc.Has("listen") {
-		cfg.Listen = Listen{Resolver: DefaultResolver, Gateway: DefaultGateway, Admin: DefaultAdmin}
+		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin}
 	}
 	cfg.setDefaults()
 	cfg.check(doc)

@@ -20,6 +20,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkInstances(doc)
 	c.checkReplicas(doc)
 	c.checkListen(doc)
+	c.checkDNS(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
@@ -47,8 +48,8 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 }
 
 func (c *Config) checkListen(doc *strictyaml.Document) {
-	if c.Listen == (Listen{}) {
-		doc.Refuse("listen", "nothing would run", "name resolver, gateway or admin with an address, or leave listen out for all of them")
+	if c.Listen.nothing() && !doc.Wrong("listen") {
+		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway or admin with an address, or leave listen out for all of them")
 	}
 	for _, l := range c.listens() {
 		if path, ok := unixPath(l.address); ok && l.name == "resolver" {
@@ -58,7 +59,7 @@ func (c *Config) checkListen(doc *strictyaml.Document) {
 			continue
 		}
 		if l.address != "" {
-			checkAddress(doc, "listen."+l.name, l.address)
+			checkAddress(doc, "listen."+l.name, l.address, DefaultResolver)
 		}
 	}
 }
@@ -100,13 +101,13 @@ func oneOf(doc *strictyaml.Document, path, value string, allowed ...string) {
 	}
 }
 
-func checkAddress(doc *strictyaml.Document, path, address string) {
+func checkAddress(doc *strictyaml.Document, path, address, such string) {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as 127.0.0.1:7400")
+		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as "+such)
 	}
 }
 

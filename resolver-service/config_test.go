@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
-		cfg.Listen != (Listen{DefaultResolver, DefaultGateway, DefaultAdmin}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
+		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
 		cfg.Log != (Log{"info", "text"}) || cfg.Gateway != (Gateway{}) {
 		t.Errorf("got %+v", cfg)
 	}
@@ -50,7 +51,7 @@ log: {level: debug, format: json}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Listen != (Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
+	if !reflect.DeepEqual(cfg.Listen, Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
 		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
 	}
 	if cfg.Gateway != (Gateway{true, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
@@ -79,7 +80,7 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		good + "domain: a..b":                                  `isthmus.yaml:3:9: domain: a label of domain "a..b" is empty`,
 		good + "defaultSelection: all":                         `isthmus.yaml:3:19: defaultSelection: "all" is not known here; write local or none`,
 		good + "listen: {gatewy: 1:1}":                         `isthmus.yaml:3:10: listen.gatewy: unknown field; did you mean "gateway"?`,
-		good + "listen: {dns: 127.0.0.1:53}":                   `isthmus.yaml:3:10: listen.dns: unknown field; the fields here are resolver, gateway, admin`,
+		good + "listen: {xds: 127.0.0.1:53}":                   `isthmus.yaml:3:10: listen.xds: unknown field; `,
 		good + "listen: {}":                                    `isthmus.yaml:3:9: listen: nothing would run`,
 		good + "listen: {resolver: 7400}":                      `isthmus.yaml:3:20: listen.resolver: "7400" is no address; write host:port`,
 		good + "listen: {resolver: 'unix://run/x'}":            `isthmus.yaml:3:20: listen.resolver: "unix://run/x" has no absolute path; write unix:///path/to/socket`,

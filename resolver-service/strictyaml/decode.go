@@ -33,6 +33,8 @@ func (d *Document) value(path string, n *yaml.Node, v reflect.Value) {
 	case v.Type() == settings.SecretType && n.Kind != yaml.MappingNode:
 		what, fix, _ := strings.Cut(settings.NoSecretHere, "; ")
 		d.add(at, path, what, fix) // and not what stands there
+	case v.Kind() == reflect.Struct && n.Kind == yaml.ScalarNode && short(v).IsValid():
+		d.value(path, n, short(v))
 	case v.Kind() == reflect.Struct:
 		d.mapping(path, n, v)
 	case v.Kind() == reflect.Slice:
@@ -64,6 +66,9 @@ func (d *Document) mapping(path string, n *yaml.Node, v reflect.Value) {
 			d.add(at, below, "unknown field", d.suggest(key.Value, names))
 		case doubled:
 			d.add(at, below, fmt.Sprintf("is there twice, first in line %d", line), "keep one of them")
+		case fields[index].single && value.Kind != yaml.SequenceNode && value.ShortTag() != "!!null":
+			first[key.Value] = key.Line
+			d.single(below, value, fields[index].value)
 		default:
 			first[key.Value] = key.Line
 			d.value(below, value, fields[index].value)
@@ -87,6 +92,12 @@ func (d *Document) list(path string, n *yaml.Node, v reflect.Value) {
 	for i, item := range n.Content {
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i))
 	}
+}
+
+// single fills a list with the one item that stands where the list may, too.
+func (d *Document) single(path string, n *yaml.Node, v reflect.Value) {
+	v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	d.value(path, n, v.Index(0))
 }
 
 func (d *Document) scalar(path string, n *yaml.Node, v reflect.Value) {
@@ -159,8 +170,20 @@ func join(path, name string) string {
 }
 
 type field struct {
-	name  string
-	value reflect.Value
+	name   string
+	value  reflect.Value
+	single bool // a list whose only item may stand in its place
+}
+
+// short is the field of a struct that a value alone stands for; the zero Value if there is
+// none.
+func short(v reflect.Value) reflect.Value {
+	for i := range v.NumField() {
+		if _, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ","); options == "short" {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
 }
 
 // fieldsOf are the fields of a struct that can be written.
@@ -172,14 +195,15 @@ func fieldsOf(v reflect.Value) []field {
 		case options == "inline":
 			all = append(all, fieldsOf(v.Field(i))...)
 		case name != "" && name != "-":
-			all = append(all, field{name, v.Field(i)})
+			all = append(all, field{name, v.Field(i), options == "single"})
 		}
 	}
 	return all
 }
 
 // Paths lists every path that a struct has, in the order of its fields: for
-// documentation, and for tests that hold documentation to the code.
+// documentation, and for tests that hold documentation to the code. The fields of a list's
+// items are below "list[]".
 func Paths(of any) []string { return paths("", reflect.Indirect(reflect.ValueOf(of))) }
 
 func paths(path string, v reflect.Value) []string {
@@ -189,6 +213,13 @@ func paths(path string, v reflect.Value) []string {
 		t := f.value.Type()
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
+		}
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+			if f.single {
+				all = append(all, below)
+			}
+			all = append(all, paths(below+"[]", reflect.New(t.Elem()).Elem())...)
+			continue
 		}
 		if t.Kind() == reflect.Struct {
 			all = append(all, paths(below, reflect.New(t).Elem())...)

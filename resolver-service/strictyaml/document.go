@@ -5,7 +5,9 @@
 //
 // The fields of a struct are those with a yaml tag; those of an embedded struct
 // tagged ",inline" count as its own. Fields may be strings, booleans, whole numbers,
-// numbers, durations, structs, pointers to structs, and lists of strings.
+// numbers, durations, structs, pointers to structs, and lists of strings or structs. Where
+// a list is tagged ",single", its only item may stand in its place; where a struct has a
+// field tagged ",short", a value alone is that field.
 package strictyaml
 
 import (

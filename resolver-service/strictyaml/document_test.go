@@ -19,12 +19,18 @@ type example struct {
 	Part         *part         `yaml:"part"`
 	embeddedPart `yaml:",inline"`
 	Token        *settings.Secret `yaml:"token"`
+	At           []at             `yaml:"at,single"`
 	Hidden       string           `yaml:"-"`
 	Unnamed      string
 }
 
 type embeddedPart struct {
 	Extra string `yaml:"extra"`
+}
+
+type at struct {
+	Address string `yaml:"address,short"`
+	As      string `yaml:"as"`
 }
 
 type part struct {
@@ -52,6 +58,42 @@ extra: more
 	}
 	if !doc.Has("part.path") || doc.Has("part.other") {
 		t.Error("Has does not tell what was written")
+	}
+}
+
+func TestAListMayBeItsOnlyItemAndAMappingItsMainField(t *testing.T) {
+	for text, want := range map[string][]at{
+		"at: x":                      {{"x", ""}},
+		"at: {address: x, as: y}":    {{"x", "y"}},
+		"at: [x]":                    {{"x", ""}},
+		"at: [x, {address: z}, w]":   {{"x", ""}, {"z", ""}, {"w", ""}},
+		"at:\n- address: x\n  as: y": {{"x", "y"}},
+		"at: []":                     {},
+	} {
+		var got example
+		doc := Decode("x.yaml", []byte(text), &got)
+		if err := doc.Err(); err != nil || !slices.Equal(got.At, want) {
+			t.Errorf("%q: %v, %v", text, got.At, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"at: {adress: x}":        `x.yaml:1:6: at.adress: unknown field; did you mean "address"?`,
+		"at: [x, {ass: x}]":      `x.yaml:1:10: at[1].ass: unknown field; did you mean "as"?`,
+		`at: ""`:                 `x.yaml:1:5: at: "" does not fit; write a text that is not empty`,
+		"at:":                    `x.yaml:1:4: at: has no value`,
+		"at: [x, ~]":             `x.yaml:1:9: at[1]: has no value`,
+		"at: [[x]]":              `x.yaml:1:6: at[0]: is a list where a mapping is wanted`,
+		"at: &a x":               `x.yaml:1:5: at: anchors and aliases are not taken here`,
+		"at: {address: [x]}":     `x.yaml:1:15: at.address: is a list where one value is wanted`,
+		"at: x\nat: [y]":         `x.yaml:2:1: at: is there twice, first in line 1; keep one of them`,
+		"at: {as: x, as: x}":     `x.yaml:1:13: at.as: is there twice`,
+		"at: [x, {address: }]":   `at[1].address: has no value`,
+		"at: {address: x, 1: 2}": `at.1: unknown field`,
+	} {
+		var got example
+		if err := Decode("x.yaml", []byte(text), &got).Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
 	}
 }
 
@@ -148,7 +190,7 @@ func TestAReaderRefusesAtThePlaceOfAPath(t *testing.T) {
 }
 
 func TestPathsAreThoseOfTheTags(t *testing.T) {
-	want := []string{"name", "count", "ratio", "wait", "strict", "tags", "part.path", "extra", "token.file", "token.env"}
+	want := []string{"name", "count", "ratio", "wait", "strict", "tags", "part.path", "extra", "token.file", "token.env", "at", "at[].address", "at[].as"}
 	if got := Paths(&example{}); !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
