@@ -105,7 +105,18 @@ func New(cfg Config) (*Gateway, error) {
 // left and returns nil. It returns an error when the listener fails for good, which
 // closes all connections; running out of descriptors is not for good.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
-	s, err := g.newServing()
+	return g.serve(ctx, l, catalog.App{})
+}
+
+// ServeApp is [Gateway.Serve] for a listener that leads to one app, if that is exported,
+// and to nothing else: for callers that dial an address and so name nobody. Those that
+// name the app are served too.
+func (g *Gateway) ServeApp(ctx context.Context, l net.Listener, app catalog.App) error {
+	return g.serve(ctx, l, app)
+}
+
+func (g *Gateway) serve(ctx context.Context, l net.Listener, only catalog.App) error {
+	s, err := g.newServing(only)
 	if err != nil {
 		l.Close()
 		return err

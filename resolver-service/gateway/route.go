@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/isthmus-mesh/isthmus/catalog"
+import (
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
 
 // destination is where connections for a name go.
 type destination struct {
@@ -9,6 +13,25 @@ type destination struct {
 	shard     int         // that was named, or catalog.NoShard
 	first     int         // the place in instances of the shard's own
 	revision  uint64      // of the table that said so
+}
+
+// route is [Gateway.route], and leads nowhere but to the one app where there is but one.
+// Who names nobody means that one; an address is the name of nobody.
+func (s *serving) route(in greeting) (destination, *refusal) {
+	if s.only == (catalog.App{}) {
+		return s.Gateway.route(in)
+	}
+	named := in
+	if _, err := netip.ParseAddr(in.host); err == nil || in.host == "" {
+		if table, ok := s.cfg.Table.Load(); ok && table != nil {
+			named.host = table.Domain.Host(s.only, table.Cluster)
+		}
+	}
+	to, refused := s.Gateway.route(named)
+	if refused == nil && to.app != s.only {
+		return destination{}, &refusal{reason: unknownName, host: in.host, stream: in.stream}
+	}
+	return to, refused
 }
 
 // route is the one place where a name becomes a destination. A number in front of an

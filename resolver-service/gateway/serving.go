@@ -8,11 +8,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// serving is the state of one call of [Gateway.Serve].
+// serving is the state of one call of [Gateway.Serve] or [Gateway.ServeApp].
 type serving struct {
 	*Gateway
+	only   catalog.App // zero: every app that is exported
 	relay  relay
 	hellos *hellos
 	open   atomic.Int64   // connections accepted and not yet closed
@@ -21,8 +24,8 @@ type serving struct {
 	giveUp context.CancelFunc // ends dials
 }
 
-func (g *Gateway) newServing() (*serving, error) {
-	s := &serving{Gateway: g, hellos: newHellos(g.cfg.MaxHellos)}
+func (g *Gateway) newServing(only catalog.App) (*serving, error) {
+	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos)}
 	r, err := g.newRelay(relayConfig{
 		stall:   g.cfg.StallTimeout,
 		traffic: &g.metrics.traffic,
