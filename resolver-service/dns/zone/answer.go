@@ -1,0 +1,259 @@
+package zone
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
+
+// byView answers an app's name without a cluster: each query falls on one route, by
+// priority and weight.
+func (x *exchange) byView(n *name, entry *catalog.Entry) {
+	switch n.service {
+	case noProtocol:
+		x.empty(n)
+		return
+	case daprService:
+		x.serviceRecords(n, entry, nil)
+		return
+	}
+	switch t := x.asked.Type; t {
+	case wire.TypeA, wire.TypeAAAA, wire.TypeHTTPS, wire.TypeSVCB:
+		chosen, route := entry.Pick()
+		if route == nil || chosen == "" {
+			x.nothingReady(n, entry, nil)
+			return
+		}
+		x.taken(n, entry, route, chosen, x.zone.ttl)
+	case wire.TypeTXT:
+		x.explain(entry, nil)
+	default:
+		x.otherType(n)
+	}
+}
+
+// byRoute answers an app's name in a cluster, and the names of its shards and instances
+// there.
+func (x *exchange) byRoute(n *name, entry *catalog.Entry, route *catalog.Route) {
+	if n.host != "" && !isShard(n.host) {
+		x.instance(n, entry, route)
+		return
+	}
+	switch n.service {
+	case noProtocol:
+		x.empty(n)
+		return
+	case daprService:
+		x.serviceRecords(n, entry, route)
+		return
+	}
+	switch t := x.asked.Type; t {
+	case wire.TypeA, wire.TypeAAAA, wire.TypeHTTPS, wire.TypeSVCB:
+		if !reachable(route) {
+			x.nothingReady(n, entry, route)
+			return
+		}
+		ttl := x.zone.ttl
+		if route.Gateway {
+			ttl = x.zone.gatewayTTL
+		}
+		x.taken(n, entry, route, "", ttl)
+	case wire.TypeTXT:
+		x.explain(entry, route)
+	default:
+		x.otherType(n)
+	}
+}
+
+// taken answers with a route's addresses. Chosen is the one that comes first; empty: any.
+func (x *exchange) taken(n *name, entry *catalog.Entry, route *catalog.Route, chosen string, ttl uint32) {
+	packed, gateway := x.zone.addresses(entry.Plan, route)
+	if packed == nil || packed.count() == 0 {
+		x.unresolved(route.Cluster, gateway)
+		return
+	}
+	x.outcome = answered
+	ttl = x.routeTTL(route, ttl)
+	if t := x.asked.Type; t != wire.TypeA && t != wire.TypeAAAA {
+		x.bindings(packed, route, ttl)
+		return
+	}
+	records, size := packed.of(x.asked.Type)
+	if len(records) == 0 {
+		x.soa(n)
+		if x.outcome == answered {
+			x.outcome = noData
+		}
+		return
+	}
+	first := 0
+	if count := len(records) / size; count > 1 {
+		if first = anywhere(count); !route.Gateway && chosen != "" {
+			first = place(route, chosen, count)
+		}
+	}
+	x.response.Rotated(records, size, first, ttl)
+}
+
+// routeTTL is the TTL of what comes of a route: less where it is served although its
+// cluster's lease has run out, and then the outcome says so.
+func (x *exchange) routeTTL(route *catalog.Route, ttl uint32) uint32 {
+	if route.State != catalog.Lapsed {
+		return ttl
+	}
+	x.outcome, x.why = servedStale, why{about: whyLapsed, text: route.Cluster}
+	return min(ttl, x.zone.negative)
+}
+
+// throughGateway answers, for a caller that is not known, the name of an app in another
+// cluster, or of a shard of one.
+func (x *exchange) throughGateway(n *name, gateway *cluster) {
+	packed := gateway.packed.Load()
+	t := x.asked.Type
+	switch {
+	case n.service == noProtocol:
+		x.empty(n)
+	case n.service == daprService && t != wire.TypeSRV, n.service == noService && t == wire.TypeTXT:
+		x.otherType(n)
+	case packed == nil || packed.count() == 0:
+		x.unresolved(gateway.name, gateway)
+	case n.service == daprService:
+		x.outcome = answered
+		x.srv(x.zone.gatewayTTL, 0, 1, packed.port, x.asked.Name.From(n.base))
+	case t == wire.TypeA || t == wire.TypeAAAA:
+		x.outcome = answered
+		records, size := packed.of(t)
+		if len(records) == 0 {
+			x.otherType(n)
+			return
+		}
+		x.response.Rotated(records, size, anywhere(len(records)/size), x.zone.gatewayTTL)
+	case t == wire.TypeHTTPS || t == wire.TypeSVCB:
+		x.outcome = answered
+		x.binding(packed.port, packed, x.zone.gatewayTTL)
+	default:
+		x.otherType(n)
+	}
+}
+
+// instance answers the name of one ready instance.
+func (x *exchange) instance(n *name, entry *catalog.Entry, route *catalog.Route) {
+	address, ok := parseInstance(n.host)
+	if !ok || !reachable(route) || route.Gateway || !hasInstance(route, address) {
+		x.missing(n, notFound, whyNoInstance)
+		return
+	}
+	x.outcome = answered
+	ttl := x.routeTTL(route, x.zone.ttl)
+	switch t := x.asked.Type; {
+	case n.service == noProtocol:
+		x.empty(n)
+	case n.service == daprService && t == wire.TypeSRV:
+		for i := range route.Addresses {
+			if at, err := netip.ParseAddrPort(route.Addresses[i]); err == nil && plain(at.Addr()) == address {
+				x.srv(ttl, 0, 1, at.Port(), x.asked.Name.From(n.base))
+			}
+		}
+	case n.service == daprService:
+		x.otherType(n)
+	case t == wire.TypeA && address.Is4(), t == wire.TypeAAAA && address.Is6():
+		x.response.Address(wire.Answer, wire.Owner, ttl, address)
+	case t == wire.TypeTXT:
+		x.explain(entry, route)
+	default:
+		x.otherType(n)
+	}
+}
+
+func hasInstance(route *catalog.Route, address netip.Addr) bool {
+	for i := range route.Addresses {
+		if at, err := netip.ParseAddrPort(route.Addresses[i]); err == nil && plain(at.Addr()) == address {
+			return true
+		}
+	}
+	return false
+}
+
+// nothingReady answers for an app that the caller may call, with nothing ready behind the
+// entry, or behind the one route that is asked for.
+func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Route) {
+	if !x.zone.isSettled() {
+		x.outcome, x.why = notReady, why{about: whyNotSettled}
+		x.response.Authoritative = false
+		return
+	}
+	x.soa(n)
+	x.outcome = unavailable
+	if route == nil && entry.Outcome() == catalog.Stale || route != nil && route.State == catalog.LeaseExpired {
+		x.outcome = stale
+	}
+	if x.asked.EDNS { // made of strings, so only where somebody reads it
+		x.why = why{about: whyText, text: entry.Refusal().Error()}
+	}
+}
+
+// unresolved answers where a route leads through gateways of which no address is known.
+func (x *exchange) unresolved(cluster string, gateway *cluster) {
+	x.outcome, x.why = unresolved, why{about: whyNoGateway, text: cluster}
+	x.response.Authoritative = false
+	if gateway != nil {
+		if because := gateway.because.Load(); because != nil && *because != "" {
+			x.why = why{about: whyText, text: *because}
+		}
+	}
+}
+
+// missing answers for a name that is not there for the caller.
+func (x *exchange) missing(n *name, o outcome, about about) {
+	if (about == whyUnknown || about == whyNotHeld && o == notFound || about == whyNoInstance) && !x.zone.isSettled() {
+		x.outcome, x.why = notReady, why{about: whyNotSettled}
+		x.response.Authoritative = false
+		return
+	}
+	x.outcome, x.why = o, why{about: about, app: n.label(), trim: !n.domain}
+	x.soa(n)
+}
+
+// empty answers for a name that is there and has no records of its own.
+func (x *exchange) empty(n *name) {
+	if x.asked.Type == wire.TypeANY {
+		x.hinfo()
+		return
+	}
+	x.outcome, x.why = noData, why{}
+	x.soa(n)
+}
+
+// otherType answers for a type that a name does not have: without data, or for ANY with
+// as little as may be (RFC 8482).
+func (x *exchange) otherType(n *name) { x.empty(n) }
+
+func (x *exchange) hinfo() {
+	x.outcome = answered
+	mark := x.response.Open(wire.Owner, wire.TypeHINFO, x.zone.ttl)
+	x.response.Text("RFC8482")
+	x.response.Text("")
+	x.response.Close(wire.Answer, mark)
+}
+
+// itself is rule 1 of a lookup for an app without a selection, in a cluster where such
+// apps see nothing: it sees its own instances all the same. They have to be asked for.
+func (x *exchange) itself(n *name) {
+	if x.ctx == nil {
+		x.later = true
+		return
+	}
+	d := x.zone.topology.Resolve(x.who.app, x.who.app)
+	route := catalog.LocalRoute(nil, 0)
+	if d.Outcome == catalog.OK {
+		route = catalog.LocalRoute([]string{d.Address}, 0)
+	}
+	route.Cluster, route.Weight = x.zone.cfg.Cluster, catalog.DefaultWeight
+	entry := catalog.NewEntry(x.who.app, catalog.Rule{Text: catalog.SelfRule}, []catalog.Route{route})
+	if n.cluster == "" {
+		x.byView(n, entry)
+		return
+	}
+	x.inCluster(n, entry)
+}

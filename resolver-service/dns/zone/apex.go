@@ -1,0 +1,118 @@
+package zone
+
+import (
+	"net/netip"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
+
+// Times of the zone that secondaries would go by; there are none.
+const (
+	soaRefresh = 3600
+	soaRetry   = 600
+	soaExpire  = 86400
+)
+
+// soa adds the zone's SOA record to what says that nothing is there (RFC 2308).
+func (x *exchange) soa(n *name) { x.soaRecord(wire.Authority, n) }
+
+func (x *exchange) soaRecord(section wire.Section, n *name) {
+	z, r, m := x.zone, &x.response, &x.asked.Name
+	owner := m.Pointer(n.zone)
+	mark := r.Open(owner, wire.TypeSOA, z.negative)
+	r.Buf = wire.AppendLabel(r.Buf, "ns")
+	x.domainName(n, owner)
+	r.Buf = wire.AppendLabel(r.Buf, "hostmaster")
+	x.domainName(n, owner)
+	r.Uint32(z.serial(), soaRefresh, soaRetry, soaExpire, z.negative)
+	r.Close(section, mark)
+}
+
+// domainName ends a name with the domain: by a pointer where the question's name has it.
+func (x *exchange) domainName(n *name, owner uint16) {
+	if n.domain {
+		x.response.Uint16(owner)
+		return
+	}
+	x.response.Buf = append(x.response.Buf, x.zone.domain.wire...)
+}
+
+// apex answers the name of the zone itself.
+func (x *exchange) apex() {
+	n := name{domain: true}
+	r := &x.response
+	x.outcome = answered
+	switch x.asked.Type {
+	case wire.TypeSOA:
+		x.soaRecord(wire.Answer, &n)
+	case wire.TypeNS:
+		mark := r.Open(wire.Owner, wire.TypeNS, x.zone.gatewayTTL)
+		target := len(r.Buf)
+		r.Buf = wire.AppendLabel(r.Buf, "ns")
+		r.Uint16(wire.Owner)
+		if pointer, ok := wire.PointerTo(target); r.Close(wire.Answer, mark) && ok {
+			x.nameservers(func(a netip.Addr) { r.Address(wire.Additional, pointer, x.zone.gatewayTTL, a) })
+		}
+	default:
+		x.empty(&n)
+	}
+}
+
+// nameserver answers ns.<domain>, which is where this server is.
+func (x *exchange) nameserver() {
+	n := name{zone: 1, domain: true}
+	x.outcome = noData
+	x.nameservers(func(a netip.Addr) {
+		if t := x.asked.Type; t == wire.TypeA && a.Is4() || t == wire.TypeAAAA && a.Is6() {
+			x.outcome = answered
+			x.response.Address(wire.Answer, wire.Owner, x.zone.gatewayTTL, a)
+		}
+	})
+	if x.outcome == noData {
+		x.empty(&n)
+	}
+}
+
+// nameservers are the addresses of this server: those that are configured, or the one
+// that was asked.
+func (x *exchange) nameservers(each func(netip.Addr)) {
+	if len(x.zone.cfg.Nameserver) == 0 {
+		if a := plain(x.query.To); a.IsValid() {
+			each(a)
+		}
+		return
+	}
+	for _, a := range x.zone.cfg.Nameserver {
+		each(plain(a))
+	}
+}
+
+// The names about the server itself, in the form of the wire.
+const (
+	versionBind   = "\x07version\x04bind\x00"
+	versionServer = "\x07version\x06server\x00"
+	idServer      = "\x02id\x06server\x00"
+	hostnameBind  = "\x08hostname\x04bind\x00"
+)
+
+// chaos answers questions about the server (RFC 4892).
+func (x *exchange) chaos() {
+	var text string
+	switch string(x.asked.Name.Wire()) {
+	case versionBind, versionServer:
+		text = x.zone.cfg.Version
+	case idServer, hostnameBind:
+		text = x.zone.cfg.NSID
+	default:
+		x.outcome = otherClass
+		return
+	}
+	x.outcome = aboutServer
+	x.response.Authoritative = true
+	if t := x.asked.Type; text == "" || t != wire.TypeTXT && t != wire.TypeANY {
+		return
+	}
+	mark := x.response.OpenClass(wire.Owner, wire.TypeTXT, wire.ClassCH, 0)
+	x.response.Text(text)
+	x.response.Close(wire.Answer, mark)
+}

@@ -1,0 +1,157 @@
+package zone
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
+
+// exchange is one query and the response to it. It lives on the stack: nothing that it
+// calls may keep any of it, or of the names in it.
+type exchange struct {
+	zone  *Zone
+	query *transport.Query
+	ctx   context.Context // nil where the response must not be waited for
+
+	asked    wire.Query
+	response wire.Response
+	who      who
+	view     *catalog.View // of who asks; of apps without a selection where that is not known
+
+	outcome outcome
+	later   bool
+	why     why
+}
+
+// respond appends the response to out. It is empty where none is due, and where later is
+// set.
+func (x *exchange) respond(out []byte) []byte {
+	rcode, reply := x.asked.Parse(x.query.Packet)
+	if !reply {
+		x.outcome = dropped
+		return out
+	}
+	limit := wire.MaxSize
+	if x.query.Protocol == transport.UDP {
+		limit = x.asked.Limit()
+	} else {
+		x.query.Known = true
+	}
+	x.response.Begin(out, x.query.Packet, &x.asked, limit, wire.OptionsSize(&x.asked, x.zone.cfg.NSID))
+	x.response.Recursive = x.zone.cfg.Forward != nil
+	var options wire.Options
+	var cookie [fullCookieSize]byte
+	if x.asked.Cookie != nil {
+		var valid bool
+		cookie, valid = x.zone.cookies.answer(x.asked.Cookie, x.query.From.Addr(), time.Now())
+		x.query.Known = x.query.Known || valid
+		options.Cookie = cookie[:]
+	}
+	switch rcode {
+	case wire.NoError:
+		if x.route(); x.later {
+			return out
+		}
+		if x.outcome == forwarded {
+			return x.zone.cfg.Forward.Forward(x.ctx, x.query.Packet, out)
+		}
+	case wire.NotImp:
+		x.outcome = otherOperation
+	case wire.BadVers:
+		x.outcome = otherVersion
+	default:
+		x.outcome = malformed
+	}
+	return x.finish(&options)
+}
+
+// finish ends the response: with the code of its outcome, and with the extended error
+// that goes with it.
+func (x *exchange) finish(options *wire.Options) []byte {
+	x.response.RCode = rcodes[x.outcome]
+	options.NSID = x.zone.cfg.NSID
+	options.Subnet = x.who.subnet
+	options.Code, options.Error = x.errorCode()
+	mark := x.response.OpenOptions(&x.asked, options)
+	text := len(x.response.Buf)
+	if options.Error && x.asked.EDNS {
+		x.response.Buf = x.appendWhy(x.response.Buf)
+	}
+	return x.response.Finish(mark, text)
+}
+
+// route finds out what kind of name is asked for, and answers.
+func (x *exchange) route() {
+	m, z := &x.asked, x.zone
+	switch {
+	case m.Class == wire.ClassCH:
+		x.chaos()
+		return
+	case m.Class != wire.ClassIN:
+		x.outcome = otherClass
+		return
+	case m.Type == wire.TypeAXFR || m.Type == wire.TypeIXFR:
+		x.outcome = transfer
+		return
+	}
+	x.ask()
+	if below, ok := z.domain.of(&m.Name); ok {
+		x.inZone(below)
+		return
+	}
+	if below, ok := z.services.of(&m.Name); ok && x.service(below) {
+		return
+	}
+	if below, ok := reverse4.of(&m.Name); ok && x.pointer4(below) {
+		return
+	}
+	if below, ok := reverse6.of(&m.Name); ok && x.pointer6(below) {
+		return
+	}
+	x.elsewhere()
+}
+
+// elsewhere is for names that are not ours.
+func (x *exchange) elsewhere() {
+	switch {
+	case x.zone.cfg.Forward == nil || !x.mayForward():
+		x.outcome, x.who.subnet = outside, false
+	case x.ctx == nil:
+		x.later = true
+	default:
+		x.outcome = forwarded
+	}
+}
+
+// mayForward tells whether other servers are asked for the sender: if it is an instance,
+// a listed forwarder, who a listener is bound to, or has an address that is not public.
+// A server that asks for everybody is soon used against others.
+func (x *exchange) mayForward() bool {
+	a := plain(x.query.From.Addr())
+	return x.who.known || x.who.shared || x.who.subnet || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
+		x.zone.believes(a)
+}
+
+// synced gets the view that decides. Where there is none yet, the outcome is not ready.
+func (x *exchange) synced() bool {
+	view, ok := x.zone.view(x.who.app)
+	if !ok {
+		x.outcome, x.why = notReady, why{about: whyNotSynced}
+		return false
+	}
+	x.view = view
+	x.response.Authoritative = true
+	return true
+}
+
+// anywhere is one of n places.
+func anywhere(n int) int {
+	if n < 2 {
+		return 0
+	}
+	return int(rand.Uint32N(uint32(n)))
+}

@@ -1,0 +1,185 @@
+package zone
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
+
+// gateways are those of every other cluster, packed. What stands is exchanged as a whole,
+// by whoever first finds that it is not of the newest Clusters and Hosts: so a query
+// that comes after a change never reads what was before.
+type gateways struct {
+	zone *Zone
+	now  atomic.Pointer[packedClusters]
+	mu   sync.Mutex // for who packs
+}
+
+type packedClusters struct {
+	versions
+	byName map[string]*cluster
+}
+
+// versions tell what something was made of: each channel is closed, and another, once
+// there is a newer value.
+type versions struct{ clusters, hosts <-chan struct{} }
+
+// cluster is another cluster. It is the same for as long as its Cluster object is there,
+// so that the packed answers of plans can point to it.
+type cluster struct {
+	name    string
+	gone    atomic.Bool
+	packed  atomic.Pointer[addresses]
+	because atomic.Pointer[string] // why there are no addresses
+}
+
+func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[string][]netip.Addr) {
+	all, _, v.clusters = g.zone.topology.Clusters().Follow()
+	if g.zone.cfg.Hosts != nil {
+		hosts, _, v.hosts = g.zone.cfg.Hosts.Follow()
+	}
+	return v, all, hosts
+}
+
+// load is what stands for the newest Clusters and Hosts.
+func (g *gateways) load() *packedClusters {
+	now := g.now.Load()
+	if v, _, _ := g.versions(); now != nil && now.versions == v {
+		return now
+	}
+	return g.pack()
+}
+
+// follow packs what has changed, and says what to wait for.
+func (g *gateways) follow() versions { return g.load().versions }
+
+func (g *gateways) pack() *packedClusters {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v, all, hosts := g.versions()
+	before := g.now.Load()
+	switch {
+	case before == nil:
+		before = &packedClusters{}
+	case before.versions == v:
+		return before
+	}
+	next := &packedClusters{v, map[string]*cluster{}}
+	if all != nil {
+		for name, listed := range all.Addresses {
+			c := before.byName[name]
+			if c == nil {
+				c = &cluster{name: name}
+			}
+			packed, because := packGateways(name, listed, hosts)
+			c.packed.Store(packed)
+			c.because.Store(&because)
+			next.byName[name] = c
+		}
+	}
+	g.now.Store(next)
+	for name, c := range before.byName {
+		if next.byName[name] == nil {
+			c.gone.Store(true)
+		}
+	}
+	return next
+}
+
+// packGateways packs the addresses of a cluster's gateways. An app's host name in the
+// cluster has one port, that of the first gateway; so gateways on other ports are left
+// out.
+func packGateways(name string, listed []string, hosts map[string][]netip.Addr) (packed *addresses, because string) {
+	port := (&catalog.Cluster{Gateways: listed}).GatewayPort()
+	var all []netip.Addr
+	var without []string
+	for _, gateway := range listed {
+		host, p, err := net.SplitHostPort(gateway)
+		if err != nil || p != port {
+			continue
+		}
+		found := addressesOf(host, hosts)
+		if len(found) == 0 {
+			without = append(without, host)
+		}
+		all = append(all, found...)
+	}
+	number, _ := strconv.ParseUint(port, 10, 16)
+	packed = pack(all)
+	packed.port = uint16(number)
+	switch {
+	case len(all) > 0:
+	case len(without) > 0:
+		because = "no address is known of the gateways of " + name + ": " + strings.Join(without, ", ")
+	default:
+		because = "the Cluster object " + name + " lists no gateway"
+	}
+	return packed, because
+}
+
+func addressesOf(host string, hosts map[string][]netip.Addr) []netip.Addr {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{address}
+	}
+	return hosts[strings.ToLower(strings.TrimSuffix(host, "."))]
+}
+
+// addresses are packed as records of the name that is asked for.
+type addresses struct {
+	records []byte // A, then AAAA
+	four    int    // how many are A
+	port    uint16 // of gateways
+}
+
+// pack packs each address once, in the order given.
+func pack(all []netip.Addr) *addresses {
+	var p addresses
+	var six []byte
+	seen := make(map[netip.Addr]struct{}, len(all))
+	for _, a := range all {
+		a = plain(a)
+		if _, twice := seen[a]; twice {
+			continue
+		}
+		seen[a] = struct{}{}
+		if a.Is4() {
+			p.records = wire.AppendAddress(p.records, a)
+			p.four++
+		} else {
+			six = wire.AppendAddress(six, a)
+		}
+	}
+	p.records = append(p.records, six...)
+	return &p
+}
+
+// of are the records of one family, and how long each is.
+func (p *addresses) of(t wire.Type) (records []byte, size int) {
+	if t == wire.TypeAAAA {
+		return p.records[p.four*wire.SizeA:], wire.SizeAAAA
+	}
+	return p.records[:p.four*wire.SizeA], wire.SizeA
+}
+
+// count is how many there are of both families.
+func (p *addresses) count() int {
+	return p.four + (len(p.records)-p.four*wire.SizeA)/wire.SizeAAAA
+}
+
+// each calls f with each address.
+func (p *addresses) each(f func(netip.Addr)) {
+	four, size := p.of(wire.TypeA)
+	for end := size; end <= len(four); end += size {
+		f(netip.AddrFrom4([4]byte(four[end-4 : end])))
+	}
+	six, size := p.of(wire.TypeAAAA)
+	for end := size; end <= len(six); end += size {
+		f(netip.AddrFrom16([16]byte(six[end-16 : end])))
+	}
+}
