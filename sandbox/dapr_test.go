@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/tracing/collector"
@@ -17,7 +16,7 @@ const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // sidecars with certificates of a real Sentry, an app, and one trace over both.
 func TestTwoSidecarsCallWithMTLSAndOneTrace(t *testing.T) {
 	needs(t, "daprd", "sentry")
-	s, ctx := open(t), within(t, time.Minute)
+	s, ctx := open(t), within(t, patience)
 	authority, err := NewAuthority()
 	if err != nil {
 		t.Fatal(err)

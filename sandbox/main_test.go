@@ -29,6 +29,9 @@ func open(t *testing.T) *Sandbox {
 	return s
 }
 
+// patience is how long what should happen may take on a machine that is slow and busy.
+const patience = time.Minute
+
 // within is the time that a test gives to what it starts.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -42,7 +41,7 @@ func TestWhatASandboxOpensAndStartsIsInItsPlace(t *testing.T) {
 	step("what an app listens at", 1)
 	d := &Daprd{HTTP: a.Address, client: s.client}
 	for range 2 {
-		if _, err := d.Invoke(within(t, 10*time.Second), "orders", "hello", nil); err != nil {
+		if _, err := d.Invoke(within(t, patience), "orders", "hello", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +51,7 @@ func TestWhatASandboxOpensAndStartsIsInItsPlace(t *testing.T) {
 	}
 	c := helper(t, "HELPER_EXIT=0")
 	c.LogDir = s.Dir()
-	p, err := s.run(within(t, 10*time.Second), c)
+	p, err := s.run(within(t, patience), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -222,7 +222,7 @@ func (p *Process) WaitReady(ctx context.Context) error {
 
 // answers tells whether url answers 2xx.
 func answers(ctx context.Context, client *http.Client, url string) bool {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -67,13 +67,13 @@ func TestAProcessStopsAndStartsAgain(t *testing.T) {
 	if err := p.Start(); err == nil {
 		t.Error("a running process was started again")
 	}
-	if err := p.Stop(within(t, 10*time.Second)); err != nil {
+	if err := p.Stop(within(t, patience)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Stop(within(t, 10*time.Second)); err != nil {
+	if err := p.Stop(within(t, patience)); err != nil {
 		t.Errorf("stop what has ended: %v", err)
 	}
-	if err := p.Restart(within(t, 10*time.Second)); err != nil {
+	if err := p.Restart(within(t, patience)); err != nil {
 		t.Fatal(err)
 	}
 	if p.PID() == first {
@@ -94,7 +94,7 @@ func TestAProcessThatNobodyToldToEndIsNamed(t *testing.T) {
 	}{
 		"killed from outside": {func(p *Process) error { return p.Signal(syscall.SIGKILL) }, "helper has ended"},
 		"killed":              {(*Process).Kill, ""},
-		"stopped":             {func(p *Process) error { return p.Stop(within(t, 10*time.Second)) }, ""},
+		"stopped":             {func(p *Process) error { return p.Stop(within(t, patience)) }, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := start(t, helper(t))
@@ -129,7 +129,7 @@ func TestAProcessThatEndsBeforeItIsReadySaysWhy(t *testing.T) {
 	}
 	c := helper(t, "HELPER_EXIT=3")
 	c.ReadyURL = "http://" + loopback(port)
-	err = start(t, c).WaitReady(within(t, 10*time.Second))
+	err = start(t, c).WaitReady(within(t, patience))
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "helper gives up") {
 		t.Errorf("WaitReady: %v, want the exit status and the end of the log", err)
 	}
@@ -158,11 +158,11 @@ func TestAProcessEndsWithItsParent(t *testing.T) {
 	if err := parent.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	ctx := within(t, 10*time.Second)
+	ctx := within(t, patience)
 	for running(child) {
 		if ctx.Err() != nil {
 			_ = syscall.Kill(child, syscall.SIGKILL)
-			t.Fatal("the child outlived its parent by 10 s")
+			t.Fatal("the child outlived its parent by a minute")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -170,13 +170,13 @@ func TestAProcessEndsWithItsParent(t *testing.T) {
 
 func childOf(t *testing.T, file string) int {
 	t.Helper()
-	for ctx := within(t, 10*time.Second); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+	for ctx := within(t, patience); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(file)
 		if pid, err := strconv.Atoi(string(text)); err == nil {
 			return pid
 		}
 	}
-	t.Fatal("the parent started no child in 10 s")
+	t.Fatal("the parent started no child in a minute")
 	return 0
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // stopTimeout bounds how long Close waits for processes to end by themselves.
-const stopTimeout = 10 * time.Second
+const stopTimeout = 30 * time.Second
 
 // Sandbox owns what it started. It is safe for use by many goroutines.
 type Sandbox struct {

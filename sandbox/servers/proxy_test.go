@@ -92,7 +92,7 @@ func (c caller) hear(within time.Duration) (string, error) {
 
 func (c caller) hears(line string) {
 	c.t.Helper()
-	if got, err := c.hear(10 * time.Second); err != nil || got != line+"\n" {
+	if got, err := c.hear(time.Minute); err != nil || got != line+"\n" {
 		c.t.Fatalf("heard %q, %v; want %q", got, err, line)
 	}
 }
@@ -125,7 +125,7 @@ func TestALinkThatRefuses(t *testing.T) {
 	c.say("one")
 	c.hears("one")
 	p.Refuse()
-	if got, err := c.hear(10 * time.Second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := c.hear(time.Minute); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v on a connection that was to be closed", got, err)
 	}
 	if _, err := net.Dial("tcp", p.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -178,7 +178,7 @@ func TestALinkThatDropsHoldsBackTheEndToo(t *testing.T) {
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.hear(10 * time.Second); err != io.EOF {
+	if got, err := c.hear(time.Minute); err != io.EOF {
 		t.Errorf("heard %q, %v; want the end", got, err)
 	}
 }
@@ -186,7 +186,7 @@ func TestALinkThatDropsHoldsBackTheEndToo(t *testing.T) {
 func TestALinkThatDelays(t *testing.T) {
 	p := proxyTo(t, echo(t))
 	c := call(t, p)
-	const by = 50 * time.Millisecond
+	const by = 200 * time.Millisecond
 	p.Delay(by)
 	begin := time.Now()
 	c.say("one")
@@ -197,11 +197,15 @@ func TestALinkThatDelays(t *testing.T) {
 	if err := p.Mend(); err != nil {
 		t.Fatal(err)
 	}
-	begin = time.Now()
-	c.say("two")
-	c.hears("two")
-	if took := time.Since(begin); took >= 2*by {
-		t.Errorf("there and back took %s by a mended link", took)
+	best := time.Hour // of several: a busy machine adds to some
+	for range 10 {
+		begin = time.Now()
+		c.say("two")
+		c.hears("two")
+		best = min(best, time.Since(begin))
+	}
+	if best >= 2*by {
+		t.Errorf("there and back took %s by a mended link", best)
 	}
 }
 
@@ -212,7 +216,7 @@ func TestALinkToNothingClosesConnections(t *testing.T) {
 	}
 	listener.Close()
 	c := call(t, proxyTo(t, listener.Addr().String()))
-	if got, err := c.hear(10 * time.Second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := c.hear(time.Minute); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v; want the connection closed", got, err)
 	}
 }
@@ -225,7 +229,7 @@ func TestAClosedLinkIsGone(t *testing.T) {
 	p.Drop() // what is stuck must not hold up the end
 	c.say("two")
 	p.Close()
-	if got, err := c.hear(10 * time.Second); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if got, err := c.hear(time.Minute); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v; want the connection closed", got, err)
 	}
 	if err := p.Mend(); err == nil {
