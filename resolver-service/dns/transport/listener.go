@@ -63,7 +63,7 @@ const portTries = 20
 // where the address says 0 and the kernel chooses.
 func Listen(cfg Config) (*Listener, error) {
 	cfg = cfg.withDefaults()
-	want, err := net.ResolveTCPAddr("tcp", cfg.Address)
+	want, err := resolve(cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("dns: listen on %q: want host:port: %w", cfg.Address, err)
 	}
@@ -78,6 +78,13 @@ func Listen(cfg Config) (*Listener, error) {
 		}
 	}
 	return nil, err
+}
+
+func resolve(address string) (*net.TCPAddr, error) {
+	if address == "" {
+		return nil, errors.New("no address")
+	}
+	return net.ResolveTCPAddr("tcp", address)
 }
 
 // open binds TCP first: that port can't be shared, so it also keeps a second process

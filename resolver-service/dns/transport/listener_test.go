@@ -1,14 +1,213 @@
 package transport
 
 import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 func TestUDPAndTCPOnOnePort(t *testing.T) {
-	r := serve(t, Config{})
+	r := serve(t, Config{As: catalog.App{Namespace: "shop", ID: "checkout"}})
 	for _, network := range []string{"udp", "tcp"} {
-		if got := texts(t, ask(t, network, r.addr, "a.isthmus.internal"))[1]; got != "127.0.0.1" {
-			t.Errorf("%s: sent to %s, want 127.0.0.1", network, got)
+		got := texts(t, ask(t, network, r.addr, "a.isthmus.internal"))
+		if from, err := netip.ParseAddrPort(got[0]); err != nil || from.Addr() != netip.MustParseAddr("127.0.0.1") {
+			t.Errorf("%s: from %s, want 127.0.0.1", network, got[0])
+		}
+		if want := []string{"127.0.0.1", "shop/checkout"}; !slices.Equal(got[1:], want) {
+			t.Errorf("%s: to and as %v, want %v", network, got[1:], want)
+		}
+	}
+	c := r.Counters()
+	for _, p := range []Protocol{UDP, TCP} {
+		if got := c.Traffic[p]; got.Queries < 1 || got.Responses != got.Queries || got.Dropped != 0 {
+			t.Errorf("protocol %d: %+v", p, got)
+		}
+	}
+}
+
+func TestAnswerComesFromTheAddressThatWasAsked(t *testing.T) {
+	six := hasIPv6()
+	for _, test := range []struct{ listen, ask string }{
+		{"0.0.0.0:0", "127.0.0.1"},
+		{"0.0.0.0:0", "127.0.0.5"},
+		{":0", "127.0.0.5"},
+		{"[::]:0", "127.0.0.5"},
+		{"[::]:0", "::1"},
+		{"[::1]:0", "::1"},
+		{"127.0.0.7:0", "127.0.0.7"},
+	} {
+		t.Run(test.listen+" asked at "+test.ask, func(t *testing.T) {
+			if strings.Contains(test.listen+test.ask, "::") && !six {
+				t.Skip("this machine has no IPv6")
+			}
+			r := serve(t, Config{Address: test.listen})
+			for _, name := range []string{"a.isthmus.internal", "later.isthmus.internal"} {
+				if strings.HasPrefix(name, "later") {
+					close(r.answers.release)
+				}
+				// The client's socket is connected: it takes a response from nowhere else.
+				for _, network := range []string{"udp", "tcp"} {
+					got := texts(t, ask(t, network, net.JoinHostPort(test.ask, r.port()), name))
+					if got[1] != test.ask {
+						t.Errorf("%s by %s: sent to %s, want %s", name, network, got[1], test.ask)
+					}
+					if from := netip.MustParseAddrPort(got[0]).Addr(); from.Is4In6() || !from.IsLoopback() {
+						t.Errorf("%s by %s: from %s", name, network, from)
+					}
+				}
+			}
+		})
+	}
+}
+
+func hasIPv6() bool {
+	l, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
+}
+
+func TestPortInUse(t *testing.T) {
+	r := serve(t, Config{})
+	if l, err := Listen(Config{Address: r.addr}); err == nil {
+		l.Close()
+		t.Error("two listeners have one port")
+	} else if !strings.Contains(err.Error(), r.addr) {
+		t.Errorf("the error does not say where: %v", err)
+	}
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	taken := udp.LocalAddr().String()
+	if l, err := Listen(Config{Address: taken}); err == nil {
+		l.Close()
+		t.Error("listens by UDP where another one does")
+	}
+	tcp, err := net.Listen("tcp", taken)
+	if err != nil {
+		t.Fatalf("TCP is left open where UDP can't be listened to: %v", err)
+	}
+	tcp.Close()
+}
+
+func TestAddressThatIsNone(t *testing.T) {
+	for _, address := range []string{"", "127.0.0.1", "127.0.0.1:domainn", "no such host:53"} {
+		if l, err := Listen(Config{Address: address}); err == nil {
+			l.Close()
+			t.Errorf("%q: listens", address)
+		} else if !strings.Contains(err.Error(), "host:port") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+func TestRestartOnTheSamePort(t *testing.T) {
+	r := serve(t, Config{})
+	for range 5 {
+		ask(t, "tcp", r.addr, "a.isthmus.internal")
+		addr := r.addr
+		r.stop()
+		r = serve(t, Config{Address: addr})
+		ask(t, "udp", r.addr, "a.isthmus.internal")
+	}
+}
+
+// TestEndWhileTrafficFlows ends Serve under queries; goleak sees whether all of it ended.
+func TestEndWhileTrafficFlows(t *testing.T) {
+	r := serve(t, Config{})
+	close(r.answers.release)
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range 8 {
+		network := []string{"udp", "tcp"}[i%2]
+		name := []string{"a.isthmus.internal", "later.isthmus.internal"}[i/2%2]
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				c := dns.Client{Net: network, Timeout: 100 * time.Millisecond}
+				_, _, _ = c.ExchangeContext(ctx, question(name), r.addr) // fails once there is no server
+			}
+		})
+	}
+	eventually(t, "traffic", func() bool {
+		c := r.Counters()
+		return c.Traffic[UDP].Responses > 100 && c.Traffic[TCP].Responses > 100
+	})
+	r.stop()
+}
+
+func TestQueriesUnderWayFinish(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			l, err := Listen(Config{Address: "127.0.0.1:0"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			h := &answers{release: make(chan struct{})}
+			served := make(chan error, 1)
+			go func() { served <- l.Serve(ctx, h, slog.New(slog.DiscardHandler)) }()
+			asked := make(chan *dns.Msg, 1)
+			go func() { asked <- ask(t, network, l.Addr().String(), "later.isthmus.internal") }()
+			eventually(t, "a query is waited for", func() bool {
+				c := l.Counters()
+				return c.Traffic[UDP].Waited+c.Traffic[TCP].Waited > 0
+			})
+			cancel()
+			close(h.release)
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			texts(t, <-asked)
+		})
+	}
+}
+
+func TestWhatCantBeWaitedForIsServFail(t *testing.T) {
+	r := serve(t, Config{MaxWaiting: 2})
+	var clients sync.WaitGroup
+	var failed atomic.Int32
+	for range 5 {
+		clients.Go(func() {
+			if ask(t, "tcp", r.addr, "later.isthmus.internal").Rcode == dns.RcodeServerFailure {
+				failed.Add(1)
+			}
+		})
+	}
+	eventually(t, "three are refused", func() bool { return failed.Load() == 3 })
+	if m := ask(t, "udp", r.addr, "later.isthmus.internal"); m.Rcode != dns.RcodeServerFailure {
+		t.Errorf("by UDP: %v", m)
+	}
+	texts(t, ask(t, "udp", r.addr, "a.isthmus.internal")) // what needs no waiting is answered
+	close(r.answers.release)
+	clients.Wait()
+	if c := r.Counters(); c.Traffic[TCP].Waited != 2 || c.Traffic[TCP].Overload != 3 || c.Traffic[UDP].Overload < 1 {
+		t.Errorf("counted %+v", c)
+	}
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
 		}
 	}
 }
