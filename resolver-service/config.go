@@ -43,6 +43,7 @@ type Listen struct {
 	Resolver string        `yaml:"resolver"` // host:port, or unix:///path
 	DNS      []DNSListener `yaml:"dns,single"`
 	Gateway  string        `yaml:"gateway"`
+	Apps     []AppListener `yaml:"apps"`
 	Admin    string        `yaml:"admin"`
 }
 

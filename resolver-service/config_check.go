@@ -21,6 +21,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkReplicas(doc)
 	c.checkListen(doc)
 	c.checkDNS(doc)
+	c.checkApps(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
@@ -120,5 +121,9 @@ type listen struct{ name, address string }
 
 // listens are the listeners, in the order in which they are opened.
 func (c *Config) listens() []listen {
-	return []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"admin", c.Listen.Admin}}
+	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"admin", c.Listen.Admin}}
+	for i, l := range c.Listen.Apps {
+		all = append(all, listen{appListener(i), l.Address})
+	}
+	return all
 }

@@ -52,6 +52,7 @@ func (s *Service) startEdges(edges, ingress *stage) {
 	if l := s.listeners["gateway"]; l != nil {
 		ingress.start("listen.gateway", func(ctx context.Context) error { return s.gateway.Serve(ctx, l) })
 	}
+	s.startApps(ingress)
 }
 
 // callsTimeout is how long calls that run may go on after the end.

@@ -130,6 +130,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	domain := catalog.Domain(s.cfg.Domain)
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
+		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes),
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain}

@@ -1,0 +1,50 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+)
+
+// AppListener is an address where the gateway leads to one app, for callers that dial an
+// address and so name none.
+type AppListener struct {
+	Address string `yaml:"address"`
+	App     string `yaml:"app"`
+}
+
+// checkApps adds to the document what is wrong with listen.apps, but for addresses that
+// are none.
+func (c *Config) checkApps(doc *strictyaml.Document) {
+	for i, l := range c.Listen.Apps {
+		path := fmt.Sprintf("listen.apps[%d]", i)
+		if doc.Wrong(path) {
+			continue
+		}
+		if l.Address == "" {
+			doc.Refuse(path, "has no address", "write {address: \"10.0.0.7:50002\", app: shop/orders}")
+		}
+		if _, err := catalog.ParseApp(l.App); err != nil {
+			doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")
+		}
+	}
+}
+
+// startApps starts the listeners of one app each.
+func (s *Service) startApps(ingress *stage) {
+	for i, at := range s.cfg.Listen.Apps {
+		name := appListener(i)
+		l, app := s.listeners[name], at.app()
+		ingress.start("listen."+name, func(ctx context.Context) error { return s.gateway.ServeApp(ctx, l, app) })
+	}
+}
+
+// appListener names a listener of one app among the others.
+func appListener(i int) string { return fmt.Sprintf("apps[%d]", i) }
+
+func (l AppListener) app() catalog.App {
+	app, _ := catalog.ParseApp(l.App) // was checked
+	return app
+}
