@@ -62,8 +62,8 @@ func cutLink(t *testing.T, m *mesh) {
 	})
 	x.answeredBy("north")
 	time.Sleep(max(2*time.Second, time.Until(m.ramps)))
-	f := x.done("staleAfter + 1 s = 3 s")
-	x.shorter(f, staleAfter+time.Second)
+	f := x.done(fmt.Sprintf("staleAfter + 1 s = %s", staleAfter()+time.Second))
+	x.shorter(f, staleAfter()+time.Second)
 
 	back := m.newTrial(t, "that link is back", deadline, m.toOrders(), m.toStock())
 	back.strike(func() error {

@@ -26,9 +26,7 @@ func rolledReplicas(t *testing.T, m *mesh) {
 		time.Sleep(2 * time.Second)
 	}
 	f := x.done("0 failed lookups")
-	if f.failed > 0 {
-		t.Errorf("%d calls failed", f.failed)
-	}
+	x.stays(f, f.failed == 0, "%d calls failed", f.failed)
 	north := of(x.concerned...).by(false)["north"]
 	x.stays(f, north == 0, "%d calls were answered by north, which nobody prefers", north)
 }

@@ -26,9 +26,7 @@ func serviceGone(t *testing.T, m *mesh) {
 	together(t, m.west.services, func(s *sandbox.Service) error { return s.Restart(meshtest.Within(t, meshtest.Patience)) })
 	time.Sleep(5 * time.Second)
 	f := x.done("local and known remote lookups go on")
-	if f.failed > 0 {
-		t.Errorf("%d calls failed", f.failed)
-	}
+	x.stays(f, f.failed == 0, "%d calls failed", f.failed)
 	north := of(x.concerned...).by(false)["north"]
 	x.stays(f, north == 0, "%d calls were answered by north, which nobody prefers", north)
 

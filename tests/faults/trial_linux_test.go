@@ -116,9 +116,8 @@ func (x *trial) done(limit string, notes ...string) figures {
 	if f.failed > 0 {
 		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
 	}
-	if other := of(x.others...).failed(); len(other) > 0 {
-		x.t.Errorf("%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
-	}
+	other := of(x.others...).failed()
+	x.stays(f, len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
 	return f
 }
 
@@ -139,7 +138,7 @@ func (x *trial) stays(f figures, holds bool, format string, args ...any) {
 	x.t.Helper()
 	switch {
 	case holds:
-	case f.still > staleAfter/4 && !*exact:
+	case f.still > staleAfter()/4 && !*exact:
 		x.t.Logf(format+"; but nothing went on for %s, whatever it was", append(args, round(f.still))...)
 	default:
 		x.t.Errorf(format, args...)
