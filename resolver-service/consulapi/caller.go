@@ -1,0 +1,182 @@
+package consulapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// caller is an app that asks, and what was answered to it. The zero app is nobody, who
+// sees nothing.
+type caller struct {
+	app       catalog.App
+	anonymous bool // it asks without a token
+	sub       *topology.Subscription
+
+	// news is stored after each change of the view: to be followed, not read.
+	news live.Value[*catalog.View]
+
+	mu      sync.Mutex
+	records map[string]*record
+}
+
+// mostRecords is how many different questions of a caller are remembered. What is beyond
+// has a new index each time it comes back.
+const mostRecords = 4096
+
+// record is the answer to one question as it stands, with the index from which on it
+// does. It is immutable but for what is made of it once it is asked for.
+type record struct {
+	index uint64
+	sum   [sha256.Size]byte // of the answer, without what is an index
+
+	// What it was made from: while that is the same, so is the answer.
+	view   *catalog.View
+	entry  *catalog.Entry
+	roster *roster
+	change uint64
+
+	value   any
+	entries []*entry
+
+	bodies [2]struct { // all, and passing only
+		once sync.Once
+		text []byte
+	}
+}
+
+// body is the answer about a service's health, without filters, as JSON.
+func (r *record) body(onlyPassing bool) []byte {
+	n := 0
+	if onlyPassing {
+		n = 1
+	}
+	b := &r.bodies[n]
+	b.once.Do(func() {
+		entries := r.entries
+		if onlyPassing {
+			entries = passingOnly(entries)
+		}
+		b.text, _ = json.Marshal(entries) // of types that can be
+	})
+	return b.text
+}
+
+func passingOnly(all []*entry) []*entry {
+	kept := make([]*entry, 0, len(all))
+	for _, e := range all {
+		if status(e.Checks) == passing {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// run tells those who wait of each change of the view, until ctx ends.
+func (c *caller) run(ctx context.Context) {
+	var seen *catalog.View
+	for {
+		next, err := c.sub.Next(ctx, seen)
+		if err != nil {
+			return
+		}
+		seen = next
+		c.news.Store(next)
+	}
+}
+
+// empty is the view of who is nobody, and of whom nothing is known.
+var empty = &catalog.View{Gateways: &catalog.Gateways{}}
+
+// look is the caller's view as it stands; ok is false until there is one.
+func (c *caller) look() (view *catalog.View, ok bool) {
+	if c.sub == nil {
+		return empty, true
+	}
+	return c.sub.View()
+}
+
+// service is the answer about one service; nil while nothing can be answered.
+func (s *Server) service(c *caller, name, dc string) *record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view, ok := c.look() // with mu held, so that no record goes back
+	if !ok {
+		return nil
+	}
+	w := &world{s, c, view}
+	app := w.app(name)
+	inView, _ := view.Entries.Get(app)
+	own, all := w.registered(app)
+	key := "service\x00" + dc + "\x00" + name
+	old := c.records[key]
+	if old != nil && old.entry == inView && old.roster == all && (inView != nil || !own) && old.view.Gateways == view.Gateways {
+		return old
+	}
+	r := &record{view: view, entry: inView, roster: all, entries: w.service(name, dc)}
+	if r.entries == nil {
+		r.entries = []*entry{}
+	}
+	r.value = r.entries
+	return c.remember(s, key, old, r)
+}
+
+// whole is the answer to a question about everything that a caller may see; nil while
+// nothing can be answered. compute is called when something may have changed.
+func (s *Server) whole(c *caller, key string, compute func(*world) any) *record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view, ok := c.look()
+	if !ok {
+		return nil
+	}
+	change, _ := s.registry.changed.Load()
+	old := c.records[key]
+	if old != nil && old.view == view && old.change == change {
+		return old
+	}
+	return c.remember(s, key, old, &record{view: view, change: change, value: compute(&world{s, c, view})})
+}
+
+// remember gives an answer its index: that of the old one if it says the same. It is
+// called with mu held.
+func (c *caller) remember(s *Server, key string, old, r *record) *record {
+	text, err := json.Marshal(r.value)
+	if err != nil {
+		s.log.Error("an answer of the Consul API can't be written", "app", c.app.String(), "err", err)
+	}
+	r.sum = sha256.Sum256(text)
+	if old != nil && old.sum == r.sum {
+		r.index = old.index
+	} else {
+		r.index = s.counter.Add(1)
+	}
+	for _, e := range r.entries {
+		e.number(r.index)
+	}
+	if old == nil && len(c.records) >= mostRecords {
+		for any := range c.records {
+			delete(c.records, any)
+			break
+		}
+	}
+	c.records[key] = r
+	return r
+}
+
+// number gives what was not registered here the index of the answer that it is in.
+func (e *entry) number(index uint64) {
+	if e.Service.ModifyIndex == 0 {
+		e.Service.indexes = indexes{index, index}
+	}
+	for _, c := range e.Checks {
+		if c.ModifyIndex == 0 {
+			c.indexes = indexes{index, index}
+		}
+	}
+}

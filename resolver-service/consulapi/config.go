@@ -1,0 +1,145 @@
+package consulapi
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/settings"
+)
+
+// Settings are the block "consul" of isthmus.yaml.
+type Settings struct {
+	Tokens    []Token `yaml:"tokens"`
+	Anonymous string  `yaml:"anonymous"` // the app that asks without a token: namespace/app-id
+	Node      string  `yaml:"node"`      // of the agent; isthmus-<cluster> by default
+	PortMeta  string  `yaml:"portMeta"`  // the key of the port of the sidecar's internal gRPC server
+
+	MaxConnections          int `yaml:"maxConnections"`
+	MaxConnectionsPerClient int `yaml:"maxConnectionsPerClient"` // of one address
+
+	TLS *TLS `yaml:"tls"`
+}
+
+// Token says who a token belongs to.
+type Token struct {
+	App   string          `yaml:"app"` // namespace/app-id
+	Token settings.Secret `yaml:"token"`
+}
+
+// TLS has the server's certificate: files in PEM, which are read again at each handshake.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+// The defaults of Settings.
+const (
+	DefaultPortMeta                = "DAPR_PORT" // the stock component's
+	DefaultMaxConnections          = 10_000
+	DefaultMaxConnectionsPerClient = 200 // as a Consul agent's
+)
+
+// mostTokens is how many tokens there may be.
+const mostTokens = 10_000
+
+// Check tells what is wrong, without reading a secret. address is where listen.consul
+// is; empty for nowhere.
+func (s *Settings) Check(address string) error {
+	if len(s.Tokens) > mostTokens {
+		return fmt.Errorf("tokens: %d are more than %d; leave some out", len(s.Tokens), mostTokens)
+	}
+	for n, t := range s.Tokens {
+		if _, err := catalog.ParseApp(t.App); err != nil {
+			return fmt.Errorf("tokens[%d].app: %w; write namespace/app-id", n, err)
+		}
+		if err := t.Token.Check(); err != nil {
+			return fmt.Errorf("tokens[%d].token: %w", n, err)
+		}
+	}
+	if s.Anonymous != "" {
+		if _, err := catalog.ParseApp(s.Anonymous); err != nil {
+			return fmt.Errorf("anonymous: %w; write namespace/app-id", err)
+		}
+		if address != "" && !loopback(address) {
+			return fmt.Errorf("anonymous: everybody who reaches %s would be %s; write listen.consul with a loopback address, or give each app a token", address, s.Anonymous)
+		}
+	}
+	if address != "" && len(s.Tokens) == 0 && s.Anonymous == "" {
+		return errors.New("nobody could ask: listen.consul is there, and no app has a token; write \"tokens: [{app: shop/checkout, token: {env: CHECKOUT_TOKEN}}]\", or \"anonymous: shop/checkout\"")
+	}
+	return s.checkRest()
+}
+
+func (s *Settings) checkRest() error {
+	if s.PortMeta != "" && !metaKey(s.PortMeta) {
+		return fmt.Errorf("portMeta: %q is no key of a service's metadata; write letters, digits, - and _, such as %s", s.PortMeta, DefaultPortMeta)
+	}
+	for name, n := range map[string]int{"maxConnections": s.MaxConnections, "maxConnectionsPerClient": s.MaxConnectionsPerClient} {
+		if n < 0 {
+			return fmt.Errorf("%s: %d is out of bounds; write a number from 1 up, or leave it out", name, n)
+		}
+	}
+	if s.TLS != nil && (s.TLS.Cert == "" || s.TLS.Key == "") {
+		return errors.New("tls: cert and key go together; name both files, or leave tls out")
+	}
+	return nil
+}
+
+// loopback tells whether only this machine reaches an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+func (t *TLS) server() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("consul.tls: %w", err)
+		}
+		return &pair, nil
+	}}
+}
+
+// Config says what a Server works with.
+type Config struct {
+	Settings
+	Cluster   string
+	Version   string // of the program
+	Address   string // where it listens, host:port
+	Directory string // of what is registered; empty keeps nothing
+	Share     Sharer // tells other replicas; nil where there are none
+	Alone     string // why nothing can be registered here; empty where it can
+	Topology  *topology.Topology
+	Log       *slog.Logger
+}
+
+func (c *Config) portKey() string {
+	if c.PortMeta != "" {
+		return c.PortMeta
+	}
+	return DefaultPortMeta
+}
+
+// host is the address of the agent's node: where it listens, or loopback where that is
+// everywhere.
+func (c *Config) host() string {
+	host, _, err := net.SplitHostPort(c.Address)
+	if ip := net.ParseIP(host); err != nil || ip == nil || ip.IsUnspecified() {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+func (c *Config) node() *node {
+	name := c.Node
+	if name == "" {
+		name = "isthmus-" + c.Cluster
+	}
+	return newNode(name, c.host(), c.Cluster)
+}

@@ -1,0 +1,492 @@
+package consulapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Source is the name of this source of instances in the topology.
+const Source = "consulapi"
+
+// Bounds of what one app may register.
+const (
+	mostServices = 1000
+	mostChecks   = 64 // of one service
+)
+
+// Sharer tells other replicas of the service which instances are registered with this one.
+// Its methods must not block.
+type Sharer interface {
+	// Register says that an instance has registered here, later than anywhere else. taken
+	// is called, at most once, when it has registered with another replica since.
+	Register(i catalog.Instance, taken func())
+	// Withdraw says that an instance is not registered here any more.
+	Withdraw(key topology.InstanceKey)
+}
+
+// applier takes changes of instances in. Apply returns once they are published.
+type applier interface {
+	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
+}
+
+// registry has the services that clients have registered, and runs their checks. Each
+// app has its own: the IDs of one mean nothing to another.
+type registry struct {
+	to      applier
+	share   Sharer // nil: there are no other replicas, or they need not be told
+	store   *store
+	log     *slog.Logger
+	self    *node
+	portKey string
+	counter *atomic.Uint64 // of indexes
+
+	// changed counts what is registered, over all apps.
+	changed live.Value[uint64]
+
+	mu      sync.Mutex // guards what is below, and what hangs on it
+	apps    map[catalog.App]*owned
+	dirty   map[catalog.App]bool // those that the topology may not have as they are
+	running context.Context      // of the checks; nil before Run, and after it
+	checks  sync.WaitGroup
+
+	telling sync.Mutex // one change of the topology at a time
+	lost    chan topology.InstanceKey
+}
+
+// owned is what one app has registered.
+type owned struct {
+	app      catalog.App
+	services map[string]*service
+	checks   map[string]*check
+	roster   live.Value[*roster]
+	told     map[string]catalog.Instance // to the topology; guarded by telling
+}
+
+// roster is what an app has registered, as it was at one moment: immutable.
+type roster struct {
+	services  []*registered // by ID
+	byAddress map[netip.AddrPort]*registered
+	// leaving are addresses of what is not registered any more and may be in views yet.
+	leaving map[netip.AddrPort]bool
+}
+
+// registered is one service of a roster.
+type registered struct {
+	service *nodeService
+	checks  []*healthCheck // by ID
+	all     []*healthCheck // with the node's own before
+	address netip.AddrPort // of the instance; not valid for one that can't be called
+	key     topology.InstanceKey
+}
+
+// status is that of the service.
+func (r *registered) status() string { return status(r.all) }
+
+// service is one that is registered.
+type service struct {
+	def     *serviceDefinition
+	node    *nodeService // replaced, never changed
+	sender  netip.Addr   // whence it was registered
+	address netip.AddrPort
+	checks  map[string]*check
+	file    string
+}
+
+func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
+	r := &registry{
+		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
+		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{}, lost: make(chan topology.InstanceKey, 1),
+	}
+	r.changed.Store(0)
+	return r
+}
+
+// own is what an app has registered, made where there is nothing yet. It is called with
+// mu held.
+func (r *registry) own(app catalog.App) *owned {
+	o := r.apps[app]
+	if o == nil {
+		o = &owned{app: app, services: map[string]*service{}, checks: map[string]*check{}}
+		o.roster.Store(&roster{})
+		r.apps[app] = o
+	}
+	return o
+}
+
+// of is what an app has registered, to be read and followed.
+func (r *registry) of(app catalog.App) *live.Value[*roster] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &r.own(app).roster
+}
+
+// known tells whether an app has registered anything so far.
+func (r *registry) known(app catalog.App) *live.Value[*roster] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.apps[app]; o != nil {
+		return &o.roster
+	}
+	return nil
+}
+
+// register takes a service in, which replaces the one of its ID, and returns once views
+// have it.
+func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefinition, sender netip.Addr, replaceChecks bool) error {
+	address, err := r.instanceAddress(d, sender)
+	if err != nil {
+		return err
+	}
+	for _, c := range d.all() {
+		if err := checkTarget(&c.checkFields, d.Address, sender); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	o := r.own(app)
+	old := o.services[d.ID]
+	if old == nil && len(o.services) >= mostServices {
+		r.mu.Unlock()
+		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
+	}
+	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}}
+	s.node = r.nodeService(d, sender, old)
+	if err := r.replaceChecks(o, s, old, replaceChecks); err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	o.services[d.ID] = s
+	r.publish(o)
+	err = r.store.save(app, s)
+	r.mu.Unlock()
+	if err != nil {
+		r.log.Error("a registered service can't be saved; a restart of the service would lose it", "app", app.String(), "service", d.ID, "err", err)
+	}
+	return r.tell(ctx)
+}
+
+// instanceAddress is where callers' sidecars find the instance. It is not valid for a
+// service that has no port, and can't be called.
+func (r *registry) instanceAddress(d *serviceDefinition, sender netip.Addr) (netip.AddrPort, error) {
+	host := sender
+	if d.Address != "" {
+		var err error
+		if host, err = netip.ParseAddr(d.Address); err != nil || host.Zone() != "" {
+			return netip.AddrPort{}, &apiError{400, "Invalid service address: Isthmus leads calls to IP addresses, and " + quoted(d.Address) + " is none"}
+		}
+	}
+	port := uint64(d.Port)
+	if text, ok := d.Meta[r.portKey]; ok {
+		var err error
+		if port, err = parsePort(text); err != nil {
+			return netip.AddrPort{}, &apiError{400, "Invalid Service Meta: " + r.portKey + ": " + quoted(text) + " is no port"}
+		}
+	}
+	if port == 0 {
+		return netip.AddrPort{}, nil
+	}
+	return netip.AddrPortFrom(host.Unmap(), uint16(port)), nil
+}
+
+// nodeService is a definition as it is answered. It keeps the index of the service that
+// it replaces.
+func (r *registry) nodeService(d *serviceDefinition, sender netip.Addr, old *service) *nodeService {
+	n := &nodeService{
+		ID: d.ID, Service: d.Name, Tags: d.Tags, Address: d.Address, Meta: d.Meta, Port: d.Port,
+		Weights: weights{1, 1}, EnableTagOverride: d.EnableTagOverride, TaggedAddresses: maps.Clone(d.TaggedAddresses),
+	}
+	if n.Address == "" && sender.String() != r.self.Address {
+		n.Address = sender.String() // the node's is another
+	}
+	if d.Weights != nil {
+		n.Weights = *d.Weights
+	}
+	tag(n)
+	index := r.counter.Add(1)
+	n.indexes = indexes{index, index}
+	if old != nil {
+		n.CreateIndex = old.node.CreateIndex
+		if n.same(old.node) {
+			n.ModifyIndex = old.node.ModifyIndex
+		}
+	}
+	return n
+}
+
+// tag fills in the addresses that Consul derives from the service's own.
+func tag(n *nodeService) {
+	ip, err := netip.ParseAddr(n.Address)
+	if err != nil {
+		return
+	}
+	kind := "ipv6"
+	if ip.Is4() || ip.Is4In6() {
+		kind = "ipv4"
+	}
+	if n.TaggedAddresses == nil {
+		n.TaggedAddresses = map[string]serviceAddress{}
+	}
+	for _, name := range []string{"lan_" + kind, "wan_" + kind} {
+		if _, there := n.TaggedAddresses[name]; !there {
+			n.TaggedAddresses[name] = serviceAddress{n.Address, n.Port}
+		}
+	}
+}
+
+func (n *nodeService) same(o *nodeService) bool {
+	return n.Service == o.Service && slices.Equal(n.Tags, o.Tags) && n.Address == o.Address && n.Port == o.Port &&
+		n.Weights == o.Weights && n.EnableTagOverride == o.EnableTagOverride &&
+		maps.Equal(n.Meta, o.Meta) && maps.Equal(n.TaggedAddresses, o.TaggedAddresses)
+}
+
+// deregister removes a service with its checks, and returns once no view has it.
+func (r *registry) deregister(ctx context.Context, app catalog.App, id string) error {
+	r.mu.Lock()
+	o := r.own(app)
+	s := o.services[id]
+	if s == nil {
+		r.mu.Unlock()
+		return &apiError{404, fmt.Sprintf("Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)}
+	}
+	r.remove(o, s)
+	r.mu.Unlock()
+	return r.tell(ctx)
+}
+
+// remove is called with mu held.
+func (r *registry) remove(o *owned, s *service) {
+	for id, c := range s.checks {
+		c.end()
+		delete(o.checks, id)
+	}
+	delete(o.services, s.def.ID)
+	if err := r.store.remove(s); err != nil {
+		r.log.Error("the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
+	}
+	r.publish(o)
+}
+
+// publish shows what an app has registered by now. It is called with mu held.
+func (r *registry) publish(o *owned) {
+	before, _ := o.roster.Load()
+	next := &roster{byAddress: map[netip.AddrPort]*registered{}, leaving: maps.Clone(before.leaving)}
+	for _, s := range o.services {
+		next.services = append(next.services, r.shown(o, s))
+	}
+	slices.SortFunc(next.services, func(a, b *registered) int { return strings.Compare(a.service.ID, b.service.ID) })
+	for _, s := range next.services {
+		if _, taken := next.byAddress[s.address]; !taken && s.address.IsValid() {
+			next.byAddress[s.address] = s
+			delete(next.leaving, s.address)
+		}
+	}
+	for address := range before.byAddress {
+		if next.byAddress[address] == nil {
+			if next.leaving == nil {
+				next.leaving = map[netip.AddrPort]bool{}
+			}
+			next.leaving[address] = true
+		}
+	}
+	o.roster.Store(next)
+	r.dirty[o.app] = true
+	count, _ := r.changed.Load()
+	r.changed.Store(count + 1)
+}
+
+// shown is a service as it is answered.
+func (r *registry) shown(o *owned, s *service) *registered {
+	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}}
+	for _, c := range s.checks {
+		shown.checks = append(shown.checks, c.shown)
+	}
+	slices.SortFunc(shown.checks, func(a, b *healthCheck) int { return strings.Compare(a.CheckID, b.CheckID) })
+	shown.all = append([]*healthCheck{serfHealth(r.self)}, shown.checks...)
+	return shown
+}
+
+// serfHealth is the check that Consul has of each node.
+func serfHealth(n *node) *healthCheck {
+	return &healthCheck{
+		Node: n.Node, CheckID: "serfHealth", Name: "Serf Health Status", Status: passing, Output: "Agent alive and reachable",
+		ServiceTags: []string{}, indexes: n.indexes,
+	}
+}
+
+// tell brings the topology, and other replicas, to what is registered, and returns once
+// views have it. It does not end with who asked: what was begun is seen through.
+func (r *registry) tell(ctx context.Context) error {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	changed := r.takeDirty()
+	change := topology.InstanceChange{Source: Source}
+	want := make([]map[string]catalog.Instance, len(changed))
+	for n, o := range changed {
+		want[n] = o.instances()
+		o.differences(want[n], &change)
+	}
+	if len(change.Put)+len(change.Delete) > 0 {
+		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
+			r.again(changed)
+			return &apiError{500, "what is registered can't be published: " + err.Error()}
+		}
+		r.tellOthers(&change)
+	}
+	for n, o := range changed {
+		o.told = want[n]
+	}
+	r.left(changed)
+	return nil
+}
+
+func (r *registry) takeDirty() (changed []*owned) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for app := range r.dirty {
+		changed = append(changed, r.apps[app])
+	}
+	clear(r.dirty)
+	return changed
+}
+
+func (r *registry) again(changed []*owned) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range changed {
+		r.dirty[o.app] = true
+	}
+}
+
+// instances are those of the app that the topology should have, by ID.
+func (o *owned) instances() map[string]catalog.Instance {
+	all, _ := o.roster.Load()
+	want := make(map[string]catalog.Instance, len(all.services))
+	for _, s := range all.services {
+		if s.address.IsValid() {
+			id := s.service.ID
+			want[id] = catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}
+		}
+	}
+	return want
+}
+
+// differences adds what the topology has to be told.
+func (o *owned) differences(want map[string]catalog.Instance, change *topology.InstanceChange) {
+	for id, i := range want {
+		if was, there := o.told[id]; !there || was != i {
+			change.Put = append(change.Put, i)
+		}
+	}
+	for id := range o.told {
+		if _, stays := want[id]; !stays {
+			change.Delete = append(change.Delete, topology.InstanceKey{App: o.app, ID: id})
+		}
+	}
+}
+
+// left forgets what was leaving when the topology was told: no view has it any more.
+func (r *registry) left(changed []*owned) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range changed {
+		all, _ := o.roster.Load()
+		if len(all.leaving) == 0 || r.dirty[o.app] { // who is dirty again is told again
+			continue
+		}
+		next := *all
+		next.leaving = nil
+		o.roster.Store(&next)
+		count, _ := r.changed.Load()
+		r.changed.Store(count + 1)
+	}
+}
+
+func (r *registry) tellOthers(change *topology.InstanceChange) {
+	if r.share == nil {
+		return
+	}
+	for _, key := range change.Delete {
+		r.share.Withdraw(key)
+	}
+	for _, i := range change.Put {
+		key := topology.InstanceKey{App: i.App, ID: i.ID}
+		r.share.Register(i, func() { go r.taken(key) })
+	}
+}
+
+// taken says that a service has registered with another replica since.
+func (r *registry) taken(key topology.InstanceKey) {
+	r.mu.Lock()
+	running := r.running
+	r.mu.Unlock()
+	if running == nil {
+		return
+	}
+	select {
+	case r.lost <- key:
+	case <-running.Done():
+	}
+}
+
+// quoted is a client's text, safe in an answer.
+func quoted(s string) string {
+	const most = 100
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// run runs the checks until ctx ends.
+func (r *registry) run(ctx context.Context) error {
+	r.mu.Lock()
+	r.running = ctx
+	for _, o := range r.apps {
+		for _, c := range o.checks {
+			r.start(o, c)
+		}
+	}
+	r.mu.Unlock()
+	defer r.stop()
+	for {
+		select {
+		case key := <-r.lost:
+			r.log.Info("a service has registered with another replica; this one lets go of it", "app", key.App.String(), "service", key.ID)
+			if err := r.deregister(ctx, key.App, key.ID); err != nil {
+				r.log.Debug("let go of a service", "err", err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *registry) stop() {
+	r.mu.Lock()
+	r.running = nil
+	for _, o := range r.apps {
+		for _, c := range o.checks {
+			c.end()
+		}
+	}
+	r.mu.Unlock()
+	r.checks.Wait()
+}
+
+// settled waits until the topology has been told; the checks call it.
+func (r *registry) settled(ctx context.Context) {
+	if err := r.tell(ctx); err != nil && ctx.Err() == nil {
+		r.log.Error("the topology can't be told of a check", "err", err)
+	}
+}

@@ -1,0 +1,174 @@
+// Package consulapi serves the part of Consul's HTTP API that finds and registers
+// services, so that programs which know Consul find apps by Isthmus: above all Dapr's
+// stock name resolution hashicorp.consul.
+//
+// Who asks is known by its token. It sees what its app's view holds: instances of this
+// cluster, and other clusters' gateways under the apps' host names. What it registers is
+// an instance of its app, like any other. docs/consul.md says what is served.
+package consulapi
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-bexpr"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// consulVersion is that of the Consul whose API this is.
+const consulVersion = "1.21.0"
+
+// How long a client may take.
+const (
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	endTimeout    = 2 * time.Second
+)
+
+// mostHeader is how long a request's line and headers may be: a filter of many services
+// stands there.
+const mostHeader = 256 << 10
+
+// mostBody is how long a body may be.
+const mostBody = 512 << 10
+
+// Server is the API. The parts are made by New, and Restore, Run and Serve make them work.
+type Server struct {
+	cfg       Config
+	log       *slog.Logger
+	node      *node // of this cluster
+	registry  *registry
+	callers   map[catalog.App]*caller
+	anonymous *caller
+	tokens    atomic.Pointer[tokens]
+	counter   atomic.Uint64
+	fields    bexpr.Registry
+	mux       *http.ServeMux
+	stopping  chan struct{} // closed by Run when it ends
+	stopped   sync.Once
+}
+
+// New makes a server, and reads the tokens. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	s := &Server{
+		cfg: cfg, log: cfg.Log.With("part", "consulapi"), node: cfg.node(), callers: map[catalog.App]*caller{},
+		fields: bexpr.NewSyncRegistry(), stopping: make(chan struct{}),
+	}
+	// Indexes begin with the time, so that after a restart each is above all of before.
+	s.counter.Store(uint64(time.Now().UnixMilli()))
+	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
+	for _, t := range cfg.Tokens {
+		app, err := catalog.ParseApp(t.App)
+		if err != nil {
+			return nil, err
+		}
+		s.caller(app)
+	}
+	s.anonymous = &caller{anonymous: true, records: map[string]*record{}}
+	if cfg.Anonymous != "" {
+		app, err := catalog.ParseApp(cfg.Anonymous)
+		if err != nil {
+			return nil, err
+		}
+		s.anonymous = s.caller(app)
+	}
+	t, err := s.readTokens()
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.tokens.Store(t)
+	s.routes()
+	return s, nil
+}
+
+// caller is that of an app.
+func (s *Server) caller(app catalog.App) *caller {
+	c := s.callers[app]
+	if c == nil {
+		c = &caller{app: app, sub: s.cfg.Topology.Subscribe(app), records: map[string]*record{}}
+		s.callers[app] = c
+	}
+	return c
+}
+
+func (s *Server) close() {
+	for _, c := range s.callers {
+		c.sub.Close()
+	}
+}
+
+// Restore takes over what was registered before a restart. It comes before Run.
+func (s *Server) Restore(ctx context.Context) error {
+	all := s.registry.store.load(s.log)
+	if len(all) == 0 {
+		return nil
+	}
+	n := s.registry.restore(all)
+	s.log.Info("took over the services that were registered before the restart", "services", n)
+	return s.registry.tell(ctx)
+}
+
+// Run follows views, runs checks and reads the tokens again, until ctx ends. Then those
+// who wait for a change are answered, so that Serve can end.
+func (s *Server) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer s.close()
+	defer parts.Wait()
+	defer s.stopped.Do(func() { close(s.stopping) })
+	for _, c := range s.callers {
+		parts.Go(func() { c.run(ctx) })
+	}
+	parts.Go(func() { s.followTokens(ctx) })
+	return s.registry.run(ctx)
+}
+
+// Instances is how many services are registered.
+func (s *Server) Instances() int {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	n := 0
+	for _, o := range s.registry.apps {
+		n += len(o.services)
+	}
+	return n
+}
+
+// Serve answers requests until ctx ends. It closes the listener.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	bounded := newBounded(l, s.cfg.MaxConnections, s.cfg.MaxConnectionsPerClient)
+	var served net.Listener = bounded
+	if s.cfg.TLS != nil {
+		served = tls.NewListener(bounded, s.cfg.TLS.server())
+	}
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		s.stopped.Do(func() { close(s.stopping) })
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(served)
+	if stop() {
+		_ = server.Close()
+		return err
+	}
+	<-stopped
+	return nil
+}

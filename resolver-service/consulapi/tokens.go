@@ -1,0 +1,127 @@
+package consulapi
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// tokens know whom a token belongs to. They are immutable. They hold no token, but what
+// a key of this process makes of it: how long a look-up takes tells nothing of a token,
+// since nobody outside knows what theirs is made into.
+type tokens struct {
+	key     [sha256.Size]byte
+	holders map[[sha256.Size]byte]*caller
+}
+
+// reread is how often tokens are read again, so that one can be exchanged.
+const reread = 10 * time.Second
+
+func (t *tokens) sum(token string) (sum [sha256.Size]byte) {
+	mac := hmac.New(sha256.New, t.key[:])
+	mac.Write([]byte(token))
+	mac.Sum(sum[:0])
+	return sum
+}
+
+// holder is whom a token belongs to.
+func (t *tokens) holder(token string) (*caller, bool) {
+	sum := t.sum(token)
+	c, ok := t.holders[sum]
+	if !ok {
+		return nil, false
+	}
+	again := t.sum(token)
+	return c, subtle.ConstantTimeCompare(sum[:], again[:]) == 1
+}
+
+// readTokens reads every token. A token that two apps have is refused.
+func (s *Server) readTokens() (*tokens, error) {
+	t := &tokens{holders: make(map[[sha256.Size]byte]*caller, len(s.cfg.Tokens))}
+	if _, err := rand.Read(t.key[:]); err != nil {
+		return nil, fmt.Errorf("consul: %w", err)
+	}
+	for n := range s.cfg.Tokens {
+		secret, err := s.cfg.Tokens[n].Token.Read()
+		if err != nil {
+			return nil, fmt.Errorf("consul.tokens[%d].token of %s: %w", n, s.cfg.Tokens[n].App, err)
+		}
+		app, _ := catalog.ParseApp(s.cfg.Tokens[n].App) // was checked
+		sum, holder := t.sum(secret), s.callers[app]
+		if other := t.holders[sum]; other != nil && other != holder {
+			return nil, fmt.Errorf("consul.tokens[%d].token: %s and %s have the same token; give each its own", n, other.app, app)
+		}
+		t.holders[sum] = holder
+	}
+	return t, nil
+}
+
+// followTokens reads the tokens again and again until ctx ends. While one can't be read,
+// those of before hold.
+func (s *Server) followTokens(ctx context.Context) {
+	failing := false
+	for live.Sleep(ctx, reread) {
+		t, err := s.readTokens()
+		if err == nil {
+			s.tokens.Store(t)
+		} else if !failing {
+			s.log.Warn("tokens can't be read again; those of before hold", "err", err)
+		}
+		failing = err != nil
+	}
+}
+
+// tokenOf is the token that a request carries, in one of the three places that Consul
+// looks at.
+func tokenOf(q *http.Request) string {
+	if token := q.URL.Query().Get("token"); token != "" {
+		return token
+	}
+	if token := q.Header.Get("X-Consul-Token"); token != "" {
+		return token
+	}
+	scheme, value, ok := strings.Cut(q.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	value, _, _ = strings.Cut(strings.TrimSpace(value), " ")
+	return value
+}
+
+var errNoSuchToken = &apiError{http.StatusForbidden, "ACL not found"}
+
+// holder is who asks.
+func (s *Server) holder(q *http.Request) (*caller, error) {
+	token := tokenOf(q)
+	if token == "" {
+		return s.anonymous, nil
+	}
+	if c, ok := s.tokens.Load().holder(token); ok {
+		return c, nil
+	}
+	return nil, errNoSuchToken
+}
+
+// lacks is Consul's answer to who may not do something.
+func (c *caller) lacks(permission, on string) error {
+	text := fmt.Sprintf("lacks permission '%s' on %q", permission, on)
+	if c.anonymous {
+		return &apiError{http.StatusForbidden, "Permission denied: anonymous token " + text + ". The anonymous token is used implicitly when a request does not specify a token."}
+	}
+	return &apiError{http.StatusForbidden, "Permission denied: token with AccessorID '" + c.accessor() + "' " + text}
+}
+
+// accessor names the caller's tokens, as Consul does in errors. It is made of the app's
+// name.
+func (c *caller) accessor() string {
+	return newNode("accessor", "", c.app.String()).ID
+}
