@@ -20,13 +20,12 @@ type UnboundOptions struct {
 	Listen netip.AddrPort // UDP and TCP
 	Place  sandbox.Place  // the network that it is in; nil: the one that this process is in
 
-	// Config is more of unbound.conf: it begins with lines of the clause server, and may
-	// go on with other clauses.
+	// Config is more of unbound.conf: clauses, or first more lines of the clause server.
 	Config string
 }
 
 // StartUnbound starts an Unbound, with its configuration and its log in dir, and waits
-// until it serves. It asks no root server and validates nothing.
+// until it serves. It has no trust anchors.
 func StartUnbound(ctx context.Context, dir string, o UnboundOptions) (*sandbox.Process, error) {
 	binary, err := sandbox.Binary("unbound")
 	if err != nil {
@@ -42,7 +41,6 @@ func StartUnbound(ctx context.Context, dir string, o UnboundOptions) (*sandbox.P
 	interface: %s@%d
 	access-control: 0.0.0.0/0 allow
 	access-control: ::0/0 allow
-	module-config: "subnetcache iterator"
 	num-threads: 1
 	so-rcvbuf: 0
 	so-sndbuf: 0

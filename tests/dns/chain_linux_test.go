@@ -1,0 +1,161 @@
+package dns
+
+import (
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// TestChain has the resolvers of programs ask resolvers that users have, which ask our DNS
+// server, with the configuration that docs/dns.md shows.
+func TestChain(t *testing.T) {
+	l := sharedLab(t)
+	all := clients(t)
+	l.resolvers(t)
+	const gateways = "10.77.2.11, 10.77.2.12"
+	for _, asker := range []struct {
+		name  string
+		place *network.Place
+		found map[string]string
+	}{
+		{"checkout", l.callers, map[string]string{
+			"orders.shop." + zone: "10.77.1.101, 10.77.1.102, 10.77.1.103, fd00:77::1",
+			"stock.shop." + zone:  gateways, "stock.shop.east." + zone: gateways, "v6only.shop." + zone: "fd00:77::2",
+			"payroll.finance." + zone: "none", "empty.shop." + zone: "none", "shop." + zone: "none",
+		}},
+		{"cart", l.cart, map[string]string{
+			"orders.shop." + zone: gateways, "stock.shop." + zone: "none", "stock.shop.east." + zone: "none",
+		}},
+	} {
+		for name, nameserver := range map[string]netip.Addr{"Unbound": unbound, "CoreDNS": coredns} {
+			var names []string
+			for name := range asker.found {
+				names = append(names, name)
+			}
+			for _, c := range all {
+				t.Run(strings.Join([]string{name, c.name, asker.name}, " "), func(t *testing.T) {
+					t.Parallel()
+					for name, found := range c.lookUp(t, asker.place, nameserver, names...) {
+						if found != asker.found[name] {
+							t.Errorf("%s: %s, want %s", name, found, asker.found[name])
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// resolvers starts Unbound and two CoreDNS before the DNS server, until the test ends.
+func (l *lab) resolvers(t *testing.T) {
+	t.Helper()
+	page := dnsPage(t)
+	corefile := settingOf(t, page, "corefile", "isthmus.internal")
+	listens := func(text string, a netip.Addr) string { return strings.Replace(text, "{\n", "{\n    bind "+a.String()+"\n", 1) }
+	var wg sync.WaitGroup
+	for _, start := range []func() (*sandbox.Process, error){
+		func() (*sandbox.Process, error) {
+			return servers.StartUnbound(meshtest.Within(t, limit), t.TempDir(), servers.UnboundOptions{
+				Listen: netip.AddrPortFrom(unbound, 53), Place: l.west.place, Config: settingOf(t, page, "unbound", "stub-zone"),
+			})
+		},
+		func() (*sandbox.Process, error) {
+			return servers.StartCoreDNS(meshtest.Within(t, limit), t.TempDir(), servers.CoreDNSOptions{
+				Listen: netip.AddrPortFrom(coredns, 53), Place: l.west.place, Corefile: listens(corefile, coredns),
+			})
+		},
+		func() (*sandbox.Process, error) {
+			return servers.StartCoreDNS(meshtest.Within(t, limit), t.TempDir(), servers.CoreDNSOptions{
+				Name: "caching", Listen: netip.AddrPortFrom(caching, 53), Place: l.west.place,
+				Corefile: strings.Replace(listens(corefile, caching), "errors\n", "errors\n    cache\n", 1),
+			})
+		},
+	} {
+		wg.Go(func() {
+			p, err := start()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("%s:\n%s", p.Name(), p.Tail(30))
+				}
+				if err := p.Kill(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// TestCacheThatKnowsCallers: Unbound keeps an answer for the client subnet that it was
+// given to, so that each caller has its own, also from its cache.
+func TestCacheThatKnowsCallers(t *testing.T) {
+	l := sharedLab(t)
+	l.resolvers(t)
+	for range 2 {
+		l.through(t, checkout, unbound).check(t, want{status: "NOERROR", answer: orders})
+		l.through(t, cart, unbound).check(t, want{status: "NOERROR", answer: "10.77.2.11, 10.77.2.12"})
+		l.through(t, stranger, unbound).check(t, want{status: "NXDOMAIN"})
+	}
+}
+
+// TestCacheThatDoesNot: CoreDNS keeps an answer for a name, whoever asked. So the page has
+// no cache in the block of our zone; this shows what would be.
+func TestCacheThatDoesNot(t *testing.T) {
+	l := sharedLab(t)
+	l.resolvers(t)
+	for range 2 {
+		l.through(t, checkout, coredns).check(t, want{status: "NOERROR", answer: orders})
+		l.through(t, cart, coredns).check(t, want{status: "NOERROR", answer: "10.77.2.11, 10.77.2.12"})
+		l.through(t, stranger, coredns).check(t, want{status: "NXDOMAIN"})
+	}
+	first := l.through(t, checkout, caching)
+	first.check(t, want{status: "NOERROR", answer: orders})
+	if r := l.through(t, stranger, caching); data(r.Answer) != orders {
+		t.Errorf("CoreDNS keeps answers by caller now; docs/dns.md may allow its cache:\n%s", r.Text)
+	}
+}
+
+// through asks a resolver for an app that each caller sees elsewhere.
+func (l *lab) through(t *testing.T, from, resolver netip.Addr) *reply {
+	t.Helper()
+	return l.dig(t, from, "-p", "53", "@"+resolver.String(), "orders.shop."+zone, "A")
+}
+
+// dnsPage is docs/dns.md.
+func dnsPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/dns.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var block = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+
+// settingOf is the block of the page in a language that has a word in it.
+func settingOf(t *testing.T, page, language, word string) string {
+	t.Helper()
+	for _, m := range block.FindAllStringSubmatch(page, -1) {
+		if m[1] == language && strings.Contains(m[2], word) {
+			return m[2]
+		}
+	}
+	t.Fatalf("docs/dns.md shows no %s with %s", language, word)
+	return ""
+}
