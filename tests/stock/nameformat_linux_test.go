@@ -1,0 +1,140 @@
+package stock
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// nameFormat is Dapr's component on our zone.
+func nameFormat() resolution {
+	return resolution{component: "nameformat", configuration: fmt.Sprintf(`{format: "{appid}.%s.isthmus.internal:%d"}`, namespace, port)}
+}
+
+// A sidecar that nobody rebuilt calls an app here and one in another cluster, by one name,
+// and its view decides where that leads.
+func TestNameFormat(t *testing.T) {
+	l := newLab(t, plan{})
+	l.east.apply(t, export("orders", "west"), export("invoices", "west"))
+	l.west.known(t, "orders", nameFormat())
+	l.east.known(t, "orders", nameFormat())
+	l.east.known(t, "invoices", nameFormat())
+	l.west.apply(t,
+		selection("checkout", "app: orders", "app: invoices"),
+		selection("reporting", "app: orders, routes: [{cluster: east}]"))
+	checkout, reporting := l.west.known(t, "checkout", nameFormat()), l.west.known(t, "reporting", nameFormat())
+
+	checkout.reaches(t, "orders", l.west)
+	checkout.reaches(t, "invoices", l.east)
+	reporting.reaches(t, "orders", l.east) // one name, another caller
+
+	t.Run("a call that is denied says so", func(t *testing.T) {
+		failed := reporting.fails(t, "invoices")
+		if want := "lookup invoices.shop.isthmus.internal on " + l.west.dns().String() + ": no such host"; !strings.Contains(failed.Body, want) {
+			t.Errorf("daprd says %q, want %q", failed.Body, want)
+		}
+	})
+	t.Run("the next connection follows the selection", func(t *testing.T) {
+		l.west.apply(t, selection("checkout", "app: orders, routes: [{cluster: east}]"))
+		meshtest.Eventually(t, 30*time.Second, func() error { return checkout.looksUp(t, "orders", l.east.address(1)) })
+		if reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders"); err != nil || reply.Cluster != "west" {
+			t.Errorf("the connection that was there leads to %+v, %v, want west, where it led", reply, err)
+		}
+		checkout.restart(t)
+		checkout.reaches(t, "orders", l.east)
+		checkout.fails(t, "invoices")
+	})
+}
+
+// looksUp looks an app up from where the pod is, and wants one address.
+func (p *pod) looksUp(t *testing.T, id string, want netip.Addr) error {
+	t.Helper()
+	name := fmt.Sprintf("%s.%s.isthmus.internal.", id, namespace)
+	got, err := p.lookup(meshtest.Within(t, 10*time.Second), name)
+	if err == nil && (len(got) != 1 || got[0] != want.String()) {
+		err = fmt.Errorf("%s is at %v, want %s", name, got, want)
+	}
+	return err
+}
+
+// restart has the sidecar end and start anew, without the connections that it had.
+func (p *pod) restart(t *testing.T) {
+	t.Helper()
+	if err := p.Stop(meshtest.Within(t, 30*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Restart(meshtest.Within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A listener that is bound to an app answers whoever asks there as that app, so that
+// sidecars need no address that tells who they are.
+func TestNameFormatWithAListenerForAnApp(t *testing.T) {
+	asCheckout := netip.MustParseAddr("10.77.1.2")
+	l := newLab(t, plan{west: site{
+		addresses: []netip.Addr{asCheckout},
+		listen: map[string]any{"dns": []any{
+			"10.77.1.1:53", map[string]any{"address": netip.AddrPortFrom(asCheckout, 53).String(), "as": "shop/checkout"},
+		}},
+	}})
+	l.west.known(t, "orders", nameFormat())
+	l.west.apply(t, selection("checkout", "app: orders"))
+	bound := nameFormat()
+	bound.dns = asCheckout
+	checkout, stranger := l.west.pod(t, "checkout", bound), l.west.pod(t, "checkout", nameFormat())
+	checkout.reaches(t, "orders", l.west)
+	stranger.fails(t, "orders") // nobody has told Isthmus who is at its address
+}
+
+// Calls go to another cluster once the last instance here is gone, and come back.
+func TestNameFormatFailsOver(t *testing.T) {
+	l := newLab(t, plan{})
+	l.east.apply(t, export("orders", "west"))
+	here := l.west.known(t, "orders", nameFormat())
+	l.east.known(t, "orders", nameFormat())
+	l.west.apply(t, selection("checkout", "app: orders"))
+	checkout := l.west.known(t, "checkout", nameFormat())
+	checkout.reaches(t, "orders", l.west)
+
+	if err := here.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	reply, err := checkout.call(meshtest.Within(t, time.Minute), "orders")
+	t.Logf("the first call after an instance is killed took %s: %+v, %v", time.Since(killed).Round(time.Millisecond), reply, err)
+	checkout.reaches(t, "orders", l.east)
+	t.Logf("calls go to east %s after the last instance in west was killed", time.Since(killed).Round(time.Millisecond))
+
+	if err := here.Restart(meshtest.Within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	meshtest.Eventually(t, 30*time.Second, func() error { return checkout.looksUp(t, "orders", here.address) })
+}
+
+// steadily has calls made one after the other until stopped, and tells the longest time
+// without an answer and how many failed.
+func (p *pod) steadily(ctx context.Context, id string) (stop func() (calls, failed int, longest time.Duration)) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var calls, failed int
+	var longest time.Duration
+	go func() {
+		defer close(done)
+		for last := time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+			calls++
+			if _, err := p.call(context.WithoutCancel(ctx), id); err != nil {
+				failed++
+				continue
+			}
+			longest = max(longest, time.Since(last))
+			last = time.Now()
+		}
+	}()
+	return func() (int, int, time.Duration) { cancel(); <-done; return calls, failed, longest }
+}
