@@ -195,19 +195,20 @@ func (f *Forwarder) wait(ctx context.Context, q *question, key string, stale *an
 		f.counts.crowded.Add(1)
 		return f.giveUp(q, stale, "too many queries are under way to upstreams", out)
 	}
-	patience := f.cfg.Timeout
+	var enough <-chan time.Time // else the flight has its own end
 	if stale != nil {
-		patience = staleAfter
+		patience := staleAfter
 		if !f.anyUp() {
 			patience = 0
 		}
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		enough = timer.C
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-fl.done:
 		return f.landed(fl, q, stale, out)
-	case <-timer.C:
+	case <-enough:
 	case <-ctx.Done():
 	}
 	return f.giveUp(q, stale, "upstreams have not answered in time: "+f.names(), out)
