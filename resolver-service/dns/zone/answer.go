@@ -189,7 +189,11 @@ func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Ro
 		x.outcome = stale
 	}
 	if x.asked.EDNS { // made of strings, so only where somebody reads it
-		x.why = why{about: whyText, text: entry.Refusal().Error()}
+		plan := entry.Plan
+		if route != nil {
+			plan = catalog.NewPlan(entry.App, []catalog.Route{*route})
+		}
+		x.why = why{about: whyText, text: plan.Refusal().Error()}
 	}
 }
 

@@ -2,6 +2,7 @@ package zone
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
@@ -33,7 +34,7 @@ func (x *exchange) bindings(packed *addresses, route *catalog.Route, ttl uint32)
 	count := 0
 	for i := range route.Addresses {
 		at, err := netip.ParseAddrPort(route.Addresses[i])
-		if err != nil || count == maxPorts || has(ports[:count], at.Port()) {
+		if err != nil || count == maxPorts || slices.Contains(ports[:count], at.Port()) {
 			continue
 		}
 		ports[count] = at.Port()
@@ -44,15 +45,6 @@ func (x *exchange) bindings(packed *addresses, route *catalog.Route, ttl uint32)
 			return
 		}
 	}
-}
-
-func has(ports []uint16, port uint16) bool {
-	for _, p := range ports {
-		if p == port {
-			return true
-		}
-	}
-	return false
 }
 
 // portsAddresses are the addresses of the instances on one port, out of so many ports.

@@ -1,0 +1,83 @@
+package zone
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// often are queries that are asked all the time.
+func often() map[string]asking {
+	subnet := withSubnet("10.0.0.9/32")
+	return map[string]asking{
+		"local":          {from: "10.0.0.9", name: "orders.shop.isthmus.internal.", typ: "A"},
+		"local EDNS":     {from: "10.0.0.9", name: "orders.shop.isthmus.internal.", typ: "A", edns: true},
+		"one instance":   {from: "10.0.0.9", name: "cart.shop.isthmus.internal.", typ: "A"},
+		"in cluster":     {from: "10.0.0.9", name: "orders.shop.west.isthmus.internal.", typ: "A"},
+		"gateway":        {from: "10.0.0.9", name: "ledger.finance.isthmus.internal.", typ: "A"},
+		"gateway name":   {from: "10.0.0.9", name: "ledger.finance.east.isthmus.internal.", typ: "A"},
+		"stranger":       {from: "10.9.9.9", name: "ledger.finance.east.isthmus.internal.", typ: "A"},
+		"no data":        {from: "10.0.0.9", name: "ledger.finance.isthmus.internal.", typ: "AAAA", edns: true},
+		"denied":         {from: "10.0.0.9", name: "secret.shop.isthmus.internal.", typ: "A"},
+		"denied EDNS":    {from: "10.0.0.9", name: "secret.shop.isthmus.internal.", typ: "A", edns: true},
+		"not found EDNS": {from: "10.0.0.8", name: "nothing.shop.isthmus.internal.", typ: "A", edns: true},
+		"unknown EDNS":   {from: "10.9.9.9", name: "orders.shop.isthmus.internal.", typ: "A", edns: true},
+		"odd name EDNS":  {from: "10.9.9.9", name: `a.\000.b.c.d.isthmus.internal.`, typ: "A", edns: true},
+		"outside EDNS":   {from: "10.0.0.9", name: "example.com.", typ: "A", edns: true},
+		"stale":          {from: "10.0.0.9", name: "served.shop.isthmus.internal.", typ: "A", edns: true},
+		"Kubernetes":     {from: "10.0.0.9", name: "orders-dapr.shop.svc.cluster.local.", typ: "A"},
+		"subnet":         {from: "10.53.0.1", name: "orders.shop.isthmus.internal.", typ: "A", shape: subnet},
+		"SRV":            {from: "10.0.0.9", name: "_dapr._tcp.orders.shop.isthmus.internal.", typ: "SRV"},
+		"HTTPS":          {from: "10.0.0.9", name: "orders.shop.isthmus.internal.", typ: "HTTPS"},
+		"PTR":            {from: "10.0.0.9", name: "1.0.0.10.in-addr.arpa.", typ: "PTR"},
+		"SOA":            {from: "10.0.0.9", name: "isthmus.internal.", typ: "SOA"},
+		"NS":             {from: "10.0.0.9", name: "isthmus.internal.", typ: "NS"},
+		"cookie": {from: "10.0.0.9", name: "orders.shop.isthmus.internal.", typ: "A", shape: func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0102030405060708"})
+		}},
+	}
+}
+
+func forwarders(c *Config) { c.Forwarders = []netip.Prefix{netip.MustParsePrefix("10.53.0.0/16")} }
+
+func TestWhatIsAskedAllTheTimeAllocatesNothing(t *testing.T) {
+	w := shop(t, forwarders)
+	out := make([]byte, 0, 65535)
+	for what, a := range often() {
+		q := query(a, must(a.message().Pack()))
+		if response, _ := w.Answer(q, out); len(response) == 0 {
+			t.Errorf("%s: no answer", what)
+		}
+		if n := testing.AllocsPerRun(100, func() { w.Answer(q, out) }); n != 0 {
+			t.Errorf("%s: %v allocations", what, n)
+		}
+	}
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	w := shop(b, forwarders)
+	for what, a := range often() {
+		q := query(a, must(a.message().Pack()))
+		b.Run(what, func(b *testing.B) {
+			out := make([]byte, 0, 65535)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Answer(q, out)
+			}
+		})
+	}
+}
+
+func BenchmarkAnswerInParallel(b *testing.B) {
+	w := shop(b, forwarders)
+	a := often()["one instance"]
+	packet := must(a.message().Pack())
+	b.RunParallel(func(pb *testing.PB) {
+		q, out := query(a, packet), make([]byte, 0, 65535)
+		for pb.Next() {
+			w.Answer(q, out)
+		}
+	})
+}

@@ -1,0 +1,334 @@
+package zone
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+)
+
+func TestOtherThanQueries(t *testing.T) {
+	w := shop(t)
+	for name, c := range map[string]struct {
+		shape func(*dns.Msg)
+		want  int
+	}{
+		"update":         {func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }, dns.RcodeNotImplemented},
+		"notify":         {func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify }, dns.RcodeNotImplemented},
+		"status":         {func(m *dns.Msg) { m.Opcode = dns.OpcodeStatus }, dns.RcodeNotImplemented},
+		"class hesiod":   {func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassHESIOD }, dns.RcodeRefused},
+		"any class":      {func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY }, dns.RcodeRefused},
+		"EDNS version 1": {func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }, dns.RcodeBadVers},
+		"OPT asked for":  {func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeOPT }, dns.RcodeFormatError},
+	} {
+		got := w.ask(asking{as: "shop/checkout", name: "orders.shop.isthmus.internal.", typ: "A", shape: c.shape})
+		if got.Rcode != c.want || len(got.Answer) > 0 {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+func TestWhatIsNoQueryGetsNoAnswer(t *testing.T) {
+	w := shop(t)
+	response := new(dns.Msg).SetQuestion("orders.shop.isthmus.internal.", dns.TypeA)
+	response.Response = true
+	packed, err := response.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, packet := range [][]byte{nil, packed[:11], packed} {
+		if got, later := w.Answer(query(asking{}, packet), nil); len(got) > 0 || later {
+			t.Errorf("%x is answered with %x", packet, got)
+		}
+	}
+	packed[2] &^= 0x80
+	got, _ := w.Answer(query(asking{}, packed[:20]), nil)
+	if len(got) != 12 || got[3]&0xf != dns.RcodeFormatError || got[0] != packed[0] || got[1] != packed[1] {
+		t.Errorf("half a question is answered with %x", got)
+	}
+}
+
+func TestChaosSaysWhoAnswers(t *testing.T) {
+	w := shop(t)
+	for name, want := range map[string]string{"version.bind.": "isthmus test", "Version.Server.": "isthmus test", "id.server.": "west-1", "hostname.bind.": "west-1"} {
+		got := w.ask(asking{name: name, typ: "TXT", shape: func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }})
+		if len(got.Answer) != 1 || got.Answer[0].(*dns.TXT).Txt[0] != want || got.Answer[0].Header().Class != dns.ClassCHAOS {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	got := w.ask(asking{name: "orders.shop.isthmus.internal.", typ: "TXT", shape: func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }})
+	if got.Rcode != dns.RcodeRefused {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestTheServerNamesItselfWhenAsked(t *testing.T) {
+	w := shop(t)
+	got := w.ask(asking{as: "shop/checkout", name: "orders.shop.isthmus.internal.", typ: "A", shape: func(m *dns.Msg) {
+		m.SetEdns0(1232, true)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_NSID{Code: dns.EDNS0NSID}, &dns.EDNS0_PADDING{Padding: make([]byte, 20)})
+	}})
+	opt := got.IsEdns0()
+	if len(opt.Option) != 1 || opt.Option[0].(*dns.EDNS0_NSID).Nsid != hex.EncodeToString([]byte("west-1")) || !opt.Do() || opt.UDPSize() != 1232 {
+		t.Errorf("got %v", opt)
+	}
+}
+
+// withSubnet sends a client's subnet.
+func withSubnet(prefix string) func(*dns.Msg) {
+	return func(m *dns.Msg) {
+		p := netip.MustParsePrefix(prefix)
+		family := uint16(1)
+		if p.Addr().Is6() {
+			family = 2
+		}
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_SUBNET{
+			Code: dns.EDNS0SUBNET, Family: family, SourceNetmask: uint8(p.Bits()), Address: p.Addr().AsSlice(),
+		})
+	}
+}
+
+func TestAClientsSubnetIsBelievedFromListedForwarders(t *testing.T) {
+	w := shop(t, func(c *Config) {
+		c.Forwarders = []netip.Prefix{netip.MustParsePrefix("10.53.0.0/16"), netip.MustParsePrefix("fd53::/16")}
+	})
+	const secret = "secret.shop.isthmus.internal."
+	for _, c := range []struct {
+		from, subnet string
+		as           string
+		rcode        int
+		scope        int // -1: no subnet in the response
+	}{
+		{"10.53.0.1", "10.0.0.8/32", "", dns.RcodeSuccess, 32},          // cart has no selection
+		{"fd53::1", "10.0.0.8/32", "", dns.RcodeSuccess, 32},            //
+		{"10.53.0.1", "10.0.0.9/32", "", dns.RcodeNameError, 32},        // checkout may not see it
+		{"10.53.0.1", "10.9.9.9/32", "", dns.RcodeNameError, 32},        // nobody
+		{"10.53.0.1", "10.0.0.0/24", "", dns.RcodeNameError, -1},        // not an address
+		{"10.53.0.1", "0.0.0.0/0", "", dns.RcodeNameError, -1},          //
+		{"10.9.9.9", "10.0.0.8/32", "", dns.RcodeNameError, -1},         // not listed
+		{"10.0.0.8", "10.0.0.9/32", "", dns.RcodeSuccess, -1},           // not listed: its own address counts
+		{"10.53.0.1", "10.0.0.8/32", "shop/checkout", 3, -1},            // the listener is checkout's
+		{"10.53.0.1", "::ffff:10.0.0.8/128", "", dns.RcodeSuccess, 128}, //
+		{"10.53.0.1", "fd00::99/128", "", dns.RcodeNameError, 128},      //
+	} {
+		got := w.ask(asking{from: c.from, as: c.as, name: secret, typ: "A", shape: withSubnet(c.subnet)})
+		scope := -1
+		for _, o := range got.IsEdns0().Option {
+			if s, ok := o.(*dns.EDNS0_SUBNET); ok {
+				scope = int(s.SourceScope)
+				if s.SourceScope != s.SourceNetmask {
+					t.Errorf("%v: got %v", c, s)
+				}
+			}
+		}
+		if got.Rcode != c.rcode || scope != c.scope {
+			t.Errorf("from %s for %s: got %s and scope %d, want %s and %d", c.from, c.subnet, dns.RcodeToString[got.Rcode], scope, dns.RcodeToString[c.rcode], c.scope)
+		}
+	}
+}
+
+// TestCookiesAreThoseOfRFC9018 has the examples of RFC 9018, appendix A.
+func TestCookiesAreThoseOfRFC9018(t *testing.T) {
+	for _, c := range []struct {
+		secret, sent, client string
+		now                  int64
+		want                 string
+		valid                bool
+	}{
+		{"e5e973e5a6b2a43f48e7dc849e37bfcf", "2464c4abcf10c957", "198.51.100.100", 1559731985, "2464c4abcf10c957010000005cf79f111f8130c3eee29480", false},
+		{"e5e973e5a6b2a43f48e7dc849e37bfcf", "2464c4abcf10c957010000005cf79f111f8130c3eee29480", "198.51.100.100", 1559734385, "2464c4abcf10c957010000005cf7a871d4a564a1442aca77", true},
+		{"e5e973e5a6b2a43f48e7dc849e37bfcf", "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5", "203.0.113.203", 1559727985, "fc93fc62807ddb8601abcdef5cf78f71a314227b6679ebf5", true},
+		{"445536bcd2513298075a5d379663c962", "22681ab97d52c298010000005cf7c57926556bd0934c72f8", "2001:db8:220:1:59de:d0f4:8769:82b8", 1559741961, "22681ab97d52c298010000005cf7c609a6bb79d16625507a", false},
+		{"dd3bdf9344b678b185a6f5cb60fca715", "22681ab97d52c298010000005cf7c57926556bd0934c72f8", "2001:db8:220:1:59de:d0f4:8769:82b8", 1559741961, "", true},
+	} {
+		var secret [16]byte
+		must(hex.Decode(secret[:], []byte(c.secret)))
+		sent, err := hex.DecodeString(c.sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k cookies
+		k.setSecret(secret)
+		got, valid := k.answer(sent, netip.MustParseAddr(c.client), time.Unix(c.now, 0))
+		if valid != c.valid || c.want != "" && hex.EncodeToString(got[:]) != c.want {
+			t.Errorf("%s: got %x, valid %v; want %s, %v", c.sent, got, valid, c.want, c.valid)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestACookieProvesAnAddress(t *testing.T) {
+	w := shop(t)
+	const client = "0102030405060708"
+	ask := func(from, cookie string) (known bool, answer string) {
+		m := new(dns.Msg).SetQuestion("orders.shop.east.isthmus.internal.", dns.TypeA)
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: cookie})
+		q := query(asking{from: from}, must(m.Pack()))
+		out, _ := w.Answer(q, nil)
+		got := new(dns.Msg)
+		if err := got.Unpack(out); err != nil {
+			t.Fatal(err)
+		}
+		return q.Known, got.IsEdns0().Option[0].(*dns.EDNS0_COOKIE).Cookie
+	}
+	known, full := ask("10.9.9.9", client)
+	if known || !strings.HasPrefix(full, client) || len(full) != 48 {
+		t.Fatalf("known %v by %s", known, full)
+	}
+	if known, again := ask("10.9.9.9", full); !known || again != full {
+		t.Errorf("known %v by %s, then given %s", known, full, again)
+	}
+	if known, _ := ask("10.9.9.8", full); known {
+		t.Error("known by a cookie of another address")
+	}
+	if known, _ := ask("10.9.9.9", client+strings.Repeat("ab", 16)); known {
+		t.Error("known by a cookie that nobody made")
+	}
+	if known, _ := ask("10.0.0.1", client); !known {
+		t.Error("an instance is not known")
+	}
+	q := query(asking{over: transport.TCP}, must(new(dns.Msg).SetQuestion("isthmus.internal.", dns.TypeSOA).Pack()))
+	if w.Answer(q, nil); !q.Known {
+		t.Error("who has connected is not known")
+	}
+}
+
+func TestWhatDoesNotFitIsTruncatedByWholeRecords(t *testing.T) {
+	w := newWorld(t, west)
+	var many, few []string
+	for i := range 300 {
+		many = append(many, fmt.Sprintf("10.1.%d.%d:50002", i/250, i%250+1))
+		few = append(few, fmt.Sprintf("10.2.%d.%d:50002", i/250, i%250+1))
+	}
+	w.apply(full(), runs("shop/many", many...), runs("shop/few", few[:40]...))
+	for _, c := range []struct {
+		name      string
+		typ       string
+		edns      uint16
+		over      transport.Protocol
+		truncated bool
+		fewest    int
+		most      int
+	}{
+		{"many.shop.isthmus.internal.", "A", 0, transport.UDP, true, 28, 512},
+		{"many.shop.isthmus.internal.", "A", 100, transport.UDP, true, 27, 512},
+		{"many.shop.isthmus.internal.", "A", 1232, transport.UDP, true, 72, 1232},
+		{"many.shop.isthmus.internal.", "A", 65535, transport.UDP, true, 72, 1232},
+		{"many.shop.isthmus.internal.", "A", 1232, transport.TCP, false, 300, 65535},
+		{"many.shop.isthmus.internal.", "A", 0, transport.TLS, false, 300, 65535},
+		{"few.shop.isthmus.internal.", "A", 0, transport.UDP, true, 28, 512},
+		{"few.shop.isthmus.internal.", "A", 4096, transport.UDP, false, 40, 1232},
+		{"_dapr._tcp.many.shop.isthmus.internal.", "SRV", 1232, transport.UDP, true, 15, 1232},
+		{"_dapr._tcp.many.shop.isthmus.internal.", "SRV", 0, transport.TCP, false, 300, 65535},
+	} {
+		a := asking{as: "shop/many", name: c.name, typ: c.typ, over: c.over, shape: func(m *dns.Msg) {
+			if c.edns > 0 {
+				m.SetEdns0(c.edns, false)
+			}
+		}}
+		got := w.ask(a)
+		if got.Truncated != c.truncated || len(got.Answer) < c.fewest || got.Len() > 4*c.most {
+			t.Errorf("%s %s with %d: truncated %v with %d records", c.name, c.typ, c.edns, got.Truncated, len(got.Answer))
+		}
+		packet := must(a.message().Pack())
+		if out, _ := w.Answer(query(a, packet), nil); len(out) > c.most {
+			t.Errorf("%s %s with %d: %d bytes", c.name, c.typ, c.edns, len(out))
+		}
+	}
+}
+
+// elsewhere is a forwarder that answers everything in one way.
+type elsewhere struct{}
+
+func (elsewhere) Forward(_ context.Context, query, out []byte) []byte {
+	m := new(dns.Msg)
+	if m.Unpack(query) != nil {
+		return out
+	}
+	m.SetRcode(m, dns.RcodeYXDomain)
+	packed, _ := m.PackBuffer(nil)
+	return append(out, packed...)
+}
+
+func TestNamesElsewhereAreForwarded(t *testing.T) {
+	w := shop(t, func(c *Config) { c.Forward = elsewhere{} })
+	for _, c := range []struct {
+		from, name, typ, want string
+	}{
+		{"10.0.0.9", "example.com.", "A", "YXDOMAIN"},
+		{"127.0.0.1", "example.com.", "A", "YXDOMAIN"},
+		{"10.0.0.9", "shop.svc.cluster.local.", "A", "YXDOMAIN"},
+		{"10.0.0.9", "7.0.0.10.in-addr.arpa.", "PTR", "YXDOMAIN"},
+		{"203.0.113.1", "example.com.", "A", "REFUSED ra"}, // nobody may use it against others
+		{"10.0.0.9", "example.com.", "AXFR", "REFUSED ra"},
+		{"10.0.0.9", "ns.isthmus.internal.", "A", "NOERROR aa ra"},
+	} {
+		got, _, _ := strings.Cut(show(w.ask(asking{from: c.from, name: c.name, typ: c.typ})), "\n")
+		if got != c.want {
+			t.Errorf("%s asks %s %s: got %s, want %s", c.from, c.name, c.typ, got, c.want)
+		}
+	}
+	for _, c := range w.Counters() {
+		if c.Outcome == "forwarded" && c.Queries != 4 {
+			t.Errorf("%d queries are counted as forwarded", c.Queries)
+		}
+	}
+}
+
+func TestTextExplains(t *testing.T) {
+	w := shop(t)
+	got := w.ask(asking{as: "shop/checkout", name: "stock.shop.isthmus.internal.", typ: "TXT"})
+	var all []string
+	for _, rr := range got.Answer {
+		all = append(all, strings.Join(rr.(*dns.TXT).Txt, ""))
+	}
+	text := strings.Join(all, "\n")
+	for _, want := range []string{
+		"app=shop/stock", "outcome=ok", "cluster=north", "rule=AppEndpoints shop/checkout, spec.endpoints[2]", "revision=", "caller=shop/checkout",
+		"route=west priority 0 weight 3 ready 0: no ready instance of shop/stock", "route=north priority 1 weight 1 ready 4: 4 ready",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing says %q in\n%s", want, text)
+		}
+	}
+	got = w.ask(asking{as: "shop/checkout", name: "withdrawn.shop.isthmus.internal.", typ: "TXT"})
+	if text := fmt.Sprint(got.Answer); !strings.Contains(text, "outcome=stale") {
+		t.Errorf("got %v", text)
+	}
+}
+
+func TestEveryQueryIsCounted(t *testing.T) {
+	w := shop(t)
+	names := []string{"orders.shop", "secret.shop", "empty.shop", "withdrawn.shop", "served.shop"}
+	for _, n := range names {
+		w.ask(asking{as: "shop/checkout", name: n + ".isthmus.internal.", typ: "A"})
+	}
+	got := map[string]uint64{}
+	for _, c := range w.Counters() {
+		if c.RCode == "" || c.Outcome == "" {
+			t.Errorf("nothing is said of %+v", c)
+		}
+		if c.Queries > 0 {
+			got[c.RCode+" "+c.Outcome] = c.Queries
+		}
+	}
+	want := map[string]uint64{"NOERROR ok": 1, "NXDOMAIN denied": 1, "NOERROR unavailable": 1, "NOERROR stale": 1, "NOERROR ok, stale": 1}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
