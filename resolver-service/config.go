@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
@@ -24,16 +25,17 @@ type Config struct {
 	DefaultSelection string `yaml:"defaultSelection"`
 	DataDir          string `yaml:"dataDir"`
 
-	Store     Store       `yaml:"store"`
-	Instances Instances   `yaml:"instances"`
-	Replicas  *Replicas   `yaml:"replicas"`
-	Listen    Listen      `yaml:"listen"`
-	Identity  Identity    `yaml:"identity"`
-	Operators []string    `yaml:"operators"`
-	Gateway   Gateway     `yaml:"gateway"`
-	DNS       DNS         `yaml:"dns"`
-	Tracing   otlp.Config `yaml:"tracing"`
-	Log       Log         `yaml:"log"`
+	Store     Store              `yaml:"store"`
+	Instances Instances          `yaml:"instances"`
+	Replicas  *Replicas          `yaml:"replicas"`
+	Listen    Listen             `yaml:"listen"`
+	Identity  Identity           `yaml:"identity"`
+	Operators []string           `yaml:"operators"`
+	Gateway   Gateway            `yaml:"gateway"`
+	DNS       DNS                `yaml:"dns"`
+	Consul    consulapi.Settings `yaml:"consul"`
+	Tracing   otlp.Config        `yaml:"tracing"`
+	Log       Log                `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
 }
@@ -44,6 +46,7 @@ type Listen struct {
 	DNS      []DNSListener `yaml:"dns,single"`
 	Gateway  string        `yaml:"gateway"`
 	Apps     []AppListener `yaml:"apps"`
+	Consul   string        `yaml:"consul"`
 	Admin    string        `yaml:"admin"`
 }
 

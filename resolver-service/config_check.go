@@ -22,6 +22,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkListen(doc)
 	c.checkDNS(doc)
 	c.checkApps(doc)
+	c.checkConsul(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
@@ -50,7 +51,7 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 
 func (c *Config) checkListen(doc *strictyaml.Document) {
 	if c.Listen.nothing() && !doc.Wrong("listen") {
-		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway or admin with an address, or leave listen out for all of them")
+		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul or admin with an address, or leave listen out for all of them")
 	}
 	for _, l := range c.listens() {
 		if path, ok := unixPath(l.address); ok && l.name == "resolver" {
@@ -121,7 +122,7 @@ type listen struct{ name, address string }
 
 // listens are the listeners, in the order in which they are opened.
 func (c *Config) listens() []listen {
-	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"admin", c.Listen.Admin}}
+	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"consul", c.Listen.Consul}, {"admin", c.Listen.Admin}}
 	for i, l := range c.Listen.Apps {
 		all = append(all, listen{appListener(i), l.Address})
 	}

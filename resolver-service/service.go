@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
@@ -48,6 +49,7 @@ type Service struct {
 	peers   *peering.Server
 	grpc    *grpc.Server
 	gateway *gateway.Gateway
+	consul  *consulapi.Server // nil: there is no Consul API
 	admin   *admin.Server
 	spans   *otlp.Provider
 	calls   calls
@@ -85,7 +87,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "gateway", addrText(s.Addr("gateway")), "admin", addrText(s.Addr("admin")))
+		"resolver", addrText(s.Addr("resolver")), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -164,7 +166,10 @@ func (s *Service) buildEdges() (err error) {
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
 		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.buildConsul()
 }
 
 // peerTarget is where the gateway finds the resolver service of its own cluster.

@@ -2,7 +2,6 @@ package consulapi
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,8 +15,11 @@ import (
 type Settings struct {
 	Tokens    []Token `yaml:"tokens"`
 	Anonymous string  `yaml:"anonymous"` // the app that asks without a token: namespace/app-id
-	Node      string  `yaml:"node"`      // of the agent; isthmus-<cluster> by default
-	PortMeta  string  `yaml:"portMeta"`  // the key of the port of the sidecar's internal gRPC server
+	// ExposeAnonymous says that Anonymous is meant where more than this machine can ask.
+	ExposeAnonymous bool `yaml:"exposeAnonymous"`
+
+	Node     string `yaml:"node"`     // of the agent; isthmus-<cluster> by default
+	PortMeta string `yaml:"portMeta"` // the key of the port of the sidecar's internal gRPC server
 
 	MaxConnections          int `yaml:"maxConnections"`
 	MaxConnectionsPerClient int `yaml:"maxConnectionsPerClient"` // of one address
@@ -47,45 +49,64 @@ const (
 // mostTokens is how many tokens there may be.
 const mostTokens = 10_000
 
-// Check tells what is wrong, without reading a secret. address is where listen.consul
-// is; empty for nowhere.
-func (s *Settings) Check(address string) error {
+// Mistake is what is wrong with Settings.
+type Mistake struct {
+	Path string // of the key, below "consul"; empty: the whole block
+	What string
+	Fix  string
+}
+
+// Error says all of it.
+func (m *Mistake) Error() string { return "consul." + m.Path + ": " + m.What + "; " + m.Fix }
+
+// Check tells what is wrong, without reading a secret; nil for nothing. address is where
+// listen.consul is; empty for nowhere.
+func (s *Settings) Check(address string) *Mistake {
 	if len(s.Tokens) > mostTokens {
-		return fmt.Errorf("tokens: %d are more than %d; leave some out", len(s.Tokens), mostTokens)
+		return &Mistake{"tokens", fmt.Sprintf("%d are more than %d", len(s.Tokens), mostTokens), "leave some out"}
 	}
 	for n, t := range s.Tokens {
 		if _, err := catalog.ParseApp(t.App); err != nil {
-			return fmt.Errorf("tokens[%d].app: %w; write namespace/app-id", n, err)
+			return &Mistake{fmt.Sprintf("tokens[%d].app", n), err.Error(), "write namespace/app-id, such as shop/checkout"}
 		}
 		if err := t.Token.Check(); err != nil {
-			return fmt.Errorf("tokens[%d].token: %w", n, err)
+			return &Mistake{fmt.Sprintf("tokens[%d].token", n), "does not say where the token is", "write one of {file: /run/secrets/name} and {env: NAME}"}
 		}
 	}
-	if s.Anonymous != "" {
-		if _, err := catalog.ParseApp(s.Anonymous); err != nil {
-			return fmt.Errorf("anonymous: %w; write namespace/app-id", err)
-		}
-		if address != "" && !loopback(address) {
-			return fmt.Errorf("anonymous: everybody who reaches %s would be %s; write listen.consul with a loopback address, or give each app a token", address, s.Anonymous)
-		}
+	if m := s.checkAnonymous(address); m != nil {
+		return m
 	}
 	if address != "" && len(s.Tokens) == 0 && s.Anonymous == "" {
-		return errors.New("nobody could ask: listen.consul is there, and no app has a token; write \"tokens: [{app: shop/checkout, token: {env: CHECKOUT_TOKEN}}]\", or \"anonymous: shop/checkout\"")
+		return &Mistake{"tokens", "are missing: listen.consul is there, and nobody could ask", "write \"tokens: [{app: shop/checkout, token: {env: CHECKOUT_TOKEN}}]\", or \"anonymous: shop/checkout\""}
 	}
 	return s.checkRest()
 }
 
-func (s *Settings) checkRest() error {
+func (s *Settings) checkAnonymous(address string) *Mistake {
+	if s.Anonymous == "" {
+		return nil
+	}
+	if _, err := catalog.ParseApp(s.Anonymous); err != nil {
+		return &Mistake{"anonymous", err.Error(), "write namespace/app-id, such as shop/checkout"}
+	}
+	if address != "" && !loopback(address) && !s.ExposeAnonymous {
+		return &Mistake{"anonymous", fmt.Sprintf("whoever reaches %s would be %s", address, s.Anonymous),
+			"write listen.consul with a loopback address, give each app a token, or write \"exposeAnonymous: true\" if that is meant"}
+	}
+	return nil
+}
+
+func (s *Settings) checkRest() *Mistake {
 	if s.PortMeta != "" && !metaKey(s.PortMeta) {
-		return fmt.Errorf("portMeta: %q is no key of a service's metadata; write letters, digits, - and _, such as %s", s.PortMeta, DefaultPortMeta)
+		return &Mistake{"portMeta", fmt.Sprintf("%q is no key of a service's metadata", s.PortMeta), "write letters, digits, - and _, such as " + DefaultPortMeta}
 	}
 	for name, n := range map[string]int{"maxConnections": s.MaxConnections, "maxConnectionsPerClient": s.MaxConnectionsPerClient} {
 		if n < 0 {
-			return fmt.Errorf("%s: %d is out of bounds; write a number from 1 up, or leave it out", name, n)
+			return &Mistake{name, fmt.Sprintf("%d is out of bounds", n), "write a number from 1 up, or leave it out"}
 		}
 	}
 	if s.TLS != nil && (s.TLS.Cert == "" || s.TLS.Key == "") {
-		return errors.New("tls: cert and key go together; name both files, or leave tls out")
+		return &Mistake{"tls", "cert and key go together", "name both files, or leave tls out"}
 	}
 	return nil
 }
