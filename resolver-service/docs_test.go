@@ -52,7 +52,7 @@ func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
 }
 
 func TestTheDocsHaveEveryMetric(t *testing.T) {
-	west := start(t, configOf(t, "west", nil), nil)
+	west := start(t, answering(t, "127.0.0.1:0", "dns: {forward: '"+resolverOf(t, nil)+"'}\n"), nil)
 	west.apply(clusterAt("east", west.Addr("gateway"), "2s")) // a peer, though not a good one
 	west.sidecar(orders, "10.0.0.1:50002")
 	conn, err := net.Dial("tcp", west.Addr("gateway").String())
@@ -63,6 +63,7 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+	dig{t: t, at: west.Addr("dns")}.short(ordersName)
 	documented := firstCells(serviceDocs(t), "Metrics")
 	// These are there only once something has happened that this test does not bring about.
 	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds",

@@ -27,13 +27,20 @@ func (s *Service) Listen() error {
 		}
 		open[l.name] = listener
 	}
+	if err := s.listenDNS(); err != nil {
+		closeAll(open)
+		return err
+	}
 	s.listeners = open
 	return nil
 }
 
-// Addr is where a listener - resolver, gateway or admin - listens; nil when it does
-// not.
+// Addr is where a listener - resolver, dns, gateway or admin - listens; nil when it does
+// not. Of several for DNS it is the first.
 func (s *Service) Addr(name string) net.Addr {
+	if name == "dns" {
+		return s.dnsListeners.Addr(0)
+	}
 	if l := s.listeners[name]; l != nil {
 		return l.Addr()
 	}

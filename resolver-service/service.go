@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
@@ -31,8 +31,11 @@ type Service struct {
 	cfg       *Config
 	log       *slog.Logger
 	listeners map[string]net.Listener
-	started   time.Time
-	stopping  live.Value[bool]
+
+	dnsListeners *dns.Listeners // nil: DNS is not answered
+
+	started  time.Time
+	stopping live.Value[bool]
 
 	store    configstore.ReadWriter
 	identity *identity.Source
@@ -49,7 +52,7 @@ type Service struct {
 	peers   *peering.Server
 	grpc    *grpc.Server
 	gateway *gateway.Gateway
-	consul  *consulapi.Server // nil: there is no Consul API
+	dns     *dns.Server // nil: DNS is not answered
 	admin   *admin.Server
 	spans   *otlp.Provider
 	calls   calls
@@ -72,6 +75,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer closeAll(s.listeners) // most are closed by then
+	defer s.dnsListeners.Close()
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.closeStores())
@@ -87,7 +91,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
+		"resolver", addrText(s.Addr("resolver")), "dns", addrText(s.Addr("dns")), "gateway", addrText(s.Addr("gateway")), "admin", addrText(s.Addr("admin")))
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -169,7 +173,7 @@ func (s *Service) buildEdges() (err error) {
 	if err != nil {
 		return err
 	}
-	return s.buildConsul()
+	return s.buildDNS()
 }
 
 // peerTarget is where the gateway finds the resolver service of its own cluster.

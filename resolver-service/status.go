@@ -33,6 +33,9 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addIdentity(answer)
 	s.addTrust(answer)
 	s.addSources(answer)
+	if s.dns != nil {
+		answer.Dns = s.dns.Status()
+	}
 	return answer
 }
 

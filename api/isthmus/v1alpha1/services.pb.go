@@ -2400,6 +2400,7 @@ type StatusResponse struct {
 	// What is trusted: the service's own certificate and roots, and those of peers.
 	Trust         []*TrustStatus `protobuf:"bytes,18,rep,name=trust,proto3" json:"trust,omitempty"`
 	Replica       string         `protobuf:"bytes,19,opt,name=replica,proto3" json:"replica,omitempty"` // the name of this replica; empty where there is one only
+	Dns           *DNSStatus     `protobuf:"bytes,20,opt,name=dns,proto3" json:"dns,omitempty"`         // where DNS is answered; absent where it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2567,6 +2568,287 @@ func (x *StatusResponse) GetReplica() string {
 	return ""
 }
 
+func (x *StatusResponse) GetDns() *DNSStatus {
+	if x != nil {
+		return x.Dns
+	}
+	return nil
+}
+
+// DNSStatus is how DNS is answered.
+type DNSStatus struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Listeners []*DNSListener         `protobuf:"bytes,1,rep,name=listeners,proto3" json:"listeners,omitempty"`
+	Upstreams []*DNSUpstream         `protobuf:"bytes,2,rep,name=upstreams,proto3" json:"upstreams,omitempty"` // that other names are asked of
+	// The host names of gateways, as they were last resolved.
+	Hosts            []*DNSHost `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	TlsError         string     `protobuf:"bytes,4,opt,name=tls_error,json=tlsError,proto3" json:"tls_error,omitempty"` // why the newest certificate can't be used; the one before stands
+	TlsFailingUnixMs int64      `protobuf:"varint,5,opt,name=tls_failing_unix_ms,json=tlsFailingUnixMs,proto3" json:"tls_failing_unix_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *DNSStatus) Reset() {
+	*x = DNSStatus{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNSStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNSStatus) ProtoMessage() {}
+
+func (x *DNSStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
+func (*DNSStatus) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DNSStatus) GetListeners() []*DNSListener {
+	if x != nil {
+		return x.Listeners
+	}
+	return nil
+}
+
+func (x *DNSStatus) GetUpstreams() []*DNSUpstream {
+	if x != nil {
+		return x.Upstreams
+	}
+	return nil
+}
+
+func (x *DNSStatus) GetHosts() []*DNSHost {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *DNSStatus) GetTlsError() string {
+	if x != nil {
+		return x.TlsError
+	}
+	return ""
+}
+
+func (x *DNSStatus) GetTlsFailingUnixMs() int64 {
+	if x != nil {
+		return x.TlsFailingUnixMs
+	}
+	return 0
+}
+
+type DNSListener struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Protocols     []string               `protobuf:"bytes,2,rep,name=protocols,proto3" json:"protocols,omitempty"` // udp, tcp, tls
+	As            string                 `protobuf:"bytes,3,opt,name=as,proto3" json:"as,omitempty"`               // the app that everybody is who asks there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DNSListener) Reset() {
+	*x = DNSListener{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNSListener) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNSListener) ProtoMessage() {}
+
+func (x *DNSListener) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
+func (*DNSListener) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DNSListener) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DNSListener) GetProtocols() []string {
+	if x != nil {
+		return x.Protocols
+	}
+	return nil
+}
+
+func (x *DNSListener) GetAs() string {
+	if x != nil {
+		return x.As
+	}
+	return ""
+}
+
+type DNSUpstream struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Up            bool                   `protobuf:"varint,2,opt,name=up,proto3" json:"up,omitempty"`
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"` // since when; 0 while it is up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DNSUpstream) Reset() {
+	*x = DNSUpstream{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNSUpstream) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNSUpstream) ProtoMessage() {}
+
+func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
+func (*DNSUpstream) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DNSUpstream) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DNSUpstream) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *DNSUpstream) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DNSUpstream) GetFailingUnixMs() int64 {
+	if x != nil {
+		return x.FailingUnixMs
+	}
+	return 0
+}
+
+type DNSHost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // also while it can't be resolved again
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DNSHost) Reset() {
+	*x = DNSHost{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNSHost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNSHost) ProtoMessage() {}
+
+func (x *DNSHost) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
+func (*DNSHost) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DNSHost) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DNSHost) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *DNSHost) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *DNSHost) GetFailingUnixMs() int64 {
+	if x != nil {
+		return x.FailingUnixMs
+	}
+	return 0
+}
+
 // SourceStatus is one source of instances.
 type SourceStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2582,7 +2864,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2876,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2889,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -2669,7 +2951,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2963,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2976,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -2766,7 +3048,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +3060,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +3073,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -2839,7 +3121,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3133,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3146,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -2910,7 +3192,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3204,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3217,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -3070,7 +3352,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3364,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3377,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -3307,7 +3589,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\x06R\x06digest\x12\x1a\n" +
 	"\bdraining\x18\x06 \x01(\rR\bdraining\x12\x16\n" +
 	"\x06shards\x18\a \x01(\rR\x06shards\"\x0f\n" +
-	"\rStatusRequest\"\xac\x05\n" +
+	"\rStatusRequest\"\xdb\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -3328,7 +3610,28 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0fstarted_unix_ms\x18\x10 \x01(\x03R\rstartedUnixMs\x128\n" +
 	"\asources\x18\x11 \x03(\v2\x1e.isthmus.v1alpha1.SourceStatusR\asources\x123\n" +
 	"\x05trust\x18\x12 \x03(\v2\x1d.isthmus.v1alpha1.TrustStatusR\x05trust\x12\x18\n" +
-	"\areplica\x18\x13 \x01(\tR\areplica\"\xcf\x01\n" +
+	"\areplica\x18\x13 \x01(\tR\areplica\x12-\n" +
+	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\"\x82\x02\n" +
+	"\tDNSStatus\x12;\n" +
+	"\tlisteners\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.DNSListenerR\tlisteners\x12;\n" +
+	"\tupstreams\x18\x02 \x03(\v2\x1d.isthmus.v1alpha1.DNSUpstreamR\tupstreams\x12/\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x19.isthmus.v1alpha1.DNSHostR\x05hosts\x12\x1b\n" +
+	"\ttls_error\x18\x04 \x01(\tR\btlsError\x12-\n" +
+	"\x13tls_failing_unix_ms\x18\x05 \x01(\x03R\x10tlsFailingUnixMs\"U\n" +
+	"\vDNSListener\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
+	"\tprotocols\x18\x02 \x03(\tR\tprotocols\x12\x0e\n" +
+	"\x02as\x18\x03 \x01(\tR\x02as\"u\n" +
+	"\vDNSUpstream\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x0e\n" +
+	"\x02up\x18\x02 \x01(\bR\x02up\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
+	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\"y\n" +
+	"\aDNSHost\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
+	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\"\xcf\x01\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
@@ -3406,7 +3709,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),    // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),             // 1: isthmus.v1alpha1.App
@@ -3443,13 +3746,17 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*Export)(nil),          // 32: isthmus.v1alpha1.Export
 	(*StatusRequest)(nil),   // 33: isthmus.v1alpha1.StatusRequest
 	(*StatusResponse)(nil),  // 34: isthmus.v1alpha1.StatusResponse
-	(*SourceStatus)(nil),    // 35: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),     // 36: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),     // 37: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),   // 38: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),      // 39: isthmus.v1alpha1.PeerStatus
-	(*GatewayStatus)(nil),   // 40: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),           // 41: isthmus.v1alpha1.Allow
+	(*DNSStatus)(nil),       // 35: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),     // 36: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),     // 37: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),         // 38: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),    // 39: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),     // 40: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),     // 41: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),   // 42: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),      // 43: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),   // 44: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),           // 45: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -3486,38 +3793,42 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	32, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,  // 32: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,  // 33: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	41, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	37, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	38, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	39, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	35, // 38: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	36, // 39: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	38, // 40: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	38, // 41: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	40, // 42: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	2,  // 43: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	12, // 44: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	15, // 45: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	21, // 46: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	24, // 47: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	25, // 48: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28, // 49: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	29, // 50: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	33, // 51: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	7,  // 52: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	13, // 53: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	17, // 54: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	22, // 55: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	17, // 56: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	26, // 57: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	31, // 58: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	30, // 59: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	34, // 60: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	52, // [52:61] is the sub-list for method output_type
-	43, // [43:52] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	45, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	41, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	42, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	43, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	39, // 38: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	40, // 39: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	35, // 40: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	36, // 41: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	37, // 42: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	38, // 43: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	42, // 44: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	42, // 45: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	44, // 46: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 47: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	12, // 48: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	15, // 49: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	21, // 50: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	24, // 51: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	25, // 52: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28, // 53: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	29, // 54: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	33, // 55: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	7,  // 56: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	13, // 57: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	17, // 58: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	22, // 59: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	17, // 60: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	26, // 61: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	31, // 62: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	30, // 63: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	34, // 64: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	56, // [56:65] is the sub-list for method output_type
+	47, // [47:56] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -3536,7 +3847,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -29,6 +29,8 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"domain", s.GetDomain()},
 		{"identity", identityLine(s)},
 		{"store", storeLine(s, now)},
+		{"dns", dnsLine(s.GetDns())},
+		{"forward", forwardLine(s.GetDns(), now)},
 		{"revision", fmt.Sprint(s.GetRevision())},
 		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
 		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
@@ -43,6 +45,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 	if err := sources(w, s.GetSources(), details, now); err != nil {
 		return err
 	}
+	dns(w, s.GetDns(), now)
 	if err := peers(w, s.GetPeers(), now); err != nil || !details {
 		return err
 	}

@@ -1,0 +1,66 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// dnsLine is where DNS is answered; empty where it is not.
+func dnsLine(s *v1alpha1.DNSStatus) string {
+	var all []string
+	for _, l := range s.GetListeners() {
+		at := l.GetAddress()
+		if protocols := strings.Join(l.GetProtocols(), "+"); protocols != "udp+tcp" {
+			at += " by " + strings.ToUpper(protocols)
+		}
+		all = append(all, at+after(" as ", l.GetAs()))
+	}
+	return strings.Join(all, ", ")
+}
+
+// forwardLine is whom other names are asked of.
+func forwardLine(s *v1alpha1.DNSStatus, now time.Time) string {
+	var all []string
+	for _, u := range s.GetUpstreams() {
+		at := u.GetAddress()
+		if !u.GetUp() {
+			at += " (away" + since(u.GetFailingUnixMs(), now) + ")"
+		}
+		all = append(all, at)
+	}
+	return strings.Join(all, ", ")
+}
+
+// dns tells what is wrong with DNS.
+func dns(w io.Writer, s *v1alpha1.DNSStatus, now time.Time) {
+	if s.GetTlsError() != "" {
+		fmt.Fprintf(w, "\ndns: the newest certificate can't be used%s; the one before stands: %s\n", since(s.GetTlsFailingUnixMs(), now), s.GetTlsError())
+	}
+	for _, u := range s.GetUpstreams() {
+		if !u.GetUp() && u.GetError() != "" {
+			fmt.Fprintf(w, "\ndns: forward to %s: %s\n", u.GetAddress(), u.GetError())
+		}
+	}
+	for _, h := range s.GetHosts() {
+		if h.GetError() == "" {
+			continue
+		}
+		stands := "its clusters' gateway names have no address by it"
+		if len(h.GetAddresses()) > 0 {
+			stands = "answering with " + strings.Join(h.GetAddresses(), ", ")
+		}
+		fmt.Fprintf(w, "\ndns: gateway %s not resolved%s: %s; %s\n", h.GetName(), since(h.GetFailingUnixMs(), now), h.GetError(), stands)
+	}
+}
+
+// since is " for" the time since a moment, if there is one.
+func since(unixMs int64, now time.Time) string {
+	if unixMs == 0 {
+		return ""
+	}
+	return " for " + age(unixMs, now)
+}

@@ -1,0 +1,102 @@
+package dns
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// certificate is read again when its files change. It looks at their bytes when a client
+// comes, at most once a second: that is right for renames and for the symlink swaps of
+// Kubernetes mounts alike. What can't be used leaves the one before in place.
+type certificate struct {
+	files Files
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	looked time.Time
+	texts  [2][]byte // of the pair
+	pair   *tls.Certificate
+	err    error // why the files as they are now can't be used
+	since  time.Time
+}
+
+const (
+	lookEvery = time.Second
+	maxFile   = 1 << 20 // of a file that was named by mistake
+)
+
+func newCertificate(files Files, log *slog.Logger) *certificate {
+	return &certificate{files: files, log: log}
+}
+
+// get is for a [tls.Config].
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) >= lookEvery {
+		before := c.err
+		if c.look(); c.err != nil && before == nil {
+			c.log.Warn("dns: the newest certificate can't be used; the one before stands", "err", c.err)
+		}
+	}
+	return c.pair, nil
+}
+
+// load reads the files for the first time.
+func (c *certificate) load() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	return c.err
+}
+
+// status is why the files can't be used, and since when.
+func (c *certificate) status() (err error, since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err, c.since
+}
+
+func (c *certificate) look() {
+	c.looked = time.Now()
+	texts, err := c.read()
+	if err == nil && c.pair != nil && bytes.Equal(texts[0], c.texts[0]) && bytes.Equal(texts[1], c.texts[1]) {
+		c.err = nil
+		return
+	}
+	var pair tls.Certificate
+	if err == nil {
+		if pair, err = tls.X509KeyPair(texts[0], texts[1]); err != nil {
+			err = fmt.Errorf("%s with key %s: %w", c.files.Cert, c.files.Key, err)
+		}
+	}
+	if err != nil {
+		if c.err == nil {
+			c.since = c.looked
+		}
+		c.err = err
+		return
+	}
+	c.pair, c.texts, c.err = &pair, texts, nil
+}
+
+func (c *certificate) read() (texts [2][]byte, err error) {
+	for i, path := range []string{c.files.Cert, c.files.Key} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return texts, err
+		}
+		if !info.Mode().IsRegular() || info.Size() > maxFile {
+			return texts, fmt.Errorf("%s is no file of at most %d bytes", path, maxFile)
+		}
+		if texts[i], err = os.ReadFile(path); err != nil {
+			return texts, err
+		}
+	}
+	return texts, nil
+}

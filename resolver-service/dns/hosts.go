@@ -1,0 +1,284 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Bounds and times of looking host names up.
+const (
+	refreshEvery  = 30 * time.Second
+	retryAfter    = 5 * time.Second // after a failure; twice as long each time, up to refreshEvery
+	lookupTimeout = 10 * time.Second
+	maxHosts      = 1000
+	maxLookups    = 8  // at a time
+	maxAddresses  = 32 // of one host
+)
+
+// hosts knows the addresses of gateways that Cluster objects name by host name. Names are
+// looked up in the background, at once when they are new and again every refreshEvery.
+// While a name can't be looked up, the last addresses stand; a name that is gone has none.
+type hosts struct {
+	clusters *live.Value[*catalog.Gateways]
+	domain   catalog.Domain
+	lookup   func(ctx context.Context, name string) ([]netip.Addr, error)
+	log      *slog.Logger
+
+	published live.Value[map[string][]netip.Addr] // by name, in lower case without a final dot
+
+	results chan result
+	slots   chan struct{}
+
+	mu     sync.Mutex // run changes what follows, status reads it
+	all    map[string]*host
+	beyond int // names over maxHosts
+}
+
+// host is one name.
+type host struct {
+	addresses []netip.Addr
+	err       error     // why it can't be looked up now
+	since     time.Time // since when
+	pause     time.Duration
+	next      time.Time // when it is looked up again
+	flying    bool      // it is being looked up
+}
+
+type result struct {
+	name      string
+	addresses []netip.Addr
+	err       error
+}
+
+func newHosts(clusters *live.Value[*catalog.Gateways], domain catalog.Domain, lookup func(context.Context, string) ([]netip.Addr, error), log *slog.Logger) *hosts {
+	return &hosts{
+		clusters: clusters, domain: domain, lookup: lookup, log: log,
+		results: make(chan result), slots: make(chan struct{}, maxLookups), all: map[string]*host{},
+	}
+}
+
+// run looks names up until ctx ends.
+func (hs *hosts) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var flights sync.WaitGroup
+	defer flights.Wait()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		gateways, ok, changed := hs.clusters.Follow()
+		if ok {
+			hs.follow(gateways)
+		}
+		for _, name := range hs.due(time.Now()) {
+			flights.Go(func() { hs.fly(ctx, name) })
+		}
+		hs.publish()
+		timer.Reset(hs.untilNext(time.Now()))
+		select {
+		case <-changed:
+		case <-timer.C:
+		case r := <-hs.results:
+			hs.land(r, time.Now())
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// follow takes in which names there are.
+func (hs *hosts) follow(gateways *catalog.Gateways) {
+	names := hostNames(gateways)
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.beyond = max(0, len(names)-maxHosts)
+	names = names[:len(names)-hs.beyond]
+	maps.DeleteFunc(hs.all, func(name string, _ *host) bool {
+		_, found := slices.BinarySearch(names, name)
+		return !found
+	})
+	for _, name := range names {
+		if hs.all[name] == nil {
+			hs.all[name] = &host{}
+		}
+	}
+}
+
+// hostNames are those among the gateways' addresses, sorted.
+func hostNames(gateways *catalog.Gateways) []string {
+	var names []string
+	for _, addresses := range gateways.Addresses {
+		for _, address := range addresses {
+			name, _, err := net.SplitHostPort(address)
+			if err != nil {
+				continue // no Cluster object is without
+			}
+			if _, err := netip.ParseAddr(name); err != nil {
+				names = append(names, strings.ToLower(strings.TrimSuffix(name, ".")))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// due are the names to look up now. They fly from then on.
+func (hs *hosts) due(now time.Time) []string {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	var due []string
+	for name, h := range hs.all {
+		switch {
+		case h.flying || h.next.After(now):
+		case hs.ours(name):
+			h.fail(fmt.Errorf("the name is in this server's own domain %s, and would be asked of itself; name the gateway by its address, or by a name elsewhere", hs.domain), now)
+			h.next = now.Add(refreshEvery)
+		default:
+			h.flying = true
+			due = append(due, name)
+		}
+	}
+	return due
+}
+
+// ours tells whether a name is one that this server answers. The system may well ask us.
+func (hs *hosts) ours(name string) bool {
+	return name == string(hs.domain) || strings.HasSuffix(name, "."+string(hs.domain))
+}
+
+// fly looks one name up.
+func (hs *hosts) fly(ctx context.Context, name string) {
+	select {
+	case hs.slots <- struct{}{}:
+		defer func() { <-hs.slots }()
+	case <-ctx.Done():
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addresses, err := hs.lookup(limited, name)
+	select {
+	case hs.results <- result{name, tidy(addresses), err}:
+	case <-ctx.Done():
+	}
+}
+
+// tidy sorts addresses, and leaves out those that nobody else could reach.
+func tidy(addresses []netip.Addr) []netip.Addr {
+	all := make([]netip.Addr, 0, len(addresses))
+	for _, a := range addresses {
+		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && a.Zone() == "" {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxAddresses)]
+}
+
+// land takes in how a look-up ended.
+func (hs *hosts) land(r result, now time.Time) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := hs.all[r.name]
+	if h == nil {
+		return
+	}
+	h.flying = false
+	if r.err == nil && len(r.addresses) == 0 {
+		r.err = errors.New("it has no address that can be reached from elsewhere")
+	}
+	if r.err == nil {
+		if h.err != nil {
+			hs.log.Info("dns: a gateway's host name is resolved again", "host", r.name)
+		}
+		*h = host{addresses: r.addresses, next: now.Add(refreshEvery)}
+		return
+	}
+	if h.err == nil {
+		hs.log.Warn("dns: a gateway's host name can't be resolved", "host", r.name, "err", r.err, "addresses", len(h.addresses))
+	}
+	if isGone(r.err) {
+		h.addresses = nil
+	}
+	h.fail(r.err, now)
+}
+
+// isGone tells whether DNS has said that the name has no address, and not just failed.
+func isGone(err error) bool {
+	var e *net.DNSError
+	return errors.As(err, &e) && e.IsNotFound && !e.IsTemporary && !e.IsTimeout
+}
+
+func (h *host) fail(err error, now time.Time) {
+	if h.err == nil {
+		h.since = now
+	}
+	h.pause = min(max(2*h.pause, retryAfter), refreshEvery)
+	h.err, h.next = err, now.Add(h.pause)
+}
+
+// publish publishes the addresses, if they are others.
+func (hs *hosts) publish() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	now := make(map[string][]netip.Addr, len(hs.all))
+	for name, h := range hs.all {
+		if len(h.addresses) > 0 {
+			now[name] = h.addresses
+		}
+	}
+	was, ok := hs.published.Load()
+	if !ok && len(now) == 0 || ok && maps.EqualFunc(was, now, slices.Equal) {
+		return
+	}
+	hs.published.Store(now)
+}
+
+// untilNext is the time until a name is to be looked up.
+func (hs *hosts) untilNext(now time.Time) time.Duration {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	next := refreshEvery
+	for _, h := range hs.all {
+		if !h.flying {
+			next = min(next, max(0, h.next.Sub(now)))
+		}
+	}
+	return next
+}
+
+// status tells of each name, sorted.
+func (hs *hosts) status() []*v1alpha1.DNSHost {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	var all []*v1alpha1.DNSHost
+	for _, name := range slices.Sorted(maps.Keys(hs.all)) {
+		h := hs.all[name]
+		said := &v1alpha1.DNSHost{Name: name}
+		for _, a := range h.addresses {
+			said.Addresses = append(said.Addresses, a.String())
+		}
+		if h.err != nil {
+			said.Error, said.FailingUnixMs = h.err.Error(), unixMs(h.since)
+		}
+		all = append(all, said)
+	}
+	if hs.beyond > 0 {
+		all = append(all, &v1alpha1.DNSHost{Name: "…", Error: fmt.Sprintf("%d more names are not looked up; at most %d are", hs.beyond, maxHosts)})
+	}
+	return all
+}

@@ -1,0 +1,119 @@
+package dns
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+)
+
+// Listen says where DNS is answered: by UDP and TCP, or by TLS.
+type Listen struct {
+	Address   string      // host:port
+	As        catalog.App // who everybody is that asks there; zero: nobody in particular
+	TLS       bool
+	RateLimit transport.RateLimit
+	MaxTCP    int // connections open at once; 0 is the transport's default
+}
+
+// Files are a certificate with its intermediates, and its private key, in PEM.
+type Files struct{ Cert, Key string }
+
+// Listeners are open, and answer nothing yet.
+type Listeners struct {
+	all    []listener
+	cert   *certificate // nil where none has TLS
+	served atomic.Bool
+}
+
+type listener struct {
+	Listen
+	*transport.Listener
+}
+
+// ListenError is about one address.
+type ListenError struct {
+	Address string
+	Err     error
+}
+
+func (e *ListenError) Error() string { return e.Address + ": " + e.Err.Error() }
+
+// Unwrap is the error of the system.
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// Open opens every listener, or none. The error is a [ListenError], or about the files.
+func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
+	ls := &Listeners{}
+	for _, l := range listen {
+		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, RateLimit: l.RateLimit}
+		if l.TLS {
+			if err := ls.certificate(files, log); err != nil {
+				ls.Close()
+				return nil, err
+			}
+			cfg.TLS = &tls.Config{GetCertificate: ls.cert.get, MinVersion: tls.VersionTLS12}
+		}
+		open, err := transport.Listen(cfg)
+		if err != nil {
+			ls.Close()
+			return nil, &ListenError{l.Address, err}
+		}
+		ls.all = append(ls.all, listener{l, open})
+	}
+	return ls, nil
+}
+
+// certificate reads the files for the first listener that wants them.
+func (ls *Listeners) certificate(files Files, log *slog.Logger) error {
+	if ls.cert != nil {
+		return nil
+	}
+	cert := newCertificate(files, log)
+	if err := cert.load(); err != nil {
+		return fmt.Errorf("dns.tls: %w; name a certificate and its private key in PEM that this user may read", err)
+	}
+	ls.cert = cert
+	return nil
+}
+
+// Close closes the listeners if they were never served: a server that ends closes them.
+func (ls *Listeners) Close() {
+	if ls == nil || ls.served.Load() {
+		return
+	}
+	for _, l := range ls.all {
+		l.Listener.Close()
+	}
+}
+
+// Addr is where the i-th listener listens; nil where there are fewer.
+func (ls *Listeners) Addr(i int) net.Addr {
+	if ls == nil || i >= len(ls.all) {
+		return nil
+	}
+	return ls.all[i].Addr()
+}
+
+// protocols are what the listener is asked by.
+func (l *listener) protocols() []string {
+	if l.TLS {
+		return []string{"tls"}
+	}
+	return []string{"udp", "tcp"}
+}
+
+// Protocol is the one that an address could not be listened to by, "udp" or "tcp"; empty
+// where that is not known.
+func (e *ListenError) Protocol() string {
+	var op *net.OpError
+	if errors.As(e.Err, &op) && len(op.Net) >= 3 {
+		return op.Net[:3]
+	}
+	return ""
+}
