@@ -86,7 +86,7 @@ func TestASignalBeforeAnyResolverIsInUseIsNotSwallowed(t *testing.T) {
 	if os.Getenv("COMPONENT_HELPER") != "" {
 		defer newSidecar(t).component.DrainOnSignals()()
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")

@@ -57,7 +57,7 @@ func TestASidecarIsReadyWhenItsHealthEndpointSaysSo(t *testing.T) {
 	}
 	for _, good := range []int64{http.StatusNoContent, http.StatusUnauthorized} {
 		code.Store(good)
-		if !awaits(t, self, 5*time.Second) {
+		if !awaits(t, self, time.Minute) {
 			t.Errorf("not ready after daprd answers %d", good)
 		}
 	}
@@ -69,7 +69,7 @@ func TestWithoutAHealthEndpointTheServerForOthersHasToDo(t *testing.T) {
 	if awaits(t, sidecarAt(t, nobody.Addr(), nobody.Addr()), 300*time.Millisecond) {
 		t.Error("ready before anything listens")
 	}
-	if !awaits(t, sidecarAt(t, nobody.Addr(), listen(t).Addr()), 5*time.Second) {
+	if !awaits(t, sidecarAt(t, nobody.Addr(), listen(t).Addr()), time.Minute) {
 		t.Error("not ready, though the server for others listens")
 	}
 }

@@ -95,7 +95,7 @@ func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 	}
 	var got string
 	var err error
-	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if got, err = s.find(app); got == want {
 			return
 		}

@@ -178,6 +178,10 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) er
 	return err
 }
 
+// tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
+// nothing else to do. By TCP alone it would be a quarter of an hour.
+const tooLong = 30 * time.Second
+
 // steady is calls by several callers, one after the other each.
 type steady struct {
 	calls, failures atomic.Int64
@@ -195,7 +199,7 @@ func startSteady(t *testing.T, conn *grpc.ClientConn, callers int) *steady {
 		s.callers.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				err := invoke(t.Context(), conn, 5*time.Second)
+				err := invoke(t.Context(), conn, time.Minute)
 				s.calls.Add(1)
 				if err != nil {
 					s.failures.Add(1)
@@ -247,7 +251,7 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	calls.end()
 	t.Logf("%d calls, %d failures, longest time without any answer %s, longest call %s; used again %s after it was back",
 		calls.calls.Load(), calls.failures.Load(), calls.gap.Round(time.Millisecond), calls.longest.Round(time.Millisecond), back.Round(time.Millisecond))
-	if calls.longest > 3*time.Second {
+	if calls.longest > tooLong {
 		t.Errorf("a call took %s", calls.longest)
 	}
 }
@@ -261,7 +265,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	}
 	first, second, conn := n.both(100 * time.Millisecond)
 	for first.given.Load() == 0 || second.given.Load() == 0 {
-		if err := invoke(t.Context(), conn, 5*time.Second); err != nil {
+		if err := invoke(t.Context(), conn, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -271,7 +275,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 		for given := p.given.Load(); ; {
 			began := time.Now()
 			ended := make(chan error, 1)
-			go func() { ended <- invoke(t.Context(), conn, 30*time.Second) }()
+			go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
 			time.Sleep(20 * time.Millisecond)
 			hit := p.given.Load() > given
 			if hit {
@@ -287,13 +291,13 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 			}
 		}
 		for given := p.given.Load(); p.given.Load() == given; { // it is back
-			if err := invoke(t.Context(), conn, 30*time.Second); err != nil {
+			if err := invoke(t.Context(), conn, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	t.Logf("a call of 100 ms, alone when the link went, took %s at most", longest.Round(time.Millisecond))
-	if longest > 5*time.Second {
+	if longest > tooLong {
 		t.Errorf("a call of 100 ms took %s", longest)
 	}
 }
@@ -309,7 +313,7 @@ func TestASlowAppIsNoGatewayThatVanished(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 6 {
 		callers.Go(func() {
-			if err := invoke(t.Context(), conn, 30*time.Second); err != nil {
+			if err := invoke(t.Context(), conn, time.Minute); err != nil {
 				t.Error(err)
 			}
 		})
