@@ -16,6 +16,11 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 			return err
 		}
 	}
+	if s.consul != nil {
+		if err := s.consul.Restore(ctx); err != nil {
+			return err
+		}
+	}
 	core.start("identity", s.identity.Run)
 	core.start("sources of instances", func(ctx context.Context) error { return ended(ctx, s.sources.feed.Run(ctx)) })
 	if s.sources.shared != nil {
@@ -50,6 +55,7 @@ func (s *Service) startEdges(edges, ingress *stage) {
 		edges.start("listen.resolver", func(ctx context.Context) error { return s.serveGRPC(ctx, l) })
 	}
 	s.startDNS(edges)
+	s.startConsul(edges)
 	if l := s.listeners["gateway"]; l != nil {
 		ingress.start("listen.gateway", func(ctx context.Context) error { return s.gateway.Serve(ctx, l) })
 	}

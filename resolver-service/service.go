@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
@@ -52,7 +53,8 @@ type Service struct {
 	peers   *peering.Server
 	grpc    *grpc.Server
 	gateway *gateway.Gateway
-	dns     *dns.Server // nil: DNS is not answered
+	consul  *consulapi.Server // nil: there is no Consul API
+	dns     *dns.Server       // nil: DNS is not answered
 	admin   *admin.Server
 	spans   *otlp.Provider
 	calls   calls
@@ -91,7 +93,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "dns", addrText(s.Addr("dns")), "gateway", addrText(s.Addr("gateway")), "admin", addrText(s.Addr("admin")))
+		"resolver", addrText(s.Addr("resolver")), "dns", addrText(s.Addr("dns")), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -171,6 +173,9 @@ func (s *Service) buildEdges() (err error) {
 		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.buildConsul(); err != nil {
 		return err
 	}
 	return s.buildDNS()
