@@ -47,19 +47,28 @@ func nameEnd(m []byte, at int) int {
 	return -1
 }
 
+// recordsAt is where a response's records begin, or -1.
+func recordsAt(response []byte) int {
+	if len(response) < headerSize {
+		return -1
+	}
+	if binary.BigEndian.Uint16(response[4:]) != 1 {
+		return headerSize
+	}
+	at := nameEnd(response, headerSize)
+	if at < 0 || at+4 > len(response) {
+		return -1
+	}
+	return at + 4
+}
+
 // Truncate cuts a response to a size, by whole records, and keeps an OPT that is last. TC is
 // set where answers or authority are missing (RFC 2181, 9). It works in place; what is no
 // message it returns as it is.
 func Truncate(response []byte, limit int) []byte {
-	if len(response) <= limit || len(response) < headerSize {
+	at := recordsAt(response)
+	if len(response) <= limit || at < 0 {
 		return response
-	}
-	at := headerSize
-	if binary.BigEndian.Uint16(response[4:]) == 1 {
-		if at = nameEnd(response, at); at < 0 || at+4 > len(response) {
-			return response
-		}
-		at += 4
 	}
 	var all []record
 	for next := at; next < len(response); next = all[len(all)-1].end {
