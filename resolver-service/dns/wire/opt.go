@@ -40,9 +40,11 @@ const (
 	optionError  = 15
 )
 
-// Sizes of cookies (RFC 7873, 4).
+// Sizes of cookies (RFC 7873, 4). ServerCookieSize is that of those that are sent
+// (RFC 9018).
 const (
 	ClientCookieSize = 8
+	ServerCookieSize = 16
 	minServerCookie  = 8
 	maxServerCookie  = 32
 )

@@ -206,7 +206,7 @@ func OptionsSize(q *Query, nsid string) int {
 		size += optionHead + len(nsid)
 	}
 	if q.Cookie != nil {
-		size += optionHead + ClientCookieSize + maxServerCookie
+		size += optionHead + ClientCookieSize + ServerCookieSize
 	}
 	if q.Subnet.Sent {
 		size += optionHead + 4 + 16
@@ -226,6 +226,11 @@ func (r *Response) OpenOptions(q *Query, o *Options) (mark int) {
 		flags = optionDO >> 8
 	}
 	r.Buf = append(r.Buf, 0, 0, byte(TypeOPT), MaxPayload>>8, MaxPayload&0xff, byte(r.RCode>>4), 0, flags, 0, 0, 0)
+	r.options(q, o)
+	return mark
+}
+
+func (r *Response) options(q *Query, o *Options) {
 	if q.NSID && o.NSID != "" {
 		r.option(optionNSID, len(o.NSID))
 		r.Buf = append(r.Buf, o.NSID...)
@@ -241,7 +246,6 @@ func (r *Response) OpenOptions(q *Query, o *Options) (mark int) {
 		r.option(optionError, 2)
 		r.Uint16(uint16(o.Code))
 	}
-	return mark
 }
 
 func (r *Response) option(code uint16, size int) { r.Uint16(code, uint16(size)) }

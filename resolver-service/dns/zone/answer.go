@@ -255,9 +255,5 @@ func (x *exchange) itself(n *name) {
 	}
 	route.Cluster, route.Weight = x.zone.cfg.Cluster, catalog.DefaultWeight
 	entry := catalog.NewEntry(x.who.app, catalog.Rule{Text: catalog.SelfRule}, []catalog.Route{route})
-	if n.cluster == "" {
-		x.byView(n, entry)
-		return
-	}
-	x.inCluster(n, entry)
+	x.held(n, entry)
 }

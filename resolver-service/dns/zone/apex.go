@@ -87,6 +87,20 @@ func (x *exchange) nameservers(each func(netip.Addr)) {
 	}
 }
 
+// dnsVersion answers dns-version.<domain>: the version of the specification of names
+// in several clusters (KEP 1645) that these names follow.
+func (x *exchange) dnsVersion() {
+	n := name{zone: 1, domain: true}
+	if x.asked.Type != wire.TypeTXT {
+		x.empty(&n)
+		return
+	}
+	x.outcome = answered
+	mark := x.response.Open(wire.Owner, wire.TypeTXT, x.zone.gatewayTTL)
+	x.response.Text("1.0.0")
+	x.response.Close(wire.Answer, mark)
+}
+
 // The names about the server itself, in the form of the wire.
 const (
 	versionBind   = "\x07version\x04bind\x00"

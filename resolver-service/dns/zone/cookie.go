@@ -20,9 +20,8 @@ func (c *cookies) setSecret(secret [16]byte) {
 
 // A server cookie is a version, three reserved bytes, a time in seconds, and a hash.
 const (
-	cookieVersion    = 1
-	serverCookieSize = 16
-	fullCookieSize   = wire.ClientCookieSize + serverCookieSize
+	cookieVersion  = 1
+	fullCookieSize = wire.ClientCookieSize + wire.ServerCookieSize
 )
 
 // How old and how far ahead a cookie's time may be, and until when it is not made anew

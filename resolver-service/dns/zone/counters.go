@@ -18,6 +18,7 @@ const (
 	otherClass
 	transfer
 	outside
+	notForwarded
 	forwarded
 	aboutServer
 	answered
@@ -42,6 +43,7 @@ var ends = [outcomes]Count{
 	otherClass:     {RCode: "REFUSED", Outcome: "other class"},
 	transfer:       {RCode: "REFUSED", Outcome: "transfer"},
 	outside:        {RCode: "REFUSED", Outcome: "outside"},
+	notForwarded:   {RCode: "REFUSED", Outcome: "not forwarded"},
 	forwarded:      {RCode: "forwarded", Outcome: "forwarded"},
 	aboutServer:    {RCode: "NOERROR", Outcome: "about the server"},
 	answered:       {RCode: "NOERROR", Outcome: "ok"},
@@ -58,7 +60,7 @@ var ends = [outcomes]Count{
 
 var rcodes = [outcomes]wire.RCode{
 	malformed: wire.FormErr, otherOperation: wire.NotImp, otherVersion: wire.BadVers, otherClass: wire.Refused,
-	transfer: wire.Refused, outside: wire.Refused, denied: wire.NXDomain, notFound: wire.NXDomain,
+	transfer: wire.Refused, outside: wire.Refused, notForwarded: wire.Refused, denied: wire.NXDomain, notFound: wire.NXDomain,
 	notReady: wire.ServFail, unknownCaller: wire.NXDomain, unresolved: wire.ServFail,
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
@@ -53,11 +54,11 @@ func (x *exchange) respond(out []byte) []byte {
 	}
 	switch rcode {
 	case wire.NoError:
-		if x.route(); x.later {
+		switch x.route(); {
+		case x.later:
 			return out
-		}
-		if x.outcome == forwarded {
-			return x.zone.cfg.Forward.Forward(x.ctx, x.query.Packet, out)
+		case x.outcome == forwarded:
+			return x.forward(out, limit, &options)
 		}
 	case wire.NotImp:
 		x.outcome = otherOperation
@@ -117,11 +118,12 @@ func (x *exchange) route() {
 
 // elsewhere is for names that are not ours.
 func (x *exchange) elsewhere() {
+	x.who.subnet = false // it decides nothing
 	switch {
-	case x.zone.cfg.Forward == nil || !x.mayForward():
-		x.outcome, x.who.subnet = outside, false
-	case x.ctx == nil:
-		x.later = true
+	case x.zone.cfg.Forward == nil:
+		x.outcome = outside
+	case !x.mayForward():
+		x.outcome, x.why = notForwarded, why{about: whyNotForwarded}
 	default:
 		x.outcome = forwarded
 	}
@@ -132,8 +134,23 @@ func (x *exchange) elsewhere() {
 // A server that asks for everybody is soon used against others.
 func (x *exchange) mayForward() bool {
 	a := plain(x.query.From.Addr())
-	return x.who.known || x.who.shared || x.who.subnet || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
-		x.zone.believes(a)
+	return x.who.known || x.who.shared || forward.Private(a) || x.zone.believes(a)
+}
+
+// forward answers with what other servers say, at once where that is known.
+func (x *exchange) forward(out []byte, limit int, options *wire.Options) []byte {
+	var response []byte
+	if x.ctx != nil {
+		response = x.zone.cfg.Forward.Forward(x.ctx, x.query.Packet, out)
+	} else {
+		var known bool
+		if response, known = x.zone.cfg.Forward.Cached(x.query.Packet, out); !known {
+			x.later = true
+			return out
+		}
+	}
+	options.NSID = x.zone.cfg.NSID
+	return wire.AppendOptions(forward.Truncate(response, limit-wire.OptionsSize(&x.asked, options.NSID)), &x.asked, options)
 }
 
 // synced gets the view that decides. Where there is none yet, the outcome is not ready.

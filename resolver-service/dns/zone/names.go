@@ -64,6 +64,9 @@ func (x *exchange) inZone(below int) {
 	case below == 1 && m.Label(0) == "ns":
 		x.nameserver()
 		return
+	case below == 1 && m.Label(0) == "dns-version":
+		x.dnsVersion()
+		return
 	case below == 1: // a namespace or a cluster, whether it is there or not
 		x.empty(&n)
 		return
@@ -107,40 +110,35 @@ func (x *exchange) service(below int) bool {
 
 // app answers the name of an app, and what is below it.
 func (x *exchange) app(n *name) {
-	if n.cluster == "" && n.domain && n.service == noService && x.isCluster(n.app.Namespace) && plainLabel(n.app.ID) {
-		// <namespace>.<cluster>, unless an app has the same name
-		if _, ok := x.view.Entries.Get(n.app); !ok || !x.who.known {
-			x.empty(n)
+	if x.who.known {
+		if entry, ok := x.view.Entries.Get(n.app); ok {
+			x.held(n, entry)
 			return
 		}
 	}
 	switch {
 	case !plainLabel(n.app.ID) || !plainLabel(n.app.Namespace):
 		x.missing(n, notFound, whyNoSuchName)
+	case n.cluster == "" && n.domain && n.service == noService && x.isCluster(n.app.Namespace):
+		x.empty(n) // <namespace>.<cluster>
 	case !x.who.known:
 		x.stranger(n)
+	case n.app == x.who.app && !x.view.Open:
+		x.itself(n)
+	case x.view.Missing() == catalog.Denied:
+		x.missing(n, denied, whyNotHeld)
 	default:
-		x.caller(n)
+		x.missing(n, notFound, whyNotHeld)
 	}
 }
 
-// caller answers an app's name for a caller that is known.
-func (x *exchange) caller(n *name) {
-	entry, ok := x.view.Entries.Get(n.app)
-	switch {
-	case !ok && n.app == x.who.app && !x.view.Open:
-		x.itself(n)
-	case !ok:
-		outcome := notFound
-		if x.view.Missing() == catalog.Denied {
-			outcome = denied
-		}
-		x.missing(n, outcome, whyNotHeld)
-	case n.cluster == "":
+// held answers the name of an app that the caller's view holds.
+func (x *exchange) held(n *name, entry *catalog.Entry) {
+	if n.cluster == "" {
 		x.byView(n, entry)
-	default:
-		x.inCluster(n, entry)
+		return
 	}
+	x.inCluster(n, entry)
 }
 
 // inCluster answers an app's name in a cluster: by the route of the caller's entry there.

@@ -243,6 +243,10 @@ func TestTheZoneItselfAndWhatIsEmpty(t *testing.T) {
 		{"ns.isthmus.internal. A", `
 			NOERROR aa
 			ns.isthmus.internal. 30 IN A 192.0.2.53`},
+		{"dns-version.isthmus.internal. TXT", `
+			NOERROR aa
+			dns-version.isthmus.internal. 30 IN TXT "1.0.0"`},
+		{"dns-version.isthmus.internal. A", "NOERROR aa\n" + soaLine},
 		{"ns.isthmus.internal. AAAA", "NOERROR aa\n" + soaLine},
 		{"shop.isthmus.internal. A", "NOERROR aa\n" + soaLine},
 		{"west.isthmus.internal. SOA", "NOERROR aa\n" + soaLine},

@@ -260,10 +260,19 @@ func (elsewhere) Forward(_ context.Context, query, out []byte) []byte {
 	if m.Unpack(query) != nil {
 		return out
 	}
+	edns := m.IsEdns0() != nil
 	m.SetRcode(m, dns.RcodeYXDomain)
+	if m.Extra = nil; edns {
+		for i := range 200 {
+			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: m.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: []byte{1, 2, 3, byte(i)}})
+		}
+		m.SetEdns0(1232, false)
+	}
 	packed, _ := m.PackBuffer(nil)
 	return append(out, packed...)
 }
+
+func (elsewhere) Cached(_, out []byte) ([]byte, bool) { return out, false }
 
 func TestNamesElsewhereAreForwarded(t *testing.T) {
 	w := shop(t, func(c *Config) { c.Forward = elsewhere{} })
@@ -283,8 +292,19 @@ func TestNamesElsewhereAreForwarded(t *testing.T) {
 			t.Errorf("%s asks %s %s: got %s, want %s", c.from, c.name, c.typ, got, c.want)
 		}
 	}
+	a := asking{name: "example.com.", typ: "A", shape: func(m *dns.Msg) {
+		m.SetEdns0(700, false)
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_NSID{Code: dns.EDNS0NSID}, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0102030405060708"})
+	}}
+	got := w.ask(a)
+	if n := len(got.IsEdns0().Option); n != 2 || !got.Truncated || len(got.Answer) < 22 {
+		t.Errorf("got %d options, %d records, truncated %v", n, len(got.Answer), got.Truncated)
+	}
+	if out := w.Wait(t.Context(), query(a, must(a.message().Pack())), nil); len(out) > 700 {
+		t.Errorf("got %d bytes, and 700 were wanted", len(out))
+	}
 	for _, c := range w.Counters() {
-		if c.Outcome == "forwarded" && c.Queries != 4 {
+		if c.Outcome == "forwarded" && c.Queries != 6 {
 			t.Errorf("%d queries are counted as forwarded", c.Queries)
 		}
 	}

@@ -17,17 +17,18 @@ type why struct {
 type about uint8
 
 const (
-	whyNothing    about = iota
-	whyText             // text says it all
-	whyNotSynced        // the store's full set is not in
-	whyNotSettled       // what is missing may be there in a moment
-	whyNoSuchName       // no name of the zone has this form
-	whyNotHeld          // the view does not hold the app
-	whyNoRoute          // the view holds the app, and no route to the cluster that is named
-	whyNoInstance       // the app has no such instance ready
-	whyNoGateway        // no address is known of the gateways of the cluster in text
-	whyUnknown          // it is not known who asks
-	whyLapsed           // the lease of the cluster in text has run out
+	whyNothing      about = iota
+	whyText               // text says it all
+	whyNotSynced          // the store's full set is not in
+	whyNotSettled         // what is missing may be there in a moment
+	whyNoSuchName         // no name of the zone has this form
+	whyNotHeld            // the view does not hold the app
+	whyNoRoute            // the view holds the app, and no route to the cluster that is named
+	whyNoInstance         // the app has no such instance ready
+	whyNoGateway          // no address is known of the gateways of the cluster in text
+	whyUnknown            // it is not known who asks
+	whyNotForwarded       // who asks may not have other names looked up
+	whyLapsed             // the lease of the cluster in text has run out
 )
 
 // errorCode is the extended error of the response; ok is false where there is none.
@@ -39,7 +40,7 @@ func (x *exchange) errorCode() (code wire.ErrorCode, ok bool) {
 		return wire.ErrorStaleAnswer, true
 	case denied:
 		return wire.ErrorBlocked, true
-	case unknownCaller:
+	case unknownCaller, notForwarded:
 		return wire.ErrorProhibited, true
 	case unavailable, unresolved:
 		return wire.ErrorNoReachableAuthority, true
@@ -76,6 +77,9 @@ func (x *exchange) appendWhy(b []byte) []byte {
 		return append(append(b, "no address is known of the gateways of "...), w.text...)
 	case whyLapsed:
 		return append(append(append(b, "nothing has been heard from "...), w.text...), " for longer than its lease; served because whenStale is serve"...)
+	case whyNotForwarded:
+		b = append(x.who.address.AppendTo(append(b, "caller unknown: "...)), " is public and no instance's; "...)
+		return append(b, "names outside the zone are looked up for it once it is listed (dns.forwarders)"...)
 	case whyUnknown:
 		return x.appendUnknown(b)
 	}
