@@ -85,7 +85,7 @@ func told(component, prefix string) Config {
 	return Config{Component: component, Prefix: prefix, Heartbeat: time.Hour, Rescan: time.Hour}
 }
 
-const promptly = 5 * time.Second // what else would take an hour
+const promptly = time.Minute // what else would take an hour
 
 func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) {
 	t.Helper()

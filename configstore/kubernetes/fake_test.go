@@ -86,7 +86,7 @@ func TestAServerThatForgetsAtOnce(t *testing.T) {
 		lists.Add(1)
 		fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"},"items":[]}`)
 	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := s.Watch(ctx, "", func(configstore.Change) error { return nil })
 	if apiserver.Code(err) != http.StatusGone {

@@ -83,7 +83,13 @@ func TestWhoIsAlone(t *testing.T) {
 		t.Error("alone while the other is there")
 	}
 	end()
+	c.TTL = 5 * time.Minute
+	s = openAs(t, c, "r0")
+	end = run(t, s.Run)
+	s.Settle()
+	serverstest.Await(t, "the other is seen again", func() bool { return !next.Alone(t.Context()) })
 	gone := time.Now()
+	end()
 	serverstest.Await(t, "it is alone", func() bool { return next.Alone(t.Context()) })
 	if took := time.Since(gone); took >= c.TTL || len(p.others(t)) != 1 {
 		t.Errorf("it was alone %s after the end of the other, with leases of %s, and %v there", took, c.TTL, p.others(t))

@@ -105,8 +105,8 @@ func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
 	first.Register(orders("a", "10.0.0.1:50002"), never(t))
 	first.Register(orders("b", "10.0.0.2:50002"), never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
-	first.end()
 	ended := time.Now()
+	first.end()
 	second.Register(orders("a", "10.0.0.1:50002"), never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002") // the one that came back
 	if stood := time.Since(ended); stood < first.ttl/2 {

@@ -77,7 +77,7 @@ type Backend struct {
 }
 
 // patience is how long anything may take before a test gives up.
-var patience = 20 * time.Second
+var patience = time.Minute
 
 // orSkip skips a specification that needs what a backend does not have.
 func orSkip(t testing.TB, has bool, why string) {

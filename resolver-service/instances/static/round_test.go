@@ -90,7 +90,7 @@ func (w *watched) now() (set string, refused []string) {
 // await waits until the set is this one, and what is refused says each of the words.
 func (w *watched) await(t *testing.T, want string, words ...string) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		set, refused := w.now()
 		said := strings.Join(refused, "\n")
