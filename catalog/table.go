@@ -14,7 +14,7 @@ import (
 // A look-up hashes the app-id once, takes no lock and allocates nothing.
 // The zero Table is empty.
 type Table[V any] struct {
-	shards []*shard[V] // a power of two of them; nil where empty
+	shards shards[V]
 	count  int
 }
 
@@ -92,7 +92,7 @@ func (t *Table[V]) Get(a App) (value V, ok bool) {
 		return value, false
 	}
 	h := hashApp(a)
-	s := t.shards[h>>32&uint64(len(t.shards)-1)]
+	s := t.shards.of(h)
 	if s == nil {
 		return value, false
 	}
@@ -114,7 +114,7 @@ func (t *Table[V]) Len() int { return t.count }
 // All yields every app and its value, in no particular order.
 func (t *Table[V]) All() iter.Seq2[App, V] {
 	return func(yield func(App, V) bool) {
-		for _, s := range t.shards {
+		for _, s := range t.shards.all() {
 			if !s.each(yield) {
 				return
 			}
@@ -146,13 +146,11 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	if len(edits) == 0 {
 		return t
 	}
-	next := Table[V]{count: t.count}
-	next.shards = make([]*shard[V], max(len(t.shards), 1))
-	copy(next.shards, t.shards)
+	next := Table[V]{t.shards.copy(), t.count}
 	for i := range edits {
 		next.edit(&edits[i], &t)
 	}
-	if next.count > 2*shardFill*len(next.shards) || (len(next.shards) > 1 && next.count < shardFill*len(next.shards)/4) {
+	if size := next.shards.len(); next.count > 2*shardFill*size || (size > 1 && next.count < shardFill*size/4) {
 		next.reshard()
 	}
 	return next
@@ -162,9 +160,8 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 // too is copied first.
 func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 	h := hashApp(e.App)
-	n := h >> 32 & uint64(len(t.shards)-1)
-	s := t.shards[n]
-	shared := n < uint64(len(old.shards)) && s == old.shards[n]
+	s := t.shards.of(h)
+	shared := old.shards.len() == t.shards.len() && s == old.shards.of(h)
 	t.count -= s.len()
 	switch {
 	case e.Remove:
@@ -176,7 +173,7 @@ func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 		s.put(h, e.App, e.Value)
 	}
 	t.count += s.len()
-	t.shards[n] = s
+	t.shards.set(h, s, &old.shards)
 }
 
 func (s *shard[V]) len() int {
@@ -244,10 +241,7 @@ func (s *shard[V]) put(h uint64, a App, v V) {
 // reshard spreads the apps over a number of shards that fits their count.
 func (t *Table[V]) reshard() {
 	next := sized[V](t.count)
-	for _, s := range t.shards {
-		if s == nil {
-			continue
-		}
+	for _, s := range t.shards.all() {
 		for i := range s.slots {
 			if e := &s.slots[i]; e.hash != 0 {
 				next.insert(e.hash, e.app, e.value)
@@ -263,18 +257,19 @@ func sized[V any](apps int) Table[V] {
 	for size*shardFill < apps {
 		size *= 2
 	}
-	return Table[V]{shards: make([]*shard[V], size)}
+	return Table[V]{shards: newShards[V](size)}
 }
 
 // insert puts an app into a table that nobody else has seen yet.
 func (t *Table[V]) insert(h uint64, a App, v V) {
-	s := &t.shards[h>>32&uint64(len(t.shards)-1)]
-	if (*s).full() {
-		*s = (*s).grown()
+	s := t.shards.of(h)
+	if s.full() {
+		s = s.grown()
+		t.shards.set(h, s, nil)
 	}
-	t.count -= (*s).count
-	(*s).put(h, a, v)
-	t.count += (*s).count
+	t.count -= s.count
+	s.put(h, a, v)
+	t.count += s.count
 }
 
 // NewTable makes a table of many apps at once; of two edits of one app the later
@@ -294,11 +289,7 @@ func NewTable[V any](edits []Edit[V]) Table[V] {
 // that both tables share are skipped.
 func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]] {
 	return func(yield func(Edit[V]) bool) {
-		aligned := len(t.shards) == len(old.shards)
-		for i, s := range t.shards {
-			if aligned && s == old.shards[i] || s == nil {
-				continue
-			}
+		for i, s := range t.shards.notIn(&old.shards) {
 			for j := range s.slots {
 				e := &s.slots[j]
 				if e.hash == 0 {
@@ -310,10 +301,7 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 				}
 			}
 		}
-		for i, s := range old.shards {
-			if aligned && s == t.shards[i] {
-				continue
-			}
+		for _, s := range old.shards.notIn(&t.shards) {
 			for app := range s.all() {
 				if _, ok := t.Get(app); !ok && !yield(Edit[V]{App: app, Remove: true}) {
 					return
@@ -326,8 +314,8 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 // at is Get for the app of a slot of another table. A table made from this one mostly
 // has its apps where this one has them, so that is where it looks first.
 func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
-	if i < len(t.shards) && t.shards[i] != nil && j < len(t.shards[i].slots) {
-		if mine := &t.shards[i].slots[j]; mine.hash == e.hash && mine.app == e.app {
+	if s := t.shards.at(i); s != nil && j < len(s.slots) {
+		if mine := &s.slots[j]; mine.hash == e.hash && mine.app == e.app {
 			return mine.value, true
 		}
 	}

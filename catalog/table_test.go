@@ -87,7 +87,7 @@ func TestALargeTableIsMadeAtOnce(t *testing.T) {
 	table := NewTable(edits)
 	same(t, &table, all)
 	longest := 0
-	for _, s := range table.shards {
+	for _, s := range table.shards.all() {
 		if s != nil {
 			longest = max(longest, s.count)
 		}

@@ -1,0 +1,102 @@
+package catalog
+
+import (
+	"iter"
+	"slices"
+)
+
+// shards are those of a table: a power of two of them, nil where empty, found by an app's
+// hash. A copy that a few shards are set in costs the same however many there are: many
+// stand in groups, and what is copied is the list of groups and the group.
+type shards[V any] struct {
+	flat   []*shard[V] // all of them, or
+	groups []*group[V] // where they are more than maxFlat
+}
+
+type group[V any] [groupSize]*shard[V]
+
+const (
+	groupSize = 256
+	// maxFlat is how many shards one list is copied of: some 16,000 apps' and more.
+	maxFlat = 1024
+)
+
+// newShards makes so many empty shards.
+func newShards[V any](size int) shards[V] {
+	if size <= maxFlat {
+		return shards[V]{flat: make([]*shard[V], size)}
+	}
+	s := shards[V]{groups: make([]*group[V], size/groupSize)}
+	for i := range s.groups {
+		s.groups[i] = new(group[V])
+	}
+	return s
+}
+
+func (s *shards[V]) len() int { return len(s.flat) + groupSize*len(s.groups) }
+
+// of is the shard of a hash. There must be shards.
+func (s *shards[V]) of(h uint64) *shard[V] {
+	n := h >> 32
+	if s.groups == nil {
+		return s.flat[n&uint64(len(s.flat)-1)]
+	}
+	return s.groups[n/groupSize&uint64(len(s.groups)-1)][n%groupSize]
+}
+
+// at is the n-th shard, or nil.
+func (s *shards[V]) at(n int) *shard[V] {
+	switch {
+	case n >= s.len():
+		return nil
+	case s.groups == nil:
+		return s.flat[n]
+	}
+	return s.groups[n/groupSize][n%groupSize]
+}
+
+// copy is to be set shards in; there is one at least. Groups are shared until then.
+func (s *shards[V]) copy() (next shards[V]) {
+	if s.groups != nil {
+		return shards[V]{groups: slices.Clone(s.groups)}
+	}
+	next.flat = make([]*shard[V], max(len(s.flat), 1))
+	copy(next.flat, s.flat)
+	return next
+}
+
+// set puts a shard in place of that of a hash, in a copy of old or, where that is nil, in
+// shards that nobody else has seen.
+func (s *shards[V]) set(h uint64, to *shard[V], old *shards[V]) {
+	n := h >> 32
+	if s.groups == nil {
+		s.flat[n&uint64(len(s.flat)-1)] = to
+		return
+	}
+	i := n / groupSize & uint64(len(s.groups)-1)
+	if old != nil && s.groups[i] == old.groups[i] {
+		mine := *s.groups[i]
+		s.groups[i] = &mine
+	}
+	s.groups[i][n%groupSize] = to
+}
+
+// all yields every shard that is not empty, and its place.
+func (s *shards[V]) all() iter.Seq2[int, *shard[V]] { return s.notIn(&shards[V]{}) }
+
+// notIn yields every shard that is not empty, and its place, but those that other has in
+// the same place.
+func (s *shards[V]) notIn(other *shards[V]) iter.Seq2[int, *shard[V]] {
+	return func(yield func(int, *shard[V]) bool) {
+		aligned := s.len() == other.len()
+		for n := 0; n < s.len(); n++ {
+			if aligned && s.groups != nil && n%groupSize == 0 && s.groups[n/groupSize] == other.groups[n/groupSize] {
+				n += groupSize - 1
+				continue
+			}
+			if mine := s.at(n); mine != nil && (!aligned || mine != other.at(n)) && !yield(n, mine) {
+				return
+			}
+		}
+	}
+}
