@@ -86,7 +86,8 @@ func TestHelloHoweverItComes(t *testing.T) {
 }
 
 func TestRefusesWhatIsNoHello(t *testing.T) {
-	gw := serve(t, Config{HelloTimeout: 100 * time.Millisecond}, exports(1, nil))
+	hasty := serve(t, Config{HelloTimeout: 100 * time.Millisecond}, exports(1, nil))
+	patient := serve(t, Config{HelloTimeout: time.Minute}, exports(1, nil))
 	whole := hello(ordersHost)
 	broken := slices.Clone(whole)
 	broken[43] = 200 // the length of the session id
@@ -112,6 +113,10 @@ func TestRefusesWhatIsNoHello(t *testing.T) {
 		{"records that never come to an end", endless, false, helloTooLong, nil},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			gw := patient
+			if c.reason == helloTimeout {
+				gw = hasty
+			}
 			before := gw.refused(c.reason)
 			conn := dialTCP(t, gw.addr)
 			conn.Write(c.bytes)

@@ -257,7 +257,10 @@ func TestPreludeReachesTheAppUntouched(t *testing.T) {
 }
 
 func TestRefusesABrokenPrelude(t *testing.T) {
-	gw := serve(t, Config{Plaintext: true, HelloTimeout: 200 * time.Millisecond}, exports(1, map[string][]string{"orders": {deadAddress(t)}}))
+	served := func(within time.Duration) *running {
+		return serve(t, Config{Plaintext: true, HelloTimeout: within}, exports(1, map[string][]string{"orders": {deadAddress(t)}}))
+	}
+	hasty, patient := served(200*time.Millisecond), served(time.Minute)
 	for _, c := range []struct {
 		what   string
 		bytes  []byte
@@ -275,6 +278,10 @@ func TestRefusesABrokenPrelude(t *testing.T) {
 		}), helloTooLong},
 	} {
 		t.Run(c.what, func(t *testing.T) {
+			gw := patient
+			if c.reason == helloTimeout {
+				gw = hasty
+			}
 			before := gw.refused(c.reason)
 			conn := dialTCP(t, gw.addr)
 			go conn.Write(c.bytes)
