@@ -45,16 +45,22 @@ func TestConsul(t *testing.T) {
 		findEachOther(t, l)
 	})
 	t.Run("Isthmus", func(t *testing.T) {
-		l := newLab(t, plan{west: site{
-			listen:   map[string]any{"consul": "10.77.1.1:8500"},
-			settings: map[string]any{"consul": consulTokens(t, "orders", "checkout", "reporting")},
-		}})
+		l := newLab(t, withConsul(t))
 		l.west.apply(t, selection("checkout", "app: orders", "app: invoices"), selection("reporting", "app: invoices"))
 		findEachOther(t, l)
 		reporting := l.west.pod(t, "reporting", l.west.throughConsul("reporting"))
 		reporting.reaches(t, "invoices", l.east)
 		reporting.fails(t, "checkout")
 	})
+}
+
+// withConsul has west serve Consul's API, with a token for each of three apps.
+func withConsul(t *testing.T) plan {
+	t.Helper()
+	return plan{west: site{
+		listen:   map[string]any{"consul": "10.77.1.1:8500"},
+		settings: map[string]any{"consul": consulTokens(t, "orders", "checkout", "reporting")},
+	}}
 }
 
 // findEachOther registers, calls here and in the other cluster, and deregisters.

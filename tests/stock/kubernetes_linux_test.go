@@ -31,12 +31,18 @@ func ofKubernetes(network string) plan {
 	return plan{west: site{settings: all}, east: site{settings: all}}
 }
 
+// share has each cluster know that the other is in its network.
+func (l *lab) share(t *testing.T) {
+	t.Helper()
+	l.west.apply(t, meshtest.Cluster("east", l.east.Gateway)+"  network: net-1\n")
+	l.east.apply(t, meshtest.Cluster("west", l.west.Gateway)+"  network: net-1\n")
+}
+
 // Sidecars in clusters that share a network find each other by the names of Dapr's
 // services, whichever cluster an app is in.
 func TestKubernetesOnASharedNetwork(t *testing.T) {
 	l := newLab(t, ofKubernetes("net-1"))
-	l.west.apply(t, meshtest.Cluster("east", l.east.Gateway)+"  network: net-1\n")
-	l.east.apply(t, meshtest.Cluster("west", l.west.Gateway)+"  network: net-1\n")
+	l.share(t)
 	l.east.apply(t, export("invoices", "west"), export("ledger", "west"))
 	l.west.known(t, "orders", services())
 	l.east.known(t, "invoices", services())

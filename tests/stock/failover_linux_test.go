@@ -1,0 +1,143 @@
+package stock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// TestFailover kills the last instance of an app here, under steady calls, and says what
+// callers see until those go to the other cluster; then it brings the instance back.
+func TestFailover(t *testing.T) {
+	for _, way := range []struct {
+		name     string
+		plan     func(t *testing.T) plan
+		callee   func(c *cluster) resolution
+		caller   func(c *cluster) resolution
+		register bool // sidecars do so themselves
+	}{
+		{"nameformat", func(*testing.T) plan { return plan{} }, anywhere(nameFormat), anywhere(nameFormat), false},
+		{"kubernetes", func(*testing.T) plan { return ofKubernetes("net-1") }, anywhere(services), anywhere(services), false},
+		{
+			"hashicorp.consul", withConsul, func(c *cluster) resolution { return c.throughConsul("orders") },
+			func(c *cluster) resolution { return c.throughConsul("checkout") }, true,
+		},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			l := newLab(t, way.plan(t))
+			if way.name == "kubernetes" {
+				l.share(t)
+			}
+			l.east.apply(t, export("orders", "west"))
+			l.east.known(t, "orders", nameFormat())
+			l.west.apply(t, selection("checkout", "app: orders"))
+			start := l.west.known
+			if way.register {
+				start = l.west.pod
+			}
+			here := start(t, "orders", way.callee(l.west))
+			checkout := start(t, "checkout", way.caller(l.west))
+			checkout.reaches(t, "orders", l.west)
+			failsOver(t, l, here, checkout)
+		})
+	}
+}
+
+func anywhere(r func() resolution) func(*cluster) resolution {
+	return func(*cluster) resolution { return r() }
+}
+
+// failsOver does so for one way.
+func failsOver(t *testing.T, l *lab, here, checkout *pod) {
+	t.Helper()
+	load := checkout.steadily(t, "orders")
+	load.answersFrom(t, l.west)
+	killed := time.Now()
+	if err := here.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	load.answersFrom(t, l.east)
+	over := time.Since(killed)
+	if err := here.Restart(meshtest.Within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	calls, failed, longest := load.stop()
+	if err := load.first.Load(); err != nil {
+		t.Logf("the first that failed: %v", *err)
+	}
+	t.Logf("calls go to east %s after the last instance in west was killed; of %d calls of %d callers %d failed; the longest time without an answer was %s",
+		over.Round(time.Millisecond), calls, callers, failed, longest.Round(time.Millisecond))
+	meshtest.Eventually(t, 30*time.Second, func() error {
+		out, err := l.west.isthmus(meshtest.Within(t, 20*time.Second), "", "resolve", "--from", namespace+"/checkout", "orders")
+		if err == nil && !strings.Contains(out, here.Internal) {
+			err = fmt.Errorf("lookups lead to %q, want %s", out, here.Internal)
+		}
+		return err
+	})
+	checkout.restart(t)
+	checkout.reaches(t, "orders", l.west) // new connections come back
+}
+
+// callers is how many call at the same time, each again 10 ms after its last call.
+const callers = 4
+
+// load is steady calls of one app through a sidecar.
+type load struct {
+	calls, failed atomic.Int64
+	longest       atomic.Int64 // ns between two answers to one caller
+	from          atomic.Pointer[string]
+	first         atomic.Pointer[error] // that a call failed with
+	stop          func() (calls, failed int64, longest time.Duration)
+}
+
+func (p *pod) steadily(t *testing.T, id string) *load {
+	l := &load{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range callers {
+		running.Go(func() {
+			for last := time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+				l.calls.Add(1)
+				reply, err := p.call(t.Context(), id)
+				if err != nil {
+					l.failed.Add(1)
+					l.first.CompareAndSwap(nil, &err)
+					continue
+				}
+				l.from.Store(&reply.Cluster)
+				for silence := int64(time.Since(last)); ; {
+					if was := l.longest.Load(); was >= silence || l.longest.CompareAndSwap(was, silence) {
+						break
+					}
+				}
+				last = time.Now()
+			}
+		})
+	}
+	stop := sync.OnceFunc(func() { cancel(); running.Wait() })
+	t.Cleanup(stop)
+	l.stop = func() (calls, failed int64, longest time.Duration) {
+		stop()
+		return l.calls.Load(), l.failed.Load(), time.Duration(l.longest.Load())
+	}
+	return l
+}
+
+// answersFrom waits until the last answer came from a cluster.
+func (l *load) answersFrom(t *testing.T, c *cluster) {
+	t.Helper()
+	l.from.Store(nil)
+	meshtest.Eventually(t, time.Minute, func() error {
+		from := l.from.Load()
+		if from == nil || *from != c.name {
+			return fmt.Errorf("no call of %d is answered from %s; %d failed", l.calls.Load(), c.name, l.failed.Load())
+		}
+		return nil
+	})
+}
