@@ -101,8 +101,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
-.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway
-bench: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway ## every table of docs/performance.md and docs/scale.md
+.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/performance.md and docs/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -126,3 +126,6 @@ bench-stores: build ## from a write to a config store to a sidecar's decision, a
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
 	@go run ./tests/gatewaybench
+
+bench-dns: build ## DNS beside Knot, NSD and CoreDNS, asked by dnsperf; and what 1,000,000 names cost
+	@go run ./tests/bench/dns
