@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // results are what was measured of a candidate, one value for each round.
@@ -40,18 +42,18 @@ func (c *candidate) measure(ctx context.Context, l load) error {
 		{&c.request, 1e6 / float64(l.requests), func() error { return c.ask(ctx, l.requests) }},
 		{&c.gib, float64(1<<30) / float64(l.bytes), func() error { return c.stream(ctx, l.bytes) }},
 	} {
-		before, err := cpuSeconds(c.pid)
+		before, err := measure.CPU(c.pid)
 		if err != nil {
 			return err
 		}
 		if err := part.do(); err != nil {
 			return err
 		}
-		after, err := cpuSeconds(c.pid)
+		after, err := measure.CPU(c.pid)
 		if err != nil {
 			return err
 		}
-		*part.to = append(*part.to, (after-before)*part.unit)
+		*part.to = append(*part.to, (after-before).Seconds()*part.unit)
 	}
 	return nil
 }
