@@ -210,12 +210,12 @@ func parsePrefix(s string) (netip.Prefix, error) {
 
 // parseUpstream reads an address with or without a port, which is 53 then.
 func parseUpstream(s string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(s); err == nil {
-		return netip.AddrPortFrom(a, 53), nil
-	}
 	a, err := netip.ParseAddrPort(s)
-	if err == nil && a.Port() == 0 {
-		err = fmt.Errorf("%s has no port", s)
+	if alone, noPort := netip.ParseAddr(s); noPort == nil {
+		a, err = netip.AddrPortFrom(alone, 53), nil
+	}
+	if err == nil && (a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().IsMulticast()) {
+		err = fmt.Errorf("nobody can be asked at %s", s)
 	}
 	return a, err
 }

@@ -17,7 +17,7 @@ func newServe() *cobra.Command {
 		Use:   "serve -c FILE",
 		Short: "Run the resolver service",
 		Long: `Run the resolver service, with the parts that the configuration names: the resolver for
-sidecars, the gateway for other clusters, and the admin pages.
+sidecars, DNS, the gateway for other clusters, and the admin pages.
 
 It ends at the first SIGINT or SIGTERM once connections had time to finish, and at the
 second at once.`,

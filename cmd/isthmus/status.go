@@ -14,8 +14,8 @@ func newStatus(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the resolver service is",
-		Long: `Show how the resolver service is: its store, identity, sources of instances, peers, and how much
-it holds. JSON and YAML have all of it, whatever is asked for.`,
+		Long: `Show how the resolver service is: its store, identity, DNS, sources of instances, peers, and how
+much it holds. JSON and YAML have all of it, whatever is asked for.`,
 		Example: `  isthmus status
   isthmus status --peer east
   isthmus status --server 10.0.0.5:7400 --identity ~/.isthmus -o json`,

@@ -97,6 +97,12 @@ func TestReadinessSaysWhatItWaitsFor(t *testing.T) {
 		{"an object is refused", func(s *v1alpha1.StatusResponse) {
 			s.Refused = []*v1alpha1.RefusedObject{{Source: "a.yaml", Error: "a.yaml:3:1: bad"}}
 		}, 200, "ok\nnote: object refused: a.yaml:3:1: bad\n"},
+		{"DNS has troubles", func(s *v1alpha1.StatusResponse) {
+			s.Dns = &v1alpha1.DNSStatus{
+				TlsError: "no PEM", Upstreams: []*v1alpha1.DNSUpstream{{Address: "1.1.1.1:53", Error: "timeout"}, {Address: "1.0.0.1:53", Up: true}},
+				Hosts: []*v1alpha1.DNSHost{{Name: "gw.example", Error: "no such host"}, {Name: "gw2.example"}},
+			}
+		}, 200, "ok\nnote: dns: certificate not renewed: no PEM\nnote: dns: forward to 1.1.1.1:53: timeout\nnote: dns: gateway gw.example not resolved: no such host\n"},
 		{"two things", func(s *v1alpha1.StatusResponse) { s.Store.Ready, s.Identity = false, "" }, 503,
 			"not ready: store embedded: its full set has not arrived yet\nnot ready: no identity: \n"},
 	} {

@@ -43,11 +43,29 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 	case s.GetIdentityError() != "":
 		r.Notes = append(r.Notes, "identity not renewed: "+s.GetIdentityError())
 	}
+	r.dns(s.GetDns())
 	for _, o := range s.GetRefused() {
 		r.Notes = append(r.Notes, "object refused: "+o.GetError())
 	}
 	r.Ready = len(r.Reasons) == 0
 	return r
+}
+
+// dns tells what is wrong with how DNS is answered. What was known stands.
+func (r *readiness) dns(s *v1alpha1.DNSStatus) {
+	if s.GetTlsError() != "" {
+		r.Notes = append(r.Notes, "dns: certificate not renewed: "+s.GetTlsError())
+	}
+	for _, u := range s.GetUpstreams() {
+		if !u.GetUp() && u.GetError() != "" {
+			r.Notes = append(r.Notes, "dns: forward to "+u.GetAddress()+": "+u.GetError())
+		}
+	}
+	for _, h := range s.GetHosts() {
+		if h.GetError() != "" {
+			r.Notes = append(r.Notes, "dns: gateway "+h.GetName()+" not resolved: "+h.GetError())
+		}
+	}
 }
 
 // source tells of a source of instances: objects wait for it when the service starts, for
