@@ -163,12 +163,13 @@ func runs(id, address string) topology.Change {
 	return topology.Change{Instances: []topology.InstanceChange{{Source: "test", Put: []catalog.Instance{instance(id, address)}}}}
 }
 
-// within waits until a condition holds.
-func within(t *testing.T, d time.Duration, what string, holds func() bool) {
+// within waits until a condition holds, for longer than a machine takes that is slow and busy.
+func within(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !holds(); time.Sleep(5 * time.Millisecond) {
+	const enough = time.Minute
+	for end := time.Now().Add(enough); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", d, what)
+			t.Fatalf("not within %s: %s", enough, what)
 		}
 	}
 }
@@ -199,17 +200,17 @@ func TestACallerIsLedToThePeerThatExportsAnApp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			east, west := eastAndWest(t, id)
 			links, clusters := west.link(reaches("east", 0, east.server.address))
-			within(t, 5*time.Second, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+			within(t, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
 			if got := west.outcome("checkout", "secret"); got != "unavailable" {
 				t.Errorf("an app that is not exported: %s", got)
 			}
 			east.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("orders").Key()}}})
-			within(t, 5*time.Second, "the withdrawal of orders", func() bool { return west.outcome("checkout", "orders") == "unavailable" })
+			within(t, "the withdrawal of orders", func() bool { return west.outcome("checkout", "orders") == "unavailable" })
 			if s := only(links); s.State != connected || s.Exports != 1 || s.Error != "" || s.LastWordUnixMs == 0 {
 				t.Errorf("status %v", s)
 			}
 			clusters.Store(nil)
-			within(t, 5*time.Second, "east forgotten with its Cluster object", func() bool {
+			within(t, "east forgotten with its Cluster object", func() bool {
 				return west.outcome("checkout", "ledger") != "ok east" && len(links.Status()) == 0
 			})
 		})
@@ -218,9 +219,10 @@ func TestACallerIsLedToThePeerThatExportsAnApp(t *testing.T) {
 
 func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 	east, west := eastAndWest(t, withoutTLS)
-	links, _ := west.link(reaches("east", minLease, east.server.address))
-	within(t, 5*time.Second, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
-	time.Sleep(minLease + minRenew)
+	const lease = 3 * minLease // so that it does not run out because the machine is busy
+	links, _ := west.link(reaches("east", lease, east.server.address))
+	within(t, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+	time.Sleep(lease + minRenew)
 	if got := west.outcome("checkout", "orders"); got != "ok east" {
 		t.Fatalf("the lease of a peer that is there ran out: %s", got)
 	}
@@ -228,9 +230,9 @@ func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 	if before != 2 {
 		t.Errorf("%d exports were sent; want 2, and renewals without any", before)
 	}
-	east.server.stop()
 	stopped := time.Now()
-	within(t, 5*time.Second, "the lease out", func() bool { return west.outcome("checkout", "orders") == "stale" })
+	east.server.stop()
+	within(t, "the lease out", func() bool { return west.outcome("checkout", "orders") == "stale" })
 	if after := time.Since(stopped); after < refusedFor {
 		t.Errorf("the lease ended after %s, and gateways may refuse for %s", after, refusedFor)
 	}
@@ -242,7 +244,7 @@ func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 	}
 	east.apply(runs("orders", "10.0.0.3:50002"))
 	east.serve(address)
-	within(t, 10*time.Second, "orders answered again", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+	within(t, "orders answered again", func() bool { return west.outcome("checkout", "orders") == "ok east" })
 	if again := east.server.sent(); again != 1 {
 		t.Errorf("%d exports were sent again; only orders has changed", again)
 	}
@@ -251,20 +253,20 @@ func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 func TestAPeerIsFollowedToItsNewGateways(t *testing.T) {
 	east, west := eastAndWest(t, withTLS(t))
 	_, clusters := west.link(reaches("east", 0, "127.0.0.1:1", east.server.address))
-	within(t, 5*time.Second, "orders by the second gateway", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+	within(t, "orders by the second gateway", func() bool { return west.outcome("checkout", "orders") == "ok east" })
 	old := east.server
 	east.serve("")
 	clusters.Store([]*catalog.Cluster{reaches("east", 0, east.server.address)})
 	old.stop()
 	east.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("ledger").Key()}}})
-	within(t, 5*time.Second, "a change by the new gateway", func() bool { return west.outcome("checkout", "ledger") == "unavailable" })
+	within(t, "a change by the new gateway", func() bool { return west.outcome("checkout", "ledger") == "unavailable" })
 }
 
 func TestOnlyTheClusterThatWasMeantIsBelieved(t *testing.T) {
 	t.Run("by its name", func(t *testing.T) {
 		east, west := eastAndWest(t, withoutTLS)
 		links, _ := west.link(reaches("north", 0, east.server.address))
-		within(t, 5*time.Second, "an error with both names", func() bool {
+		within(t, "an error with both names", func() bool {
 			text := only(links).Error
 			return strings.Contains(text, `"north"`) && strings.Contains(text, `"east"`)
 		})
@@ -275,7 +277,7 @@ func TestOnlyTheClusterThatWasMeantIsBelieved(t *testing.T) {
 	t.Run("by its certificate", func(t *testing.T) {
 		east, west := eastAndWest(t, withTLS(t))
 		links, _ := west.link(reaches("north", 0, east.server.address))
-		within(t, 5*time.Second, "an error with both apps", func() bool {
+		within(t, "an error with both apps", func() bool {
 			text := only(links).Error
 			return strings.Contains(text, "isthmus-system/isthmus-north") && strings.Contains(text, "isthmus-system/isthmus-east")
 		})
@@ -342,13 +344,14 @@ func TestAServiceHasSettledOnceItsFirstPeersWereHeard(t *testing.T) {
 	}
 	t.Run("all of them", func(t *testing.T) {
 		east, west := eastAndWest(t, withoutTLS)
+		begin := time.Now()
 		links, clusters := west.link(reaches("east", 0, east.server.address), reaches("north", 0, "127.0.0.1:1"))
-		within(t, 5*time.Second, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
-		if settled(links) {
+		within(t, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
+		if settled(links) && time.Since(begin) < settleWithin {
 			t.Error("settled without a word of north")
 		}
 		clusters.Store([]*catalog.Cluster{reaches("east", 0, east.server.address)})
-		within(t, time.Second, "settled without north, which is gone", func() bool { return settled(links) })
+		within(t, "settled without north, which is gone", func() bool { return settled(links) })
 	})
 	t.Run("and what they said is in views", func(t *testing.T) {
 		east, west := eastAndWest(t, withoutTLS)
@@ -361,11 +364,11 @@ func TestAServiceHasSettledOnceItsFirstPeersWereHeard(t *testing.T) {
 	t.Run("or had time to be", func(t *testing.T) {
 		_, west := eastAndWest(t, withoutTLS)
 		links, _ := west.link(reaches("north", 0, "127.0.0.1:1"))
-		within(t, 2*settleWithin, "settled without a word of north", func() bool { return settled(links) })
+		within(t, "settled without a word of north", func() bool { return settled(links) })
 	})
 	t.Run("none of them", func(t *testing.T) {
 		_, west := eastAndWest(t, withoutTLS)
 		links, _ := west.link()
-		within(t, time.Second, "settled without peers", func() bool { return settled(links) })
+		within(t, "settled without peers", func() bool { return settled(links) })
 	})
 }
