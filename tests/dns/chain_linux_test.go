@@ -59,7 +59,9 @@ func (l *lab) resolvers(t *testing.T) {
 	t.Helper()
 	page := dnsPage(t)
 	corefile := settingOf(t, page, "corefile", "isthmus.internal")
-	listens := func(text string, a netip.Addr) string { return strings.Replace(text, "{\n", "{\n    bind "+a.String()+"\n", 1) }
+	listens := func(text string, a netip.Addr) string {
+		return strings.Replace(text, "{\n", "{\n    bind "+a.String()+"\n", 1)
+	}
 	var wg sync.WaitGroup
 	for _, start := range []func() (*sandbox.Process, error){
 		func() (*sandbox.Process, error) {

@@ -185,7 +185,7 @@ func (c *cluster) start(ctx context.Context, listen, settings map[string]any) (e
 
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(ctx context.Context, objects string) error {
-	return c.isthmus(ctx, objects, "apply", "-f", "-")
+	return c.isthmus(ctx, objects, "apply", "--insecure", "-f", "-")
 }
 
 // isthmus runs the command line against the cluster.

@@ -92,7 +92,7 @@ func TestMultiClusterServicesDNS(t *testing.T) {
 	})
 	t.Run("2.4.2 N ready instances are N SRV records, each with its instance's name and port", func(t *testing.T) {
 		targets := map[string]uint16{}
-		for _, rr := range ask(t, "_dapr._tcp.orders.shop."+zone, "SRV").Answer {
+		for _, rr := range ask(t, "_dapr._tcp.orders.shop.west."+zone, "SRV").Answer {
 			targets[strings.TrimSuffix(rr.(*dns.SRV).Target, ".orders.shop.west."+zone)] = rr.(*dns.SRV).Port
 		}
 		if got := fmt.Sprint(targets); got != "map[10-77-1-101:50002 10-77-1-102:50002 10-77-1-103:50003 fd00-77-0-0-0-0-0-1:50002]" {
@@ -116,7 +116,7 @@ func TestMultiClusterServicesDNS(t *testing.T) {
 		}
 	})
 	t.Run("2.4.2 what the SRV records lead to comes along", func(t *testing.T) {
-		if r := ask(t, "_dapr._tcp.orders.shop."+zone, "SRV"); !strings.Contains(data(r.Additional), "10.77.1.101") || !strings.Contains(data(r.Additional), "fd00:77::1") {
+		if r := ask(t, "_dapr._tcp.orders.shop.west."+zone, "SRV"); !strings.Contains(data(r.Additional), "10.77.1.101") || !strings.Contains(data(r.Additional), "fd00:77::1") {
 			t.Errorf("no addresses in the additional section:\n%s", r.Text)
 		}
 	})

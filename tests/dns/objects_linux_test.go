@@ -80,6 +80,7 @@ var eastObjects = strings.Join([]string{
 
 var northObjects = strings.Join([]string{
 	export("near", "west"), export("everywhere", "west"),
+	"apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: west}\nspec: {network: net-1}\n",
 	instance("near-1", "shop/near", "10.77.4.101:50002"),
 	instance("everywhere-1", "shop/everywhere", "10.77.4.103:50002"),
 }, "---\n")

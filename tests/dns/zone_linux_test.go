@@ -171,7 +171,7 @@ func TestOddNames(t *testing.T) {
 		for _, who := range []struct {
 			name string
 			r    *reply
-		}{{"checkout", l.dig(t, checkout, name, "A")}, {"nobody", l.dig(t, stranger, name, "A")}} {
+		}{{"checkout", l.dig(t, checkout, "-q", name, "A")}, {"nobody", l.dig(t, stranger, "-q", name, "A")}} {
 			if who.r.Status != "NXDOMAIN" && !(who.r.Status == "NOERROR" && len(who.r.Answer) == 0) {
 				t.Errorf("%s asks for %s: %s", who.name, name, who.r.Text)
 			}
@@ -188,18 +188,18 @@ func TestOtherRequestsAreRefused(t *testing.T) {
 		status      string
 	}{
 		{"AXFR", "kdig", []string{"-t", "AXFR", zone}, "REFUSED"},
-		{"IXFR by UDP", "dig", []string{"+notcp", zone, "IXFR=1"}, "REFUSED"},
-		{"IXFR by TCP", "dig", []string{"+tcp", zone, "IXFR=1"}, "REFUSED"},
+		{"IXFR by UDP", "kdig", []string{"+notcp", "-t", "IXFR=1", zone}, "REFUSED"},
+		{"IXFR by TCP", "kdig", []string{"+tcp", "-t", "IXFR=1", zone}, "REFUSED"},
 		{"UPDATE", "dig", []string{"+opcode=update", zone, "SOA"}, "NOTIMP"},
 		{"NOTIFY", "kdig", []string{"-t", "NOTIFY", zone}, "NOTIMP"},
 		{"STATUS", "dig", []string{"+opcode=status", zone, "SOA"}, "NOTIMP"},
 		{"an opcode that nobody knows", "dig", []string{"+opcode=15", zone, "SOA"}, "NOTIMP"},
 		{"no question", "dig", []string{"+header-only", zone}, "FORMERR"},
-		{"another class", "dig", []string{"-c", "HS", zone, "SOA"}, "REFUSED"},
+		{"another class", "dig", []string{zone, "SOA", "HS"}, "REFUSED"},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			out, err := l.raw(t, checkout, c.tool, c.args...)
-			if !strings.Contains(out, c.status) && !strings.Contains(out, map[string]string{"REFUSED": "Transfer failed"}[c.status]+"!") {
+			if !strings.Contains(out, c.status) {
 				t.Errorf("%v: want %s in:\n%s", err, c.status, out)
 			}
 			if strings.Contains(out, "10.77.1.101") {
@@ -215,13 +215,13 @@ func TestWhoAnswers(t *testing.T) {
 		"version.bind.": `"(?i:isthmus)`, "version.server.": `"(?i:isthmus)`, "id.server.": `"west-1"`, "hostname.bind.": `"west-1"`,
 	} {
 		for _, tool := range tools {
-			args := map[string][]string{"dig": {"-c", "CH", name, "TXT"}, "kdig": {"-c", "CH", name, "TXT"}, "drill": {name, "TXT", "CH"}}[tool]
+			args := map[string][]string{"dig": {name, "TXT", "CH"}, "kdig": {"-c", "CH", name, "TXT"}, "drill": {name, "TXT", "CH"}}[tool]
 			r := l.by(t, tool, stranger, args...)
 			r.check(t, want{status: "NOERROR"})
 			r.has(t, pattern)
 		}
 	}
-	l.dig(t, stranger, "-c", "CH", "orders.shop."+zone, "TXT").check(t, want{status: "REFUSED", answer: "-"})
+	l.dig(t, stranger, "orders.shop."+zone, "TXT", "CH").check(t, want{status: "REFUSED", answer: "-"})
 	l.dig(t, stranger, "+nsid", zone, "SOA").has(t, `NSID: .*\("?west-1"?\)`)
 	l.by(t, "kdig", stranger, "+nsid", zone, "SOA").has(t, `NSID: .*west-1`)
 	if r := l.dig(t, stranger, zone, "SOA"); strings.Contains(r.Text, "NSID") {
