@@ -61,11 +61,8 @@ func (s *Server) member() map[string]any {
 	}
 }
 
-// agentVersion is GET /v1/agent/version.
+// agentVersion is GET /v1/agent/version, which asks for no token that is known.
 func (q *request) agentVersion() (any, error) {
-	if err := q.who(); err != nil {
-		return nil, err
-	}
 	return map[string]string{"SHA": "", "BuildDate": buildDate, "HumanVersion": consulVersion, "FIPS": ""}, nil
 }
 
@@ -96,15 +93,42 @@ func (s *Server) agentServiceOf(r *registered) *agentService {
 	return a
 }
 
+// visible are the services registered here that the caller may see: its own, and those of
+// apps that its view holds. Those of its own come last, so that they stand where an ID is
+// used by several.
+func (q *request) visible(o *owned) (all []*registered) {
+	view, ok := q.caller.look()
+	for _, other := range q.s.registry.owners() {
+		if other == o || !ok {
+			continue
+		}
+		if _, sees := view.Entries.Get(other.app); sees {
+			theirs, _ := other.roster.Load()
+			all = append(all, theirs.services...)
+		}
+	}
+	mine, _ := o.roster.Load()
+	return append(all, mine.services...)
+}
+
+// find is the service of an ID that the caller may see.
+func find(all []*registered, id string) *registered {
+	for _, r := range slices.Backward(all) {
+		if r.service.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
 // agentServices is GET /v1/agent/services.
 func (q *request) agentServices() (any, error) {
 	o, err := q.own()
 	if err != nil {
 		return nil, err
 	}
-	all, _ := o.roster.Load()
 	services := map[string]*agentService{}
-	for _, r := range all.services {
+	for _, r := range q.visible(o) {
 		services[r.service.ID] = q.s.agentServiceOf(r)
 	}
 	return filtered(q.s, q.query.Get("filter"), services)
@@ -121,32 +145,38 @@ func (q *request) agentService() (any, error) {
 	}
 	var timer <-chan time.Time
 	for {
-		all, _, changed := o.roster.Follow()
-		at := slices.IndexFunc(all.services, func(r *registered) bool { return r.service.ID == q.path })
-		if at < 0 {
+		changed := follow(&q.s.registry.changed)
+		r := find(q.visible(o), q.path)
+		if r == nil {
 			return nil, &apiError{http.StatusNotFound, "unknown service ID: " + q.path}
 		}
-		service := q.s.agentServiceOf(all.services[at])
+		service := q.s.agentServiceOf(r)
 		service.ContentHash = contentHash(service)
-		q.header.Set("X-Consul-ContentHash", service.ContentHash)
-		if q.hash == "" || q.hash != service.ContentHash {
+		if q.hash == "" || q.hash != service.ContentHash || q.over(changed, &timer) {
+			q.header.Set("X-Consul-ContentHash", service.ContentHash)
 			return service, nil
 		}
-		if timer == nil {
-			t := time.NewTimer(q.limit())
-			defer t.Stop()
-			timer = t.C
-		}
-		select {
-		case <-changed:
-		case <-timer:
-			return service, nil
-		case <-q.s.stopping:
-			return service, nil
-		case <-q.http.Context().Done():
-			return nil, q.http.Context().Err()
+		if err := q.http.Context().Err(); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// over waits for a change, and tells whether the query's time is over. timer is nil the
+// first time.
+func (q *request) over(changed <-chan struct{}, timer *<-chan time.Time) bool {
+	if *timer == nil {
+		*timer = time.After(q.limit())
+	}
+	select {
+	case <-changed:
+	case <-q.http.Context().Done():
+	case <-*timer:
+		return true
+	case <-q.s.stopping:
+		return true
+	}
+	return false
 }
 
 // contentHash is the same for the same content.
@@ -162,16 +192,15 @@ func (q *request) agentChecks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _ := o.roster.Load()
 	checks := map[string]*healthCheck{}
-	for _, r := range all.services {
+	for _, r := range q.visible(o) {
 		for _, c := range r.checks {
 			local := *c
 			local.indexes = indexes{} // they are the catalog's
 			checks[c.CheckID] = &local
 		}
 	}
-	return filtered(q.s, q.query.Get("filter"), checks)
+	return filteredLate(q.query.Get("filter"), checks)
 }
 
 // state is a service's health as its owner sees it, with the code that says it.
@@ -215,12 +244,9 @@ func (q *request) agentHealthByID() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _ := o.roster.Load()
-	for _, r := range all.services {
-		if r.service.ID == q.path {
-			code, checks := q.s.state(r)
-			return q.health(code, checks.AggregatedStatus, checks), nil
-		}
+	if r := find(q.visible(o), q.path); r != nil {
+		code, checks := q.s.state(r)
+		return q.health(code, checks.AggregatedStatus, checks), nil
 	}
 	none := &serviceChecks{AggregatedStatus: critical}
 	return q.health(http.StatusNotFound, "ServiceId "+q.path+" not found", none), nil
@@ -240,8 +266,7 @@ func (q *request) agentHealthByName() (any, error) {
 	}
 	code, worst := http.StatusNotFound, "ServiceName "+q.path+" Not Found"
 	services := []*serviceChecks{}
-	all, _ := o.roster.Load()
-	for _, r := range all.services {
+	for _, r := range q.visible(o) {
 		if r.service.Service != q.path {
 			continue
 		}

@@ -25,7 +25,7 @@ func (q *request) catalogDatacenters() (any, error) {
 
 // catalogNodes is GET /v1/catalog/nodes.
 func (q *request) catalogNodes() (any, error) {
-	if err := q.begin(); err != nil {
+	if err := q.begin(""); err != nil {
 		return nil, err
 	}
 	if err := q.tryFilter([]*node{}); err != nil {
@@ -60,7 +60,7 @@ func (w *world) nodes(dc string) []*node {
 // catalogServices is GET /v1/catalog/services: the names that the caller may see, and
 // the tags of each.
 func (q *request) catalogServices() (any, error) {
-	if err := q.begin(); err != nil {
+	if err := q.begin(""); err != nil {
 		return nil, err
 	}
 	r, err := q.ofAll("services\x00"+q.dc, func(w *world) any { return w.tags(q.dc) })
@@ -117,16 +117,7 @@ func (q *request) filteredServices(services map[string][]string) (any, error) {
 
 // catalogService is GET /v1/catalog/service/:service.
 func (q *request) catalogService() (any, error) {
-	if err := q.options(); err != nil {
-		return nil, err
-	}
-	if q.path == "" {
-		return nil, badRequest("Missing service name")
-	}
-	if err := q.who(); err != nil {
-		return nil, err
-	}
-	if err := q.datacenter(); err != nil {
+	if err := q.begin("service name"); err != nil {
 		return nil, err
 	}
 	if err := q.tryFilter([]*serviceNode{}); err != nil {
@@ -174,12 +165,9 @@ func metaOf(s *nodeService) map[string]string {
 
 // onNode has the services on a node; its node is nil where the caller knows none of that
 // name.
-func (q *request) onNode() (*record, *nodeServiceList, error) {
-	if err := q.begin(); err != nil {
-		return nil, nil, err
-	}
-	if q.path == "" {
-		return nil, nil, badRequest("Missing node name")
+func (q *request) onNode() (*nodeServiceList, error) {
+	if err := q.begin("node name"); err != nil {
+		return nil, err
 	}
 	r, err := q.ofAll("node\x00"+q.dc, func(w *world) any {
 		var all []*entry
@@ -189,13 +177,13 @@ func (q *request) onNode() (*record, *nodeServiceList, error) {
 		return &onNodes{w.nodes(q.dc), all}
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	known := r.value.(*onNodes)
-	list := &nodeServiceList{Services: []*nodeService{}}
+	list := &nodeServiceList{}
 	for _, n := range known.Nodes {
 		if n.Node == q.path {
-			list.Node = n
+			list.Node, list.Services = n, []*nodeService{}
 		}
 	}
 	for _, e := range known.Entries {
@@ -205,7 +193,7 @@ func (q *request) onNode() (*record, *nodeServiceList, error) {
 	}
 	slices.SortFunc(list.Services, func(a, b *nodeService) int { return strings.Compare(a.ID, b.ID) })
 	q.meta(r.index)
-	return r, list, nil
+	return list, nil
 }
 
 // onNodes is everything that a caller may see, with the nodes.
@@ -216,7 +204,7 @@ type onNodes struct {
 
 // catalogNode is GET /v1/catalog/node/:node.
 func (q *request) catalogNode() (any, error) {
-	_, list, err := q.onNode()
+	list, err := q.onNode()
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +223,12 @@ func (q *request) catalogNode() (any, error) {
 
 // catalogNodeServices is GET /v1/catalog/node-services/:node.
 func (q *request) catalogNodeServices() (any, error) {
-	_, list, err := q.onNode()
+	list, err := q.onNode()
 	if err != nil {
 		return nil, err
+	}
+	if list.Node == nil {
+		return list, nil
 	}
 	if list.Services, err = filtered(q.s, q.filter, list.Services); err != nil {
 		return nil, err

@@ -36,6 +36,27 @@ func filtered[T any](s *Server, filter string, data T) (T, error) {
 	return result.(T), nil
 }
 
+// filteredLate is filtered for what Consul looks at a selector only with something to
+// select from.
+func filteredLate[T any](filter string, data T) (T, error) {
+	if filter == "" {
+		return data, nil
+	}
+	var none T
+	if err := checkFilter(filter); err != nil {
+		return none, err
+	}
+	f, err := bexpr.CreateFilter(filter, &bexpr.EvaluatorConfig{MaxMatches: mostComparisons}, nil)
+	if err != nil {
+		return none, &apiError{http.StatusInternalServerError, err.Error()}
+	}
+	result, err := f.Execute(data)
+	if err != nil {
+		return none, &apiError{http.StatusInternalServerError, err.Error()}
+	}
+	return result.(T), nil
+}
+
 // checkFilter holds a filter to what the parser can be given.
 func checkFilter(filter string) error {
 	if len(filter) > longestFilter {

@@ -10,11 +10,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// begin reads what every query of the catalog takes, and finds out who asks.
-func (q *request) begin() error {
+// begin reads what every query of the catalog takes, and finds out who asks. missing is
+// what the path has to name; empty for nothing.
+func (q *request) begin(missing string) error {
 	if err := q.options(); err != nil {
 		return err
 	}
+	if missing != "" && q.path == "" {
+		return badRequest("Missing %s", missing)
+	}
+	q.failing = true
+	return q.ask()
+}
+
+// ask finds out who asks, and about which cluster.
+func (q *request) ask() error {
 	if err := q.who(); err != nil {
 		return err
 	}
@@ -72,10 +82,7 @@ func (q *request) healthService() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := q.who(); err != nil {
-		return nil, err
-	}
-	if err := q.datacenter(); err != nil {
+	if err := q.ask(); err != nil {
 		return nil, err
 	}
 	if err := q.tryFilter([]*entry{}); err != nil {
@@ -138,16 +145,7 @@ func (q *request) nodeMatches(n *node) bool {
 
 // healthChecks is GET /v1/health/checks/:service.
 func (q *request) healthChecks() (any, error) {
-	if err := q.options(); err != nil {
-		return nil, err
-	}
-	if q.path == "" {
-		return nil, badRequest("Missing service name")
-	}
-	if err := q.who(); err != nil {
-		return nil, err
-	}
-	if err := q.datacenter(); err != nil {
+	if err := q.begin("service name"); err != nil {
 		return nil, err
 	}
 	if err := q.tryFilter([]*healthCheck{}); err != nil {
@@ -184,16 +182,7 @@ func sortChecks(checks []*healthCheck) {
 // healthState is GET /v1/health/state/:state. Where the filter names the services that
 // it is about, as that of Dapr's component does, only they are looked at.
 func (q *request) healthState() (any, error) {
-	if err := q.options(); err != nil {
-		return nil, err
-	}
-	if q.path == "" {
-		return nil, badRequest("Missing check state")
-	}
-	if err := q.who(); err != nil {
-		return nil, err
-	}
-	if err := q.datacenter(); err != nil {
+	if err := q.begin("check state"); err != nil {
 		return nil, err
 	}
 	if err := q.tryFilter([]*healthCheck{}); err != nil {
@@ -242,7 +231,7 @@ func (q *request) ofServices(names []string) (*record, error) {
 // allChecks are the checks of everything that the caller may see.
 func (q *request) allChecks(w *world) any {
 	checks := []*healthCheck{}
-	if q.dc == "" {
+	if q.dc == "" && w.caller.app.ID != "" {
 		checks = append(checks, serfHealth(w.s.node))
 	}
 	for _, name := range w.names() {
@@ -254,11 +243,8 @@ func (q *request) allChecks(w *world) any {
 
 // healthNode is GET /v1/health/node/:node.
 func (q *request) healthNode() (any, error) {
-	if err := q.begin(); err != nil {
+	if err := q.begin("node name"); err != nil {
 		return nil, err
-	}
-	if q.path == "" {
-		return nil, badRequest("Missing node name")
 	}
 	if err := q.tryFilter([]*healthCheck{}); err != nil {
 		return nil, err

@@ -141,6 +141,13 @@ func (r *registry) known(app catalog.App) *live.Value[*roster] {
 	return nil
 }
 
+// owners are those who have registered something so far.
+func (r *registry) owners() []*owned {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.apps))
+}
+
 // register takes a service in, which replaces the one of its ID, and returns once views
 // have it.
 func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefinition, sender netip.Addr, replaceChecks bool) error {
@@ -203,7 +210,7 @@ func (r *registry) instanceAddress(d *serviceDefinition, sender netip.Addr) (net
 // it replaces.
 func (r *registry) nodeService(d *serviceDefinition, sender netip.Addr, old *service) *nodeService {
 	n := &nodeService{
-		ID: d.ID, Service: d.Name, Tags: d.Tags, Address: d.Address, Meta: d.Meta, Port: d.Port,
+		ID: d.ID, Service: d.Name, Tags: notNil(d.Tags), Address: d.Address, Meta: d.Meta, Port: d.Port,
 		Weights: weights{1, 1}, EnableTagOverride: d.EnableTagOverride, TaggedAddresses: maps.Clone(d.TaggedAddresses),
 	}
 	if n.Address == "" && sender.String() != r.self.Address {

@@ -32,6 +32,7 @@ type request struct {
 	filter      string
 	consistency string
 	cached      bool
+	failing     bool // an error has the headers of an answer too, as in Consul
 }
 
 // badRequest is an answer 400.
@@ -200,6 +201,17 @@ func (q *request) until(answer func() *record, changed func() <-chan struct{}) (
 			return nil, q.http.Context().Err()
 		}
 	}
+}
+
+// failed writes the headers that Consul's errors of most queries have.
+func (q *request) failed() {
+	if !q.failing {
+		return
+	}
+	q.header.Set("X-Consul-Index", "1")
+	q.header.Set("X-Consul-Knownleader", "false")
+	q.header.Set("X-Consul-Lastcontact", "0")
+	q.header.Set("X-Consul-Query-Backend", "blocking-query")
 }
 
 // meta writes the headers of an answer to a query.

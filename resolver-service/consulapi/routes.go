@@ -130,6 +130,9 @@ func (s *Server) handler(method, path string, e endpoint) http.HandlerFunc {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 		value, err := e(q)
+		if err != nil {
+			q.failed()
+		}
 		s.answer(w, r, value, err)
 		if method != http.MethodGet {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})

@@ -262,9 +262,18 @@ func (b *builder) made(n *node, cluster, address string) *entry {
 // newNode is a node of a cluster. Its ID is made of its name, as Consul's are random.
 func newNode(name, address, cluster string) *node {
 	sum := sha256.Sum256([]byte("isthmus node " + cluster + " " + name))
+	tagged := map[string]string{"lan": address, "wan": address}
+	if ip, err := netip.ParseAddr(address); err == nil {
+		kind := "ipv6"
+		if ip.Is4() {
+			kind = "ipv4"
+		}
+		tagged["lan_"+kind], tagged["wan_"+kind] = address, address
+	}
 	return &node{
 		ID:   fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
-		Node: name, Address: address, Datacenter: cluster, Meta: map[string]string{"consul-version": consulVersion},
+		Node: name, Address: address, Datacenter: cluster, TaggedAddresses: tagged,
+		Meta:    map[string]string{"consul-network-segment": "", "consul-version": consulVersion},
 		indexes: indexes{1, 1},
 	}
 }
