@@ -82,6 +82,7 @@ type world struct {
 
 	west, east             *sandbox.Cluster
 	checkout, cart, orders *sandbox.Sidecar // in west
+	dns                    string           // where west answers DNS
 }
 
 func open(dir string) (*world, error) {
@@ -112,12 +113,16 @@ func (w *world) start(ctx context.Context, p *printer) (err error) {
 	if w.traces, err = w.Traces(); err != nil {
 		return err
 	}
+	if w.dns, err = dnsAddress(); err != nil {
+		return err
+	}
 	for _, cluster := range []struct {
-		name string
-		into **sandbox.Cluster
-	}{{"west", &w.west}, {"east", &w.east}} {
+		name   string
+		into   **sandbox.Cluster
+		listen map[string]any
+	}{{"west", &w.west, listenDNS(w.dns)}, {"east", &w.east, nil}} {
 		p.progress("%s: Sentry (below one shared root) and isthmus serve", cluster.name)
-		*cluster.into, err = w.Cluster(ctx, sandbox.ClusterOptions{Name: cluster.name, Authority: authority, Traces: w.traces.Endpoint()})
+		*cluster.into, err = w.Cluster(ctx, sandbox.ClusterOptions{Name: cluster.name, Authority: authority, Traces: w.traces.Endpoint(), Listen: cluster.listen})
 		if err != nil {
 			return err
 		}

@@ -202,7 +202,10 @@ func (w *world) localCall(ctx context.Context, p *printer) error {
 	if err := w.answeredIn(ctx, p, w.checkout, "orders", "west"); err != nil {
 		return err
 	}
-	return w.resolves(ctx, p, "checkout", "west")
+	if err := w.resolves(ctx, p, "checkout", "west"); err != nil {
+		return err
+	}
+	return w.dig(ctx, p)
 }
 
 func (w *world) remoteCall(ctx context.Context, p *printer) error {
