@@ -2,8 +2,6 @@ package dns
 
 import (
 	"net/netip"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -57,8 +55,9 @@ func TestChain(t *testing.T) {
 // resolvers starts Unbound and two CoreDNS before the DNS server, until the test ends.
 func (l *lab) resolvers(t *testing.T) {
 	t.Helper()
-	page := dnsPage(t)
+	page := pageOf(t, "dns.md")
 	corefile := settingOf(t, page, "corefile", "isthmus.internal")
+	services := strings.Replace(settingOf(t, pageOf(t, "kubernetes-dns.md"), "corefile", "view dapr"), kubernetesAddress, "127.0.0.1:"+port, 1)
 	listens := func(text string, a netip.Addr) string {
 		return strings.Replace(text, "{\n", "{\n    bind "+a.String()+"\n", 1)
 	}
@@ -71,7 +70,7 @@ func (l *lab) resolvers(t *testing.T) {
 		},
 		func() (*sandbox.Process, error) {
 			return servers.StartCoreDNS(meshtest.Within(t, limit), t.TempDir(), servers.CoreDNSOptions{
-				Listen: netip.AddrPortFrom(coredns, 53), Place: l.west.place, Corefile: listens(corefile, coredns),
+				Listen: netip.AddrPortFrom(coredns, 53), Place: l.west.place, Corefile: listens(corefile, coredns) + listens(services, coredns),
 			})
 		},
 		func() (*sandbox.Process, error) {
@@ -103,9 +102,23 @@ func (l *lab) resolvers(t *testing.T) {
 	}
 }
 
-// TestCacheThatKnowsCallers: Unbound keeps an answer for the client subnet that it was
-// given to, so that each caller has its own, also from its cache.
-func TestCacheThatKnowsCallers(t *testing.T) {
+// TestServicesOfKubernetes: the block of docs/kubernetes-dns.md takes Dapr's services, and
+// nothing else of Kubernetes' names.
+func TestServicesOfKubernetes(t *testing.T) {
+	l := sharedLab(t)
+	l.resolvers(t)
+	ask := func(from netip.Addr, name string) *reply {
+		return l.dig(t, from, "-p", "53", "@"+coredns.String(), name, "A")
+	}
+	ask(checkout, "orders-dapr.shop.svc.cluster.local").check(t, want{status: "NOERROR", answer: orders})
+	ask(checkout, "Orders-Dapr.Shop.svc.cluster.local").check(t, want{status: "NOERROR", answer: orders})
+	ask(cart, "orders-dapr.shop.svc.cluster.local").check(t, want{status: "NOERROR", answer: "10.77.2.11, 10.77.2.12"})
+	ask(stranger, "orders-dapr.shop.svc.cluster.local").check(t, want{status: "NXDOMAIN", answer: "-", ede: "18"})
+	ask(checkout, "orders.shop.svc.cluster.local").check(t, want{status: "REFUSED", answer: "-", ede: "-"})
+}
+
+// TestCallersOfUnbound: each has its own answer, whoever else asks.
+func TestCallersOfUnbound(t *testing.T) {
 	l := sharedLab(t)
 	l.resolvers(t)
 	for range 2 {
@@ -136,28 +149,4 @@ func TestCacheThatDoesNot(t *testing.T) {
 func (l *lab) through(t *testing.T, from, resolver netip.Addr) *reply {
 	t.Helper()
 	return l.dig(t, from, "-p", "53", "@"+resolver.String(), "orders.shop."+zone, "A")
-}
-
-// dnsPage is docs/dns.md.
-func dnsPage(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/dns.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-var block = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
-
-// settingOf is the block of the page in a language that has a word in it.
-func settingOf(t *testing.T, page, language, word string) string {
-	t.Helper()
-	for _, m := range block.FindAllStringSubmatch(page, -1) {
-		if m[1] == language && strings.Contains(m[2], word) {
-			return m[2]
-		}
-	}
-	t.Fatalf("docs/dns.md shows no %s with %s", language, word)
-	return ""
 }
