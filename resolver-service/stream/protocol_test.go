@@ -173,7 +173,8 @@ func TestADrainBeforeTheFirstViewIsToldWithIt(t *testing.T) {
 }
 
 func TestWhatIsNoHelloIsRefused(t *testing.T) {
-	s := start(t, stream.Config{HelloTimeout: 50 * time.Millisecond, MaxKnown: 2}, "127.0.0.1:0")
+	s := start(t, stream.Config{HelloTimeout: patience, MaxKnown: 2}, "127.0.0.1:0")
+	hasty := start(t, stream.Config{HelloTimeout: 50 * time.Millisecond}, "127.0.0.1:0")
 	edit := func(f func(*pb.Hello)) *pb.WatchRequest {
 		req := helloOf(checkout, "10.0.0.1:50002")
 		f(req.GetHello())
@@ -207,6 +208,9 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := s.dial()
+			if test.code == codes.DeadlineExceeded {
+				c = hasty.dial()
+			}
 			for _, req := range test.send {
 				_ = c.stream.Send(req) // may come too late, once the first was refused
 			}

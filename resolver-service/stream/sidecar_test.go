@@ -58,7 +58,7 @@ func sidecarFrom(t testing.TB, o nameresolution.Options, address string, app cat
 func (d *daprd) finds(app catalog.App, want string) {
 	d.t.Helper()
 	var got string
-	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		address, err := d.ResolveID(context.Background(), app)
 		if got = address; err != nil {
 			got, _, _ = strings.Cut(err.Error(), ":")
@@ -90,7 +90,7 @@ func TestSidecarsFindEachOther(t *testing.T) {
 
 func TestASidecarOutlivesTheService(t *testing.T) {
 	dir := t.TempDir()
-	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), Settle: time.Second}
+	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), Settle: patience}
 	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders))
 	more := map[string]any{"lastGood": filepath.Join(dir, "checkout.view")}
 	c := sidecarOf(t, s.address, checkout, 50001, more)
