@@ -46,7 +46,7 @@ func (p *place) put(t testing.TB, all ...catalog.Instance) {
 func object(i catalog.Instance) *catalog.AppInstance {
 	return &catalog.AppInstance{
 		Namespace: i.App.Namespace, Name: i.ID, App: i.App.ID, Address: i.Address,
-		Check: &catalog.HealthCheck{Interval: 100 * time.Millisecond, Timeout: 100 * time.Millisecond, HealthyAfter: 1, UnhealthyAfter: 2},
+		Check: &catalog.HealthCheck{Interval: 100 * time.Millisecond, Timeout: 100 * time.Millisecond, HealthyAfter: 1, UnhealthyAfter: 10},
 	}
 }
 
