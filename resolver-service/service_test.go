@@ -319,12 +319,14 @@ func TestAnAddressInUseIsNamedWithItsListener(t *testing.T) {
 }
 
 func TestAPartAloneRuns(t *testing.T) {
-	for _, part := range []string{"resolver", "gateway", "admin"} {
+	for _, part := range []string{"resolver", "dns", "gateway", "admin"} {
 		cfg := configOf(t, "west", nil)
 		cfg.Listen = Listen{}
 		switch part {
 		case "resolver":
 			cfg.Listen.Resolver = "127.0.0.1:0"
+		case "dns":
+			cfg.Listen.DNS = []DNSListener{{Address: "127.0.0.1:0"}}
 		case "gateway":
 			cfg.Listen.Gateway = "127.0.0.1:0"
 		case "admin":
@@ -343,7 +345,7 @@ func TestAPartAloneRuns(t *testing.T) {
 		} else {
 			conn.Close()
 		}
-		for _, other := range []string{"resolver", "gateway", "admin"} {
+		for _, other := range []string{"resolver", "dns", "gateway", "admin"} {
 			if other != part && s.Addr(other) != nil {
 				t.Errorf("%s runs beside %s", other, part)
 			}

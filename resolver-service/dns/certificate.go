@@ -55,11 +55,11 @@ func (c *certificate) load() error {
 	return c.err
 }
 
-// status is why the files can't be used, and since when.
-func (c *certificate) status() (err error, since time.Time) {
+// status is since when the files can't be used, and why.
+func (c *certificate) status() (since time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err, c.since
+	return c.since, c.err
 }
 
 func (c *certificate) look() {
