@@ -207,9 +207,13 @@ func (q *request) agentChecks() (any, error) {
 func (s *Server) state(r *registered) (code int, checks *serviceChecks) {
 	checks = &serviceChecks{AggregatedStatus: status(r.checks), Service: s.agentServiceOf(r), Checks: []agentCheck{}}
 	for _, c := range r.checks {
+		tags := c.ServiceTags
+		if len(tags) == 0 {
+			tags = nil
+		}
 		checks.Checks = append(checks.Checks, agentCheck{
 			Node: c.Node, CheckID: c.CheckID, Name: c.Name, Status: c.Status, Notes: c.Notes, Output: c.Output,
-			ServiceID: c.ServiceID, ServiceName: c.ServiceName, ServiceTags: c.ServiceTags,
+			ServiceID: c.ServiceID, ServiceName: c.ServiceName, ServiceTags: tags,
 			Definition: agentCheckDefinition{Interval: "0s", Timeout: "0s", DeregisterCriticalServiceAfter: "0s"},
 		})
 	}

@@ -79,6 +79,8 @@ type roster struct {
 	byAddress map[netip.AddrPort]*registered
 	// leaving are addresses of what is not registered any more and may be in views yet.
 	leaving map[netip.AddrPort]bool
+	// pending says that views may not have all that is registered yet.
+	pending bool
 }
 
 // registered is one service of a roster.
@@ -287,7 +289,7 @@ func (r *registry) remove(o *owned, s *service) {
 // publish shows what an app has registered by now. It is called with mu held.
 func (r *registry) publish(o *owned) {
 	before, _ := o.roster.Load()
-	next := &roster{byAddress: map[netip.AddrPort]*registered{}, leaving: maps.Clone(before.leaving)}
+	next := &roster{byAddress: map[netip.AddrPort]*registered{}, leaving: maps.Clone(before.leaving), pending: true}
 	for _, s := range o.services {
 		next.services = append(next.services, r.shown(o, s))
 	}
@@ -408,11 +410,11 @@ func (r *registry) left(changed []*owned) {
 	defer r.mu.Unlock()
 	for _, o := range changed {
 		all, _ := o.roster.Load()
-		if len(all.leaving) == 0 || r.dirty[o.app] { // who is dirty again is told again
+		if r.dirty[o.app] { // who is dirty again is told again
 			continue
 		}
 		next := *all
-		next.leaving = nil
+		next.leaving, next.pending = nil, false
 		o.roster.Store(&next)
 		count, _ := r.changed.Load()
 		r.changed.Store(count + 1)

@@ -220,11 +220,11 @@ func (b *builder) asRegistered(r *registered) *entry {
 	return &entry{Node: b.w.s.node, Service: service, Checks: checks}
 }
 
-// remaining adds what is registered here and is not ready; of the caller's own app
-// also what is.
+// remaining adds what is registered here and is not ready, or not in views yet; of the
+// caller's own app also what is ready.
 func (b *builder) remaining(own bool) {
 	for _, r := range b.registered.services {
-		if !b.shown[r] && (own || r.status() != passing) {
+		if !b.shown[r] && (own || b.registered.pending || r.status() != passing) {
 			b.add(b.asRegistered(r), 1)
 		}
 	}
