@@ -150,3 +150,16 @@ func (l *lab) through(t *testing.T, from, resolver netip.Addr) *reply {
 	t.Helper()
 	return l.dig(t, from, "-p", "53", "@"+resolver.String(), "orders.shop."+zone, "A")
 }
+
+// TestClientsThatSayWhoTheyAre: CoreDNS overrules them. Unbound does not, as the page says.
+func TestClientsThatSayWhoTheyAre(t *testing.T) {
+	l := sharedLab(t)
+	l.resolvers(t)
+	posing := func(resolver netip.Addr) *reply {
+		return l.dig(t, stranger, "-p", "53", "@"+resolver.String(), "+subnet="+checkout.String()+"/32", "orders.shop."+zone, "A")
+	}
+	posing(coredns).check(t, want{status: "NXDOMAIN", ede: "18"})
+	if r := posing(unbound); data(r.Answer) != orders {
+		t.Errorf("Unbound takes no subnet from clients now; docs/dns.md may say so:\n%s", r.Text)
+	}
+}

@@ -94,27 +94,27 @@ func (l *lab) run(ctx context.Context, from netip.Addr, tool string, args ...str
 }
 
 var (
-	header  = regexp.MustCompile(`(?m)^;; ->>HEADER<<- opcode: (\w+)[,;] (?:status|rcode): (\w+)[,;] id: (\d+)`)
-	flags   = regexp.MustCompile(`(?mi)^;; flags: ?([a-z ]*);`)
-	section = regexp.MustCompile(`(?m)^;; (ANSWER|AUTHORITY|ADDITIONAL) SECTION:`)
-	ede     = regexp.MustCompile(`(?m)^;+ EDE: (\d+)(?: \([^)]*\))?(?:: (.*))?$`)
+	headerLine  = regexp.MustCompile(`(?m)^;; ->>HEADER<<- opcode: (\w+)[,;] (?:status|rcode): (\w+)[,;] id: (\d+)`)
+	flagsLine   = regexp.MustCompile(`(?mi)^;; flags: ?([a-z ]*);`)
+	sectionLine = regexp.MustCompile(`(?m)^;; (ANSWER|AUTHORITY|ADDITIONAL) SECTION:`)
+	edeLine     = regexp.MustCompile(`(?m)^;+ EDE: (\d+)(?: \([^)]*\))?(?:: (.*))?$`)
 )
 
 // replies reads what a tool printed.
 func replies(text string) (all []*reply) {
-	starts := header.FindAllStringSubmatchIndex(text, -1)
+	starts := headerLine.FindAllStringSubmatchIndex(text, -1)
 	for i, s := range starts {
 		end := len(text)
 		if i+1 < len(starts) {
 			end = starts[i+1][0]
 		}
 		r := &reply{Text: text[s[0]:end], Opcode: text[s[2]:s[3]], Status: text[s[4]:s[5]]}
-		if m := flags.FindStringSubmatch(r.Text); m != nil {
+		if m := flagsLine.FindStringSubmatch(r.Text); m != nil {
 			set := strings.Fields(strings.ToLower(m[1]))
 			slices.Sort(set)
 			r.Flags = strings.Join(set, " ")
 		}
-		if m := ede.FindStringSubmatch(r.Text); m != nil {
+		if m := edeLine.FindStringSubmatch(r.Text); m != nil {
 			r.EDE = strings.TrimSpace(m[1] + " " + strings.Trim(m[2], `()'"`))
 		}
 		r.records()
@@ -128,7 +128,7 @@ func (r *reply) records() {
 	into := (*[]dns.RR)(nil)
 	for line := range strings.Lines(r.Text) {
 		line = strings.TrimSpace(line)
-		if m := section.FindStringSubmatch(line); m != nil {
+		if m := sectionLine.FindStringSubmatch(line); m != nil {
 			into = map[string]*[]dns.RR{"ANSWER": &r.Answer, "AUTHORITY": &r.Authority, "ADDITIONAL": &r.Additional}[m[1]]
 			continue
 		}
