@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -55,6 +56,16 @@ func TestKubernetesOnASharedNetwork(t *testing.T) {
 	if want := "lookup ledger-dapr.shop.svc.cluster.local on " + l.west.dns().String() + ": no such host"; !strings.Contains(failed.Body, want) {
 		t.Errorf("daprd says %q, want %q", failed.Body, want)
 	}
+
+	l.west.apply(t, selection("checkout", "app: invoices"))
+	changed := time.Now()
+	meshtest.Eventually(t, time.Minute, func() error { // daprd keeps addresses for 20 s
+		if reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders"); err == nil {
+			return fmt.Errorf("orders in %s answers, and the selection does not hold it", reply.Cluster)
+		}
+		return nil
+	})
+	t.Logf("the change of a selection counted after %s", time.Since(changed).Round(time.Millisecond))
 }
 
 // The component kubernetes looks names up itself and dials an address, so a gateway
