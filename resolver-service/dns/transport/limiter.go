@@ -10,15 +10,19 @@ import (
 )
 
 // RateLimit bounds how many like responses a network of clients, a /24 or a /56, gets by
-// UDP, so that nobody is flooded by us under a forged address. Alike are: all that is
-// said of one name that exists, all names of one zone that don't, and all errors. Zero
-// is no limit.
+// UDP, so that nobody is flooded by us under a forged address. Alike are: all answers about
+// one name, all names of one zone that are not there or have no data, and all errors. Since
+// there may be no end of names, all responses to a network together are limited too, to
+// allTogether times as many. Zero is no limit.
 type RateLimit struct {
 	Responses int // a second, 1 to 1,000,000; so many may also come at once
 	// Slip is which of the responses over the limit are sent truncated instead of not at
 	// all: one in so many, so that a real client comes by TCP. 0: none.
 	Slip int
 }
+
+// allTogether is how many kinds of responses a network may get at the full rate.
+const allTogether = 10
 
 // verdict is what is done with a response.
 type verdict uint8
@@ -40,6 +44,7 @@ type limiter struct {
 	sets     []limiterSet
 	start    time.Time
 	interval uint64 // what a response costs, µs
+	together uint64 // what it costs of what a network gets in all, µs
 	burst    uint64 // how much debt there may be, µs
 	slip     uint32
 }
@@ -63,6 +68,7 @@ func newLimiter(l RateLimit) *limiter {
 		sets:     make([]limiterSet, limiterSets),
 		start:    time.Now(),
 		interval: max(second/uint64(l.Responses), 1),
+		together: max(second/uint64(l.Responses)/allTogether, 1),
 		burst:    second,
 		slip:     uint32(max(l.Slip, 0)),
 	}
@@ -70,7 +76,8 @@ func newLimiter(l RateLimit) *limiter {
 
 // judge counts a response to a client and says what is done with it.
 func (l *limiter) judge(from netip.Addr, response []byte, now time.Time) verdict {
-	if l.take(l.hash(from, response), uint64(now.Sub(l.start)/time.Microsecond)) {
+	moment := uint64(now.Sub(l.start) / time.Microsecond)
+	if l.take(l.hash(from, response), moment, l.interval) && l.take(l.hashAll(from), moment, l.together) {
 		return pass
 	}
 	if l.slip > 0 && rand.Uint32N(l.slip) == 0 {
@@ -79,8 +86,9 @@ func (l *limiter) judge(from netip.Addr, response []byte, now time.Time) verdict
 	return drop
 }
 
-// take lets a response of a key pass, or tells that it is one too many. now is in µs.
-func (l *limiter) take(hash, now uint64) bool {
+// take lets a response of a key pass at a cost, or tells that it is one too many. now and
+// cost are in µs.
+func (l *limiter) take(hash, now, cost uint64) bool {
 	tag := hash>>momentBits<<momentBits | 1<<63 // 0 is no entry
 	set := &l.sets[hash%limiterSets]
 	for range 16 {
@@ -89,10 +97,10 @@ func (l *limiter) take(hash, now uint64) bool {
 		if was&^momentMask == tag {
 			debt = debtAt(was, now, l.burst)
 		}
-		if debt+l.interval > l.burst {
+		if debt+cost > l.burst {
 			return false
 		}
-		if entry.CompareAndSwap(was, tag|(now+debt+l.interval)&momentMask) {
+		if entry.CompareAndSwap(was, tag|(now+debt+cost)&momentMask) {
 			return true
 		}
 	}
@@ -128,25 +136,31 @@ const (
 	ofName = iota
 	ofMissing
 	ofError
+	ofAll
 )
 
 // hash is that of what a response counts as.
 func (l *limiter) hash(from netip.Addr, m []byte) uint64 {
 	var room [1 + 8 + 256]byte
 	key := appendNetwork(room[:0], from)
-	flags := flagsOf(m)
-	switch flags & rcodeBits {
-	case 0:
+	code, soa := flagsOf(m)&rcodeBits, authority(m)
+	switch {
+	case code == 0 && soa == 0:
 		key = appendName(append(key, ofName), m, headerSize)
-	case rcodeNXDomain:
+	case code == 0, code == rcodeNXDomain && soa > 0:
+		key = appendName(append(key, ofMissing), m, soa)
+	case code == rcodeNXDomain:
 		key = append(key, ofMissing)
-		if soa := authority(m); soa > 0 {
-			key = appendName(key, m, soa)
-		}
 	default:
 		key = append(key, ofError)
 	}
 	return maphash.Bytes(l.seed, key)
+}
+
+// hashAll is that of all responses to a network.
+func (l *limiter) hashAll(from netip.Addr) uint64 {
+	var room [1 + 8 + 1]byte
+	return maphash.Bytes(l.seed, append(appendNetwork(room[:0], from), ofAll))
 }
 
 // appendNetwork appends the network of an address: its /24 by IPv4, its /56 by IPv6.

@@ -157,3 +157,24 @@ func BenchmarkLimit(b *testing.B) {
 		}
 	})
 }
+
+// TestThereIsNoEndOfNames: whoever makes up names gets no more of answers that are there for
+// any name, or of their having no data.
+func TestThereIsNoEndOfNames(t *testing.T) {
+	l := newLimiter(RateLimit{Responses: 20})
+	victim, now := netip.MustParseAddr("192.0.2.1"), time.Now()
+	sent := map[string]int{}
+	for i := range 10_000 {
+		for kind, zone := range map[string]string{"data": "", "no data": "isthmus.internal."} {
+			if l.judge(victim, reply(t, fmt.Sprintf("x%d.isthmus.internal", i), dns.RcodeSuccess, zone), now) == pass {
+				sent[kind]++
+			}
+		}
+	}
+	if sent["no data"] != 20 || sent["data"] > 200 || sent["data"] < 150 {
+		t.Errorf("sent of 10,000 each: %v", sent)
+	}
+	if l.judge(netip.MustParseAddr("192.0.3.1"), reply(t, "x.isthmus.internal", dns.RcodeSuccess, ""), now) != pass {
+		t.Error("another network has to suffer")
+	}
+}

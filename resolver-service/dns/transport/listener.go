@@ -27,7 +27,11 @@ type Config struct {
 	// the protocol name "dot" is offered.
 	TLS *tls.Config
 
-	Sockets     int           // for UDP: one for each core that Go uses
+	// Sockets is how many there are for UDP, each with a goroutine that blocks in the
+	// kernel: one for each core that Go uses, but one. Were they as many as Go's
+	// processors, the scheduler would have none left to run the rest with, and would take
+	// one away from them each time.
+	Sockets     int
 	MaxTCP      int           // connections open at once: 1,000; a tenth of them for one client address
 	IdleTimeout time.Duration // of a connection on which nothing is asked: 10 s
 	MaxWaiting  int           // queries that are waited for at once: 1,000
@@ -37,7 +41,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Sockets = cmp.Or(max(c.Sockets, 0), runtime.GOMAXPROCS(0))
+	c.Sockets = cmp.Or(max(c.Sockets, 0), max(runtime.GOMAXPROCS(0)-1, 1))
 	c.MaxTCP = cmp.Or(max(c.MaxTCP, 0), 1000)
 	c.MaxWaiting = cmp.Or(max(c.MaxWaiting, 0), 1000)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Second)

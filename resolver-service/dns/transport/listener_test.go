@@ -180,7 +180,7 @@ func TestQueriesUnderWayFinish(t *testing.T) {
 }
 
 func TestWhatCantBeWaitedForIsServFail(t *testing.T) {
-	r := serve(t, Config{MaxWaiting: 2})
+	r := serve(t, Config{MaxWaiting: 4}) // half of it for one client
 	var clients sync.WaitGroup
 	var failed atomic.Int32
 	for range 5 {
