@@ -5,9 +5,11 @@ import (
 	"unsafe"
 )
 
-// Bounds of a name (RFC 1035, 2.3.4).
+// MaxName is how long a name may be, with the lengths of labels and the root (RFC 1035,
+// 2.3.4).
+const MaxName = 255
+
 const (
-	maxName   = 255 // with the lengths of labels and the root
 	maxLabel  = 63
 	maxLabels = 127
 )
@@ -15,7 +17,7 @@ const (
 // Name is a name in lower case, in the form of the wire: a length before each label, and
 // an empty label at the end. A label may hold any byte, also a dot.
 type Name struct {
-	wire   [maxName + 1]byte // a multiple of 8
+	wire   [MaxName + 1]byte // a multiple of 8
 	size   uint8             // with the root
 	labels uint8             // without the root
 	starts [maxLabels + 1]uint8
@@ -67,7 +69,7 @@ func (n *Name) parse(packet []byte, at int) (end int, ok bool) {
 	n.size, n.labels = 0, 0
 	labels := 0
 	for end = at; ; {
-		if end >= len(packet) || end-at >= maxName {
+		if end >= len(packet) || end-at >= MaxName {
 			return at, false
 		}
 		length := int(packet[end])
@@ -122,9 +124,9 @@ func skipName(packet []byte, at int) (end int, ok bool) {
 			if end == 0 {
 				end = at + 1
 			}
-			return end, size < maxName
+			return end, size < MaxName
 		case length <= maxLabel:
-			if size += 1 + length; size >= maxName {
+			if size += 1 + length; size >= MaxName {
 				return 0, false
 			}
 			at += 1 + length

@@ -55,6 +55,9 @@ func (r *Response) Begin(out []byte, message []byte, q *Query, limit, reserve in
 	r.Buf[5] = 1
 }
 
+// Empty tells whether there is no answer so far.
+func (r *Response) Empty() bool { return r.counts[Answer] == 0 }
+
 // Room is how many more records of a size fit.
 func (r *Response) Room(size int) int { return max(0, r.limit-len(r.Buf)) / size }
 

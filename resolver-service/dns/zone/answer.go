@@ -68,9 +68,9 @@ func (x *exchange) byRoute(n *name, entry *catalog.Entry, route *catalog.Route) 
 
 // taken answers with a route's addresses. Chosen is the one that comes first; empty: any.
 func (x *exchange) taken(n *name, entry *catalog.Entry, route *catalog.Route, chosen string, ttl uint32) {
-	packed, gateway := x.zone.addresses(entry.Plan, route)
-	if packed == nil || packed.count() == 0 {
-		x.unresolved(route.Cluster, gateway)
+	packed, because := x.addresses(entry.Plan, route)
+	if packed.none() {
+		x.unresolved(because)
 		return
 	}
 	x.outcome = answered
@@ -109,15 +109,15 @@ func (x *exchange) routeTTL(route *catalog.Route, ttl uint32) uint32 {
 // throughGateway answers, for a caller that is not known, the name of an app in another
 // cluster, or of a shard of one.
 func (x *exchange) throughGateway(n *name, gateway *cluster) {
-	packed := gateway.packed.Load()
+	packed, because := gateway.load()
 	t := x.asked.Type
 	switch {
 	case n.service == noProtocol:
 		x.empty(n)
 	case n.service == daprService && t != wire.TypeSRV, n.service == noService && t == wire.TypeTXT:
 		x.otherType(n)
-	case packed == nil || packed.count() == 0:
-		x.unresolved(gateway.name, gateway)
+	case packed.none():
+		x.unresolved(because)
 	case n.service == daprService:
 		x.outcome = answered
 		x.srv(x.zone.gatewayTTL, 0, 1, packed.port, x.asked.Name.From(n.base))
@@ -198,14 +198,9 @@ func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Ro
 }
 
 // unresolved answers where a route leads through gateways of which no address is known.
-func (x *exchange) unresolved(cluster string, gateway *cluster) {
-	x.outcome, x.why = unresolved, why{about: whyNoGateway, text: cluster}
+func (x *exchange) unresolved(because string) {
+	x.outcome, x.why = unresolved, why{about: whyText, text: because}
 	x.response.Authoritative = false
-	if gateway != nil {
-		if because := gateway.because.Load(); because != nil && *because != "" {
-			x.why = why{about: whyText, text: *because}
-		}
-	}
 }
 
 // missing answers for a name that is not there for the caller.

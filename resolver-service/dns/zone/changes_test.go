@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -161,6 +162,44 @@ func TestViewsChangeUnderQueries(t *testing.T) {
 	}
 	stop()
 	askers.Wait()
+}
+
+// TestRoutesWithoutAnyAddress have something ready behind them, and nobody knows where.
+func TestRoutesWithoutAnyAddress(t *testing.T) {
+	w := newWorld(t, west)
+	w.apply(full(reaches("east", "gw.east.example:15443"), selects("shop/checkout", calls("shop/orders"))), says("east", has("shop/orders", 1)))
+	rows := func(want string) []row {
+		var all []row
+		for _, name := range []string{"orders.shop.isthmus.internal. A", "orders.shop.east.isthmus.internal. AAAA", "_dapr._tcp.orders.shop.isthmus.internal. SRV",
+			"_dapr._tcp.orders.shop.east.isthmus.internal. SRV", "orders.shop.isthmus.internal. HTTPS"} {
+			all = append(all, row{name + " +", want})
+		}
+		return all
+	}
+	w.check("shop/checkout", rows("SERVFAIL\nerror: 22 No Reachable Authority: no address is known of the gateways of east: gw.east.example"))
+	w.apply(put(reaches("east")))
+	w.check("shop/checkout", rows("SERVFAIL\nerror: 22 No Reachable Authority: the Cluster object east lists no gateway"))
+	w.apply(put(reaches("east", "203.0.113.7:15443")))
+	w.check("shop/checkout", []row{{"orders.shop.isthmus.internal. A", "NOERROR aa\norders.shop.isthmus.internal. 5 IN A 203.0.113.7"}})
+}
+
+// TestALongNameHasNoInstances: where those of instances would be longer than a name may
+// be, SRV and PTR lead to the app's.
+func TestALongNameHasNoInstances(t *testing.T) {
+	long := west
+	long.Domain = catalog.Domain("a." + strings.Repeat("b", 58) + "." + strings.Repeat("c", 60))
+	w := newWorld(t, long)
+	callee := strings.Repeat("n", 63) + "/" + strings.Repeat("o", 50)
+	w.apply(full(), runs(callee, "[fd00::1]:50002"))
+	host := strings.Repeat("o", 50) + "." + strings.Repeat("n", 63) + ".west." + string(long.Domain) + "."
+	srv := w.ask(asking{as: callee, name: "_dapr._tcp." + host[:114] + host[119:], typ: "SRV", edns: true})
+	if len(srv.Answer) != 1 || srv.Answer[0].(*dns.SRV).Target != host {
+		t.Errorf("got %v", srv)
+	}
+	ptr := w.ask(asking{as: callee, name: "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.", typ: "PTR"})
+	if len(ptr.Answer) != 1 || ptr.Answer[0].(*dns.PTR).Ptr != host {
+		t.Errorf("got %v", ptr)
+	}
 }
 
 func TestWhoAsksNoMoreIsLetGo(t *testing.T) {

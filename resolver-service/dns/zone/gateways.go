@@ -33,10 +33,20 @@ type versions struct{ clusters, hosts <-chan struct{} }
 // cluster is another cluster. It is the same for as long as its Cluster object is there,
 // so that the packed answers of plans can point to it.
 type cluster struct {
-	name    string
-	gone    atomic.Bool
-	packed  atomic.Pointer[addresses]
-	because atomic.Pointer[string] // why there are no addresses
+	name string
+	gone atomic.Bool
+	now  atomic.Pointer[packedGateways]
+}
+
+// packedGateways are a cluster's, or why no address of them is known.
+type packedGateways struct {
+	addresses
+	because string
+}
+
+func (c *cluster) load() (packed *addresses, because string) {
+	now := c.now.Load()
+	return &now.addresses, now.because
 }
 
 func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[string][]netip.Addr) {
@@ -45,6 +55,11 @@ func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[stri
 		hosts, _, v.hosts = g.zone.cfg.Hosts.Follow()
 	}
 	return v, all, hosts
+}
+
+func (g *gateways) hosts() map[string][]netip.Addr {
+	_, _, hosts := g.versions()
+	return hosts
 }
 
 // load is what stands for the newest Clusters and Hosts.
@@ -78,8 +93,7 @@ func (g *gateways) pack() *packedClusters {
 				c = &cluster{name: name}
 			}
 			packed, because := packGateways(name, listed, hosts)
-			c.packed.Store(packed)
-			c.because.Store(&because)
+			c.now.Store(&packedGateways{*packed, because})
 			next.byName[name] = c
 		}
 	}
@@ -133,44 +147,47 @@ func addressesOf(host string, hosts map[string][]netip.Addr) []netip.Addr {
 // addresses are packed as records of the name that is asked for.
 type addresses struct {
 	records []byte // A, then AAAA
-	four    int    // how many are A
+	four    int32  // how many are A
 	port    uint16 // of gateways
 }
 
-// pack packs each address once, in the order given.
+// pack packs each address once, in the order given, with no room to spare.
 func pack(all []netip.Addr) *addresses {
-	var p addresses
-	var six []byte
+	unique := make([]netip.Addr, 0, len(all))
 	seen := make(map[netip.Addr]struct{}, len(all))
+	four := 0
 	for _, a := range all {
 		a = plain(a)
 		if _, twice := seen[a]; twice {
 			continue
 		}
 		seen[a] = struct{}{}
+		unique = append(unique, a)
 		if a.Is4() {
-			p.records = wire.AppendAddress(p.records, a)
-			p.four++
-		} else {
-			six = wire.AppendAddress(six, a)
+			four++
 		}
 	}
-	p.records = append(p.records, six...)
-	return &p
+	p := &addresses{records: make([]byte, 0, four*wire.SizeA+(len(unique)-four)*wire.SizeAAAA), four: int32(four)}
+	for _, family := range []bool{true, false} {
+		for _, a := range unique {
+			if a.Is4() == family {
+				p.records = wire.AppendAddress(p.records, a)
+			}
+		}
+	}
+	return p
 }
 
 // of are the records of one family, and how long each is.
 func (p *addresses) of(t wire.Type) (records []byte, size int) {
 	if t == wire.TypeAAAA {
-		return p.records[p.four*wire.SizeA:], wire.SizeAAAA
+		return p.records[int(p.four)*wire.SizeA:], wire.SizeAAAA
 	}
-	return p.records[:p.four*wire.SizeA], wire.SizeA
+	return p.records[:int(p.four)*wire.SizeA], wire.SizeA
 }
 
-// count is how many there are of both families.
-func (p *addresses) count() int {
-	return p.four + (len(p.records)-p.four*wire.SizeA)/wire.SizeAAAA
-}
+// none tells whether there are no addresses.
+func (p *addresses) none() bool { return p == nil || len(p.records) == 0 }
 
 // each calls f with each address.
 func (p *addresses) each(f func(netip.Addr)) {

@@ -7,35 +7,59 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// packedPlan is what is kept with a plan: a packed route for each route. It is made when
-// somebody asks for the app for the first time.
-type packedPlan struct{ routes []packedRoute }
+// packedPlan is what is kept with a plan of several routes: for each of them its packed
+// *addresses of instances, or the *cluster whose gateways it leads through; nil where the
+// route can't be taken, or where the cluster was not known when it was packed. Most plans
+// have one route, and that is kept without the slice. Nothing is kept with a plan until
+// somebody asks for its app.
+type packedPlan []any
 
-// packedRoute has either the addresses of instances, or the cluster whose gateways the
-// route leads through; neither where the route can't be taken, or where the cluster was
-// not known when it was packed.
-type packedRoute struct {
-	direct  *addresses
-	gateway *cluster
-}
-
-// packedOf is what is kept with a plan.
-func (z *Zone) packedOf(p *catalog.Plan) *packedPlan {
-	if packed, ok := p.Memo().(*packedPlan); ok {
-		return packed
+// packed is what is kept of one of a plan's routes.
+func (z *Zone) packed(p *catalog.Plan, r *catalog.Route) any {
+	memo := p.Memo()
+	if memo == nil {
+		memo = z.keep(p)
 	}
-	packed := &packedPlan{routes: make([]packedRoute, len(p.Routes))}
+	several, ok := memo.(packedPlan)
+	if !ok {
+		return memo
+	}
 	for i := range p.Routes {
-		switch r := &p.Routes[i]; {
-		case len(r.Addresses) == 0:
-		case r.Gateway:
-			packed.routes[i].gateway = z.gateways.load().byName[r.Cluster]
-		default:
-			packed.routes[i].direct = packInstances(r.Addresses)
+		if r == &p.Routes[i] {
+			return several[i]
 		}
 	}
-	p.Keep(packed)
-	return packed
+	return nil
+}
+
+// keep packs the routes of a plan, and keeps them.
+func (z *Zone) keep(p *catalog.Plan) (memo any) {
+	if len(p.Routes) == 1 {
+		memo = z.packRoute(&p.Routes[0])
+	} else {
+		several := make(packedPlan, len(p.Routes))
+		for i := range p.Routes {
+			several[i] = z.packRoute(&p.Routes[i])
+		}
+		memo = several
+	}
+	if memo != nil {
+		p.Keep(memo)
+	}
+	return memo
+}
+
+func (z *Zone) packRoute(r *catalog.Route) any {
+	switch {
+	case len(r.Addresses) == 0:
+	case !r.Gateway:
+		return packInstances(r.Addresses)
+	default:
+		if c := z.gateways.load().byName[r.Cluster]; c != nil {
+			return c
+		}
+	}
+	return nil
 }
 
 func packInstances(listed []string) *addresses {
@@ -48,25 +72,23 @@ func packInstances(listed []string) *addresses {
 	return pack(all)
 }
 
-// addresses are those of one of a plan's routes: of instances, or as they are at the moment of
-// the gateways that it leads through. It is nil where none is known.
-func (z *Zone) addresses(p *catalog.Plan, r *catalog.Route) (packed *addresses, gateway *cluster) {
-	i := 0
-	for r != &p.Routes[i] {
-		i++
-	}
-	kept := &z.packedOf(p).routes[i]
+// addresses are those of one of a plan's routes: of instances, or of the gateways that it
+// leads through, as they are at the moment. Where there are none, because says why.
+func (x *exchange) addresses(p *catalog.Plan, r *catalog.Route) (packed *addresses, because string) {
 	if !r.Gateway {
-		return kept.direct, nil
+		packed, _ = x.zone.packed(p, r).(*addresses)
+		return packed, ""
 	}
-	all := z.gateways.load()
-	gateway = kept.gateway
+	all := x.zone.gateways.load()
+	gateway, _ := x.zone.packed(p, r).(*cluster)
 	if gateway == nil || gateway.gone.Load() {
-		if gateway = all.byName[r.Cluster]; gateway == nil {
-			return nil, nil
-		}
+		gateway = all.byName[r.Cluster]
 	}
-	return gateway.packed.Load(), gateway
+	if gateway != nil {
+		return gateway.load()
+	}
+	// The view is a moment older or newer than what is published of all clusters.
+	return packGateways(r.Cluster, x.view.Gateways.Addresses[r.Cluster], x.zone.gateways.hosts())
 }
 
 // usable tells whether lookups may fall on a route.

@@ -26,6 +26,9 @@ func (x *exchange) serviceRecords(n *name, entry *catalog.Entry, only *catalog.R
 			x.routeRecords(n, entry, r, &more)
 		}
 	}
+	if more.because != "" && x.response.Empty() {
+		x.unresolved(more.because)
+	}
 	x.additional(&more)
 }
 
@@ -55,11 +58,9 @@ func (x *exchange) routeRecords(n *name, entry *catalog.Entry, r *catalog.Route,
 // gatewayRecord leads to the cluster's name of the app, or to the name of the shard that
 // is asked for.
 func (x *exchange) gatewayRecord(n *name, entry *catalog.Entry, r *catalog.Route, ttl uint32, weight uint16, more *extras) {
-	packed, gateway := x.zone.addresses(entry.Plan, r)
-	if packed == nil || packed.count() == 0 {
-		if n.cluster != "" {
-			x.unresolved(r.Cluster, gateway)
-		}
+	packed, because := x.addresses(entry.Plan, r)
+	if packed.none() {
+		more.because = because
 		return
 	}
 	var room [256]byte
@@ -84,8 +85,9 @@ func (x *exchange) srv(ttl uint32, priority, weight, port uint16, target []byte)
 
 // extras are addresses of targets, for the additional section.
 type extras struct {
-	all   [maxExtras]extra
-	count int
+	all     [maxExtras]extra
+	count   int
+	because string // why a route has no target
 }
 
 type extra struct {
@@ -118,11 +120,16 @@ func (z *Zone) appendHostName(b []byte, app catalog.App, cluster string) []byte 
 	return append(b, z.domain.wire...)
 }
 
+// appendInstanceName appends the name of an instance; that of its app in the cluster where
+// the whole would be too long for a name.
 func (z *Zone) appendInstanceName(b []byte, a netip.Addr, app catalog.App, cluster string) []byte {
 	at := len(b)
 	b = appendInstance(append(b, 0), a)
 	b[at] = byte(len(b) - at - 1)
-	return z.appendHostName(b, app, cluster)
+	if b = z.appendHostName(b, app, cluster); len(b)-at > wire.MaxName {
+		return z.appendHostName(b[:at], app, cluster)
+	}
+	return b
 }
 
 // weights make the weights of SRV records of one priority, which count for a target, from

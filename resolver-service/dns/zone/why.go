@@ -73,8 +73,6 @@ func (x *exchange) appendWhy(b []byte) []byte {
 		return appendPlain(b, x.asked.Name.Label(int(w.app)+2))
 	case whyNoInstance:
 		return append(appendApp(append(b, "not found: no such instance of "...), x.whyApp()), " is ready"...)
-	case whyNoGateway:
-		return append(append(b, "no address is known of the gateways of "...), w.text...)
 	case whyLapsed:
 		return append(append(append(b, "nothing has been heard from "...), w.text...), " for longer than its lease; served because whenStale is serve"...)
 	case whyNotForwarded:
