@@ -102,19 +102,13 @@ type builder struct {
 	shown      map[*registered]bool
 }
 
-// mostCopies is how often an instance stands in an answer at most.
-const mostCopies = 64
-
-// tolerance is how far the share of a route may be from what it should be.
-const tolerance = 0.005
-
 // routes adds what a plan's lookups fall on.
 func (b *builder) routes(e *catalog.Entry, dc string) {
 	b.shown = map[*registered]bool{}
 	if dc != "" {
 		for i := range e.Routes {
 			if r := &e.Routes[i]; r.Cluster == dc && r.Weight > 0 && (r.State == catalog.Ready || r.State == catalog.Lapsed) {
-				b.route(r, 1)
+				b.route(r, evenly(1, len(r.Addresses)))
 				return
 			}
 		}
@@ -126,46 +120,14 @@ func (b *builder) routes(e *catalog.Entry, dc string) {
 	}
 }
 
-// apportion is how often each address of each share stands in an answer, so that who
-// chooses evenly among them keeps to the shares. A share too small to be told with a
-// few copies of the others is left out.
-func apportion(shares []catalog.Share) []int {
-	each := make([]float64, len(shares)) // of one address
-	largest := 0.0
-	for n, s := range shares {
-		each[n] = s.Part / float64(max(1, len(s.Route.Addresses)))
-		largest = max(largest, each[n])
-	}
-	copies := make([]int, len(shares))
-	for most := 1; ; most++ {
-		total := 0.0
-		for n, s := range shares {
-			copies[n] = int(each[n]/largest*float64(most) + 0.5)
-			total += float64(copies[n] * len(s.Route.Addresses))
-		}
-		if most == mostCopies || within(shares, copies, total) {
-			return copies
-		}
-	}
-}
-
-func within(shares []catalog.Share, copies []int, total float64) bool {
-	for n, s := range shares {
-		got := float64(copies[n]*len(s.Route.Addresses)) / total
-		if got > s.Part+tolerance || got < s.Part-tolerance {
-			return false
-		}
-	}
-	return true
-}
-
-func (b *builder) route(r *catalog.Route, copies int) {
-	for _, address := range r.Addresses {
+// route adds each address of a route as often as copies has it.
+func (b *builder) route(r *catalog.Route, copies []int) {
+	for n, address := range r.Addresses {
 		if r.Local {
-			b.local(address, copies)
+			b.local(address, copies[n])
 			continue
 		}
-		b.add(b.other(r, address), copies)
+		b.add(b.other(r, address), copies[n])
 	}
 }
 
