@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -87,10 +88,14 @@ func (c *caller) note(app catalog.App, address string, err error, d *catalog.Dec
 			c.failures = append(c.failures, fmt.Sprintf("%s looked up %s: %s", c.app, app, fmt.Sprintf(format, args...)))
 		}
 	}
-	if err != nil {
+	switch {
+	case !c.watched && errors.Is(err, catalog.ErrNotFound): // all that there are were with a replica that is missing
+	case err != nil:
 		fail("%v", err)
-	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		fail("%q is no address", address)
+	default:
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			fail("%q is no address", address)
+		}
 	}
 	if d.Revision < c.revision {
 		fail("revision %d after %d", d.Revision, c.revision)

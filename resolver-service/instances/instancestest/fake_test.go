@@ -83,7 +83,7 @@ func (s source) watch(ctx context.Context, emit func(instances.Change) error) er
 		case now.cut:
 			select {
 			case <-changed:
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(time.Second):
 				return errAway
 			case <-ctx.Done():
 			}
