@@ -244,7 +244,7 @@ func TestReceiverIsAway(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	err = p.Shutdown(ctx)
-	if took := time.Since(start); took > 3*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("the end took %s", took)
 	}
 	if err == nil || !strings.Contains(err.Error(), "tracing: send the last spans") {
