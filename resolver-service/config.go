@@ -38,6 +38,7 @@ type Config struct {
 	Log       Log                `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
+	Cores   int    `yaml:"-"` // that the program's work is spread over; 0 for what Go says
 }
 
 // Listen says which parts run and where. A part without an address does not run.

@@ -17,7 +17,9 @@ func (s *Service) listenDNS() error {
 	all := make([]dns.Listen, len(s.cfg.Listen.DNS))
 	for i, l := range s.cfg.Listen.DNS {
 		as, _ := catalog.ParseApp(l.As) // was checked, or is nobody
-		all[i] = dns.Listen{Address: l.Address, As: as, TLS: l.TLS, RateLimit: s.cfg.DNS.rateLimit(l), MaxTCP: s.cfg.DNS.MaxTCP}
+		all[i] = dns.Listen{
+			Address: l.Address, As: as, TLS: l.TLS, RateLimit: s.cfg.DNS.rateLimit(l), MaxTCP: s.cfg.DNS.MaxTCP, Sockets: s.cfg.Cores,
+		}
 	}
 	if len(all) == 0 {
 		return nil

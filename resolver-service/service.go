@@ -93,7 +93,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "dns", addrText(s.Addr("dns")), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
+		"resolver", addrText(s.Addr("resolver")), "dns", s.dnsListeners.String(), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")

@@ -32,7 +32,7 @@ second at once.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return errReported
 		}
-		cfg.Version = programVersion()
+		cfg.Version, cfg.Cores = programVersion(), runtime.GOMAXPROCS(0)
 		if cfg.Listen.Gateway != "" {
 			// The gateway's loops keep a processor each while they wait.
 			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + gateway.Loops())

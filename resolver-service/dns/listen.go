@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -19,6 +20,7 @@ type Listen struct {
 	TLS       bool
 	RateLimit transport.RateLimit
 	MaxTCP    int // connections open at once; 0 is the transport's default
+	Sockets   int // for UDP; 0 is the transport's default
 }
 
 // Files are a certificate with its intermediates, and its private key, in PEM.
@@ -51,7 +53,7 @@ func (e *ListenError) Unwrap() error { return e.Err }
 func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
 	ls := &Listeners{}
 	for _, l := range listen {
-		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, RateLimit: l.RateLimit}
+		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, Sockets: l.Sockets, RateLimit: l.RateLimit}
 		if l.TLS {
 			if err := ls.certificate(files, log); err != nil {
 				ls.Close()
@@ -90,6 +92,18 @@ func (ls *Listeners) Close() {
 	for _, l := range ls.all {
 		l.Listener.Close()
 	}
+}
+
+// String is where all of them listen; "off" where there are none.
+func (ls *Listeners) String() string {
+	if ls == nil || len(ls.all) == 0 {
+		return "off"
+	}
+	all := make([]string, len(ls.all))
+	for i, l := range ls.all {
+		all[i] = l.Addr().String()
+	}
+	return strings.Join(all, " ")
 }
 
 // Addr is where the i-th listener listens; nil where there are fewer.
