@@ -33,9 +33,11 @@ func callingTraced(from *sandbox.Sidecar, id string) call {
 
 func TestARestartOfTheServiceIsNotFelt(t *testing.T) {
 	t.Run("by SIGTERM", func(t *testing.T) {
+		t.Parallel()
 		testRestart(t, func(c *sandbox.Cluster) error { return c.Stop(meshtest.Within(t, meshtest.Patience)) }, 0)
 	})
 	t.Run("by SIGKILL", func(t *testing.T) {
+		t.Parallel()
 		// The instances of the former life expire 15 s after the first sidecar is back.
 		testRestart(t, (*sandbox.Cluster).Kill, 16*time.Second)
 	})

@@ -50,6 +50,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 		"quotes": {true, func(from *sandbox.Sidecar) call { return proxying(dial(t, from), "quotes") }},
 	} {
 		t.Run(id, func(t *testing.T) {
+			t.Parallel()
 			o := sandbox.SidecarOptions{App: catalog.App{Namespace: "fleet", ID: id}, GRPC: c.grpc}
 			m.apply(t, m.east, export("fleet", id, "west"))
 			m.apply(t, m.west, selection("fleet", "for-"+id, "app: "+id)) // local first, then east
@@ -97,6 +98,7 @@ func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
 		"quotes": {true, func(from *sandbox.Sidecar) call { return proxying(dial(t, from), "quotes") }},
 	} {
 		t.Run(id, func(t *testing.T) {
+			t.Parallel()
 			m.apply(t, m.east, export("behind", id, "west"))
 			m.apply(t, m.west, selection("behind", "for-"+id, "app: "+id))
 			instance := func(name string) *sandbox.Sidecar {
