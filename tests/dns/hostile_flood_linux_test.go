@@ -157,7 +157,7 @@ func TestFloodsOfForwardedNames(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 			})
-			underAttack(t, g, map[string]netip.Addr{"example.": instanceOfShop})
+			underAttack(t, g, map[string]netip.Addr{"example.": netip.MustParseAddr("127.66.1.1")}) // loopback may have names forwarded
 			cancel()
 			good.Wait()
 			t.Logf("a name that the upstream has: asked %d times, %d without an answer", asked, failed)

@@ -117,12 +117,16 @@ func servFail(out, query []byte) []byte {
 }
 
 // truncated is a response cut down, in place, to what says that the client should come by
-// TCP: the header, the question and the OPT record, which may have a cookie.
+// TCP: the header, the question and the OPT record, of whose options a cookie is left. So it
+// is no larger than the query was, but for that.
 func truncated(m []byte) []byte {
 	question := questionEnd(m)
 	end := max(question, headerSize)
 	opt, optEnd := findOPT(m, end)
 	n := end + copy(m[end:], m[opt:optEnd])
+	if optEnd > opt {
+		n = end + cookieOnly(m[end:n])
+	}
 	binary.BigEndian.PutUint16(m[2:], flagsOf(m)|flagTC)
 	additional := 0
 	if optEnd > opt {
@@ -130,6 +134,25 @@ func truncated(m []byte) []byte {
 	}
 	setCounts(m, question > 0, additional)
 	return m[:n]
+}
+
+// cookieOnly leaves of an OPT record's options a cookie, in place, and returns its size.
+func cookieOnly(opt []byte) (size int) {
+	const optionCookie = 10
+	start := skipName(opt, 0) + 10 // after type, class, TTL and length
+	size = start
+	for i := start; i+4 <= len(opt); {
+		next := i + 4 + int(binary.BigEndian.Uint16(opt[i+2:]))
+		if next > len(opt) {
+			break
+		}
+		if binary.BigEndian.Uint16(opt[i:]) == optionCookie {
+			size += copy(opt[size:], opt[i:next])
+		}
+		i = next
+	}
+	binary.BigEndian.PutUint16(opt[start-2:], uint16(size-start))
+	return size
 }
 
 // findOPT finds the OPT record among the records from i on; nothing where there is none.

@@ -8,7 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-func TestTruncatedKeepsQuestionAndOPT(t *testing.T) {
+func TestTruncatedKeepsQuestionAndCookie(t *testing.T) {
 	m := question("A.b.isthmus.internal")
 	m.Response, m.Authoritative, m.Compress = true, true, true
 	for range 5 {
@@ -19,7 +19,11 @@ func TestTruncatedKeepsQuestionAndOPT(t *testing.T) {
 		m.Answer = append(m.Answer, rr)
 	}
 	m.SetEdns0(1232, false)
-	m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0102030405060708"}}
+	m.IsEdns0().Option = []dns.EDNS0{
+		&dns.EDNS0_NSID{Code: dns.EDNS0NSID, Nsid: "77657374"},
+		&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0102030405060708"},
+		&dns.EDNS0_EDE{InfoCode: 18, ExtraText: "what makes a response larger than its query"},
+	}
 	packed, err := m.Pack()
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +35,7 @@ func TestTruncatedKeepsQuestionAndOPT(t *testing.T) {
 	if !got.Truncated || !got.Authoritative || got.Id != m.Id || len(got.Answer) != 0 || got.Question[0] != m.Question[0] {
 		t.Errorf("got %v", &got)
 	}
-	if opt := got.IsEdns0(); opt == nil || len(opt.Option) != 1 {
+	if opt := got.IsEdns0(); opt == nil || len(opt.Option) != 1 || opt.Option[0].Option() != dns.EDNS0COOKIE {
 		t.Errorf("OPT: %v", opt)
 	}
 }

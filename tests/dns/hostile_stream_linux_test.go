@@ -1,0 +1,145 @@
+package dns
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	mdns "github.com/miekg/dns"
+)
+
+// many opens connections from as many addresses and hands each to what it does.
+func (g *target) many(t *testing.T, count int, network byte, do func(i int, c net.Conn)) (conns []net.Conn) {
+	t.Helper()
+	for i := range count {
+		c, err := g.stream(netip.AddrFrom4([4]byte{127, network, byte(i >> 8), byte(i) | 1}))
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		t.Cleanup(func() { c.Close() })
+		conns = append(conns, c)
+		do(i, c)
+	}
+	return conns
+}
+
+// framed is a query as it goes over TCP.
+func framed(t *testing.T, name string) []byte {
+	t.Helper()
+	q, err := new(mdns.Msg).SetQuestion(name, mdns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)
+}
+
+// TestStreamsThatWaste: hundreds of clients by TCP that are slow, send halves, or read
+// nothing. Those who behave are answered, also by TCP, and memory is bounded.
+func TestStreamsThatWaste(t *testing.T) {
+	g := newTarget(t, map[string]any{})
+	query := framed(t, "orders.shop.east."+zone)
+	before := g.resident(t)
+	ended := make(chan struct{})
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer close(ended)
+	silent := g.many(t, 300, 71, func(int, net.Conn) {})
+	halves := g.many(t, 300, 72, func(i int, c net.Conn) { c.Write(query[:1+i%(len(query)-1)]) })
+	huge := g.many(t, 100, 73, func(_ int, c net.Conn) { c.Write(append([]byte{0xff, 0xff}, make([]byte, 30_000)...)) })
+	slow := g.many(t, 100, 74, func(i int, c net.Conn) {
+		busy.Go(func() { // a byte now and then
+			for {
+				for _, b := range query {
+					if _, err := c.Write([]byte{b}); err != nil {
+						return
+					}
+					select {
+					case <-ended:
+						return
+					case <-time.After(300 * time.Millisecond):
+					}
+				}
+			}
+		})
+	})
+	deaf := g.many(t, 100, 75, func(i int, c net.Conn) {
+		busy.Go(func() { // asks and never reads
+			all := bytes.Repeat(query, 1000)
+			for {
+				c.SetWriteDeadline(time.Now().Add(time.Second))
+				if _, err := c.Write(all); err != nil {
+					return
+				}
+				select {
+				case <-ended:
+					return
+				default:
+				}
+			}
+		})
+	})
+	noise := g.many(t, 50, 76, func(_ int, c net.Conn) { c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")) })
+	for range 20 {
+		g.well(t, instanceOfShop)
+		if err := g.wellAt(instanceOfShop, "tcp", patience); err != nil {
+			t.Fatalf("a good client by TCP: %v", err)
+		}
+	}
+	after := g.resident(t)
+	t.Logf("memory %d MiB, then %d MiB with %d connections", before>>20, after>>20, len(silent)+len(halves)+len(huge)+len(slow)+len(deaf)+len(noise))
+	if after > before+grown {
+		t.Errorf("memory grew from %d to %d MiB", before>>20, after>>20)
+	}
+	for what, conns := range map[string][]net.Conn{"that say nothing": silent, "with half a query": halves, "that promise much": huge, "that speak no DNS": noise} {
+		for i, c := range conns {
+			c.SetReadDeadline(time.Now().Add(patience))
+			if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+				t.Errorf("of connections %s number %d is not closed: %v", what, i, err)
+				break
+			}
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// TestOneClientDoesNotTakeEveryConnection: its connections give way to each other first.
+func TestOneClientDoesNotTakeEveryConnection(t *testing.T) {
+	g := newTarget(t, map[string]any{"maxTCP": 100})
+	for range 300 {
+		c, err := g.stream(netip.MustParseAddr("127.66.1.1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	good, err := g.stream(instanceOfShop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	c := mdns.Conn{Conn: good}
+	for range 10 {
+		for range 30 {
+			more, err := g.stream(netip.MustParseAddr("127.66.1.1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer more.Close()
+		}
+		good.SetDeadline(time.Now().Add(patience))
+		if err := c.WriteMsg(new(mdns.Msg).SetQuestion("orders.shop."+zone, mdns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := c.ReadMsg(); err != nil || len(m.Answer) != 1 {
+			t.Fatalf("the connection of another: %v %v", m, err)
+		}
+	}
+}
