@@ -2,9 +2,14 @@ package zone
 
 import (
 	"net/netip"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // often are queries that are asked all the time.
@@ -80,4 +85,36 @@ func BenchmarkAnswerInParallel(b *testing.B) {
 			w.Answer(q, out)
 		}
 	})
+}
+
+// BenchmarkKept tells what the zone keeps of each app once somebody has asked for it.
+func BenchmarkKept(b *testing.B) {
+	const apps = 50_000
+	w := newWorld(b, west)
+	c := topology.InstanceChange{Source: "test", Full: true}
+	for i := range apps {
+		c.Put = append(c.Put, catalog.Instance{
+			ID: "1", App: catalog.App{Namespace: "shop", ID: "app-" + strconv.Itoa(i)},
+			Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 50002),
+		})
+	}
+	w.apply(topology.Change{Instances: []topology.InstanceChange{c}}, full())
+	view, _ := w.view(app("shop/checkout"))
+	for b.Loop() {
+		before := heap()
+		for _, e := range view.Entries.All() {
+			if w.keep(e.Plan) == nil {
+				b.Fatal("nothing is kept")
+			}
+		}
+		b.ReportMetric(float64(heap()-before)/apps, "B/app")
+	}
+	runtime.KeepAlive(view)
+}
+
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
