@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -73,14 +72,14 @@ func findEachOther(t *testing.T, l *lab) {
 	checkout.reaches(t, "orders", l.west)
 	checkout.reaches(t, "invoices", l.east)
 
-	if err := orders.Stop(meshtest.Within(t, 30*time.Second)); err != nil {
+	if err := orders.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	failed := checkout.fails(t, "orders")
 	if want := "no healthy services found with AppID 'orders'"; !strings.Contains(failed.Body, want) {
 		t.Errorf("daprd says %q, want %q", failed.Body, want)
 	}
-	if err := orders.Restart(meshtest.Within(t, time.Minute)); err != nil {
+	if err := orders.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	checkout.reaches(t, "orders", l.west)
@@ -124,7 +123,7 @@ func (c *cluster) startConsul(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := p.WaitReady(meshtest.Within(t, time.Minute)); err != nil {
+	if err := p.WaitReady(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -138,7 +137,7 @@ func (c *cluster) register(t *testing.T, id, host string, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), meshtest.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+c.consul().String()+"/v1/agent/service/register", bytes.NewReader(body))
 	if err != nil {

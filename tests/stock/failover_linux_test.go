@@ -63,7 +63,7 @@ func failsOver(t *testing.T, l *lab, here, checkout *pod) {
 	}
 	load.answersFrom(t, l.east)
 	over := time.Since(killed)
-	if err := here.Restart(meshtest.Within(t, time.Minute)); err != nil {
+	if err := here.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	calls, failed, longest := load.stop()
@@ -73,9 +73,9 @@ func failsOver(t *testing.T, l *lab, here, checkout *pod) {
 	t.Logf("calls go to east %s after the last instance in west was killed; of %d calls of %d callers %d failed; the longest time without an answer was %s",
 		over.Round(time.Millisecond), calls, callers, failed, longest.Round(time.Millisecond))
 	// A connection stays where it is, and new ones come back in steps.
-	meshtest.Eventually(t, 2*time.Minute, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		checkout.restart(t)
-		reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders")
+		reply, err := checkout.call(meshtest.Within(t, meshtest.Attempt), "orders")
 		if err == nil && reply.Cluster != l.west.name {
 			err = fmt.Errorf("a new connection leads to %s, want %s", reply.Cluster, l.west.name)
 		}
@@ -132,7 +132,7 @@ func (p *pod) steadily(t *testing.T, id string) *load {
 func (l *load) answersFrom(t *testing.T, c *cluster) {
 	t.Helper()
 	l.from.Store(nil)
-	meshtest.Eventually(t, time.Minute, func() error {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
 		from := l.from.Load()
 		if from == nil || *from != c.name {
 			return fmt.Errorf("no call of %d is answered from %s; %d failed", l.calls.Load(), c.name, l.failed.Load())

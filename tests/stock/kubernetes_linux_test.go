@@ -59,8 +59,8 @@ func TestKubernetesOnASharedNetwork(t *testing.T) {
 
 	l.west.apply(t, selection("checkout", "app: invoices"))
 	changed := time.Now()
-	meshtest.Eventually(t, time.Minute, func() error { // daprd keeps addresses for 20 s
-		if reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders"); err == nil {
+	meshtest.Eventually(t, meshtest.Patience, func() error { // daprd keeps addresses for 20 s
+		if reply, err := checkout.call(meshtest.Within(t, meshtest.Attempt), "orders"); err == nil {
 			return fmt.Errorf("orders in %s answers, and the selection does not hold it", reply.Cluster)
 		}
 		return nil

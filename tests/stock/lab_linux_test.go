@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
@@ -114,7 +113,7 @@ func (c *cluster) start(t *testing.T, s site) {
 	listen := map[string]any{"dns": c.dns().String()}
 	maps.Copy(listen, s.listen)
 	var err error
-	c.Cluster, err = c.box.Cluster(meshtest.Within(t, time.Minute), sandbox.ClusterOptions{
+	c.Cluster, err = c.box.Cluster(meshtest.Within(t, meshtest.Patience), sandbox.ClusterOptions{
 		Name: c.name, Authority: c.lab.authority, Host: c.address(1).String(),
 		Gateway: netip.AddrPortFrom(c.address(1), port).String(), Listen: listen, Settings: s.settings,
 	})
@@ -155,7 +154,7 @@ func (c *cluster) isthmus(ctx context.Context, stdin string, args ...string) (st
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(t *testing.T, objects ...string) {
 	t.Helper()
-	if _, err := c.isthmus(meshtest.Within(t, 30*time.Second), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
+	if _, err := c.isthmus(meshtest.Within(t, meshtest.Patience), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 }

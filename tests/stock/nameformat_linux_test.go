@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -47,15 +46,15 @@ func TestNameFormat(t *testing.T) {
 	})
 	// A pattern has one namespace, and daprd takes two apps at one address for the same.
 	t.Run("an app in another namespace is mistaken for the one in the pattern's", func(t *testing.T) {
-		reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders.finance")
+		reply, err := checkout.call(meshtest.Within(t, meshtest.Attempt), "orders.finance")
 		if err != nil || reply.Namespace != namespace {
 			t.Errorf("orders.finance: %+v, %v; docs/stock.md says that %s/orders answers", reply, err, namespace)
 		}
 	})
 	t.Run("the next connection follows the selection", func(t *testing.T) {
 		l.west.apply(t, selection("checkout", "app: orders, routes: [{cluster: east}]"))
-		meshtest.Eventually(t, 30*time.Second, func() error { return checkout.looksUp(t, "orders", l.east.address(1)) })
-		if reply, err := checkout.call(meshtest.Within(t, 20*time.Second), "orders"); err != nil || reply.Cluster != "west" {
+		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.looksUp(t, "orders", l.east.address(1)) })
+		if reply, err := checkout.call(meshtest.Within(t, meshtest.Attempt), "orders"); err != nil || reply.Cluster != "west" {
 			t.Errorf("the connection that was there leads to %+v, %v, want west, where it led", reply, err)
 		}
 		checkout.restart(t)
@@ -68,7 +67,7 @@ func TestNameFormat(t *testing.T) {
 func (p *pod) looksUp(t *testing.T, id string, want netip.Addr) error {
 	t.Helper()
 	name := fmt.Sprintf("%s.%s.isthmus.internal.", id, namespace)
-	got, err := p.lookup(meshtest.Within(t, 10*time.Second), name)
+	got, err := p.lookup(meshtest.Within(t, meshtest.Attempt), name)
 	if err == nil && (len(got) != 1 || got[0] != want.String()) {
 		err = fmt.Errorf("%s is at %v, want %s", name, got, want)
 	}
@@ -78,10 +77,10 @@ func (p *pod) looksUp(t *testing.T, id string, want netip.Addr) error {
 // restart has the sidecar end and start anew, without the connections that it had.
 func (p *pod) restart(t *testing.T) {
 	t.Helper()
-	if err := p.Stop(meshtest.Within(t, 30*time.Second)); err != nil {
+	if err := p.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Restart(meshtest.Within(t, time.Minute)); err != nil {
+	if err := p.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 }

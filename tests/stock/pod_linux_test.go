@@ -61,7 +61,7 @@ func (c *cluster) pod(t *testing.T, id string, r resolution) *pod {
 	if !r.dns.IsValid() {
 		r.dns = c.dns().Addr()
 	}
-	p.Daprd, err = box.Daprd(meshtest.Within(t, time.Minute), sandbox.DaprdOptions{
+	p.Daprd, err = box.Daprd(meshtest.Within(t, meshtest.Patience), sandbox.DaprdOptions{
 		Name: fmt.Sprintf("daprd-%s-%s-%d", c.name, id, c.pods), Stock: true, App: app, AppAddress: p.behind.Address,
 		Internal: netip.AddrPortFrom(p.address, port).String(), Sentry: c.Sentry, Args: r.args,
 		Configuration: fmt.Sprintf(configuration, r.component, r.configuration),
@@ -105,8 +105,8 @@ func (p *pod) call(ctx context.Context, id string) (*sandbox.Reply, error) {
 // reaches waits until a call is answered by a cluster, with the caller's trace.
 func (p *pod) reaches(t *testing.T, id string, want *cluster) {
 	t.Helper()
-	meshtest.Eventually(t, 30*time.Second, func() error {
-		reply, err := p.call(meshtest.Within(t, 20*time.Second), id)
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		reply, err := p.call(meshtest.Within(t, meshtest.Attempt), id)
 		switch {
 		case err != nil:
 			return err
@@ -123,7 +123,7 @@ func (p *pod) reaches(t *testing.T, id string, want *cluster) {
 func (p *pod) fails(t *testing.T, id string) *sandbox.InvokeError {
 	t.Helper()
 	begin := time.Now()
-	reply, err := p.call(meshtest.Within(t, time.Minute), id)
+	reply, err := p.call(meshtest.Within(t, meshtest.Patience), id)
 	var failed *sandbox.InvokeError
 	if !errors.As(err, &failed) {
 		t.Fatalf("call of %s: %+v, %v, want an error of daprd's", id, reply, err)
