@@ -66,6 +66,7 @@ func newTarget(t *testing.T, dns map[string]any) *target {
 		instance("orders-1", "shop/orders", "10.77.1.101:50002"),
 		instance("secret-1", "shop/secret", "10.77.1.102:50002"),
 		meshtest.Cluster("east", "10.77.2.11:15443", "10.77.2.12:15443", "10.77.2.13:15443"),
+		meshtest.Cluster("south", "10.77.3.11:15443"), // with nothing to go round
 		"apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: checkout}\nspec: {endpoints: [{app: orders}]}\n",
 	}
 	if err := g.apply(ctx, strings.Join(objects, "---\n")); err != nil {
