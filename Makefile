@@ -73,10 +73,13 @@ HEAVY := 700
 # than there are processors. Those that fault a whole mesh, and say what it costs, run alone.
 TEST_PACKAGES ?= 4
 
+# Those that take longest begin first, so that the rest runs beside them and not before.
+LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./configstore/etcd ./configstore/consul
+
 .PHONY: test lint fuzz bench demo
 test: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
-	go test -race -timeout 20m -p $(TEST_PACKAGES) $$(go list ./... | grep -v '/tests/faults$$')
+	go test -race -timeout 20m -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -v '/tests/faults$$')
 	cd $(DAPRD_MODULE) && go test -race -tags $(DAPRD_TAGS) ./...
 	go test -race -timeout 20m ./tests/faults
 

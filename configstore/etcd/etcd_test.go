@@ -153,9 +153,11 @@ func backend(p *testPlace) storetest.Backend {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel() // each has a server of its own, and waits most of the time
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &secureServer)) })
 }
 
 func TestStoreWithoutUsersAndTLS(t *testing.T) {
+	t.Parallel() // each has a server of its own, and waits most of the time
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &plainServer)) })
 }
