@@ -12,8 +12,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
-// TestChain has the resolvers of programs ask resolvers that users have, which ask our DNS
-// server, with the configuration that docs/dns.md shows.
+// before are the resolvers that programs ask: those that users have, which ask our DNS server
+// with the configuration that docs/dns.md shows, and that server itself.
+var before = map[string]netip.Addr{"Unbound": unbound, "CoreDNS": coredns, "Isthmus": server}
+
+// TestChain has the resolvers of programs ask for apps.
 func TestChain(t *testing.T) {
 	l := sharedLab(t)
 	all := clients(t)
@@ -33,7 +36,7 @@ func TestChain(t *testing.T) {
 			"orders.shop." + zone: gateways, "stock.shop." + zone: "none", "stock.shop.east." + zone: "none",
 		}},
 	} {
-		for name, nameserver := range map[string]netip.Addr{"Unbound": unbound, "CoreDNS": coredns} {
+		for name, nameserver := range before {
 			var names []string
 			for name := range asker.found {
 				names = append(names, name)
@@ -48,6 +51,39 @@ func TestChain(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestChainOfLongAnswers: 120 addresses take TCP. musl has none before 1.2.4, and takes what
+// fits into 512 bytes; Unbound cuts all of it off, and CoreDNS sends more than that to a
+// client without EDNS, since it takes the option that it adds for the client's.
+func TestChainOfLongAnswers(t *testing.T) {
+	l := sharedLab(t)
+	all := clients(t)
+	l.resolvers(t)
+	const name = "many.shop." + zone
+	for resolver, nameserver := range before {
+		for _, c := range all {
+			if c.name == "musl" && resolver != "Isthmus" {
+				continue
+			}
+			t.Run(resolver+" "+c.name, func(t *testing.T) {
+				t.Parallel()
+				found := strings.Split(c.lookUp(t, l.callers, nameserver, name)[name], ", ")
+				least := 120
+				if c.name == "musl" {
+					least = 20
+				}
+				if len(found) < least {
+					t.Errorf("%d addresses, want %d: %s", len(found), least, found)
+				}
+				for _, a := range found {
+					if !strings.HasPrefix(a, "10.77.5.") {
+						t.Errorf("%s is no address of the app", a)
+					}
+				}
+			})
 		}
 	}
 }

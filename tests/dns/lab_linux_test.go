@@ -101,6 +101,7 @@ func newLab(ctx context.Context, dir string) (*lab, error) {
 func listeners() map[string]any {
 	return map[string]any{"dns": []any{
 		"0.0.0.0:" + port,
+		server.String() + ":53",
 		map[string]any{"address": server.String() + ":" + boundPort, "as": "shop/checkout"},
 		map[string]any{"address": server.String() + ":" + tlsPort, "tls": true},
 	}}
