@@ -215,6 +215,7 @@ func TestSlowReaderIsClosed(t *testing.T) {
 }
 
 func TestWhatIsNoDNSIsClosed(t *testing.T) {
+	t.Parallel()
 	r := serve(t, Config{IdleTimeout: time.Hour})
 	for _, sent := range []string{"\x00\x00", "\x00\x03abc", "GET / HTTP/1.1\r\n\r\n"} {
 		c := dial(t, r)
