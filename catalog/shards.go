@@ -65,8 +65,8 @@ func (s *shards[V]) copy() (next shards[V]) {
 	return next
 }
 
-// set puts a shard in place of that of a hash, in a copy of old or, where that is nil, in
-// shards that nobody else has seen.
+// set puts a shard in place of that of a hash, in a copy of old or, where that is nil or
+// has another number of them, in shards that nobody else has seen.
 func (s *shards[V]) set(h uint64, to *shard[V], old *shards[V]) {
 	n := h >> 32
 	if s.groups == nil {
@@ -74,7 +74,7 @@ func (s *shards[V]) set(h uint64, to *shard[V], old *shards[V]) {
 		return
 	}
 	i := n / groupSize & uint64(len(s.groups)-1)
-	if old != nil && s.groups[i] == old.groups[i] {
+	if old != nil && len(s.groups) == len(old.groups) && s.groups[i] == old.groups[i] {
 		mine := *s.groups[i]
 		s.groups[i] = &mine
 	}

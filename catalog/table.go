@@ -147,11 +147,14 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 		return t
 	}
 	next := Table[V]{t.shards.copy(), t.count}
+	if len(edits) > t.count && len(edits) > 2*shardFill*t.shards.len() {
+		next.reshard(t.count + len(edits)) // once, before it is full
+	}
 	for i := range edits {
 		next.edit(&edits[i], &t)
 	}
 	if size := next.shards.len(); next.count > 2*shardFill*size || (size > 1 && next.count < shardFill*size/4) {
-		next.reshard()
+		next.reshard(next.count)
 	}
 	return next
 }
@@ -238,9 +241,9 @@ func (s *shard[V]) put(h uint64, a App, v V) {
 	s.slots[i] = slot[V]{h, a, v}
 }
 
-// reshard spreads the apps over a number of shards that fits their count.
-func (t *Table[V]) reshard() {
-	next := sized[V](t.count)
+// reshard spreads the apps over a number of shards that fits so many.
+func (t *Table[V]) reshard(apps int) {
+	next := sized[V](apps)
 	for _, s := range t.shards.all() {
 		for i := range s.slots {
 			if e := &s.slots[i]; e.hash != 0 {

@@ -75,6 +75,29 @@ func same(t *testing.T, table *Table[int], model map[App]int) {
 	}
 }
 
+func TestManyEditsOfASmallTable(t *testing.T) {
+	for _, before := range []int{0, 1, 40, 20_000} {
+		model, first := map[App]int{}, []Edit[int]{}
+		for i := range before {
+			a := App{"shop", fmt.Sprintf("app-%05d", i)}
+			model[a] = i
+			first = append(first, Edit[int]{App: a, Value: i})
+		}
+		table, past := NewTable(first), clone(model)
+		var edits []Edit[int]
+		for i := range 30_000 {
+			e := Edit[int]{App: App{"shop", fmt.Sprintf("app-%05d", i)}, Value: -i, Remove: i%7 == 0}
+			edits = append(edits, e)
+			if model[e.App] = e.Value; e.Remove {
+				delete(model, e.App)
+			}
+		}
+		next := table.With(edits...)
+		same(t, &next, model)
+		same(t, &table, past)
+	}
+}
+
 func TestALargeTableIsMadeAtOnce(t *testing.T) {
 	all := map[App]int{}
 	for i := range 10_000 {
