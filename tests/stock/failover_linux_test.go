@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -46,6 +48,30 @@ func TestFailover(t *testing.T) {
 			failsOver(t, l, here, checkout)
 		})
 	}
+}
+
+// The same with Isthmus in the sidecars, to compare.
+func TestFailoverOfTheComponent(t *testing.T) {
+	if _, err := sandbox.Binary("daprd"); err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, plan{})
+	l.east.apply(t, export("orders", "west"))
+	l.west.apply(t, selection("checkout", "app: orders"))
+	l.east.withIsthmus(t, "orders")
+	here, checkout := l.west.withIsthmus(t, "orders"), l.west.withIsthmus(t, "checkout")
+	checkout.reaches(t, "orders", l.west)
+	failsOver(t, l, here, checkout)
+}
+
+// withIsthmus is a sidecar that has the component, at its cluster's loopback.
+func (c *cluster) withIsthmus(t *testing.T, id string) *pod {
+	t.Helper()
+	s, err := c.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{App: catalog.App{Namespace: namespace, ID: id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pod{Daprd: s.Daprd, in: c, behind: s.Behind, place: c.place}
 }
 
 func anywhere(r func() resolution) func(*cluster) resolution {
