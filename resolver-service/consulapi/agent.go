@@ -200,7 +200,7 @@ func (q *request) agentChecks() (any, error) {
 			checks[c.CheckID] = &local
 		}
 	}
-	return filteredLate(q.query.Get("filter"), checks)
+	return filteredLate(q.s, q.query.Get("filter"), checks)
 }
 
 // state is a service's health as its owner sees it, with the code that says it.

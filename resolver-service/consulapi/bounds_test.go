@@ -113,7 +113,7 @@ func TestWhatIsTooMuchIsRefused(t *testing.T) {
 	if r := put(`{"Name":"checkout","ID":"more"}`); r.code != 429 {
 		t.Errorf("one more: %d %s", r.code, r.body)
 	}
-	if r := i.do(t, "checkout", "GET", "/v1/health/service/checkout?filter="+strings.Repeat("%28", 10_000), ""); r.code != 400 {
+	if r := i.do(t, "checkout", "GET", "/v1/health/service/checkout?filter="+strings.Repeat("%28", 1_000), ""); r.code != 400 {
 		t.Errorf("a deep filter: %d %s", r.code, r.body)
 	}
 	if n := mostRecords; true {

@@ -2,7 +2,6 @@ package consulapi
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -156,19 +155,19 @@ func (f *checkFields) validate() error {
 	alias := f.AliasNode != "" || f.AliasService != ""
 	switch {
 	case f.Interval > 0 && f.TTL > 0:
-		return errors.New("Interval and TTL cannot both be specified")
+		return words("Interval and TTL cannot both be specified")
 	case f.asks() && f.Interval <= 0:
-		return errors.New("Interval must be > 0 for Script, HTTP, H2PING, TCP, UDP or OSService checks")
+		return words("Interval must be > 0 for Script, HTTP, H2PING, TCP, UDP or OSService checks")
 	case f.asks() && alias:
-		return errors.New("Interval cannot be set for Alias checks")
+		return words("Interval cannot be set for Alias checks")
 	case alias && f.TTL > 0:
-		return errors.New("TTL must be not be set for Alias checks")
+		return words("TTL must be not be set for Alias checks")
 	case !f.asks() && !alias && f.TTL <= 0:
-		return errors.New("TTL must be > 0 for TTL checks")
+		return words("TTL must be > 0 for TTL checks")
 	case f.OutputMaxSize < 0:
-		return errors.New("MaxOutputMaxSize must be positive")
+		return words("MaxOutputMaxSize must be positive")
 	case f.FailuresBeforeWarning > f.FailuresBeforeCritical:
-		return errors.New("FailuresBeforeWarning can't be higher than FailuresBeforeCritical")
+		return words("FailuresBeforeWarning can't be higher than FailuresBeforeCritical")
 	}
 	return nil
 }
@@ -215,11 +214,11 @@ var metaKey = regexp.MustCompile(`\A[a-zA-Z0-9_-]+\z`).MatchString
 
 func validateMeta(meta map[string]string) error {
 	if len(meta) > mostMeta {
-		return fmt.Errorf("Node metadata cannot contain more than %d key/value pairs", mostMeta)
+		return words(fmt.Sprintf("Node metadata cannot contain more than %d key/value pairs", mostMeta))
 	}
 	for key, value := range meta {
 		if err := validatePair(key, value); err != nil {
-			return fmt.Errorf("Couldn't load metadata pair ('%s', '%s'): %w", key, value, err)
+			return words(fmt.Sprintf("Couldn't load metadata pair ('%s', '%s'): %v", key, value, err))
 		}
 	}
 	return nil
@@ -228,15 +227,15 @@ func validateMeta(meta map[string]string) error {
 func validatePair(key, value string) error {
 	switch {
 	case key == "":
-		return errors.New("Key cannot be blank")
+		return words("Key cannot be blank")
 	case !metaKey(key):
-		return errors.New("Key contains invalid characters")
+		return words("Key contains invalid characters")
 	case len(key) > longestKey:
-		return fmt.Errorf("Key is too long (limit: %d characters)", longestKey)
+		return words(fmt.Sprintf("Key is too long (limit: %d characters)", longestKey))
 	case strings.HasPrefix(key, reservedKey):
-		return fmt.Errorf("Key prefix '%s' is reserved for internal use", reservedKey)
+		return words("Key prefix '" + reservedKey + "' is reserved for internal use")
 	case len(value) > longestValue:
-		return fmt.Errorf("Value is too long (limit: %d characters)", longestValue)
+		return words(fmt.Sprintf("Value is too long (limit: %d characters)", longestValue))
 	}
 	return nil
 }
@@ -246,11 +245,11 @@ func (w *weights) validate() error {
 	case w == nil:
 		return nil
 	case w.Passing < 1:
-		return errors.New("Passing must be greater than 0")
+		return words("Passing must be greater than 0")
 	case w.Warning < 0:
-		return errors.New("Warning must be greater or equal than 0")
+		return words("Warning must be greater or equal than 0")
 	case w.Passing > 65535 || w.Warning > 65535:
-		return errors.New("DNS Weight must be between 0 and 65535")
+		return words("DNS Weight must be between 0 and 65535")
 	}
 	return nil
 }
@@ -339,6 +338,12 @@ func (d *serviceDefinition) bounded() error {
 	}
 	return nil
 }
+
+// words are an error in Consul's own words.
+type words string
+
+// Error is the text.
+func (w words) Error() string { return string(w) }
 
 // apiError is an answer other than 200: its text is the body.
 type apiError struct {

@@ -190,7 +190,7 @@ func (q *request) healthState() (any, error) {
 	}
 	var r *record
 	var err error
-	if names, ok := onlyServices(q.filter); ok {
+	if names, ok := q.s.onlyServices(q.filter); ok {
 		r, err = q.ofServices(names)
 	} else {
 		r, err = q.ofAll("checks\x00"+q.dc, q.allChecks)

@@ -123,7 +123,7 @@ func mistakes() (all []step) {
 	} {
 		all = append(all, step{"checkout", "PUT", "/v1/agent/check/register", body, ""})
 	}
-	for _, s := range []step{
+	return append(all, []step{
 		{"checkout", "POST", "/v1/agent/service/register", "{}", ""}, {"checkout", "GET", "/v1/agent/service/register", "", ""},
 		{"checkout", "OPTIONS", "/v1/agent/service/register", "", ""}, {"checkout", "DELETE", "/v1/health/service/x", "", ""}, {"checkout", "HEAD", "/v1/health/service/x", "", ""},
 		{"checkout", "PUT", "/v1/agent/self", "", ""}, {"checkout", "GET", "/v1/agent/check/pass/x", "", ""}, {"checkout", "PUT", "/v1/catalog/services", "", ""},
@@ -135,10 +135,7 @@ func mistakes() (all []step) {
 		{"checkout", "PUT", "/v1/agent/check/update/none", `{`, ""}, {"checkout", "PUT", "/v1/agent/check/update/none", `{"Foo":1}`, ""},
 		{"checkout", "PUT", "/v1/agent/service/maintenance/", "", ""}, {"checkout", "PUT", "/v1/agent/service/maintenance/x", "", ""},
 		{"checkout", "PUT", "/v1/agent/service/maintenance/x?enable=x", "", ""}, {"checkout", "PUT", "/v1/agent/service/maintenance/x?enable=true", "", ""},
-	} {
-		all = append(all, s)
-	}
-	return all
+	}...)
 }
 
 // changes are what can be done, with what is to be seen after each.

@@ -51,7 +51,7 @@ type Server struct {
 	anonymous *caller
 	tokens    atomic.Pointer[tokens]
 	counter   atomic.Uint64
-	fields    bexpr.Registry
+	filters   filters
 	mux       *http.ServeMux
 	stopping  chan struct{} // closed by Run when it ends
 	stopped   sync.Once
@@ -61,7 +61,7 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Log.With("part", "consulapi"), node: cfg.node(), callers: map[catalog.App]*caller{},
-		fields: bexpr.NewSyncRegistry(), stopping: make(chan struct{}),
+		filters: filters{fields: bexpr.NewSyncRegistry(), all: map[string]*prepared{}}, stopping: make(chan struct{}),
 	}
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
