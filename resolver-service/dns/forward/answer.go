@@ -44,8 +44,12 @@ func newAnswer(m *dns.Msg, section []byte, now time.Time) (*answer, error) {
 	}
 	m.Question[0].Name = name
 	for _, records := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
-		for _, r := range records {
+		for i, r := range records {
 			h := r.Header()
+			if h.Rdlength == 0 { // else it would be packed with fields that are nowhere
+				records[i] = &dns.RFC3597{Hdr: *h}
+				h = records[i].Header()
+			}
 			h.Name = likeQuestion(h.Name, name)
 			if h.Ttl > 1<<31 { // RFC 2181, 8
 				h.Ttl = 0
@@ -65,6 +69,9 @@ func (a *answer) pack(m *dns.Msg, section []byte) error {
 		return err
 	}
 	at := headerSize + len(section)
+	if err := new(dns.Msg).Unpack(packed); err != nil {
+		return err // whoever gets it could not read it either
+	}
 	if len(packed) > dns.MaxMsgSize || len(packed) < at || string(packed[headerSize:at]) != string(section) {
 		return errors.New("a response that can't be packed again")
 	}
