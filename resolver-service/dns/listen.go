@@ -44,6 +44,7 @@ type ListenError struct {
 	Err     error
 }
 
+// Error begins with the address.
 func (e *ListenError) Error() string { return e.Address + ": " + e.Err.Error() }
 
 // Unwrap is the error of the system.
