@@ -216,7 +216,6 @@ func (p *postgresServer) rewind(t testing.TB) func() {
 }
 
 func TestStoreOnPostgres(t *testing.T) {
-	t.Parallel() // each has a server of its own, and waits most of the time
 	p := startPostgres(t)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return p.backend(t) })
 }

@@ -194,7 +194,6 @@ func (r *redisServer) rewind(t testing.TB) func() {
 }
 
 func TestStoreOnRedis(t *testing.T) {
-	t.Parallel() // each has a server of its own, and waits most of the time
 	r := startRedis(t)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return r.backend(t) })
 }

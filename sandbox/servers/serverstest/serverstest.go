@@ -18,7 +18,7 @@ import (
 )
 
 // startLimit is how long a server may take to start, and to end before that.
-const startLimit = 2 * time.Minute
+const startLimit = 5 * time.Minute
 
 // Main runs the tests of a package, ends the servers that they shared, and then fails if
 // goroutines are left. It does not return.
