@@ -1,0 +1,90 @@
+package resolverservice
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// consulOf is a configuration with the Consul API, for checkout and orders.
+func consulOf(t *testing.T, dir, more string) (*Config, error) {
+	t.Helper()
+	var tokens []string
+	for _, app := range []string{"checkout", "orders"} {
+		path := filepath.Join(dir, app+".token")
+		if err := os.WriteFile(path, []byte(app+"-token\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, fmt.Sprintf("{app: shop/%s, token: {file: %s}}", app, path))
+	}
+	return Parse("isthmus.yaml", []byte(fmt.Sprintf("cluster: west\ndataDir: %s/data\nidentity: {insecure: true}\n"+
+		"listen: {resolver: '127.0.0.1:0', admin: '127.0.0.1:0', consul: '127.0.0.1:0'}\nconsul:\n  tokens: [%s]\n%s", dir, strings.Join(tokens, ", "), more)))
+}
+
+func (r *running) consulClient(app, scheme string) *api.Client {
+	r.t.Helper()
+	c := api.Config{Address: r.Addr("consul").String(), Scheme: scheme, Token: app + "-token", Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate signs itself
+	}}
+	client, err := api.NewClient(&c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return client
+}
+
+// TestConsulsAPIIsAPartOfTheService: what registers there is found by it and by others, what
+// registers elsewhere is found there, and a restart keeps it.
+func TestConsulsAPIIsAPartOfTheService(t *testing.T) {
+	dir := t.TempDir()
+	cert := writeCertificate(t, dir, "localhost")
+	cfg, err := consulOf(t, dir, fmt.Sprintf("  tls: {cert: %s, key: %s}\n", cert.Cert, cert.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	west := start(t, cfg, nil)
+	west.sidecar(checkout, "127.0.0.22:50002")
+	o := west.consulClient("orders", "https")
+	if err := o.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "orders", Address: "127.0.0.21", Port: 80, Meta: map[string]string{"DAPR_PORT": "50002"}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := west.topology.Resolve(checkout, orders); d.Address != "127.0.0.21:50002" {
+		t.Errorf("checkout is led to %+v", d)
+	}
+	found := func(west *running, service, want string) {
+		t.Helper()
+		all, _, err := west.consulClient("checkout", "https").Health().Service(service, "", true, nil)
+		if err != nil || len(all) != 1 || all[0].Service.Address+":"+all[0].Service.Meta["DAPR_PORT"] != want {
+			t.Errorf("%s: %v %v, want %s", service, all, err, want)
+		}
+	}
+	found(west, "orders", "127.0.0.21:50002")
+	found(west, "checkout", "127.0.0.22:50002")
+	if err := west.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := start(t, cfg, nil)
+	found(again, "orders", "127.0.0.21:50002")
+}
+
+func TestConsulsSettingsAreChecked(t *testing.T) {
+	for more, want := range map[string]string{
+		"  node: x\n":             "",
+		"  anonymous: checkout\n": "consul.anonymous: app \"checkout\": want namespace/app-id; write namespace/app-id, such as shop/checkout",
+		"  maxConnections: -1\n":  "consul.maxConnections: -1 is out of bounds",
+		"  tls: {cert: x}\n":      "consul.tls: cert and key go together",
+		"  token: x\n":            `consul.token: unknown field; did you mean "tokens"?`,
+		"replicas: {name: a}\nstore: {file: {path: .}}\n": "replicas",
+	} {
+		_, err := consulOf(t, t.TempDir(), more)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", more, err, want)
+		}
+	}
+}
