@@ -148,8 +148,9 @@ func (c *client) dial(to replica) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}),
-		// A service that died silently is noticed within 15 s.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		// A service that died silently is noticed within 13 s: before another replica gives up
+		// what was registered with it, by instances.etcd.ttl.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxViewBytes)),
 		grpc.WithSharedWriteBuffer(true),
 		grpc.WithReadBufferSize(4<<10),

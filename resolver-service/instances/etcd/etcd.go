@@ -32,7 +32,7 @@ const Name = "etcd"
 // Bounds and default of the lease's length. A server gives no lease shorter than one and
 // a half times its election timeout, so there is no point in less.
 const (
-	DefaultTTL  = 15 * time.Second
+	DefaultTTL  = 20 * time.Second
 	shortestTTL = 2 * time.Second
 	longestTTL  = 10 * time.Minute
 )
@@ -42,7 +42,8 @@ type Config struct {
 	etcdclient.Config `yaml:",inline"`
 
 	// TTL is how long what a replica has written stands without the replica: so much
-	// time its sidecars have to come back to another. 15 s by default.
+	// time its sidecars have to come back to another, once they have noticed (13 s where it
+	// went without a word). 20 s by default.
 	TTL time.Duration `yaml:"ttl,omitempty"`
 }
 
