@@ -71,17 +71,23 @@ func (f *Forwarder) ask(ctx context.Context, q question) *answer {
 	return s.nothing(time.Since(begun))
 }
 
-// start asks the next upstream, each twice at most.
+// start asks the next upstream, each twice at most. Where many questions wait, each waits for
+// the one that it was asked of: every exchange has a socket.
 func (s *asking) start(ctx context.Context) {
 	if s.next >= min(2*len(s.order), mostTries) || ctx.Err() != nil {
 		return
 	}
+	if s.running > 0 && s.exchanges.Load() >= int64(s.cfg.MaxQueries) {
+		return
+	}
+	s.exchanges.Add(1)
 	u := s.order[s.next%len(s.order)]
 	s.next++
 	s.running++
 	s.flights.all.Add(1) // the flight that asks is one of them, so it is not zero
 	go func() {
 		defer s.flights.all.Done()
+		defer s.exchanges.Add(-1)
 		m, err := s.exchange(ctx, u, s.section, s.checked, s.do)
 		switch {
 		case err == nil:

@@ -62,7 +62,8 @@ type Forwarder struct {
 	flights   *flights
 	marker    [markerSize]byte // what our own queries are known by, should they come back
 	counts    counters
-	waiting   atomic.Int64
+	waiting   atomic.Int64 // queries
+	exchanges atomic.Int64 // with upstreams
 
 	alive context.Context // of what is under way
 	end   context.CancelFunc

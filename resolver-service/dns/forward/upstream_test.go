@@ -301,6 +301,31 @@ func TestAFloodOfSlowNamesLeavesRoom(t *testing.T) {
 	all.Wait()
 }
 
+func TestSocketsAreBounded(t *testing.T) {
+	var upstreams []netip.AddrPort
+	for range 8 {
+		upstreams = append(upstreams, silent(t))
+	}
+	f := forwarder(t, Config{MaxQueries: 10, Timeout: soon, Patience: time.Millisecond}, upstreams...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			packed, _ := query(fmt.Sprintf("n%d.test.", i), dns.TypeA).Pack()
+			f.Forward(ctx, packed, nil)
+		})
+	}
+	eventually(t, "all are under way", func() bool { return f.Counters().Flights == 10 })
+	for range 50 {
+		if n := f.exchanges.Load(); n > 20 {
+			t.Fatalf("%d exchanges for 10 questions", n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	all.Wait()
+}
+
 func TestWaitingIsBounded(t *testing.T) {
 	f := forwarder(t, Config{MaxWaiting: 5, Timeout: soon, Patience: soon}, silent(t))
 	ctx, cancel := context.WithCancel(t.Context())
