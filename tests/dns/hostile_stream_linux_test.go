@@ -3,6 +3,7 @@ package dns
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -140,6 +141,28 @@ func TestOneClientDoesNotTakeEveryConnection(t *testing.T) {
 		}
 		if m, err := c.ReadMsg(); err != nil || len(m.Answer) != 1 {
 			t.Fatalf("the connection of another: %v %v", m, err)
+		}
+	}
+}
+
+// TestHandshakesThatDoNotEnd: more of them by TLS than one client may have connections.
+func TestHandshakesThatDoNotEnd(t *testing.T) {
+	l := sharedLab(t)
+	var conns []net.Conn
+	for i := range 150 {
+		c, err := l.callers.Dial(t.Context(), "tcp", net.JoinHostPort(server.String(), tlsPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns = append(conns, c)
+		c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}[:i%12]) // the beginning of a ClientHello
+	}
+	l.by(t, "kdig", checkout, "-p", tlsPort, "+tls-ca="+l.ca, "+tls-hostname=ns."+zone[:len(zone)-1], "orders.shop."+zone, "A").check(t, want{status: "NOERROR", answer: orders})
+	for i, c := range conns {
+		c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+			t.Fatalf("connection %d is not closed", i)
 		}
 	}
 }
