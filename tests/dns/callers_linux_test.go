@@ -70,6 +70,15 @@ func TestClientSubnet(t *testing.T) {
 		})
 	}
 	l.dig(t, relay, name, "A").check(t, want{status: "NXDOMAIN", ede: "18"})
+
+	for about, option := range map[string]string{
+		"bits beyond the prefix": "000118000a4d030b", "a scope in a query": "000120200a4d030b", "a prefix longer than an address": "000121000a4d030b00",
+		"no prefix": "0001", "no family that there is": "000318000a4d03", "an address cut off": "000120000a4d03",
+	} {
+		if r := l.dig(t, relay, "+nocookie", "+ednsopt=8:"+option, name, "A"); r.Status != "FORMERR" {
+			t.Errorf("a client subnet with %s: %s", about, r.Text)
+		}
+	}
 }
 
 // TestRefusalsReadTheSame: what may not be called reads the same whether it is there or not.

@@ -103,6 +103,7 @@ func TestStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := meshtest.Within(t, 3*patience)
+	serial := soa(t, l.dig(t, stranger, zone, "SOA").Answer).Serial
 	if err := l.west.apply(ctx, `apiVersion: isthmus.dev/v1alpha1
 kind: Cluster
 metadata: {name: east}
@@ -119,6 +120,9 @@ spec:
   - {app: orders, routes: [{cluster: east}]}
 `); err != nil {
 		t.Fatal(err)
+	}
+	if next := soa(t, l.dig(t, stranger, zone, "SOA").Answer).Serial; int32(next-serial) <= 0 { // RFC 1982
+		t.Errorf("after a change the serial is %d, before it was %d", next, serial)
 	}
 	const gateways = "10.77.2.11, 10.77.2.12"
 	for _, name := range []string{"stock.shop.", "orders.shop."} {
