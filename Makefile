@@ -74,7 +74,7 @@ HEAVY := 700
 TEST_PACKAGES ?= 4
 
 # Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./configstore/etcd ./configstore/consul
+LONGEST := ./tests/system ./tests/dns ./tests/stock ./configstore/dapr ./configstore/kubernetes ./configstore/etcd ./configstore/consul
 
 .PHONY: test lint fuzz bench demo
 test: export ISTHMUS_REQUIRE_BINARIES = 1

@@ -84,7 +84,7 @@ func TestImportsPointDown(t *testing.T) {
 		"resolver-service/topology": {"catalog", "live", "configstore"},
 		"nameresolution":            {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
 	}
-	edges := []string{"stream", "gateway", "peering", "admin", "objects"}
+	edges := []string{"stream", "dns", "consulapi", "gateway", "peering", "admin", "objects"}
 	for path, p := range packages(t) {
 		for folder, may := range allowed {
 			if !below(path, folder) {
