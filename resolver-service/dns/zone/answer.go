@@ -1,6 +1,7 @@
 package zone
 
 import (
+	"math/rand/v2"
 	"net/netip"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -25,12 +26,44 @@ func (x *exchange) byView(n *name, entry *catalog.Entry) {
 			x.nothingReady(n, entry, nil)
 			return
 		}
+		if len(entry.Routes) > 1 && !x.serves(entry.Plan, route) {
+			route, chosen = x.instead(entry.Plan, route), ""
+		}
 		x.taken(n, entry, route, chosen, x.zone.ttl)
 	case wire.TypeTXT:
 		x.explain(entry, nil)
 	default:
 		x.otherType(n)
 	}
+}
+
+// serves tells whether a route has an address to answer with, of the family that is asked
+// for where it is one.
+func (x *exchange) serves(p *catalog.Plan, r *catalog.Route) bool {
+	packed, _ := x.addresses(p, r)
+	if t := x.asked.Type; !packed.none() && (t == wire.TypeA || t == wire.TypeAAAA) {
+		records, _ := packed.of(t)
+		return len(records) > 0
+	}
+	return !packed.none()
+}
+
+// instead is what answers where the route that a lookup chose does not serve: another of its
+// priority, by weight, and the chosen one where none does. A client asks for A and AAAA
+// apart, and each may fall on a route that has the other family alone; so it would be left
+// without any address now and then.
+func (x *exchange) instead(p *catalog.Plan, chosen *catalog.Route) *catalog.Route {
+	found, total := chosen, uint32(0)
+	for i := range p.Routes {
+		r := &p.Routes[i]
+		if r.Priority != chosen.Priority || !usable(r) || !x.serves(p, r) {
+			continue
+		}
+		if total += r.Weight; rand.Uint32N(total) < r.Weight {
+			found = r
+		}
+	}
+	return found
 }
 
 // byRoute answers an app's name in a cluster, and the names of its shards and instances

@@ -183,6 +183,28 @@ func TestRoutesWithoutAnyAddress(t *testing.T) {
 	w.check("shop/checkout", []row{{"orders.shop.isthmus.internal. A", "NOERROR aa\norders.shop.isthmus.internal. 5 IN A 203.0.113.7"}})
 }
 
+// TestAFamilyIsAnsweredByARouteThatHasIt: A and AAAA are asked for apart, so each may fall on
+// a route that has the other alone.
+func TestAFamilyIsAnsweredByARouteThatHasIt(t *testing.T) {
+	w := newWorld(t, west)
+	w.apply(
+		full(reaches("six", "[2001:db8::6]:15443"), reaches("lost", "gw.lost.example:15443"), reaches("later", "[2001:db8::7]:15443"),
+			selects("shop/checkout", calls("shop/orders", via("local", 0, 1), via("six", 0, 1), via("lost", 0, 1), via("later", 1, 1)),
+				calls("shop/carts", via("local", 0, 1), via("later", 1, 1)))),
+		runs("shop/orders", "10.0.0.1:50002"), runs("shop/carts", "10.0.0.2:50002"),
+		says("six", has("shop/orders", 1)), says("lost", has("shop/orders", 1)), says("later", has("shop/orders", 1), has("shop/carts", 1)))
+	for range 20 {
+		w.check("shop/checkout", []row{
+			{"orders.shop.isthmus.internal. A", "NOERROR aa\norders.shop.isthmus.internal. 5 IN A 10.0.0.1"},
+			{"orders.shop.isthmus.internal. AAAA", "NOERROR aa\norders.shop.isthmus.internal. 5 IN AAAA 2001:db8::6"},
+			{"carts.shop.isthmus.internal. AAAA", "NOERROR aa\n" + soaLine}, // only where a lookup could lead
+		})
+		if got := w.ask(asking{as: "shop/checkout", name: "orders.shop.isthmus.internal.", typ: "HTTPS"}); len(got.Answer) != 1 {
+			t.Errorf("got %v", got)
+		}
+	}
+}
+
 // TestALongNameHasNoInstances: where those of instances would be longer than a name may
 // be, SRV and PTR lead to the app's.
 func TestALongNameHasNoInstances(t *testing.T) {
