@@ -327,7 +327,7 @@ func TestReverseNames(t *testing.T) {
 			9.0.0.10.in-addr.arpa. 5 IN PTR 10-0-0-9.checkout.shop.west.isthmus.internal.`},
 		{"1.0.0.10.in-addr.arpa. A", `
 			NOERROR aa
-			authority: in-addr.arpa. 5 IN SOA ns.isthmus.internal. hostmaster.isthmus.internal. serial 3600 600 86400 5`},
+			authority: 1.0.0.10.in-addr.arpa. 5 IN SOA ns.isthmus.internal. hostmaster.isthmus.internal. serial 3600 600 86400 5`},
 		{"7.0.0.10.in-addr.arpa. PTR +", refused}, // an app that it may not see
 		{"3.0.0.10.in-addr.arpa. PTR +", refused},
 		{"01.0.0.10.in-addr.arpa. PTR +", refused},

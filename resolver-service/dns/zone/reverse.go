@@ -27,7 +27,7 @@ func (x *exchange) pointer4(below int) bool {
 		}
 		four[3-i] = byte(part)
 	}
-	return x.pointer(below, netip.AddrFrom4(four))
+	return x.pointer(netip.AddrFrom4(four))
 }
 
 // pointer6 is pointer4 for names below ip6.arpa, of 32 labels of a digit each.
@@ -52,12 +52,12 @@ func (x *exchange) pointer6(below int) bool {
 		}
 		sixteen[15-i/2] |= digit << (4 * (i % 2))
 	}
-	return x.pointer(below, netip.AddrFrom16(sixteen))
+	return x.pointer(netip.AddrFrom16(sixteen))
 }
 
 // pointer answers the reverse name of an address where it is an instance's, of one app
 // that the caller's view holds.
-func (x *exchange) pointer(below int, address netip.Addr) bool {
+func (x *exchange) pointer(address netip.Addr) bool {
 	z := x.zone
 	callers, _ := z.topology.Callers().Load()
 	owner, ok := callers.Get(address)
@@ -74,9 +74,8 @@ func (x *exchange) pointer(below int, address netip.Addr) bool {
 	x.view, x.outcome = view, answered
 	r := &x.response
 	r.Authoritative = true
-	n := name{zone: below}
 	if x.asked.Type != wire.TypePTR {
-		x.otherType(&n)
+		x.otherType(&name{}) // of all reverse names this one alone is ours
 		return true
 	}
 	mark := r.Open(wire.Owner, wire.TypePTR, z.ttl)
