@@ -48,7 +48,7 @@ func (x *exchange) respond(out []byte) []byte {
 	var cookie [fullCookieSize]byte
 	if x.asked.Cookie != nil {
 		var valid bool
-		cookie, valid = x.zone.cookies.answer(x.asked.Cookie, x.query.From.Addr(), time.Now())
+		cookie, valid = x.zone.cookies.answer(x.asked.Cookie, plain(x.query.From.Addr()), time.Now())
 		x.query.Known = x.query.Known || valid
 		options.Cookie = cookie[:]
 	}

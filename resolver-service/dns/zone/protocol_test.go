@@ -135,6 +135,29 @@ func TestAClientsSubnetIsBelievedFromListedForwarders(t *testing.T) {
 	}
 }
 
+// TestWhoIsNotKnownIsToldWhy has what goes wrong between a client, a forwarder and this server.
+func TestWhoIsNotKnownIsToldWhy(t *testing.T) {
+	w := shop(t, forwarders)
+	w.apply(runs("shop/one", "10.0.0.66:50002"), runs("shop/two", "10.0.0.66:50003"))
+	for _, c := range []struct{ from, subnet, want string }{
+		{"10.53.0.1", "", "10.53.0.1 is a forwarder, and does not say for whom it asks; have it send its client's address as EDNS Client Subnet, /32 or /128"},
+		{"10.53.0.1", "10.0.0.0/24", "10.53.0.1 is a forwarder, and says /24 of its client's address; have it send all of it, /32 or /128"},
+		{"10.53.0.1", "10.9.9.9/32", "10.9.9.9, for whom 10.53.0.1 asks, is no instance's address; ask from one, or on a listener that is bound to an app (listen.dns, as)"},
+		{"10.53.0.1", "10.0.0.66/32", "10.0.0.66, for whom 10.53.0.1 asks, is the address of several apps; bind a listener to the app (listen.dns, as) and ask there"},
+		{"10.9.9.9", "10.0.0.9/32", "10.9.9.9 is no instance's address, and not in dns.forwarders, so the client subnet that it sends is not believed; list it there, or ask on a listener that is bound to an app (listen.dns, as)"},
+		{"10.0.0.66", "", "10.0.0.66 is the address of several apps; bind a listener to the app (listen.dns, as) and ask there"},
+	} {
+		a := asking{from: c.from, name: "orders.shop.isthmus.internal.", typ: "A", edns: c.subnet == ""}
+		if c.subnet != "" {
+			a.shape = withSubnet(c.subnet)
+		}
+		want := "NXDOMAIN aa\n" + soaLine + "error: 18 Prohibited: caller unknown: " + c.want
+		if got := show(w.ask(a)); got != want {
+			t.Errorf("from %s for %q: got\n%s\nwant\n%s", c.from, c.subnet, got, want)
+		}
+	}
+}
+
 // TestCookiesAreThoseOfRFC9018 has the examples of RFC 9018, appendix A.
 func TestCookiesAreThoseOfRFC9018(t *testing.T) {
 	for _, c := range []struct {
@@ -201,6 +224,9 @@ func TestACookieProvesAnAddress(t *testing.T) {
 	}
 	if known, _ := ask("10.0.0.1", client); !known {
 		t.Error("an instance is not known")
+	}
+	if known, _ := ask("::ffff:10.9.9.9", full); !known {
+		t.Error("not known by another socket, which writes the same address in the form of IPv6")
 	}
 	q := query(asking{over: transport.TCP}, must(new(dns.Msg).SetQuestion("isthmus.internal.", dns.TypeSOA).Pack()))
 	if w.Answer(q, nil); !q.Known {

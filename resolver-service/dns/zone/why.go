@@ -94,8 +94,22 @@ func (x *exchange) appendUnknown(b []byte) []byte {
 		return append(b, "the query came from no address"...)
 	}
 	b = w.address.AppendTo(b)
-	if w.shared {
+	if w.subnet {
+		b = append(plain(x.query.From.Addr()).AppendTo(append(b, ", for whom "...)), " asks,"...)
+	}
+	switch {
+	case w.shared:
 		return append(b, " is the address of several apps; bind a listener to the app (listen.dns, as) and ask there"...)
+	case w.subnet:
+		return append(b, " is no instance's address; ask from one, or on a listener that is bound to an app (listen.dns, as)"...)
+	case x.zone.believes(w.address) && x.asked.Subnet.Sent:
+		b = append(b, " is a forwarder, and says /"...)
+		b = appendNumber(b, uint(x.asked.Subnet.Prefix), 10)
+		return append(b, " of its client's address; have it send all of it, /32 or /128"...)
+	case x.zone.believes(w.address):
+		return append(b, " is a forwarder, and does not say for whom it asks; have it send its client's address as EDNS Client Subnet, /32 or /128"...)
+	case x.asked.Subnet.Sent:
+		return append(b, " is no instance's address, and not in dns.forwarders, so the client subnet that it sends is not believed; list it there, or ask on a listener that is bound to an app (listen.dns, as)"...)
 	}
 	return append(b, " is no instance's address; ask from one, on a listener that is bound to an app (listen.dns, as), or by a forwarder that is listed (dns.forwarders) and sends the client's whole address"...)
 }
