@@ -51,7 +51,7 @@ func (x *exchange) routeRecords(n *name, entry *catalog.Entry, r *catalog.Route,
 		if !x.srv(ttl, uint16(r.Priority), weight, at.Port(), target) {
 			return
 		}
-		more.add(&x.response, len(target), at.Addr())
+		more.add(&x.response, len(target), ttl, at.Addr())
 	}
 }
 
@@ -71,7 +71,7 @@ func (x *exchange) gatewayRecord(n *name, entry *catalog.Entry, r *catalog.Route
 		target = x.zone.appendHostName(target, entry.App, r.Cluster)
 	}
 	if x.srv(ttl, uint16(r.Priority), weight, packed.port, target) {
-		packed.each(func(a netip.Addr) { more.add(&x.response, len(target), a) })
+		packed.each(func(a netip.Addr) { more.add(&x.response, len(target), ttl, a) })
 	}
 }
 
@@ -92,6 +92,7 @@ type extras struct {
 
 type extra struct {
 	owner   uint16 // a pointer to the target in its SRV record
+	ttl     uint32 // as of that record
 	address netip.Addr
 }
 
@@ -100,16 +101,16 @@ type extra struct {
 const maxExtras = 16
 
 // add notes an address of the target that ended the response and was so long.
-func (e *extras) add(r *wire.Response, target int, address netip.Addr) {
+func (e *extras) add(r *wire.Response, target int, ttl uint32, address netip.Addr) {
 	if owner, ok := wire.PointerTo(len(r.Buf) - target); ok && e.count < maxExtras {
-		e.all[e.count] = extra{owner, plain(address)}
+		e.all[e.count] = extra{owner, ttl, plain(address)}
 		e.count++
 	}
 }
 
 func (x *exchange) additional(e *extras) {
 	for _, extra := range e.all[:e.count] {
-		if !x.response.Address(wire.Additional, extra.owner, x.zone.ttl, extra.address) {
+		if !x.response.Address(wire.Additional, extra.owner, extra.ttl, extra.address) {
 			return
 		}
 	}
