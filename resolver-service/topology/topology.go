@@ -261,11 +261,19 @@ func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
 }
 
 // resolveSelf is rule 1 for an app without a selection of its own.
-func (t *Topology) resolveSelf(app catalog.App, revision uint64) (d catalog.Decision) {
-	err := t.ask(context.Background(), func(g *Graph) { d = g.self(app).Explain() })
+func (t *Topology) resolveSelf(app catalog.App, revision uint64) catalog.Decision {
+	e, err := t.Self(context.Background(), app)
 	if err != nil {
 		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the service is stopping"}
 	}
+	d := e.Explain()
 	d.Revision = revision
 	return d
+}
+
+// Self is what an app sees of itself (rule 1), where its view does not hold that: all its
+// instances here. The error is that ctx or the topology has ended.
+func (t *Topology) Self(ctx context.Context, app catalog.App) (e *catalog.Entry, err error) {
+	err = t.ask(ctx, func(g *Graph) { e = g.self(app) })
+	return e, err
 }

@@ -276,12 +276,11 @@ func (x *exchange) itself(n *name) {
 		x.later = true
 		return
 	}
-	d := x.zone.topology.Resolve(x.who.app, x.who.app)
-	route := catalog.LocalRoute(nil, 0)
-	if d.Outcome == catalog.OK {
-		route = catalog.LocalRoute([]string{d.Address}, 0)
+	entry, err := x.zone.topology.Self(x.ctx, x.who.app)
+	if err != nil {
+		x.outcome, x.why = notReady, why{about: whyText, text: "not ready: the service is stopping, or has too much to do; ask again"}
+		x.response.Authoritative = false
+		return
 	}
-	route.Cluster, route.Weight = x.zone.cfg.Cluster, catalog.DefaultWeight
-	entry := catalog.NewEntry(x.who.app, catalog.Rule{Text: catalog.SelfRule}, []catalog.Route{route})
 	x.held(n, entry)
 }

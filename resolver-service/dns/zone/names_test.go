@@ -364,10 +364,12 @@ func TestAnAppAlwaysSeesItself(t *testing.T) {
 	closed := west
 	closed.Open = false
 	w := newWorld(t, closed)
-	w.apply(full(), runs("shop/checkout", "10.0.0.9:50002"), runs("shop/orders", "10.0.0.1:50002"))
+	w.apply(full(), runs("shop/checkout", "10.0.0.9:50002", "10.0.0.10:50002"), runs("shop/orders", "10.0.0.1:50002"))
 	w.check("10.0.0.9", []row{
-		{"checkout.shop.isthmus.internal. A", "NOERROR aa\ncheckout.shop.isthmus.internal. 5 IN A 10.0.0.9"},
-		{"checkout.shop.west.isthmus.internal. A", "NOERROR aa\ncheckout.shop.west.isthmus.internal. 5 IN A 10.0.0.9"},
+		{"checkout.shop.isthmus.internal. A", "NOERROR aa\ncheckout.shop.isthmus.internal. 5 IN A 10.0.0.10\ncheckout.shop.isthmus.internal. 5 IN A 10.0.0.9"},
+		{"checkout.shop.west.isthmus.internal. A", "NOERROR aa\ncheckout.shop.west.isthmus.internal. 5 IN A 10.0.0.10\ncheckout.shop.west.isthmus.internal. 5 IN A 10.0.0.9"},
+		{"10-0-0-9.checkout.shop.west.isthmus.internal. A", "NOERROR aa\n10-0-0-9.checkout.shop.west.isthmus.internal. 5 IN A 10.0.0.9"},
+		{"10-0-0-10.checkout.shop.west.isthmus.internal. A", "NOERROR aa\n10-0-0-10.checkout.shop.west.isthmus.internal. 5 IN A 10.0.0.10"},
 		{"checkout.shop.east.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},
 		{"orders.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + "error: 15 Blocked: denied: the caller's selection does not hold shop/orders"},
 	})
