@@ -9,8 +9,11 @@ type Query struct {
 	Type  Type
 	Class Class
 
+	// Bare is set where there is no question, and a cookie alone is wanted (RFC 7873, 5.4).
+	Bare bool
+
 	flags uint16
-	end   int // of the question in the message; 0 where it could not be read
+	end   int // of the question in the message; 0 where there is none, or it could not be read
 
 	OPT
 }
@@ -23,7 +26,7 @@ const opcodeQuery = 0
 // otherwise what the response says: FormErr for what breaks the rules of a query, NotImp
 // for any other operation, BadVers for another version of EDNS.
 func (q *Query) Parse(message []byte) (rcode RCode, reply bool) {
-	q.end, q.OPT = 0, OPT{}
+	q.end, q.Bare, q.OPT = 0, false, OPT{}
 	if len(message) < HeaderSize {
 		return FormErr, false
 	}
@@ -41,7 +44,7 @@ func (q *Query) Parse(message []byte) (rcode RCode, reply bool) {
 func (q *Query) body(message []byte) RCode {
 	counts := binary.BigEndian.Uint64(message[4:])
 	if counts>>48 != 1 { // RFC 9619
-		return FormErr
+		return q.bare(message, counts)
 	}
 	at, ok := q.Name.parse(message, HeaderSize)
 	if !ok || len(message)-at < 4 {
@@ -67,6 +70,25 @@ func (q *Query) body(message []byte) RCode {
 		return BadVers
 	}
 	return q.sound()
+}
+
+// bare reads a message without a question: that is in order with a cookie, and with no other
+// records than additional ones.
+func (q *Query) bare(message []byte, counts uint64) RCode {
+	if counts>>16 != 0 {
+		return FormErr
+	}
+	at, ok := q.records(message, HeaderSize, int(uint16(counts)), true)
+	switch {
+	case !ok || at != len(message):
+		return FormErr
+	case q.version != 0:
+		return BadVers
+	case q.Cookie == nil:
+		return FormErr
+	}
+	q.Bare = true
+	return NoError
 }
 
 // sound is whether anybody may ask for the type at all.

@@ -89,6 +89,9 @@ func (x *exchange) finish(options *wire.Options) []byte {
 func (x *exchange) route() {
 	m, z := &x.asked, x.zone
 	switch {
+	case m.Bare:
+		x.outcome = aboutServer
+		return
 	case m.Class == wire.ClassCH:
 		x.chaos()
 		return

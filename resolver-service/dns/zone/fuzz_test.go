@@ -26,6 +26,7 @@ func FuzzAnswer(f *testing.F) {
 			f.Add(must(m.Pack()), uint8(typ), uint8(typ>>1))
 		}
 	}
+	f.Add([]byte("\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x0c\x00\x0a\x00\x08abcdefgh"), uint8(0), uint8(0))
 	w := shop(f, forwarders)
 	senders := []string{"10.0.0.9", "10.9.9.9", "10.53.0.1", "10.0.0.8", "fe80::1%eth0"}
 	f.Fuzz(func(t *testing.T, packet []byte, sender, protocol uint8) {
@@ -52,6 +53,12 @@ func FuzzAnswer(f *testing.F) {
 		}
 		if got.Rcode == dns.RcodeFormatError || got.Rcode == dns.RcodeNotImplemented && len(got.Question) == 0 {
 			return // what is asked could not be read
+		}
+		if len(packet) > 5 && packet[4]|packet[5] == 0 {
+			if len(got.Question) != 0 {
+				t.Errorf("nothing was asked, got %v", &got)
+			}
+			return
 		}
 		if asked.Unpack(packet) == nil && (len(got.Question) != 1 || got.Question[0] != asked.Question[0]) {
 			t.Errorf("asked %v, got %v", &asked, &got)
