@@ -53,7 +53,6 @@ const (
 	brokenPause  = 50 * time.Millisecond // at first, and twice as long each time
 	brokenMost   = 700 * time.Millisecond
 	unwantedMost = 5 * time.Second // where trying again is no help
-	withoutRenew = time.Minute     // from a peer that knows no Renew
 )
 
 // run keeps the stream up until ctx ends.
@@ -150,10 +149,7 @@ func (c *channel) discard(conn *reached) {
 
 func pauseAfter(err error, failures int) time.Duration {
 	most := brokenMost
-	switch {
-	case status.Code(err) == codes.Unimplemented:
-		return withoutRenew
-	case unwanted(err):
+	if unwanted(err) {
 		most = unwantedMost
 	}
 	return spread(min(brokenPause<<min(failures, 10), most))
@@ -168,10 +164,11 @@ func (e misnamed) Error() string {
 		e.object, e.cluster)
 }
 
-// unwanted tells whether it is of little use to try again soon: one end refuses the other.
+// unwanted tells whether it is of little use to try again soon: one end refuses the other,
+// or what answers there is no resolver service.
 func unwanted(err error) bool {
 	switch status.Code(err) {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal:
+	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal, codes.Unimplemented:
 		return true
 	}
 	return errors.As(err, &misnamed{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")

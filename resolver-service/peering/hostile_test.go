@@ -288,20 +288,20 @@ func TestAFirstSetThatNeverEndsIsGivenUp(t *testing.T) {
 func TestRenewalsAloneDoNotKeepWhatIsLongPast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
-		var revision atomic.Uint64
-		revision.Store(1)
+		var digest atomic.Uint64
+		digest.Store(1)
 		h := &hostile{}
 		h.exports = func(to exportsServer) error {
 			if h.asked.Load() > 1 {
 				return fmt.Errorf("no exports today")
 			}
-			_ = to.Send(&v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put})
+			_ = to.Send(&v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Digest: 1, Put: message(t, []*topology.PeerExport{export("orders", 1)}).Put})
 			time.Sleep(5 * time.Second)
 			return fmt.Errorf("no exports today")
 		}
 		h.renew = func(to renewServer) error {
 			for {
-				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: revision.Load()}); err != nil {
+				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Digest: digest.Load()}); err != nil {
 					return err
 				}
 				time.Sleep(250 * time.Millisecond)
@@ -317,7 +317,7 @@ func TestRenewalsAloneDoNotKeepWhatIsLongPast(t *testing.T) {
 		if !ok() {
 			t.Errorf("nothing has changed there, and its renewals don't count: %v", west.status())
 		}
-		revision.Store(2)
+		digest.Store(2)
 		took := west.takes(time.Minute, "stale", west.staleNow)
 		if took < stuckAfter || took > stuckAfter+3*time.Second {
 			t.Errorf("what was said before the change stood for %s", took)
@@ -333,7 +333,7 @@ func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
 		n := peeringtest.New(1)
 		h := &hostile{}
 		h.exports = func(to exportsServer) error {
-			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: uint64(h.asked.Load())}
+			m := &v1alpha1.ExportsResponse{Cluster: "evil", Revision: 1, Digest: uint64(h.asked.Load())}
 			for {
 				if err := to.Send(m); err != nil {
 					return err
@@ -343,7 +343,7 @@ func TestAStreamThatIsStuckIsMadeAnew(t *testing.T) {
 		}
 		h.renew = func(to renewServer) error {
 			for {
-				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Revision: 1_000_000}); err != nil {
+				if err := to.Send(&v1alpha1.RenewResponse{Cluster: "evil", Digest: 1_000_000}); err != nil {
 					return err
 				}
 				time.Sleep(250 * time.Millisecond)

@@ -45,7 +45,7 @@ type link struct {
 	current currency
 
 	knowledge *knowledge
-	edition   edition        // of what the peer said last
+	digest    uint64         // of what the peer said last
 	told      topology.Lease // to the topology
 	applied   time.Time      // the latest apply
 	pause     *time.Timer    // until the next one
@@ -116,8 +116,8 @@ func (l *link) take(w word) {
 		l.current.moves()
 	}
 	l.knowledge.take(m)
-	if e := editionOf(m); e != (edition{}) {
-		l.edition = e
+	if digest := m.GetDigest(); digest != 0 {
+		l.digest = digest
 	}
 	l.status.exports(l.knowledge)
 }
@@ -139,7 +139,7 @@ func (l *link) applySoon(ctx context.Context) {
 		}
 	}
 	if l.knowledge.complete && !l.knowledge.first {
-		l.current.applied(l.edition)
+		l.current.applied(l.digest)
 		l.announce(ctx)
 	}
 }

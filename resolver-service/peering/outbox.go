@@ -16,7 +16,6 @@ import (
 // knows, of each later one against the view before.
 type outbox struct {
 	cluster string
-	parts   bool                   // the peer takes a first set in parts
 	known   map[catalog.App]uint64 // digests, until the first view
 	sent    *topology.PeerView
 
@@ -26,8 +25,8 @@ type outbox struct {
 // maxExport is the longest export that is sent, in bytes.
 const maxExport = maxMessage / 2
 
-func newOutbox(cluster string, known []*v1alpha1.Known, parts bool) *outbox {
-	o := &outbox{cluster: cluster, parts: parts, known: make(map[catalog.App]uint64, len(known)), tooLarge: func(catalog.App, int) {}}
+func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
+	o := &outbox{cluster: cluster, known: make(map[catalog.App]uint64, len(known)), tooLarge: func(catalog.App, int) {}}
 	for _, k := range known {
 		o.known[appFromWire(k.GetApp())] = k.GetDigest()
 	}
@@ -53,7 +52,7 @@ func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsRe
 	}
 	return func(yield func(*v1alpha1.ExportsResponse, error) bool) {
 		first := o.sent == nil
-		p := &parcel{cluster: o.cluster, revision: view.Revision, whole: first && !o.parts, more: first, yield: yield, tooLarge: o.tooLarge}
+		p := &parcel{cluster: o.cluster, revision: view.Revision, more: first, yield: yield, tooLarge: o.tooLarge}
 		p.begin()
 		if !edits(view, p) {
 			return
@@ -104,7 +103,6 @@ func (o *outbox) difference(view *topology.PeerView, p *parcel) bool {
 type parcel struct {
 	cluster  string
 	revision uint64
-	whole    bool // one message has it all
 	more     bool // the messages are of a first set
 	yield    func(*v1alpha1.ExportsResponse, error) bool
 
@@ -121,7 +119,7 @@ func (p *parcel) begin() {
 
 // room makes room for so many bytes.
 func (p *parcel) room(bytes int) bool {
-	if p.bytes += bytes; p.whole || p.bytes <= fullMessage || p.bytes == bytes {
+	if p.bytes += bytes; p.bytes <= fullMessage || p.bytes == bytes {
 		return true
 	}
 	if !p.yield(p.message, nil) {

@@ -54,7 +54,7 @@ func TestTheFirstMessageHasOnlyWhatThePeerDoesNotKnow(t *testing.T) {
 		{"one has changed", known(export("orders", 1), ledger), "+orders:2"},
 		{"one is gone", known(orders, ledger, export("gone", 1)), ""},
 	} {
-		all := messagesOf(t, newOutbox("east", c.known, true), view)
+		all := messagesOf(t, newOutbox("east", c.known), view)
 		k := newKnowledge()
 		k.begin()
 		if got := k.taken(t, all[0]); len(all) != 1 || got != c.want || all[0].Cluster != "east" || all[0].Revision != 7 || all[0].More {
@@ -74,7 +74,7 @@ func TestALargeSetGoesOutInMessagesOfBoundedSize(t *testing.T) {
 		all = append(all, e)
 	}
 	view := viewOf(7, all...)
-	o := newOutbox("east", nil, true)
+	o := newOutbox("east", nil)
 	first := messagesOf(t, o, view)
 	k := newKnowledge()
 	k.begin()
@@ -100,9 +100,6 @@ func TestALargeSetGoesOutInMessagesOfBoundedSize(t *testing.T) {
 	if len(later) < 2 || len(k.exports) != 0 {
 		t.Errorf("%d messages, %d exports left", len(later), len(k.exports))
 	}
-	if old := messagesOf(t, newOutbox("east", nil, false), view); len(old) != 1 || len(old[0].Put) != len(all) {
-		t.Errorf("a peer that knows no parts is sent %d messages", len(old))
-	}
 }
 
 func TestAnExportThatIsTooLargeIsLeftOut(t *testing.T) {
@@ -110,7 +107,7 @@ func TestAnExportThatIsTooLargeIsLeftOut(t *testing.T) {
 	for range maxExport/1000 + 1 {
 		huge.Allow = append(huge.Allow, catalog.Allow{App: strings.Repeat("x", 1000)})
 	}
-	o := newOutbox("east", nil, true)
+	o := newOutbox("east", nil)
 	var told string
 	o.tooLarge = func(app catalog.App, _ int) { told = app.ID }
 	all := messagesOf(t, o, viewOf(7, huge, export("orders", 1)))

@@ -126,7 +126,7 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 }
 
 func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
-	o := newOutbox(s.cfg.Cluster, req.GetKnown(), req.GetRenewMs() != 0)
+	o := newOutbox(s.cfg.Cluster, req.GetKnown())
 	o.tooLarge = func(app catalog.App, bytes int) {
 		s.lines.warn("an export is too large to be told to a peer; let fewer callers call, such as whole namespaces",
 			"peer", req.GetCluster(), "app", app.String(), "bytes", bytes, "most", maxExport)
@@ -134,7 +134,8 @@ func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 	return o
 }
 
-// Renew streams the word that this cluster is there, and what its newest revision is.
+// Renew streams the word that this cluster is there, and the digest of what it exports by
+// now.
 func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]) error {
 	req, p, err := listen(to.Context(), to.Recv)
 	if err != nil {
@@ -189,7 +190,7 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 			if !live.Sleep(ctx, sendPause) {
 				return ctx.Err()
 			}
-		case seen != nil || out.parts: // otherwise the peer would take an empty message for all there is
+		default:
 			if err := send(s.told(out.empty(seen), seen)); err != nil {
 				return err
 			}
@@ -229,7 +230,7 @@ func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) e
 	for {
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load()}
 		if view, ok := s.sub.View(); ok {
-			m.Revision, m.Digest = view.Revision, s.content.digest(view)
+			m.Digest = s.content.digest(view)
 		}
 		if err := send(m); err != nil {
 			return err

@@ -421,43 +421,7 @@ func TestAChangeOfOneClusterWakesNoOtherLink(t *testing.T) {
 	})
 }
 
-// withoutRenewal is a peer of before there was Renew.
-type withoutRenewal struct {
-	v1alpha1.UnimplementedPeeringServer
-	of *Server
-}
-
-func (w withoutRenewal) Exports(to exportsServer) error { return w.of.Exports(plainly{to}) }
-
 type exportsServer = grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]
-
-// plainly is a stream of who says nothing of a rhythm.
-type plainly struct{ exportsServer }
-
-func (p plainly) Recv() (*v1alpha1.ExportsRequest, error) {
-	m, err := p.exportsServer.Recv()
-	if m != nil {
-		m.RenewMs = 0
-	}
-	return m, err
-}
-
-func TestAPeerThatKnowsNoRenewIsHeardByItsExports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := peeringtest.New(1)
-		east := newSite(t, n, "east", exported("orders"))
-		east.apply(runs("orders", "10.0.0.1:50002"))
-		east.answer(withoutRenewal{of: east.server}, "east-gw")
-		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))
-		west.takes(time.Second, "heard", west.ok)
-		time.Sleep(10 * time.Minute)
-		if s := west.status(); s.Lapses != 0 || s.State != connected {
-			t.Errorf("status %v", s)
-		}
-		n.Drop("west", "east-gw")
-		west.takes(3*time.Second, "stale", west.staleNow)
-	})
-}
 
 // TestReplicasOfAPeerAreOnePeer has two replicas of east, each with a gateway, which number
 // their revisions differently: one is read for the exports, the other renews the lease.
@@ -489,7 +453,7 @@ func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
 		other, held := link.current.other, link.current.hold
 		link.current.mu.Unlock()
 		if !other.IsZero() || held != stuckAfter {
-			t.Errorf("renewals name another edition since %s; stuck after %s", other, held)
+			t.Errorf("renewals name another digest since %s; stuck after %s", other, held)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,21 @@ func TestAReplicaWithoutItsStoreIsLeftForAnother(t *testing.T) {
 		unready.answer(NewServer(unready.cfg, unready.topology, quiet), "unready")
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "unready", "east-gw"))
 		west.takes(4*time.Second, "heard through the other", west.ok)
+	})
+}
+
+func TestWhatIsNoResolverServiceIsTriedAgainNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east := newSite(t, n, "east", exported("orders"))
+		east.apply(runs("orders", "10.0.0.1:50002"))
+		east.answer(v1alpha1.UnimplementedPeeringServer{}, "east-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))
+		west.takes(time.Second, "said why", func() bool { return strings.Contains(west.status().Error, "not implemented") })
+		time.Sleep(time.Minute)
+		east.stop()
+		east.serve("east-gw")
+		west.takes(unwantedMost+time.Second, "heard", west.ok)
 	})
 }
 

@@ -111,7 +111,7 @@ func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Dur
 			return misnamed{l.cluster, m.GetCluster()}
 		}
 		l.status.said(0, m.GetHears())
-		if l.current.renews(editionOf(m), l.lease.state()) {
+		if l.current.renews(m.GetDigest(), l.lease.state()) {
 			l.heard(at)
 		}
 		return nil
@@ -122,39 +122,25 @@ func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Dur
 	}, nil
 }
 
-// edition names what a peer has to say at a moment: by its digest, or by its revision where
-// the peer tells of no digest.
-type edition struct{ revision, digest uint64 }
-
-func editionOf(m interface {
-	GetRevision() uint64
-	GetDigest() uint64
-}) edition {
-	if digest := m.GetDigest(); digest != 0 {
-		return edition{digest: digest}
-	}
-	return edition{revision: m.GetRevision()}
-}
-
 // currency tells whether what is known of a peer is what the peer has to say by now, so
 // that a renewal, which says nothing else, can be believed. Any goroutine may use it.
 type currency struct {
-	mu      sync.Mutex
-	edition edition   // of all that was applied
-	known   bool      // all that the peer exports was applied once
-	other   time.Time // since when renewals name another edition, and no exports come; zero while they don't
-	hold    time.Duration
-	end     context.CancelCauseFunc // of the stream of exports
+	mu     sync.Mutex
+	digest uint64    // of all that was applied
+	known  bool      // all that the peer exports was applied once
+	other  time.Time // since when renewals name another digest, and no exports come; zero while they don't
+	hold   time.Duration
+	end    context.CancelCauseFunc // of the stream of exports
 }
 
-// applied notes that the topology knows all of an edition.
-func (c *currency) applied(e edition) {
+// applied notes that the topology knows all that has a digest.
+func (c *currency) applied(digest uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.edition != e {
+	if c.digest != digest {
 		c.other = time.Time{}
 	}
-	c.edition, c.known = e, true
+	c.digest, c.known = digest, true
 }
 
 // moves notes that the stream of exports says something: it is not stuck.
@@ -179,18 +165,18 @@ func (c *currency) begins(end context.CancelCauseFunc) {
 	c.end = end
 }
 
-// renews takes in a renewal that names an edition, and tells whether it renews the lease.
+// renews takes in a renewal that names a digest, and tells whether it renews the lease.
 // Where that is another than what is known, the exports are on their way, or their stream
 // is stuck: it is ended, and made anew, more and more rarely while that is no help. After
 // that time nothing is renewed by it, since what is known may be long past; the stream of
 // exports renews by itself.
-func (c *currency) renews(e edition, lease leaseState) bool {
+func (c *currency) renews(digest uint64, lease leaseState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case !c.known:
 		return false
-	case c.edition == e:
+	case c.digest == digest:
 		c.other, c.hold = time.Time{}, stuckAfter
 		return true
 	case c.other.IsZero():

@@ -2067,11 +2067,10 @@ func (x *RenewRequest) GetPing() uint64 {
 
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`    // the answering cluster's name
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of what the caller may know by now
-	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`        // as in ExportsResponse
-	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`    // as in ExportsResponse
-	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`        // the latest ping that has come
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
+	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`     // as in ExportsResponse
+	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"` // as in ExportsResponse, of what the caller may know by now
+	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`     // the latest ping that has come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,13 +2112,6 @@ func (x *RenewResponse) GetCluster() string {
 	return ""
 }
 
-func (x *RenewResponse) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
 func (x *RenewResponse) GetHears() string {
 	if x != nil {
 		return x.Hears
@@ -2155,7 +2147,8 @@ type ExportsResponse struct {
 	// PeerStatus; empty where it has none to it.
 	Hears string `protobuf:"bytes,6,opt,name=hears,proto3" json:"hears,omitempty"`
 	// Of all that the caller may know with this revision: the same in every replica of the
-	// answering cluster that knows the same, whatever its revision. 0 where it is not told.
+	// answering cluster that knows the same, whatever its revision. 0 where that one does
+	// not know yet what it exports.
 	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	Echo          uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
 	unknownFields protoimpl.UnknownFields
@@ -3565,13 +3558,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
 	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
-	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\x87\x01\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\"{\n" +
 	"\rRenewResponse\x12\x18\n" +
-	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\x05 \x01(\x06R\x04echo\"\xfa\x01\n" +
+	"\x04echo\x18\x05 \x01(\x06R\x04echoJ\x04\b\x02\x10\x03R\brevision\"\xfa\x01\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
