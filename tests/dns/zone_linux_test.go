@@ -194,7 +194,8 @@ func TestOtherRequestsAreRefused(t *testing.T) {
 		{"NOTIFY", "kdig", []string{"-t", "NOTIFY", zone}, "NOTIMP"},
 		{"STATUS", "dig", []string{"+opcode=status", zone, "SOA"}, "NOTIMP"},
 		{"an opcode that nobody knows", "dig", []string{"+opcode=15", zone, "SOA"}, "NOTIMP"},
-		{"no question", "dig", []string{"+header-only", zone}, "FORMERR"},
+		{"no question", "dig", []string{"+header-only", "+nocookie", zone}, "FORMERR"},
+		{"no question, and a cookie", "dig", []string{"+header-only", "+cookie", zone}, "(good)"},
 		{"another class", "dig", []string{zone, "SOA", "HS"}, "REFUSED"},
 	} {
 		t.Run(c.about, func(t *testing.T) {
