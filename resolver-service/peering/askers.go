@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Bounds of what is kept for those who ask.
@@ -27,6 +30,7 @@ type asker struct {
 	streams []*asking // oldest first, without those that were ended
 	running int       // with those
 	content content
+	budget  budget
 	lines   lines
 	left    time.Time // when the last stream ended; zero while there is one
 }
@@ -37,9 +41,9 @@ type asking struct{ end context.CancelCauseFunc }
 var errTooMany = errors.New("the cluster has made many streams since; the oldest are ended")
 
 // come notes a stream of a cluster. Where there are too many, the oldest is ended: it is
-// likelier to be one whose other end is gone than the newest. by is nil where too many
-// can't be ended.
-func (a *askers) come(cluster string, end context.CancelCauseFunc) (by *asker, leave func()) {
+// likelier to be one whose other end is gone than the newest. The error is that too many
+// can't be ended, or come one after the other.
+func (a *askers) come(cluster string, end context.CancelCauseFunc) (by *asker, leave func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.all == nil {
@@ -49,10 +53,18 @@ func (a *askers) come(cluster string, end context.CancelCauseFunc) (by *asker, l
 	if by == nil {
 		a.forget()
 		by = &asker{lines: lines{log: a.log}}
+		by.content.costs = by.budget.owe
 		a.all[cluster] = by
 	}
-	if by.running >= maxRunning {
-		return nil, nil
+	switch {
+	case by.running >= maxRunning:
+		return by, nil, status.Errorf(codes.ResourceExhausted, "cluster %s has %d streams that it does not read; at most %d", cluster, maxRunning, maxRunning)
+	case !by.budget.take():
+		// A link takes it as a connection that was no good: it tries again soon, and more
+		// and more rarely.
+		return by, nil, status.Errorf(codes.Unavailable,
+			"cluster %s has made too many streams of late: it may make %d at once and then %d a second, fewer where much is exported to it; "+
+				"it may try again in a moment. If this goes on, find out what ends its connections", cluster, streamBurst, streamRate)
 	}
 	by.running++
 	if len(by.streams) >= maxStreams {
@@ -61,7 +73,7 @@ func (a *askers) come(cluster string, end context.CancelCauseFunc) (by *asker, l
 	}
 	s := &asking{end}
 	by.streams, by.left = append(by.streams, s), time.Time{}
-	return by, func() { a.leave(by, s) }
+	return by, func() { a.leave(by, s) }, nil
 }
 
 func (a *askers) leave(by *asker, s *asking) {

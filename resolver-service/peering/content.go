@@ -16,6 +16,8 @@ type content struct {
 	mu   sync.Mutex
 	view *topology.PeerView // nil: none yet
 	sum  uint64
+
+	costs func(exports int) // is told when all of so many are looked at; may be nil
 }
 
 // digest is that of a view, and never 0.
@@ -24,6 +26,9 @@ func (c *content) digest(view *topology.PeerView) uint64 {
 	defer c.mu.Unlock()
 	if c.view == nil {
 		c.view, c.sum = &topology.PeerView{}, 0
+		if c.costs != nil {
+			c.costs(view.Exports.Len())
+		}
 	}
 	if c.view != view {
 		same := func(a, b *topology.PeerExport) bool { return a == b }

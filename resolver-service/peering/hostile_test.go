@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -390,17 +392,17 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 	var mu sync.Mutex
 	var leaves []func()
 	for i := range maxRunning {
-		by, leave := a.come("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
-		if by == nil {
-			t.Fatalf("stream %d is not taken", i)
+		_, leave, err := a.come("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
+		if err != nil {
+			t.Fatalf("stream %d is not taken: %v", i, err)
 		}
 		leaves = append(leaves, leave)
 	}
-	if by, _ := a.come("west", func(error) {}); by != nil {
-		t.Error("taken, though none of those that were ended is gone")
+	if _, _, err := a.come("west", func(error) {}); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("none of those that were ended is gone, and one more ends with %v", err)
 	}
-	if by, leave := a.come("north", func(error) {}); by == nil {
-		t.Error("another cluster is not taken")
+	if _, leave, err := a.come("north", func(error) {}); err != nil {
+		t.Errorf("another cluster is not taken: %v", err)
 	} else {
 		leave()
 	}
@@ -417,7 +419,10 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 		t.Errorf("%d streams, none since %s", streams, since)
 	}
 	for i := range 2 * maxAskers {
-		_, leave := a.come(fmt.Sprint("c", i), func(error) {})
+		_, leave, err := a.come(fmt.Sprint("c", i), func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
 		leave()
 	}
 	if len(a.all) > maxAskers {

@@ -57,7 +57,7 @@ type stream struct {
 	cluster string // the peer's
 	every   time.Duration
 	sub     *topology.PeerSubscription
-	content *content
+	by      *asker
 	pings   *pings
 }
 
@@ -70,9 +70,10 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 		s.lines.warn("refused a peer", "peer", short(catalog.App{ID: cluster}).ID, "err", err)
 		return err
 	}
-	by, leave := s.askers.come(cluster, cancel)
-	if by == nil {
-		return status.Errorf(codes.ResourceExhausted, "cluster %s has %d streams that it does not read; at most %d", cluster, maxRunning, maxRunning)
+	by, leave, err := s.askers.come(cluster, cancel)
+	if err != nil {
+		by.lines.warn("refused a peer", "peer", cluster, "err", err)
+		return err
 	}
 	defer leave()
 	sub, err := s.topology.Peer(ctx, cluster)
@@ -81,7 +82,7 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 	}
 	defer sub.Close()
 	by.lines.info("peer asks", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, &by.content, p}))
+	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, by, p}))
 	by.lines.info("peer asks no more", "peer", cluster, "err", err)
 	return err
 }
@@ -178,6 +179,9 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 		view, _, changed := s.sub.Follow()
 		switch {
 		case view != seen:
+			if seen == nil {
+				s.by.budget.owe(view.Exports.Len())
+			}
 			for m, err := range out.messages(view) {
 				if err != nil {
 					return status.Errorf(codes.Internal, "encode exports: %v", err)
@@ -220,7 +224,7 @@ func (s *stream) due(ctx context.Context, changed <-chan struct{}) error {
 func (s *stream) told(m *v1alpha1.ExportsResponse, view *topology.PeerView) *v1alpha1.ExportsResponse {
 	m.Hears, m.Echo = s.hears(), s.pings.latest.Load()
 	if view != nil {
-		m.Digest = s.content.digest(view)
+		m.Digest = s.by.content.digest(view)
 	}
 	return m
 }
@@ -230,7 +234,7 @@ func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) e
 	for {
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load()}
 		if view, ok := s.sub.View(); ok {
-			m.Digest = s.content.digest(view)
+			m.Digest = s.by.content.digest(view)
 		}
 		if err := send(m); err != nil {
 			return err
