@@ -77,12 +77,20 @@ func decodeObject(root *node, r *report, written bool) catalog.Object {
 	return obj
 }
 
+// ofService is what to do with a configuration of the service that is taken for an object.
+func ofService(root *node) string {
+	if root.field("cluster") == nil && root.field("listen") == nil && root.field("identity") == nil {
+		return ""
+	}
+	return "; the configuration of the service is no object: \"isthmus serve --check -c FILE\" checks it"
+}
+
 // messageFor checks apiVersion and kind, and returns an empty message of the kind.
 func messageFor(root *node, r *report) proto.Message {
 	missing := root.field("kind") == nil
 	for _, name := range []string{"apiVersion", "kind"} {
 		if n := root.field(name); n == nil {
-			r.add(root.at, name, "is missing", "begin with \"apiVersion: "+catalog.Version+"\" and \"kind: …\", one of "+kindList())
+			r.add(root.at, name, "is missing", "begin with \"apiVersion: "+catalog.Version+"\" and \"kind: …\", one of "+kindList()+ofService(root))
 			if name == "apiVersion" && missing {
 				return nil // one error is enough for what is no object at all
 			}

@@ -21,16 +21,22 @@ sidecars, DNS, the gateway for other clusters, and the admin pages.
 
 It ends at the first SIGINT or SIGTERM once connections had time to finish, and at the
 second at once.`,
-		Example: `  isthmus serve -c isthmus.yaml`,
-		Args:    arguments(cobra.NoArgs),
+		Example: `  isthmus serve -c isthmus.yaml
+  isthmus serve -c isthmus.yaml --check`,
+		Args: arguments(cobra.NoArgs),
 	}
 	file := cmd.Flags().StringP("config", "c", "isthmus.yaml", "configuration file")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	check := cmd.Flags().Bool("check", false, "only read the configuration and print its mistakes; the exit code is 1 then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := resolverservice.Load(*file)
 		if err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return errReported
+		}
+		if *check {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: all good; the files, secrets and servers that it names are looked at when the service starts\n", *file)
+			return nil
 		}
 		cfg.Version, cfg.Cores = programVersion(), runtime.GOMAXPROCS(0)
 		if cfg.Listen.Gateway != "" {
