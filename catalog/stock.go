@@ -39,6 +39,9 @@ func CheckKubernetes(k Kubernetes, d Domain) error {
 	if err := CheckDomain(string(k)); err != nil {
 		return err
 	}
+	if domain, found := strings.CutPrefix(string(k), serviceLabel[1:]); found {
+		return fmt.Errorf("%q begins with the label of services, which is put before it; write %s", k, domain)
+	}
 	services, own := serviceLabel+string(k), "."+string(d)
 	if strings.HasSuffix(services, own) || strings.HasSuffix(own, services) {
 		return fmt.Errorf("the services of Kubernetes below %q and the domain %q have names in common; give Isthmus a domain that is not below the other", services[1:], d)

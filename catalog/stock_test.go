@@ -60,6 +60,7 @@ func TestDomainsOfKubernetesAndIsthmusAreApart(t *testing.T) {
 		{"cluster.local", "mesh.svc.cluster.local", false},
 		{"", DefaultDomain, false},
 		{"Cluster.local", DefaultDomain, false},
+		{"svc.cluster.local", DefaultDomain, false},
 	} {
 		if err := CheckKubernetes(c.kubernetes, c.domain); (err == nil) != c.ok {
 			t.Errorf("%q beside %q: %v, want allowed: %v", c.kubernetes, c.domain, err, c.ok)
