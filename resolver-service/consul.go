@@ -31,6 +31,7 @@ func (s *Service) buildConsul() (err error) {
 	cfg := consulapi.Config{
 		Settings: s.cfg.Consul, Cluster: s.cfg.Cluster, Version: s.cfg.Version, Address: s.Addr("consul").String(),
 		Directory: s.consulDirectory(), Topology: s.topology, Log: s.log,
+		Metrics: s.registry,
 	}
 	if s.sources.shared != nil {
 		cfg.Share = s.sources.shared // and no Sharer that is not nil

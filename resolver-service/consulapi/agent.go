@@ -21,10 +21,7 @@ func (q *request) own() (*owned, error) {
 	if err := q.who(); err != nil {
 		return nil, err
 	}
-	r := q.s.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.own(q.caller.app), nil
+	return q.s.registry.own(q.caller.app), nil
 }
 
 // agentSelf is GET /v1/agent/self.
@@ -33,7 +30,7 @@ func (q *request) agentSelf() (any, error) {
 		return nil, err
 	}
 	if q.caller.app.ID == "" {
-		return nil, q.caller.lacks("agent:read", q.s.node.Node)
+		return nil, q.lacks("agent:read", q.s.node.Node)
 	}
 	n, cfg := q.s.node, &q.s.cfg
 	return map[string]any{
@@ -152,31 +149,17 @@ func (q *request) agentService() (any, error) {
 		}
 		service := q.s.agentServiceOf(r)
 		service.ContentHash = contentHash(service)
-		if q.hash == "" || q.hash != service.ContentHash || q.over(changed, &timer) {
-			q.header.Set("X-Consul-ContentHash", service.ContentHash)
+		q.header.Set("X-Consul-ContentHash", service.ContentHash)
+		if q.hash == "" || q.hash != service.ContentHash {
 			return service, nil
 		}
-		if err := q.http.Context().Err(); err != nil {
-			return nil, err
+		if timer == nil {
+			timer = time.After(q.limit())
+		}
+		if over, err := q.blocked(changed, nil, timer); over || err != nil {
+			return service, err
 		}
 	}
-}
-
-// over waits for a change, and tells whether the query's time is over. timer is nil the
-// first time.
-func (q *request) over(changed <-chan struct{}, timer *<-chan time.Time) bool {
-	if *timer == nil {
-		*timer = time.After(q.limit())
-	}
-	select {
-	case <-changed:
-	case <-q.http.Context().Done():
-	case <-*timer:
-		return true
-	case <-q.s.stopping:
-		return true
-	}
-	return false
 }
 
 // contentHash is the same for the same content.
@@ -266,7 +249,7 @@ func (q *request) agentHealthByName() (any, error) {
 		return nil, err
 	}
 	if q.path != o.app.ID && !q.mayRead(q.path) {
-		return nil, q.caller.lacks("service:read", q.path)
+		return nil, q.lacks("service:read", q.path)
 	}
 	code, worst := http.StatusNotFound, "ServiceName "+q.path+" Not Found"
 	services := []*serviceChecks{}
@@ -302,7 +285,7 @@ func (q *request) sender() netip.Addr {
 // mayWrite refuses who may not write a service of a name.
 func (q *request) mayWrite(name string) error {
 	if q.caller.app.ID == "" || name != q.caller.app.ID {
-		return q.caller.lacks("service:write", name)
+		return q.lacks("service:write", name)
 	}
 	return nil
 }
@@ -403,7 +386,7 @@ func (q *request) registerCheck() (any, error) {
 		return nil, badRequest("Invalid check: %v", err)
 	}
 	if d.ServiceID == "" {
-		return nil, q.caller.lacks("node:write", q.s.node.Node)
+		return nil, q.lacks("node:write", q.s.node.Node)
 	}
 	if err := d.runnable(); err != nil {
 		return nil, err

@@ -154,12 +154,17 @@ func checkTarget(f *checkFields, address string, sender netip.Addr) error {
 		return nil
 	}
 	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap()
 	local := host == "localhost" || err == nil && ip.IsLoopback()
 	switch {
-	case host == address && address != "", err == nil && ip.Unmap() == sender.Unmap(), local && sender.IsLoopback():
+	case local:
+		if sender.IsLoopback() {
+			return nil // elsewhere it is the instance that is meant, and here it would be us
+		}
+	case err == nil && ip == sender.Unmap(), host == address && address != "" && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified():
 		return nil
 	}
-	return &apiError{400, "Invalid check: it asks " + quoted(host) + ", and a check here may ask the service's own address or that which registers it"}
+	return &apiError{400, "Invalid check: it asks " + quoted(host) + ", and a check here may ask the service's own address or that which registers it, neither loopback from another machine nor link-local"}
 }
 
 func hostOf(address string) string {

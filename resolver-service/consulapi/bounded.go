@@ -12,6 +12,7 @@ import (
 type bounded struct {
 	net.Listener
 	most, mostOfOne int
+	refused         func() // called for each connection that is
 
 	mu    sync.Mutex
 	count int
@@ -26,14 +27,14 @@ const (
 // refusalTimeout is how long who is refused may take to be told.
 const refusalTimeout = time.Second
 
-func newBounded(l net.Listener, most, mostOfOne int) *bounded {
+func newBounded(l net.Listener, most, mostOfOne int, refused func()) *bounded {
 	if most == 0 {
 		most = DefaultMaxConnections
 	}
 	if mostOfOne == 0 {
 		mostOfOne = DefaultMaxConnectionsPerClient
 	}
-	return &bounded{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Addr]int{}}
+	return &bounded{Listener: l, most: most, mostOfOne: mostOfOne, refused: refused, of: map[netip.Addr]int{}}
 }
 
 // Accept returns the next connection that is within the bounds.
@@ -47,6 +48,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if b.enter(from) {
 			return &counted{Conn: c, leave: sync.OnceFunc(func() { b.leave(from) })}, nil
 		}
+		b.refused()
 		// The answer fits into the socket's buffer, so nobody waits for who is refused.
 		_ = c.SetDeadline(time.Now().Add(refusalTimeout))
 		_, _ = c.Write([]byte(tooMany))

@@ -206,7 +206,7 @@ func TestAServiceThatIsCriticalForTooLongGoes(t *testing.T) {
 		if err := r.register(ctx, shop("checkout"), d, netip.MustParseAddr("10.0.0.1"), false); err != nil {
 			t.Fatal(err)
 		}
-		count := func() int { all, _ := r.of(shop("checkout")).Load(); return len(all.services) }
+		count := func() int { all, _ := r.own(shop("checkout")).roster.Load(); return len(all.services) }
 		own := r.owners()[0]
 		for range 30 { // renewed in time
 			time.Sleep(9 * time.Second)
@@ -215,7 +215,7 @@ func TestAServiceThatIsCriticalForTooLongGoes(t *testing.T) {
 			}
 		}
 		time.Sleep(11 * time.Second)
-		if all, _ := r.of(shop("checkout")).Load(); all.services[0].status() != critical {
+		if all, _ := r.own(shop("checkout")).roster.Load(); all.services[0].status() != critical {
 			t.Error("not critical without being renewed")
 		}
 		time.Sleep(80 * time.Second)

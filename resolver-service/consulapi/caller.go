@@ -103,6 +103,7 @@ func (c *caller) look() (view *catalog.View, ok bool) {
 
 // service is the answer about one service; nil while nothing can be answered.
 func (s *Server) service(c *caller, name, dc string) *record {
+	name = name[:min(len(name), longestID)] // no app has a longer one, and it is remembered
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	view, ok := c.look() // with mu held, so that no record goes back

@@ -242,5 +242,5 @@ func (q *request) catalogWrite() (any, error) {
 	if err := q.who(); err != nil {
 		return nil, err
 	}
-	return nil, q.caller.lacks("node:write", q.s.node.Node)
+	return nil, q.lacks("node:write", q.s.node.Node)
 }

@@ -32,6 +32,8 @@ type check struct {
 	cancel    context.CancelFunc // of what asks; nil where nothing does
 	expiry    *time.Timer        // of a TTL
 	reap      *time.Timer        // of the service, while the check is critical
+	due       time.Time          // when expiry is to act; one that fired may be late, and renewed meanwhile
+	reapDue   time.Time          // the same of reap
 	output    string             // the last that a client told
 	passed    int                // in a row
 	failed    int                // in a row
@@ -104,6 +106,9 @@ func (r *registry) replaceChecks(o *owned, s, old *service, replace bool) error 
 		next[id] = c
 	}
 	if old != nil {
+		if !replace && joined(next, old.checks) > mostChecks {
+			return tooManyChecks()
+		}
 		r.takeOver(o, s, old, next, replace)
 	}
 	for id, c := range next {
@@ -111,6 +116,21 @@ func (r *registry) replaceChecks(o *owned, s, old *service, replace bool) error 
 		r.start(o, c)
 	}
 	return nil
+}
+
+// joined is how many checks a service has with those of before that stay.
+func joined(next, old map[string]*check) int {
+	n := len(next)
+	for id := range old {
+		if next[id] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+func tooManyChecks() error {
+	return &apiError{429, fmt.Sprintf("the service would have more than %d checks, those of before included; deregister some, or register it with ?replace-existing-checks", mostChecks)}
 }
 
 // takeOver lets checks that stay keep what was found out.
@@ -145,7 +165,7 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	case o.checks[reg.ID] != nil && o.checks[reg.ID].service != s:
 		err = &apiError{400, "Invalid check: the ID " + quoted(reg.ID) + " is that of a check of another service"}
 	case o.checks[reg.ID] == nil && len(s.checks) >= mostChecks:
-		err = &apiError{429, fmt.Sprintf("the service has %d checks, and no more fit; deregister some", mostChecks)}
+		err = tooManyChecks()
 	default:
 		err = checkTarget(&reg.checkFields, s.def.Address, s.sender)
 	}
@@ -207,6 +227,7 @@ func (r *registry) update(ctx context.Context, o *owned, id, status, output stri
 	}
 	c.output = output
 	if c.expiry != nil {
+		c.due = time.Now().Add(time.Duration(c.fields.TTL))
 		c.expiry.Reset(time.Duration(c.fields.TTL))
 	}
 	r.set(o, c, status, output)
@@ -245,6 +266,7 @@ func (r *registry) start(o *owned, c *check) {
 	}
 	r.schedule(o, c)
 	if c.fields.kind() == "ttl" {
+		c.due = time.Now().Add(time.Duration(c.fields.TTL))
 		c.expiry = time.AfterFunc(time.Duration(c.fields.TTL), func() { r.expired(o, c) })
 		return
 	}
@@ -266,7 +288,9 @@ func (r *registry) schedule(o *owned, c *check) {
 	}
 	after := time.Duration(c.fields.DeregisterCriticalServiceAfter)
 	if c.shown.Status == critical && after > 0 && r.running != nil {
-		c.reap = time.AfterFunc(max(after, shortestReap), func() { r.reap(o, c) })
+		after = max(after, shortestReap)
+		c.reapDue = time.Now().Add(after)
+		c.reap = time.AfterFunc(after, func() { r.reap(o, c) })
 	}
 }
 
@@ -274,7 +298,7 @@ func (r *registry) schedule(o *owned, c *check) {
 func (r *registry) reap(o *owned, c *check) {
 	r.mu.Lock()
 	ctx := r.running
-	if ctx == nil || c.ended || c.shown.Status != critical {
+	if ctx == nil || c.ended || c.shown.Status != critical || time.Now().Before(c.reapDue) {
 		r.mu.Unlock()
 		return
 	}
@@ -289,7 +313,7 @@ func (r *registry) reap(o *owned, c *check) {
 func (r *registry) expired(o *owned, c *check) {
 	r.mu.Lock()
 	ctx := r.running
-	if ctx == nil || c.ended {
+	if ctx == nil || c.ended || time.Now().Before(c.due) {
 		r.mu.Unlock()
 		return
 	}

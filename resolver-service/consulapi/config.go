@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -138,6 +140,7 @@ type Config struct {
 	Alone     string // why nothing can be registered here; empty where it can
 	Topology  *topology.Topology
 	Log       *slog.Logger
+	Metrics   prometheus.Registerer // nil for none
 }
 
 func (c *Config) portKey() string {

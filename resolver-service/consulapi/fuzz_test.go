@@ -50,7 +50,7 @@ func FuzzRegistration(f *testing.F) {
 				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 			}
 		}
-		all, _ := s.registry.of(shop("checkout")).Load()
+		all, _ := s.registry.own(shop("checkout")).roster.Load()
 		for _, r := range all.services {
 			s.registry.mu.Lock()
 			own := s.registry.own(shop("checkout")).services[r.service.ID]

@@ -36,10 +36,11 @@ func (q *request) ask() error {
 func (q *request) ofService(name string) (*record, error) {
 	w := &world{s: q.s, caller: q.caller}
 	changed := func() <-chan struct{} {
-		if v := q.s.registry.known(w.app(name)); v != nil {
-			return follow(v)
+		appeared := follow(&q.s.registry.appeared)
+		if o := q.s.registry.known(w.app(name)); o != nil {
+			return follow(&o.roster)
 		}
-		return nil
+		return appeared // it may register for the first time
 	}
 	return q.until(func() *record { return q.s.service(q.caller, name, q.dc) }, changed)
 }

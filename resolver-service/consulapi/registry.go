@@ -51,17 +51,30 @@ type registry struct {
 	portKey string
 	counter *atomic.Uint64 // of indexes
 
-	// changed counts what is registered, over all apps.
-	changed live.Value[uint64]
+	// changed counts what is registered, over all apps; appeared the apps themselves.
+	changed, appeared live.Value[uint64]
 
-	mu      sync.Mutex // guards what is below, and what hangs on it
-	apps    map[catalog.App]*owned
+	mu      sync.Mutex           // guards what is below, and what hangs on it; files are written with it
 	dirty   map[catalog.App]bool // those that the topology may not have as they are
 	running context.Context      // of the checks; nil before Run, and after it
+	early   []lost               // those of before Run
 	checks  sync.WaitGroup
 
 	telling sync.Mutex // one change of the topology at a time
-	lost    chan topology.InstanceKey
+	// shared has which telling each instance that share has is of, and tellings how many
+	// there were; both are guarded by telling.
+	shared   map[topology.InstanceKey]int
+	tellings int
+	lost     chan lost
+
+	list sync.RWMutex // guards apps: look-ups wait for no file
+	apps map[catalog.App]*owned
+}
+
+// lost is an instance that has registered with another replica since the n-th telling.
+type lost struct {
+	key topology.InstanceKey
+	n   int
 }
 
 // owned is what one app has registered.
@@ -108,45 +121,42 @@ type service struct {
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
 		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
-		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{}, lost: make(chan topology.InstanceKey, 1),
+		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
+		shared: map[topology.InstanceKey]int{}, lost: make(chan lost, 1),
 	}
 	r.changed.Store(0)
+	r.appeared.Store(0)
 	return r
 }
 
-// own is what an app has registered, made where there is nothing yet. It is called with
-// mu held.
+// own is what an app has registered, made where there is nothing yet.
 func (r *registry) own(app catalog.App) *owned {
+	if o := r.known(app); o != nil {
+		return o
+	}
+	r.list.Lock()
+	defer r.list.Unlock()
 	o := r.apps[app]
 	if o == nil {
 		o = &owned{app: app, services: map[string]*service{}, checks: map[string]*check{}}
 		o.roster.Store(&roster{})
 		r.apps[app] = o
+		r.appeared.Store(uint64(len(r.apps)))
 	}
 	return o
 }
 
-// of is what an app has registered, to be read and followed.
-func (r *registry) of(app catalog.App) *live.Value[*roster] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return &r.own(app).roster
-}
-
-// known tells whether an app has registered anything so far.
-func (r *registry) known(app catalog.App) *live.Value[*roster] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o := r.apps[app]; o != nil {
-		return &o.roster
-	}
-	return nil
+// known is what an app has registered; nil if it has not registered anything so far.
+func (r *registry) known(app catalog.App) *owned {
+	r.list.RLock()
+	defer r.list.RUnlock()
+	return r.apps[app]
 }
 
 // owners are those who have registered something so far.
 func (r *registry) owners() []*owned {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.list.RLock()
+	defer r.list.RUnlock()
 	return slices.Collect(maps.Values(r.apps))
 }
 
@@ -333,20 +343,6 @@ func serfHealth(n *node) *healthCheck {
 	}
 }
 
-// taken says that a service has registered with another replica since.
-func (r *registry) taken(key topology.InstanceKey) {
-	r.mu.Lock()
-	running := r.running
-	r.mu.Unlock()
-	if running == nil {
-		return
-	}
-	select {
-	case r.lost <- key:
-	case <-running.Done():
-	}
-}
-
 // quoted is a client's text, safe in an answer.
 func quoted(s string) string {
 	const most = 100
@@ -354,40 +350,4 @@ func quoted(s string) string {
 		s = s[:most] + "…"
 	}
 	return fmt.Sprintf("%q", s)
-}
-
-// run runs the checks until ctx ends.
-func (r *registry) run(ctx context.Context) error {
-	r.mu.Lock()
-	r.running = ctx
-	for _, o := range r.apps {
-		for _, c := range o.checks {
-			r.start(o, c)
-		}
-	}
-	r.mu.Unlock()
-	defer r.stop()
-	for {
-		select {
-		case key := <-r.lost:
-			r.log.Info("a service has registered with another replica; this one lets go of it", "app", key.App.String(), "service", key.ID)
-			if err := r.deregister(ctx, key.App, key.ID); err != nil {
-				r.log.Debug("let go of a service", "err", err)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (r *registry) stop() {
-	r.mu.Lock()
-	r.running = nil
-	for _, o := range r.apps {
-		for _, c := range o.checks {
-			c.end()
-		}
-	}
-	r.mu.Unlock()
-	r.checks.Wait()
 }

@@ -42,7 +42,9 @@ func badRequest(format string, args ...any) error {
 
 // who finds out who asks.
 func (q *request) who() (err error) {
-	q.caller, err = q.s.holder(q.http)
+	if q.caller, err = q.s.holder(q.http); err != nil {
+		q.s.metrics.denied.WithLabelValues(unknownToken).Inc()
+	}
 	return err
 }
 
@@ -190,17 +192,27 @@ func (q *request) until(answer func() *record, changed func() <-chan struct{}) (
 			defer t.Stop()
 			timer = t.C
 		}
-		select {
-		case <-news:
-		case <-more:
-		case <-timer:
-			return r, nil
-		case <-q.s.stopping:
-			return r, nil
-		case <-q.http.Context().Done():
-			return nil, q.http.Context().Err()
+		if over, err := q.blocked(news, more, timer); over || err != nil {
+			return r, err
 		}
 	}
+}
+
+// blocked waits until something may have changed, or the query is over.
+func (q *request) blocked(news, more <-chan struct{}, timer <-chan time.Time) (over bool, err error) {
+	q.s.metrics.blocked.Add(1)
+	defer q.s.metrics.blocked.Add(-1)
+	select {
+	case <-news:
+	case <-more:
+	case <-timer:
+		return true, nil
+	case <-q.s.stopping:
+		return true, nil
+	case <-q.http.Context().Done():
+		return true, q.http.Context().Err()
+	}
+	return false, nil
 }
 
 // failed writes the headers that Consul's errors of most queries have.

@@ -70,6 +70,10 @@ func (s *Server) routes() {
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	to := &recorder{ResponseWriter: w}
+	defer func() { s.metrics.answered(q.URL.Path, to.code) }()
+	q.Body = http.MaxBytesReader(w, q.Body, mostBody) // which closes what net/http's own w has
+	w = to
 	if strings.ContainsFunc(q.URL.Path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		w.WriteHeader(http.StatusBadRequest) // as Consul, which says nothing more
 		return
@@ -122,7 +126,6 @@ func (s *Server) handler(method, path string, e endpoint) http.HandlerFunc {
 			s.plain(w, http.StatusMethodNotAllowed, "method "+r.Method+" not allowed")
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		q := &request{s: s, http: r, header: w.Header(), query: query, path: strings.TrimPrefix(r.URL.Path, path)}
 		if method == http.MethodGet { // whose body is nobody's concern, and who may wait

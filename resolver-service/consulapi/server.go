@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type Server struct {
 	log       *slog.Logger
 	node      *node // of this cluster
 	registry  *registry
+	metrics   *metrics
 	callers   map[catalog.App]*caller
 	anonymous *caller
 	tokens    atomic.Pointer[tokens]
@@ -87,6 +89,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.tokens.Store(t)
+	if s.metrics, err = newMetrics(cfg.Metrics, s); err != nil {
+		s.close()
+		return nil, err
+	}
 	s.routes()
 	return s, nil
 }
@@ -109,13 +115,25 @@ func (s *Server) close() {
 
 // Restore takes over what was registered before a restart. It comes before Run.
 func (s *Server) Restore(ctx context.Context) error {
-	all := s.registry.store.load(s.log)
+	all := slices.DeleteFunc(s.registry.store.load(s.log), s.abandoned)
 	if len(all) == 0 {
 		return nil
 	}
 	n := s.registry.restore(all)
 	s.log.Info("took over the services that were registered before the restart", "services", n)
 	return s.registry.tell(ctx)
+}
+
+// abandoned tells whether a service is of an app that may not ask any more: nobody could
+// deregister it. Its file stays, should the app have a token again.
+func (s *Server) abandoned(was *saved) bool {
+	app := catalog.App{Namespace: was.Namespace, ID: was.App}
+	if s.callers[app] != nil {
+		return false
+	}
+	s.log.Warn("a service is not taken over, since its app has no token any more; give the app one in consul.tokens, or delete the file",
+		"app", app.String(), "service", was.Service.ID, "file", s.registry.store.path(app, was.Service.ID))
+	return true
 }
 
 // Run follows views, runs checks and reads the tokens again, until ctx ends. Then those
@@ -137,7 +155,7 @@ func (s *Server) Instances() int {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	n := 0
-	for _, o := range s.registry.apps {
+	for _, o := range s.registry.owners() {
 		n += len(o.services)
 	}
 	return n
@@ -145,7 +163,7 @@ func (s *Server) Instances() int {
 
 // Serve answers requests until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	bounded := newBounded(l, s.cfg.MaxConnections, s.cfg.MaxConnectionsPerClient)
+	bounded := newBounded(l, s.cfg.MaxConnections, s.cfg.MaxConnectionsPerClient, s.metrics.refused.Inc)
 	var served net.Listener = bounded
 	if s.cfg.TLS != nil {
 		served = tls.NewListener(bounded, s.cfg.TLS.server())

@@ -44,7 +44,7 @@ func TestReplicasAreTold(t *testing.T) {
 		}
 		o.taken()
 		synctest.Wait()
-		if all, _ := r.of(shop("orders")).Load(); len(all.services) != 0 {
+		if all, _ := r.own(shop("orders")).roster.Load(); len(all.services) != 0 {
 			t.Error("b is kept, which has registered with another replica")
 		}
 		if got := strings.Join(o.said, ", "); got != "register a, register b, withdraw a, withdraw b" {

@@ -61,17 +61,25 @@ func (st *store) save(app catalog.App, s *service) error {
 		return err
 	}
 	s.file = st.path(app, s.def.ID)
-	return atomicfile.Write(s.file, func(w io.Writer) error { return json.NewEncoder(w).Encode(&content) })
+	_, err := os.Stat(s.file)
+	before := err == nil
+	if err := atomicfile.Write(s.file, func(w io.Writer) error { return json.NewEncoder(w).Encode(&content) }); err != nil || before {
+		return err
+	}
+	return atomicfile.SyncDirectory(st.dir)
 }
 
 func (st *store) remove(s *service) error {
 	if st.dir == "" || s.file == "" {
 		return nil
 	}
-	if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(s.file); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		return err
 	}
-	return nil
+	return atomicfile.SyncDirectory(st.dir)
 }
 
 // load reads what a former life has left. A file that can't be used is left out with a

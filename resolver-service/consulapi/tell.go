@@ -37,7 +37,7 @@ func (r *registry) takeDirty() (changed []*owned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for app := range r.dirty {
-		changed = append(changed, r.apps[app])
+		changed = append(changed, r.known(app))
 	}
 	clear(r.dirty)
 	return changed
@@ -101,10 +101,14 @@ func (r *registry) tellOthers(change *topology.InstanceChange) {
 	}
 	for _, key := range change.Delete {
 		r.share.Withdraw(key)
+		delete(r.shared, key)
 	}
 	for _, i := range change.Put {
 		key := topology.InstanceKey{App: i.App, ID: i.ID}
-		r.share.Register(i, func() { go r.taken(key) })
+		r.tellings++ // over all, so that a number means one registration
+		r.shared[key] = r.tellings
+		l := lost{key, r.tellings}
+		r.share.Register(i, func() { go r.taken(l) })
 	}
 }
 

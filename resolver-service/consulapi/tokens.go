@@ -111,7 +111,12 @@ func (s *Server) holder(q *http.Request) (*caller, error) {
 	return nil, errNoSuchToken
 }
 
-// lacks is Consul's answer to who may not do something.
+// lacks is Consul's answer to who may not do something, and counts it.
+func (q *request) lacks(permission, on string) error {
+	q.s.metrics.denied.WithLabelValues(noPermission).Inc()
+	return q.caller.lacks(permission, on)
+}
+
 func (c *caller) lacks(permission, on string) error {
 	text := fmt.Sprintf("lacks permission '%s' on %q", permission, on)
 	if c.anonymous {

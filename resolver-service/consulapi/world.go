@@ -64,14 +64,16 @@ func hasLocal(e *catalog.Entry) bool {
 
 // registered is what an app has registered here, and whether that is the caller itself.
 func (w *world) registered(app catalog.App) (own bool, all *roster) {
-	if v := w.s.registry.known(app); v != nil {
-		all, _ = v.Load()
-	}
-	if all == nil {
-		all = &roster{}
+	all = nothing
+	if o := w.s.registry.known(app); o != nil {
+		all, _ = o.roster.Load()
 	}
 	return app == w.caller.app, all
 }
+
+// nothing is what an app has registered that has registered nothing: always the same, by
+// which answers are known to stand.
+var nothing = &roster{}
 
 // names are the names of the services that the caller may see, sorted.
 func (w *world) names() (names []string) {

@@ -1,0 +1,251 @@
+package consulapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// lone is a registry that tells nobody but share.
+func lone(share Sharer, dir string) *registry {
+	return newRegistry(&counting{}, share, &store{dir}, newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+}
+
+// TestAServiceDoesNotGatherChecks over registrations, each of which has others.
+func TestAServiceDoesNotGatherChecks(t *testing.T) {
+	r := lone(nil, "")
+	sender := netip.MustParseAddr("10.0.0.1")
+	register := func(round int, replace bool) error {
+		d := &serviceDefinition{ID: "orders", Name: "orders", Port: 1}
+		for n := range 30 {
+			d.Checks = append(d.Checks, &checkDefinition{CheckID: fmt.Sprint(round, "-", n), checkFields: checkFields{TTL: duration(time.Minute)}})
+		}
+		return r.register(t.Context(), shop("orders"), d, sender, replace)
+	}
+	checks := func() int { return len(r.own(shop("orders")).services["orders"].checks) }
+	for round := range 2 {
+		if err := register(round, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := register(2, false); err == nil || !strings.Contains(err.Error(), "replace-existing-checks") || checks() != 60 {
+		t.Errorf("%v; it has %d checks", err, checks())
+	}
+	if err := register(3, true); err != nil || checks() != 30 {
+		t.Errorf("%v; it has %d checks", err, checks())
+	}
+}
+
+// TestACheckAsksNobodyElse: above all not this machine's own ports, nor a cloud's metadata,
+// under an address that the client has made up.
+func TestACheckAsksNobodyElse(t *testing.T) {
+	for _, c := range []struct {
+		host, address, sender string
+		may                   bool
+	}{
+		{"10.0.0.7", "10.0.0.7", "10.0.0.7", true},
+		{"10.0.0.8", "10.0.0.8", "10.0.0.7", true},
+		{"10.0.0.7", "10.0.0.8", "10.0.0.7", true},
+		{"10.0.0.9", "10.0.0.8", "10.0.0.7", false},
+		{"127.0.0.1", "", "127.0.0.1", true},
+		{"localhost", "10.0.0.7", "127.0.0.1", true},
+		{"127.0.0.1", "127.0.0.1", "10.0.0.7", false},
+		{"::1", "::1", "10.0.0.7", false},
+		{"::ffff:127.0.0.1", "::ffff:127.0.0.1", "10.0.0.7", false},
+		{"localhost", "localhost", "10.0.0.7", false},
+		{"169.254.169.254", "169.254.169.254", "10.0.0.7", false},
+		{"fe80::1", "fe80::1", "10.0.0.7", false},
+		{"169.254.3.4", "", "169.254.3.4", true},
+	} {
+		at := c.host
+		if strings.Contains(at, ":") {
+			at = "[" + at + "]"
+		}
+		for _, f := range []*checkFields{{HTTP: "http://" + at + ":80/"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
+			if err := checkTarget(f, c.address, netip.MustParseAddr(c.sender)); (err == nil) != c.may {
+				t.Errorf("%s asks %s for a service at %q of %s: %v", f.kind(), c.host, c.address, c.sender, err)
+			}
+		}
+	}
+}
+
+// TestARenewalIsNotOverruled by the timer that fired while it was taken in.
+func TestARenewalIsNotOverruled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := lone(nil, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.run(ctx) }()
+		synctest.Wait()
+		d := &serviceDefinition{ID: "x", Name: "orders", Port: 1, Checks: []*checkDefinition{
+			{CheckID: "c", checkFields: checkFields{TTL: duration(10 * time.Second), DeregisterCriticalServiceAfter: duration(time.Minute)}},
+		}}
+		if err := r.register(ctx, shop("orders"), d, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+			t.Fatal(err)
+		}
+		own := r.own(shop("orders"))
+		set := func(status string) {
+			if err := r.update(ctx, own, "c", status, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(passing)
+		r.expired(own, own.checks["c"])
+		if all, _ := own.roster.Load(); all.services[0].status() != passing {
+			t.Errorf("%s, though it was renewed", all.services[0].status())
+		}
+		set(critical)
+		r.reap(own, own.checks["c"])
+		if len(own.services) != 1 {
+			t.Error("deregistered, though it was critical for a moment only")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// elsewhere gives orders an instance that is not registered by the API.
+func elsewhere(t *testing.T, i *isthmus) {
+	t.Helper()
+	change := topology.InstanceChange{Source: "test", Full: true, Put: []catalog.Instance{{ID: "1", App: shop("orders"), Address: netip.MustParseAddrPort("10.0.0.9:50002")}}}
+	if _, err := i.topology.Apply(t.Context(), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheFirstRegistrationIsNews to who waits, also one that changes no view.
+func TestTheFirstRegistrationIsNews(t *testing.T) {
+	i := ours(t)
+	elsewhere(t, i)
+	r := i.do(t, "checkout", "GET", "/v1/health/service/orders", "")
+	told := make(chan string)
+	go func() {
+		told <- i.do(t, "checkout", "GET", "/v1/health/service/orders?wait=50s&index="+r.header.Get("X-Consul-Index"), "").body
+	}()
+	for end := time.Now().Add(time.Minute); i.server.metrics.blocked.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not wait")
+		}
+	}
+	body := `{"Name":"orders","Port":7,"Check":{"TTL":"1h","Status":"critical"}}`
+	if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", body); r.code != 200 {
+		t.Fatal(r)
+	}
+	if got := <-told; !strings.Contains(got, `"critical"`) || !strings.Contains(got, "10.0.0.9") {
+		t.Errorf("after the wait: %s", got)
+	}
+}
+
+// TestAnAnswerStands while nothing changes, of apps too that register elsewhere; and no
+// client has long names remembered.
+func TestAnAnswerStands(t *testing.T) {
+	i := ours(t)
+	elsewhere(t, i)
+	c := i.server.callers[shop("checkout")]
+	if a, b := i.server.service(c, "orders", ""), i.server.service(c, "orders", ""); len(a.entries) != 1 || a != b {
+		t.Errorf("made twice; %d entries", len(a.entries))
+	}
+	if r := i.do(t, "checkout", "GET", "/v1/health/service/"+strings.Repeat("x", 100_000), ""); r.code != 200 || r.body != "[]" {
+		t.Errorf("%d %s", r.code, r.body)
+	}
+	for key := range c.records {
+		if len(key) > 2*longestID {
+			t.Errorf("a key of %d bytes is kept", len(key))
+		}
+	}
+}
+
+// TestWhatComesBackStays: another replica took a service, but it registered here again
+// before this one looked. And what was taken before Run is let go of.
+func TestWhatComesBackStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &others{}
+		r := lone(o, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		register := func(id string, port int) func() {
+			if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: id, Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+				t.Fatal(err)
+			}
+			return o.taken
+		}
+		register("gone", 1)()
+		taken := register("back", 2)
+		taken()
+		register("back", 3)
+		synctest.Wait()
+		done := make(chan error)
+		go func() { done <- r.run(ctx) }()
+		synctest.Wait()
+		if all, _ := r.own(shop("orders")).roster.Load(); len(all.services) != 1 || all.services[0].service.ID != "back" {
+			t.Errorf("%d services are left", len(all.services))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWithoutATokenNothingIsTakenOver: nobody could deregister it.
+func TestWithoutATokenNothingIsTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	r := lone(nil, dir)
+	for _, id := range []string{"orders", "retired"} {
+		if err := r.register(t.Context(), shop(id), &serviceDefinition{ID: id, Name: id, Port: 1}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := start(t, dir, Settings{}, selection("checkout"))
+	if n := i.server.Instances(); n != 1 || i.server.registry.known(shop("orders")) == nil {
+		t.Errorf("%d services are taken over", n)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 2 {
+		t.Errorf("%d files are left", len(files))
+	}
+}
+
+// TestRequestsAreCounted, whatever is asked.
+func TestRequestsAreCounted(t *testing.T) {
+	i := ours(t)
+	if _, err := newMetrics(prometheus.NewPedanticRegistry(), i.server); err != nil {
+		t.Fatal(err)
+	}
+	i.do(t, "orders", "PUT", "/v1/agent/service/register", `{"Name":"orders","Port":7}`)
+	i.do(t, "orders", "PUT", "/v1/agent/service/register", `{"Name":"checkout","Port":7}`)
+	i.do(t, "stranger", "GET", "/v1/health/service/orders", "")
+	i.do(t, "checkout", "GET", "/v1/health/service/orders", "")
+	for _, path := range []string{"/", "/v1/kv/secret", "/v1/" + strings.Repeat("x", 1000), "/v1/agent/%01"} {
+		i.do(t, "checkout", "GET", path, "")
+	}
+	m := i.server.metrics
+	for labels, want := range map[[2]string]float64{
+		{"agent", "2xx"}: 1, {"agent", "4xx"}: 2, {"health", "2xx"}: 1, {"health", "4xx"}: 1, {"other", "2xx"}: 1, {"other", "4xx"}: 2,
+	} {
+		if got := testutil.ToFloat64(m.requests.WithLabelValues(labels[0], labels[1])); got != want {
+			t.Errorf("%v: %v, want %v", labels, got, want)
+		}
+	}
+	if n := testutil.CollectAndCount(m.requests); n != 6 {
+		t.Errorf("%d series", n)
+	}
+	for _, reason := range []string{unknownToken, noPermission} {
+		if got := testutil.ToFloat64(m.denied.WithLabelValues(reason)); got != 1 {
+			t.Errorf("denied by %s: %v", reason, got)
+		}
+	}
+}

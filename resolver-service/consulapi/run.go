@@ -1,0 +1,74 @@
+package consulapi
+
+import "context"
+
+// run runs the checks until ctx ends.
+func (r *registry) run(ctx context.Context) error {
+	r.mu.Lock()
+	r.running = ctx
+	for _, o := range r.owners() {
+		for _, c := range o.checks {
+			r.start(o, c)
+		}
+	}
+	early := r.early
+	r.early = nil
+	r.mu.Unlock()
+	defer r.stop()
+	for _, l := range early {
+		r.letGo(ctx, l)
+	}
+	for {
+		select {
+		case l := <-r.lost:
+			r.letGo(ctx, l)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// stop ends the checks, and waits for those that ask.
+func (r *registry) stop() {
+	r.mu.Lock()
+	r.running = nil
+	for _, o := range r.owners() {
+		for _, c := range o.checks {
+			c.end()
+		}
+	}
+	r.mu.Unlock()
+	r.checks.Wait()
+}
+
+// taken says that a service has registered with another replica since.
+func (r *registry) taken(l lost) {
+	r.mu.Lock()
+	running := r.running
+	if running == nil {
+		r.early = append(r.early, l)
+	}
+	r.mu.Unlock()
+	if running == nil {
+		return
+	}
+	select {
+	case r.lost <- l:
+	case <-running.Done():
+	}
+}
+
+// letGo removes a service that has registered with another replica, unless it has come
+// back here since.
+func (r *registry) letGo(ctx context.Context, l lost) {
+	r.telling.Lock()
+	back := r.shared[l.key] != l.n
+	r.telling.Unlock()
+	if back {
+		return
+	}
+	r.log.Info("a service has registered with another replica; this one lets go of it", "app", l.key.App.String(), "service", l.key.ID)
+	if err := r.deregister(ctx, l.key.App, l.key.ID); err != nil {
+		r.log.Debug("let go of a service", "err", err)
+	}
+}
