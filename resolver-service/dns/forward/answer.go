@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // How long answers are kept, at most.
@@ -77,12 +79,12 @@ func (a *answer) pack(m *dns.Msg, section []byte) error {
 	}
 	a.packed = append(make([]byte, 0, len(packed)), packed...)
 	for at < len(packed) {
-		r, ok := recordAt(packed, at)
+		r, ok := wire.RecordAt(packed, at)
 		if !ok {
 			return errors.New("a response that can't be packed again")
 		}
-		a.ttls = append(a.ttls, uint16(r.fixed+4))
-		at = r.end
+		a.ttls = append(a.ttls, uint16(r.Fixed+4))
+		at = r.End
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package forward
 import (
 	"bytes"
 	"encoding/binary"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // What of a message's header counts here (RFC 1035, 4.1.1; RFC 4035, 3.2).
@@ -65,8 +67,8 @@ func parse(query []byte) (q question, code int) {
 	case binary.BigEndian.Uint16(query[4:]) != 1:
 		return q, formerr
 	}
-	end := nameEnd(query, headerSize)
-	if end < 0 || end-headerSize > maxName || end+4 > len(query) || end != plainEnd(query, headerSize) {
+	end, ok := wire.NameEnd(query, headerSize)
+	if !ok || end-headerSize > maxName || end+4 > len(query) || end != plainEnd(query, headerSize) {
 		return q, formerr
 	}
 	q.name = query[headerSize:end]
@@ -100,19 +102,19 @@ func (q *question) readOptions(query []byte, at int) bool {
 		records += int(binary.BigEndian.Uint16(query[section:]))
 	}
 	for ; records > 0; records-- {
-		r, ok := recordAt(query, at)
+		r, ok := wire.RecordAt(query, at)
 		if !ok {
 			return false
 		}
-		at = r.end
-		if r.kind != typeOPT {
+		at = r.End
+		if r.Kind != typeOPT {
 			continue
 		}
-		if q.edns || r.fixed-r.start != 1 {
+		if q.edns || r.Fixed-r.Start != 1 {
 			return false
 		}
-		q.edns, q.do, q.size = true, r.ttl&ednsDO != 0, r.class
-		if !q.readMark(query[r.data:r.end]) {
+		q.edns, q.do, q.size = true, r.TTL&ednsDO != 0, r.Class
+		if !q.readMark(query[r.Data:r.End]) {
 			return false
 		}
 	}

@@ -1,6 +1,10 @@
 package transport
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
 
 // What rate limiting and overload have to know of a message: RFC 1035, section 4.1.
 const (
@@ -14,8 +18,6 @@ const (
 	rcodeServFail = 2
 	rcodeNXDomain = 3
 
-	typeOPT = 41
-
 	// maxMessage is the size of the largest message.
 	maxMessage = 1<<16 - 1
 	// maxQuery is the size of the largest query that is read by UDP: far more than one
@@ -24,40 +26,6 @@ const (
 )
 
 func flagsOf(m []byte) uint16 { return binary.BigEndian.Uint16(m[2:]) }
-
-// skipName returns where the name at i ends, or 0 where it does not end within m.
-func skipName(m []byte, i int) int {
-	for i < len(m) {
-		switch n := int(m[i]); {
-		case n == 0:
-			return i + 1
-		case n >= 0xc0:
-			if i+2 > len(m) {
-				return 0
-			}
-			return i + 2
-		case n >= 0x40:
-			return 0
-		default:
-			i += 1 + n
-		}
-	}
-	return 0
-}
-
-// skipRecord returns where the resource record at i ends, and its type; 0 where it does
-// not end within m.
-func skipRecord(m []byte, i int) (end int, kind uint16) {
-	i = skipName(m, i)
-	if i == 0 || i+10 > len(m) {
-		return 0, 0
-	}
-	end = i + 10 + int(binary.BigEndian.Uint16(m[i+8:]))
-	if end > len(m) {
-		return 0, 0
-	}
-	return end, binary.BigEndian.Uint16(m[i:])
-}
 
 // appendName appends the name at i in lower case, without pointers; as much of it as
 // makes sense, 255 bytes at most.
@@ -95,8 +63,8 @@ func questionEnd(m []byte) int {
 	if len(m) < headerSize || binary.BigEndian.Uint16(m[4:]) != 1 {
 		return 0
 	}
-	end := skipName(m, headerSize)
-	if end == 0 || end+4 > len(m) {
+	end, ok := wire.NameEnd(m, headerSize)
+	if !ok || end+4 > len(m) {
 		return 0
 	}
 	return end + 4
@@ -139,7 +107,8 @@ func truncated(m []byte) []byte {
 // cookieOnly leaves of an OPT record's options a cookie, in place, and returns its size.
 func cookieOnly(opt []byte) (size int) {
 	const optionCookie = 10
-	start := skipName(opt, 0) + 10 // after type, class, TTL and length
+	r, _ := wire.RecordAt(opt, 0) // found, so it is one
+	start := r.Data
 	size = start
 	for i := start; i+4 <= len(opt); {
 		next := i + 4 + int(binary.BigEndian.Uint16(opt[i+2:]))
@@ -162,14 +131,14 @@ func findOPT(m []byte, i int) (start, end int) {
 		records += int(binary.BigEndian.Uint16(m[section:]))
 	}
 	for range records {
-		next, kind := skipRecord(m, i)
-		if next == 0 {
+		r, ok := wire.RecordAt(m, i)
+		if !ok {
 			break
 		}
-		if kind == typeOPT {
-			return i, next
+		if r.Kind == uint16(wire.TypeOPT) {
+			return i, r.End
 		}
-		i = next
+		i = r.End
 	}
 	return 0, 0
 }
