@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkDNS(doc)
 	c.checkApps(doc)
 	c.checkConsul(doc)
+	c.checkIdle(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
@@ -62,6 +64,25 @@ func (c *Config) checkListen(doc *strictyaml.Document) {
 		}
 		if l.address != "" {
 			checkAddress(doc, "listen."+l.name, l.address, DefaultResolver)
+		}
+	}
+}
+
+// checkIdle refuses what is said of a listener that is not there: somebody thinks that it is.
+func (c *Config) checkIdle(doc *strictyaml.Document) {
+	if doc.Wrong("listen") {
+		return
+	}
+	if doc.Has("consul") && c.Listen.Consul == "" && !doc.Wrong("consul") {
+		doc.Refuse("consul", "nobody listens for it", "write listen: {consul: \"127.0.0.1:8500\"}, beside the other parts that are to run, or leave consul out")
+	}
+	if len(c.Listen.DNS) > 0 {
+		return
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[DNS]()) {
+		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if path := "dns." + key; key != "kubernetes" && doc.Has(path) && !doc.Wrong(path) { // that is the gateway's, too
+			doc.Refuse(path, "nobody listens for DNS", "write listen: {dns: \""+DefaultDNS+"\"}, beside the other parts that are to run, or leave it out")
 		}
 	}
 }
