@@ -3,6 +3,8 @@ package dns
 import (
 	"fmt"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // westObjects are those of the cluster that is asked. Its instances need not run, since
@@ -101,11 +103,4 @@ spec:
 }
 
 // export lets every app of a cluster call an app of the namespace shop.
-func export(id, cluster string) string {
-	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
-kind: AppExport
-metadata: {namespace: shop, name: %s}
-spec:
-  allow: [{cluster: %s}]
-`, id, cluster)
-}
+func export(id, cluster string) string { return meshtest.Export("shop", id, cluster) }

@@ -51,3 +51,29 @@ spec:
   gateways: [%s]
 `, name, strings.Join(addresses, ", "))
 }
+
+// Export is an AppExport that lets every app of a cluster call an app.
+func Export(namespace, id, cluster string) string {
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: AppExport
+metadata: {namespace: %s, name: %s}
+spec:
+  allow:
+  - {cluster: %s}
+`, namespace, id, cluster)
+}
+
+// Selection is an AppEndpoints that lets an app call others, each written as in YAML
+// without the dash, such as "app: orders".
+func Selection(namespace, id string, endpoints ...string) string {
+	list := " []"
+	if len(endpoints) > 0 {
+		list = "\n  - {" + strings.Join(endpoints, "}\n  - {") + "}"
+	}
+	return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: AppEndpoints
+metadata: {namespace: %s, name: %s}
+spec:
+  endpoints:%s
+`, namespace, id, list)
+}
