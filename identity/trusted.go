@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // What a certificate is for, as [Trusted] and "isthmus trust" call it.
@@ -62,16 +64,27 @@ func (p *peers) trusted() []Trusted {
 		if len(t.roots) == 0 {
 			all = append(all, Trusted{Use: PeerRoot, Cluster: cluster, Subject: t.noRoots(), TrustDomain: t.domain, Err: t.err})
 		}
-		for _, root := range t.roots {
-			r := trusted(PeerRoot, cluster, root)
-			r.TrustDomain = t.domain
-			all = append(all, r)
-		}
+		all = append(all, t.listed()...)
 		if seen, ok := p.shown[cluster]; ok {
 			c := trusted(PeerCertificate, cluster, seen.leaf)
 			c.Err = seen.err
 			all = append(all, c)
 		}
+	}
+	return all
+}
+
+// RootsOf lists the roots that are named for a cluster; none where they can't be used.
+func RootsOf(cluster string, said catalog.Trust) []Trusted {
+	return newTrust("", cluster, said).listed()
+}
+
+func (t *trust) listed() []Trusted {
+	var all []Trusted
+	for _, root := range t.roots {
+		r := trusted(PeerRoot, t.cluster, root)
+		r.TrustDomain = t.domain
+		all = append(all, r)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,7 @@ lookups that would end in another way are listed.`,
 		if err != nil {
 			return err
 		}
+		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
 		req := &v1alpha1.ApplyRequest{DryRun: *dryRun, InParts: *inParts}
 		for i, object := range set.Objects {
 			o := &v1alpha1.ApplyObject{Json: api.EncodeJSON(object)}

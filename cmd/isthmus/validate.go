@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 )
 
@@ -35,6 +37,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), err)
 			return errReported
 		}
+		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
 		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", count(len(set.Objects), "object"), count(set.Files, "file"))
 		return nil
 	}

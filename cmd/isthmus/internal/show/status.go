@@ -46,8 +46,12 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		return err
 	}
 	dns(w, s.GetDns(), now)
-	if err := peers(w, s.GetPeers(), now); err != nil || !details {
+	if err := peers(w, s.GetPeers(), now); err != nil {
 		return err
+	}
+	rootsOutOfTime(w, s, now)
+	if !details {
+		return nil
 	}
 	for _, p := range s.GetPeers() {
 		if err := Peer(w, s, p.GetCluster(), now); err != nil {

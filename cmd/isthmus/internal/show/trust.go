@@ -67,7 +67,7 @@ func CertificateOf(m *v1alpha1.TrustStatus, now time.Time) Certificate {
 // soon is how long before its end a certificate with a life so long expires soon. One
 // that is not a root is renewed by itself, at about half of its life.
 func (c *Certificate) soon(life time.Duration) time.Duration {
-	if c.Use == identity.OwnRoot || c.Use == identity.PeerRoot {
+	if c.root() {
 		return rootSoon
 	}
 	return life / 3
@@ -160,7 +160,11 @@ func (c *Certificate) advice() string {
 	case certSoon:
 		return fmt.Sprintf("%s expires at %s; %s", c.Subject, c.NotAfter, c.remedy())
 	case certEarly:
-		return fmt.Sprintf("%s is not valid before %s; compare the clocks of this machine and of the one that made it", c.Subject, c.NotBefore)
+		text := fmt.Sprintf("%s is not valid before %s; ", c.Subject, c.NotBefore)
+		if c.root() {
+			text += "it counts from then on, and where that is not meant: "
+		}
+		return text + "compare the clocks of this machine and of the one that made it"
 	}
 	return c.Error
 }
