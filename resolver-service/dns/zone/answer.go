@@ -257,6 +257,14 @@ func (x *exchange) empty(n *name) {
 	x.soa(n)
 }
 
+// between is empty for a name that is not an app's, and that people write who leave the
+// namespace out.
+func (x *exchange) between(n *name) {
+	if x.empty(n); x.outcome == noData {
+		x.why = why{about: whyBetween}
+	}
+}
+
 // otherType answers for a type that a name does not have: without data, or for ANY with
 // as little as may be (RFC 8482).
 func (x *exchange) otherType(n *name) { x.empty(n) }

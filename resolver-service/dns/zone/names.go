@@ -68,7 +68,7 @@ func (x *exchange) inZone(below int) {
 		x.dnsVersion()
 		return
 	case below == 1: // a namespace or a cluster, whether it is there or not
-		x.empty(&n)
+		x.between(&n)
 		return
 	case left == 4:
 		n.host = m.Label(at)
@@ -120,7 +120,7 @@ func (x *exchange) app(n *name) {
 	case !plainLabel(n.app.ID) || !plainLabel(n.app.Namespace):
 		x.missing(n, notFound, whyNoSuchName)
 	case n.cluster == "" && n.domain && n.service == noService && x.isCluster(n.app.Namespace):
-		x.empty(n) // <namespace>.<cluster>
+		x.between(n) // <namespace>.<cluster>
 	case !x.who.known:
 		x.stranger(n)
 	case n.app == x.who.app && !x.view.Open:

@@ -251,6 +251,8 @@ func TestTheZoneItselfAndWhatIsEmpty(t *testing.T) {
 		{"shop.isthmus.internal. A", "NOERROR aa\n" + soaLine},
 		{"west.isthmus.internal. SOA", "NOERROR aa\n" + soaLine},
 		{"whatever.isthmus.internal. A", "NOERROR aa\n" + soaLine},
+		{"orders.isthmus.internal. A +", "NOERROR aa\n" + soaLine + "error: 0 Other: no app has this name; apps are at <app>.<namespace>.isthmus.internal"},
+		{"orders.west.isthmus.internal. A +", "NOERROR aa\n" + soaLine + "error: 0 Other: no app has this name; apps are at <app>.<namespace>.isthmus.internal"},
 		{"shop.west.isthmus.internal. A", "NOERROR aa\n" + soaLine},
 		{"shop.east.isthmus.internal. NS", "NOERROR aa\n" + soaLine},
 		{"_resolver.east.isthmus.internal. A +", shape},

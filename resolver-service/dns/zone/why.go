@@ -22,6 +22,7 @@ const (
 	whyNotSynced          // the store's full set is not in
 	whyNotSettled         // what is missing may be there in a moment
 	whyNoSuchName         // no name of the zone has this form
+	whyBetween            // only what is below the name is there
 	whyNotHeld            // the view does not hold the app
 	whyNoRoute            // the view holds the app, and no route to the cluster that is named
 	whyNoInstance         // the app has no such instance ready
@@ -48,6 +49,8 @@ func (x *exchange) errorCode() (code wire.ErrorCode, ok bool) {
 		return wire.ErrorNotReady, true
 	case notFound, stale:
 		return wire.ErrorOther, true
+	case noData:
+		return wire.ErrorOther, x.why.about == whyBetween
 	default:
 		return 0, false
 	}
@@ -65,6 +68,8 @@ func (x *exchange) appendWhy(b []byte) []byte {
 		return append(b, "not ready: instances and other clusters have not all been heard since the start; ask again"...)
 	case whyNoSuchName:
 		return append(b, "not found: no name of this zone has this form"...)
+	case whyBetween:
+		return append(append(b, "no app has this name; apps are at <app>.<namespace>."...), x.zone.cfg.Domain...)
 	case whyNotHeld:
 		return x.view.AppendMissing(b, x.whyApp())
 	case whyNoRoute:
