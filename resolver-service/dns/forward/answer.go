@@ -34,11 +34,11 @@ type answer struct {
 }
 
 // newAnswer makes one of what an upstream answered to a question section in lower case.
-func newAnswer(m *dns.Msg, section []byte, now time.Time) (*answer, error) {
+func newAnswer(u *upstream, m *dns.Msg, section []byte, now time.Time) (*answer, error) {
 	if len(m.Question) != 1 {
 		return nil, errors.New("a response without its question")
 	}
-	a := &answer{options: extendedErrors(m), stored: now}
+	a := &answer{options: u.extendedErrors(m), stored: now}
 	m.Extra = withoutPseudo(m.Extra)
 	name, _, err := dns.UnpackDomainName(section, 0)
 	if err != nil {
@@ -235,8 +235,9 @@ func appendExtended(options []byte, code uint16, text string) []byte {
 	return append(options, text...)
 }
 
-// extendedErrors are those of an upstream, as options, bounded.
-func extendedErrors(m *dns.Msg) []byte {
+// extendedErrors are those of an upstream, as options, bounded. Each says that it is the
+// upstream's, since "this server" in its text would read as if it were us.
+func (u *upstream) extendedErrors(m *dns.Msg) []byte {
 	var options []byte
 	opt := m.IsEdns0()
 	if opt == nil {
@@ -245,11 +246,19 @@ func extendedErrors(m *dns.Msg) []byte {
 	n := 0
 	for _, o := range opt.Option {
 		if e, ok := o.(*dns.EDNS0_EDE); ok && n < mostOfUpstreams {
-			options = appendExtended(options, e.InfoCode, strings.ToValidUTF8(e.ExtraText, "�"))
+			options = appendExtended(options, e.InfoCode, u.quote(e.ExtraText))
 			n++
 		}
 	}
 	return options
+}
+
+func (u *upstream) quote(text string) string {
+	text = strings.ToValidUTF8(text, "�")
+	if text == "" {
+		return "upstream " + u.address.String()
+	}
+	return "upstream " + u.address.String() + ": " + text
 }
 
 // refusal is a response that says why it has no answer.

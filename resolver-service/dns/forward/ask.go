@@ -36,6 +36,7 @@ type asking struct {
 	running int
 	trail   map[*upstream]string
 	heard   bool   // an upstream has answered, if with no use
+	failure bool   // it was a response that says so itself, such as REFUSED
 	options []byte // extended errors of such an answer
 }
 
@@ -108,14 +109,15 @@ func (s *asking) judge(r attempt) *answer {
 	}
 	switch r.message.Rcode {
 	case dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeYXDomain:
-		a, err := newAnswer(r.message, s.section, time.Now())
+		a, err := newAnswer(r.upstream, r.message, s.section, time.Now())
 		if err == nil {
 			return a
 		}
 		s.trail[r.upstream] = "a response that can't be read"
 	default:
 		s.trail[r.upstream] = cmp.Or(dns.RcodeToString[r.message.Rcode], fmt.Sprint("response code ", r.message.Rcode))
-		s.options = extendedErrors(r.message)
+		s.failure = true
+		s.options = r.upstream.extendedErrors(r.message)
 	}
 	s.heard = true
 	return nil
@@ -134,7 +136,10 @@ func (s *asking) nothing(waited time.Duration) *answer {
 	}
 	code, keep := uint16(noReachableAuthority), time.Second
 	if s.heard {
-		code, keep = networkError, failureTTL
+		keep = failureTTL
+		if !s.failure { // what came was no response to speak of
+			code = networkError
+		}
 	}
 	return failed(s.section, code, "upstreams tried: "+strings.Join(said, "; "), s.options, keep, time.Now())
 }

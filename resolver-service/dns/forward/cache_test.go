@@ -75,7 +75,7 @@ func TestFailuresAreKeptForAMomentOnly(t *testing.T) {
 	s := serve(t, func(w dns.ResponseWriter, q *dns.Msg) { w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)) })
 	f := forwarder(t, Config{}, s.addr)
 	m := ask(t, f, query("broken.test.", dns.TypeA))
-	if e := extended(m); m.Rcode != dns.RcodeServerFailure || len(e) == 0 || e[0].InfoCode != dns.ExtendedErrorCodeNetworkError || !strings.Contains(e[0].ExtraText, s.addr.String()+": SERVFAIL") {
+	if e := extended(m); m.Rcode != dns.RcodeServerFailure || len(e) == 0 || e[0].InfoCode != dns.ExtendedErrorCodeNoReachableAuthority || !strings.Contains(e[0].ExtraText, s.addr.String()+": SERVFAIL") {
 		t.Fatalf("got %s", m)
 	}
 	had := s.asked.Load()

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ func FuzzResponse(f *testing.F) {
 	asked, _ := q.Pack()
 	parsed, _ := parse(asked)
 	section := parsed.lower()
+	u := &upstream{address: netip.MustParseAddrPort("192.0.2.1:53")}
 	for _, lines := range [][]string{
 		{"www.example.test. 60 A 192.0.2.1"},
 		{"www.example.test. 60 CNAME a.EXAMPLE.test.", "a.example.test. 5 A 192.0.2.1"},
@@ -51,7 +53,7 @@ func FuzzResponse(f *testing.F) {
 			return
 		}
 		now := time.Now()
-		a, err := newAnswer(m, section, now)
+		a, err := newAnswer(u, m, section, now)
 		if err != nil {
 			return
 		}

@@ -235,14 +235,32 @@ func TestOptionsOfClientsGoNoFurther(t *testing.T) {
 func TestAnErrorOfAnUpstreamIsPassedOn(t *testing.T) {
 	s := serve(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetRcode(q, dns.RcodeServerFailure).SetEdns0(1232, false)
-		for range 4 {
-			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeDNSBogus, ExtraText: strings.Repeat("ü", 200)})
+		for _, text := range []string{strings.Repeat("ü", 200), "", "this server is busy", "one too many"} {
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeDNSBogus, ExtraText: text})
 		}
 		w.WriteMsg(m)
 	})
 	f := forwarder(t, Config{}, s.addr)
 	e := extended(ask(t, f, query("a.test.", dns.TypeA)))
 	if len(e) != 1+mostOfUpstreams || e[1].InfoCode != dns.ExtendedErrorCodeDNSBogus || len(e[1].ExtraText) > longestText {
+		t.Fatalf("got %v", e)
+	}
+	by := "upstream " + s.addr.String()
+	if !strings.HasPrefix(e[1].ExtraText, by+": üü") || e[2].ExtraText != by || e[3].ExtraText != by+": this server is busy" {
+		t.Errorf("who says so: %v", e)
+	}
+}
+
+func TestOneThatIsNoResponseIsAnErrorOfTheNetwork(t *testing.T) {
+	s := serve(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		m.Question[0].Name = "another.test."
+		for range mostMisfits {
+			w.WriteMsg(m)
+		}
+	})
+	f := forwarder(t, Config{Timeout: soon, Patience: soon}, s.addr)
+	if e := extended(ask(t, f, query("a.test.", dns.TypeA))); len(e) != 1 || e[0].InfoCode != dns.ExtendedErrorCodeNetworkError {
 		t.Errorf("got %v", e)
 	}
 }
