@@ -155,7 +155,8 @@ func (f *Forwarder) staleUntil(a *answer) time.Time {
 // Forward appends the whole response to a query, as TCP would carry it, and returns it. It
 // has the query's id and its question as it came; an OPT, where the query has one, is its last
 // record. It returns by the time ctx ends, or [Config.Timeout] is over, at worst with SERVFAIL
-// and an error of RFC 8914 that names the upstreams tried. To a query that is no query it
+// and an error of RFC 8914 that names the upstreams tried. What is below resolver.arpa it
+// answers itself. To a query that is no query it
 // appends nothing.
 func (f *Forwarder) Forward(ctx context.Context, query, out []byte) []byte {
 	if response, ok := f.Cached(query, out); ok {
@@ -171,6 +172,9 @@ func (f *Forwarder) Forward(ctx context.Context, query, out []byte) []byte {
 	}
 	if refused := f.refusal(&q); refused != nil {
 		return q.appendRefusal(out, refused)
+	}
+	if a := arpa(&q); a != nil {
+		return a.appendTo(out, &q, a.stored)
 	}
 	key := string(q.key(make([]byte, 0, maxKey)))
 	stale := f.cache.get([]byte(key))

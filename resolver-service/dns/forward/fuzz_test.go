@@ -81,7 +81,7 @@ func check(t *testing.T, out, asked []byte, q *question) {
 
 // FuzzQuery takes any bytes for a client's query, and for a response to cut.
 func FuzzQuery(f *testing.F) {
-	for _, q := range []*dns.Msg{query("a.test.", dns.TypeA), query(".", dns.TypeNS), new(dns.Msg).SetQuestion("A.test.", dns.TypeAXFR)} {
+	for _, q := range []*dns.Msg{query("a.test.", dns.TypeA), query(".", dns.TypeNS), query("_dns.Resolver.arpa.", dns.TypeSVCB), new(dns.Msg).SetQuestion("A.test.", dns.TypeAXFR)} {
 		packed, _ := q.Pack()
 		f.Add(packed)
 	}
@@ -102,5 +102,8 @@ func FuzzQuery(f *testing.F) {
 		check(t, out, query, &q)
 		a := failed(q.lower(), 22, "nobody", nil, time.Second, time.Now())
 		check(t, a.appendTo(nil, &q, time.Now()), query, &q)
+		if a := arpa(&q); a != nil {
+			check(t, a.appendTo(nil, &q, a.stored), query, &q)
+		}
 	})
 }
