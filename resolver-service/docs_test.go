@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -52,7 +53,9 @@ func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
 }
 
 func TestTheDocsHaveEveryMetric(t *testing.T) {
-	west := start(t, answering(t, "127.0.0.1:0", "dns: {forward: '"+resolverOf(t, nil)+"'}\n"), nil)
+	cfg := answering(t, "127.0.0.1:0", "dns: {forward: '"+resolverOf(t, nil)+"'}\n")
+	cfg.Listen.Consul, cfg.Consul.Anonymous = "127.0.0.1:0", "shop/checkout"
+	west := start(t, cfg, nil)
 	west.apply(clusterAt("east", west.Addr("gateway"), "2s")) // a peer, though not a good one
 	west.sidecar(orders, "10.0.0.1:50002")
 	conn, err := net.Dial("tcp", west.Addr("gateway").String())
@@ -64,6 +67,12 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 	}
 	conn.Close()
 	dig{t: t, at: west.Addr("dns")}.short(ordersName)
+	answer, err := http.Get("http://" + west.Addr("consul").String() + "/v1/agent/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
 	documented := firstCells(serviceDocs(t), "Metrics")
 	// These are there only once something has happened that this test does not bring about.
 	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds",
