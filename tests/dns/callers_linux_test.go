@@ -53,7 +53,7 @@ func TestClientSubnet(t *testing.T) {
 		{"a listed forwarder is believed", relay, "10.77.3.11/32", want{"NOERROR", "", orders, "-"}, "10.77.3.11/32/32"},
 		{"for each caller", relay, "10.77.3.21/32", want{"NOERROR", "", "10.77.2.11, 10.77.2.12", "-"}, "10.77.3.21/32/32"},
 		{"also for those who may not", relay, "10.77.3.99/32", want{"NXDOMAIN", "", "-", "18"}, "10.77.3.99/32/32"},
-		{"part of an address is nobody", relay, "10.77.3.0/24", want{"NXDOMAIN", "", "-", "18"}, ""},
+		{"part of an address is nobody, and that is said of it alone", relay, "10.77.3.0/24", want{"NXDOMAIN", "", "-", "18"}, "10.77.3.0/24/24"},
 		{"nor is none of it", relay, "0.0.0.0/0", want{"NXDOMAIN", "", "-", "18"}, ""},
 		{"others are not believed", stranger, "10.77.3.11/32", want{"NXDOMAIN", "", "-", "18"}, ""},
 		{"not even callers", cart, "10.77.3.11/32", want{"NOERROR", "", "10.77.2.11, 10.77.2.12", "-"}, ""},

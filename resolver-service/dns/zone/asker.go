@@ -78,6 +78,7 @@ type who struct {
 	known   bool       // app is set
 	shared  bool       // several apps have the address
 	subnet  bool       // the address is the one that a forwarder has sent
+	told    bool       // a listed forwarder has sent a subnet, maybe not a whole address
 	address netip.Addr // that was looked up
 }
 
@@ -92,6 +93,7 @@ func (x *exchange) ask() {
 	w.address = plain(x.query.From.Addr())
 	if len(z.cfg.Forwarders) > 0 && z.believes(w.address) {
 		x.query.Known = true
+		w.told = x.asked.Subnet.Sent // so that the answer is kept for that network alone
 		if client, ok := x.asked.Subnet.Whole(); ok {
 			w.address, w.subnet = client.Unmap(), true
 		}

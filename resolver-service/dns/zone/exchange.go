@@ -75,7 +75,7 @@ func (x *exchange) respond(out []byte) []byte {
 func (x *exchange) finish(options *wire.Options) []byte {
 	x.response.RCode = rcodes[x.outcome]
 	options.NSID = x.zone.cfg.NSID
-	options.Subnet = x.who.subnet
+	options.Subnet = x.who.told
 	options.Code, options.Error = x.errorCode()
 	mark := x.response.OpenOptions(&x.asked, options)
 	text := len(x.response.Buf)
@@ -121,7 +121,7 @@ func (x *exchange) route() {
 
 // elsewhere is for names that are not ours.
 func (x *exchange) elsewhere() {
-	x.who.subnet = false // it decides nothing
+	x.who.subnet, x.who.told = false, false // it decides nothing
 	switch {
 	case x.zone.cfg.Forward == nil:
 		x.outcome = outside

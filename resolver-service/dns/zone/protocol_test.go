@@ -111,8 +111,8 @@ func TestAClientsSubnetIsBelievedFromListedForwarders(t *testing.T) {
 		{"fd53::1", "10.0.0.8/32", "", dns.RcodeSuccess, 32},            //
 		{"10.53.0.1", "10.0.0.9/32", "", dns.RcodeNameError, 32},        // checkout may not see it
 		{"10.53.0.1", "10.9.9.9/32", "", dns.RcodeNameError, 32},        // nobody
-		{"10.53.0.1", "10.0.0.0/24", "", dns.RcodeNameError, -1},        // not an address
-		{"10.53.0.1", "0.0.0.0/0", "", dns.RcodeNameError, -1},          //
+		{"10.53.0.1", "10.0.0.0/24", "", dns.RcodeNameError, 24},        // not an address, and kept for that network alone
+		{"10.53.0.1", "0.0.0.0/0", "", dns.RcodeNameError, 0},           //
 		{"10.9.9.9", "10.0.0.8/32", "", dns.RcodeNameError, -1},         // not listed
 		{"10.0.0.8", "10.0.0.9/32", "", dns.RcodeSuccess, -1},           // not listed: its own address counts
 		{"10.53.0.1", "10.0.0.8/32", "shop/checkout", 3, -1},            // the listener is checkout's
