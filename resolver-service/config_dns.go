@@ -83,7 +83,8 @@ func (c *Config) checkDNS(doc *strictyaml.Document) {
 	}
 	if d.Kubernetes != "" {
 		if err := catalog.CheckKubernetes(catalog.Kubernetes(d.Kubernetes), catalog.Domain(c.Domain)); err != nil {
-			doc.Refuse("dns.kubernetes", err.Error(), "write the cluster domain of Kubernetes, such as cluster.local")
+			what, fix, _ := strings.Cut(err.Error(), "; ")
+			doc.Refuse("dns.kubernetes", what, cmp.Or(fix, "write the cluster domain of Kubernetes, such as cluster.local"))
 		}
 	}
 	c.checkDNSAddresses(doc)

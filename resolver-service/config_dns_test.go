@@ -116,6 +116,7 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"dns: {nsid: \"a\\nb\"}":                                           `isthmus.yaml:3:13: dns.nsid: is no short text in ASCII; write at most 128 characters`,
 		"dns: {kubernetes: Cluster.local}":                                 `isthmus.yaml:3:19: dns.kubernetes: a label of domain`,
 		"dns: {kubernetes: isthmus.internal}":                              `dns.kubernetes: the services of Kubernetes below`,
+		"dns: {kubernetes: svc.cluster.local}":                             `isthmus.yaml:3:19: dns.kubernetes: "svc.cluster.local" begins with the label of services, which is put before it; write cluster.local`,
 		"dns: {nameserver: [0.0.0.0]}":                                     `isthmus.yaml:3:20: dns.nameserver[0]: "0.0.0.0" is no address that others could ask; write an IP address such as 192.0.2.53`,
 		"dns: {forwarders: [10.0.0.0/33]}":                                 `isthmus.yaml:3:20: dns.forwarders[0]: "10.0.0.0/33" is no network; write one such as 10.0.0.0/8`,
 		"dns: {forwarders: ['::ffff:10.0.0.0/104']}":                       `is no network`,
