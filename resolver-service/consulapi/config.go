@@ -1,7 +1,6 @@
 package consulapi
 
 import (
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -117,16 +116,6 @@ func (s *Settings) checkRest() *Mistake {
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
-}
-
-func (t *TLS) server() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
-		if err != nil {
-			return nil, fmt.Errorf("consul.tls: %w", err)
-		}
-		return &pair, nil
-	}}
 }
 
 // Config says what a Server works with.

@@ -249,3 +249,13 @@ func TestRequestsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// TestTheCertificateIsReadAtTheStart: else only handshakes would fail, and nobody be told.
+func TestTheCertificateIsReadAtTheStart(t *testing.T) {
+	i := ours(t)
+	cfg := i.server.cfg
+	cfg.TLS = &TLS{Cert: "/nowhere/tls.crt", Key: "/nowhere/tls.key"}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "consul.tls: ") || !strings.Contains(err.Error(), "/nowhere/tls.crt") {
+		t.Error(err)
+	}
+}

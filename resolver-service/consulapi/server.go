@@ -10,6 +10,7 @@ package consulapi
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/hashicorp/go-bexpr"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 )
 
 // consulVersion is that of the Consul whose API this is.
@@ -49,6 +51,7 @@ type Server struct {
 	node      *node // of this cluster
 	registry  *registry
 	metrics   *metrics
+	pair      *keypair.Pair // nil without TLS
 	callers   map[catalog.App]*caller
 	anonymous *caller
 	tokens    atomic.Pointer[tokens]
@@ -92,6 +95,12 @@ func New(cfg Config) (*Server, error) {
 	if s.metrics, err = newMetrics(cfg.Metrics, s); err != nil {
 		s.close()
 		return nil, err
+	}
+	if cfg.TLS != nil {
+		if s.pair, err = keypair.Load("consul", cfg.TLS.Cert, cfg.TLS.Key, s.log); err != nil {
+			s.close()
+			return nil, fmt.Errorf("consul.tls: %w", err)
+		}
 	}
 	s.routes()
 	return s, nil
@@ -166,7 +175,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	bounded := newBounded(l, s.cfg.MaxConnections, s.cfg.MaxConnectionsPerClient, s.metrics.refused.Inc)
 	var served net.Listener = bounded
 	if s.cfg.TLS != nil {
-		served = tls.NewListener(bounded, s.cfg.TLS.server())
+		served = tls.NewListener(bounded, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
 	}
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,

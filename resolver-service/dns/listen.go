@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 )
 
 // Listen says where DNS is answered: by UDP and TCP, or by TLS.
@@ -29,7 +30,7 @@ type Files struct{ Cert, Key string }
 // Listeners are open, and answer nothing yet.
 type Listeners struct {
 	all    []listener
-	cert   *certificate // nil where none has TLS
+	cert   *keypair.Pair // nil where none has TLS
 	served atomic.Bool
 }
 
@@ -60,7 +61,7 @@ func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
 				ls.Close()
 				return nil, err
 			}
-			cfg.TLS = &tls.Config{GetCertificate: ls.cert.get, MinVersion: tls.VersionTLS12}
+			cfg.TLS = &tls.Config{GetCertificate: ls.cert.Get, MinVersion: tls.VersionTLS12}
 		}
 		open, err := transport.Listen(cfg)
 		if err != nil {
@@ -77,9 +78,9 @@ func (ls *Listeners) certificate(files Files, log *slog.Logger) error {
 	if ls.cert != nil {
 		return nil
 	}
-	cert := newCertificate(files, log)
-	if err := cert.load(); err != nil {
-		return fmt.Errorf("dns.tls: %w; name a certificate and its private key in PEM that this user may read", err)
+	cert, err := keypair.Load("dns", files.Cert, files.Key, log)
+	if err != nil {
+		return fmt.Errorf("dns.tls: %w", err)
 	}
 	ls.cert = cert
 	return nil

@@ -133,7 +133,7 @@ func (s *Server) Status() *v1alpha1.DNSStatus {
 		}
 	}
 	if cert := s.listeners.cert; cert != nil {
-		if since, err := cert.status(); err != nil {
+		if since, err := cert.Status(); err != nil {
 			answer.TlsError, answer.TlsFailingUnixMs = err.Error(), unixMs(since)
 		}
 	}

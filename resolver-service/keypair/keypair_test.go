@@ -1,0 +1,98 @@
+package keypair
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// write writes a certificate with a serial number, and its key.
+func write(t *testing.T, dir string, serial int64) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	save(t, cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	save(t, key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
+	return cert, key
+}
+
+func save(t *testing.T, path string, text []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestANewCertificateIsUsed, and one that can't be used leaves that of before in place.
+func TestANewCertificateIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := write(t, dir, 1)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p, err := Load("dns", cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		serial := func() int64 {
+			time.Sleep(lookEvery)
+			c, err := p.Get(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Leaf.SerialNumber.Int64()
+		}
+		for step, c := range []struct {
+			change func()
+			serial int64
+			fails  bool
+		}{
+			{func() {}, 1, false},
+			{func() { write(t, dir, 2) }, 2, false},
+			{func() { save(t, key, []byte("half of")) }, 2, true},
+			{func() { os.Remove(cert) }, 2, true},
+			{func() { save(t, cert, make([]byte, maxFile+1)) }, 2, true},
+			{func() { write(t, dir, 3) }, 3, false},
+		} {
+			c.change()
+			if got := serial(); got != c.serial {
+				t.Errorf("step %d: certificate %d, want %d", step, got, c.serial)
+			}
+			if _, err := p.Status(); (err != nil) != c.fails {
+				t.Errorf("step %d: %v", step, err)
+			}
+		}
+		if n := strings.Count(log.String(), "can't be used"); n != 1 {
+			t.Errorf("said %d times: %s", n, log.String())
+		}
+	})
+}
+
+func TestFilesThatCanNotBeReadSayWhatToDo(t *testing.T) {
+	_, err := Load("consul", filepath.Join(t.TempDir(), "tls.crt"), "x", slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "name a certificate") {
+		t.Error(err)
+	}
+}
