@@ -70,11 +70,11 @@ func (a *answer) pack(m *dns.Msg, section []byte) error {
 	if err != nil {
 		return err
 	}
-	at := headerSize + len(section)
+	at := wire.HeaderSize + len(section)
 	if err := new(dns.Msg).Unpack(packed); err != nil {
 		return err // whoever gets it could not read it either
 	}
-	if len(packed) > dns.MaxMsgSize || len(packed) < at || string(packed[headerSize:at]) != string(section) {
+	if len(packed) > dns.MaxMsgSize || len(packed) < at || string(packed[wire.HeaderSize:at]) != string(section) {
 		return errors.New("a response that can't be packed again")
 	}
 	a.packed = append(make([]byte, 0, len(packed)), packed...)
@@ -136,8 +136,8 @@ func lifetime(m *dns.Msg) time.Duration {
 
 // failed is the answer where upstreams gave none.
 func failed(section []byte, extended uint16, text string, options []byte, keep time.Duration, now time.Time) *answer {
-	packed := make([]byte, headerSize, headerSize+len(section))
-	binary.BigEndian.PutUint16(packed[2:], flagQR|flagRA|servfail)
+	packed := make([]byte, wire.HeaderSize, wire.HeaderSize+len(section))
+	binary.BigEndian.PutUint16(packed[2:], wire.FlagQR|wire.FlagRA|servfail)
 	packed[5] = 1
 	return &answer{
 		packed: append(packed, section...), options: append(appendExtended(nil, extended, text), options...),
@@ -172,12 +172,12 @@ func (a *answer) appendStale(out []byte, q *question) []byte {
 func (a *answer) finish(out []byte, start int, q *question, options []byte) []byte {
 	m := out[start:]
 	binary.BigEndian.PutUint16(m, q.id)
-	flags := binary.BigEndian.Uint16(m[2:]) | q.flags&(flagRD|flagCD)
-	if !q.do && q.flags&flagAD == 0 { // RFC 6840, 5.8
-		flags &^= flagAD
+	flags := binary.BigEndian.Uint16(m[2:]) | q.flags&(wire.FlagRD|wire.FlagCD)
+	if !q.do && q.flags&wire.FlagAD == 0 { // RFC 6840, 5.8
+		flags &^= wire.FlagAD
 	}
 	binary.BigEndian.PutUint16(m[2:], flags)
-	copy(m[headerSize:], q.name)
+	copy(m[wire.HeaderSize:], q.name)
 	if !q.edns {
 		return out
 	}
@@ -200,8 +200,8 @@ func (q *question) appendOPT(out, options []byte) []byte {
 	if q.do {
 		do = ednsDO
 	}
-	out = append(out, 0, 0, typeOPT)
-	out = binary.BigEndian.AppendUint16(out, ourSize)
+	out = append(out, 0, 0, byte(wire.TypeOPT))
+	out = binary.BigEndian.AppendUint16(out, wire.MaxPayload)
 	out = binary.BigEndian.AppendUint32(out, do)
 	out = binary.BigEndian.AppendUint16(out, uint16(len(options)))
 	return append(out, options...)
@@ -273,7 +273,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("response code %d: %s", r.
 // appendRefusal appends it. What could not be read for a question is answered without one.
 func (q *question) appendRefusal(out []byte, r *refusal) []byte {
 	out = binary.BigEndian.AppendUint16(out, q.id)
-	out = binary.BigEndian.AppendUint16(out, flagQR|flagRA|q.flags&(opcodeMask|flagRD|flagCD)|uint16(r.code))
+	out = binary.BigEndian.AppendUint16(out, wire.FlagQR|wire.FlagRA|q.flags&(wire.OpcodeBits|wire.FlagRD|wire.FlagCD)|uint16(r.code))
 	counts := len(out)
 	out = append(out, 0, 0, 0, 0, 0, 0, 0, 0)
 	if q.name != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // By resolver.arpa clients ask the resolver that they have for servers that are the same by
@@ -12,11 +14,8 @@ import (
 // any type (4 and 6.4).
 var resolverArpa = []byte("\x08resolver\x04arpa\x00")
 
-const (
-	flagAA = 1 << 10
-	// arpaTTL is how long clients may keep that there is nothing.
-	arpaTTL = time.Hour
-)
+// arpaTTL is how long clients may keep that there is nothing.
+const arpaTTL = time.Hour
 
 // arpa is the answer for a name at or below resolver.arpa; nil for any other name.
 func arpa(q *question) *answer {
@@ -26,11 +25,11 @@ func arpa(q *question) *answer {
 		return nil
 	}
 	now := time.Now()
-	packed := binary.BigEndian.AppendUint16(make([]byte, 2, 128), flagQR|flagAA|flagRA)
+	packed := binary.BigEndian.AppendUint16(make([]byte, 2, 128), wire.FlagQR|wire.FlagAA|wire.FlagRA)
 	packed = append(packed, 0, 1, 0, 0, 0, 1, 0, 0) // a question, and one record of authority
 	packed = append(packed, section...)
 	a := &answer{ttls: []uint16{uint16(len(packed) + 6)}, stored: now, expires: now}
-	a.packed = appendArpaSOA(packed, 0xc000|uint16(headerSize+len(name)-len(resolverArpa)))
+	a.packed = appendArpaSOA(packed, 0xc000|uint16(wire.HeaderSize+len(name)-len(resolverArpa)))
 	return a
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // mostTries bounds how often one question goes out.
@@ -47,7 +49,7 @@ func (f *Forwarder) ask(ctx context.Context, q question) *answer {
 	defer cancel()
 	begun := time.Now()
 	s := &asking{
-		Forwarder: f, section: q.lower(), checked: q.flags&flagCD != 0, do: q.do, order: f.inOrder(),
+		Forwarder: f, section: q.lower(), checked: q.flags&wire.FlagCD != 0, do: q.do, order: f.inOrder(),
 		results: make(chan attempt, mostTries), trail: map[*upstream]string{},
 	}
 	patience := time.NewTicker(f.cfg.Patience)

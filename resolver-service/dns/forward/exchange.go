@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // errMisfit is what an upstream said that answers nothing.
@@ -46,11 +48,11 @@ func (f *Forwarder) exchange(ctx context.Context, u *upstream, section []byte, c
 // query packs what goes out: recursion desired, AD understood (RFC 6840, 5.7), none of the
 // client's options.
 func (f *Forwarder) query(u *upstream, section []byte, checked, do, edns bool) []byte {
-	m := make([]byte, headerSize, headerSize+len(section)+optSize+4+markerSize+1)
+	m := make([]byte, wire.HeaderSize, wire.HeaderSize+len(section)+optSize+4+markerSize+1)
 	rand.Read(m[:2])
-	flags := uint16(flagRD | flagAD)
+	flags := uint16(wire.FlagRD | wire.FlagAD)
 	if checked {
-		flags |= flagCD
+		flags |= wire.FlagCD
 	}
 	binary.BigEndian.PutUint16(m[2:], flags)
 	m[5] = 1
@@ -126,24 +128,24 @@ func overTCP(ctx context.Context, u *upstream, query, section []byte) (*dns.Msg,
 // the format may have none (RFC 1035, 4.1.1). Nil is what does not fit. A message that was cut
 // needs to be no more than its beginning.
 func read(response, query, section []byte) *dns.Msg {
-	if len(response) < headerSize || response[0] != query[0] || response[1] != query[1] {
+	if len(response) < wire.HeaderSize || response[0] != query[0] || response[1] != query[1] {
 		return nil
 	}
 	flags := binary.BigEndian.Uint16(response[2:])
-	if flags&flagQR == 0 || flags&opcodeMask != 0 {
+	if flags&wire.FlagQR == 0 || flags&wire.OpcodeBits != 0 {
 		return nil
 	}
 	m := new(dns.Msg)
-	if binary.BigEndian.Uint16(response[4:]) == 0 && flags&15 == formerr && len(response) == headerSize {
+	if binary.BigEndian.Uint16(response[4:]) == 0 && flags&wire.RCodeBits == formerr && len(response) == wire.HeaderSize {
 		m.Rcode = formerr
 		return m
 	}
-	end := headerSize + len(section)
-	if binary.BigEndian.Uint16(response[4:]) != 1 || len(response) < end || !sameQuestion(response[headerSize:end], section) {
+	end := wire.HeaderSize + len(section)
+	if binary.BigEndian.Uint16(response[4:]) != 1 || len(response) < end || !sameQuestion(response[wire.HeaderSize:end], section) {
 		return nil
 	}
 	if err := m.Unpack(response); err != nil {
-		if flags&flagTC == 0 {
+		if flags&wire.FlagTC == 0 {
 			return nil
 		}
 		return &dns.Msg{MsgHdr: dns.MsgHdr{Truncated: true}}

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // Config is what a forwarder needs. Upstreams must be set; every other zero value stands for
@@ -124,7 +126,7 @@ func Private(a netip.Addr) bool {
 // Cached appends the response to a query, if that is there already, and never blocks.
 func (f *Forwarder) Cached(query, out []byte) (response []byte, ok bool) {
 	q, code := parse(query)
-	if code != 0 || q.flags&flagRD == 0 {
+	if code != 0 || q.flags&wire.FlagRD == 0 {
 		return out, false
 	}
 	var room [maxKey]byte

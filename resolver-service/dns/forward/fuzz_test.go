@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // FuzzResponse takes any bytes for an upstream's response. What is made of them can be read,
@@ -45,8 +47,8 @@ func FuzzResponse(f *testing.F) {
 		if len(response) > 2 {
 			copy(response, asked[:2])
 		}
-		if end := headerSize + len(section); len(response) > end && response[0]%2 == 0 {
-			copy(response[headerSize:], section) // so that it gets further
+		if end := wire.HeaderSize + len(section); len(response) > end && response[0]%2 == 0 {
+			copy(response[wire.HeaderSize:], section) // so that it gets further
 		}
 		m := read(response, asked, section)
 		if m == nil || m.Truncated && len(m.Question) == 0 {
@@ -70,8 +72,8 @@ func check(t *testing.T, out, asked []byte, q *question) {
 	if err := m.Unpack(out); err != nil {
 		t.Fatalf("%x: %v", out, err)
 	}
-	end := headerSize + len(q.name) + 4
-	if !bytes.Equal(out[:2], asked[:2]) || len(out) < end || !bytes.Equal(out[headerSize:end], asked[headerSize:end]) || len(out) > dns.MaxMsgSize {
+	end := wire.HeaderSize + len(q.name) + 4
+	if !bytes.Equal(out[:2], asked[:2]) || len(out) < end || !bytes.Equal(out[wire.HeaderSize:end], asked[wire.HeaderSize:end]) || len(out) > dns.MaxMsgSize {
 		t.Fatalf("%x does not answer %x", out, asked)
 	}
 	if opt := m.IsEdns0(); (opt != nil) != q.edns || opt != nil && opt.Do() != q.do {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // A query of ours that comes back to us would go round for ever. Each carries an EDNS option
@@ -66,11 +68,11 @@ func probeMark(name []byte) []byte {
 // refusal is why a query is not forwarded, or nil.
 func (f *Forwarder) refusal(q *question) *refusal {
 	switch {
-	case q.flags&flagRD == 0:
+	case q.flags&wire.FlagRD == 0:
 		return &refusal{code: refused, extended: notAuthoritative, text: "not a name of ours, and recursion is not desired"}
 	case q.class != 1:
 		return &refusal{code: refused, extended: notSupported, text: "this class is not forwarded"}
-	case q.kind == 0 || q.kind == typeOPT || q.kind >= 249 && q.kind <= 254: // TKEY, TSIG, transfers, MAILB, MAILA
+	case q.kind == 0 || q.kind == uint16(wire.TypeOPT) || q.kind >= 249 && q.kind <= 254: // TKEY, TSIG, transfers, MAILB, MAILA
 		return &refusal{code: refused, extended: notSupported, text: "this type is not forwarded"}
 	}
 	if u, probe := f.returned(q); u != nil {

@@ -7,19 +7,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// What of a message's header counts here (RFC 1035, 4.1.1; RFC 4035, 3.2).
-const (
-	headerSize = 12
-	flagQR     = 1 << 15
-	flagTC     = 1 << 9
-	flagRD     = 1 << 8
-	flagRA     = 1 << 7
-	flagAD     = 1 << 5
-	flagCD     = 1 << 4
-	opcodeMask = 15 << 11
-	ednsDO     = 1 << 15
-	typeOPT    = 41
-)
+// ednsDO is the flag in the TTL of an OPT record (RFC 3225).
+const ednsDO = 1 << 15
 
 // Response codes, and those that only parse returns.
 const (
@@ -34,8 +23,6 @@ const (
 const (
 	maxName = 255
 	maxKey  = maxName + 5 // type, class, and DO and CD
-	// ourSize is the UDP payload that we take (DNS flag day 2020).
-	ourSize = 1232
 )
 
 // question is a query as far as a forwarder cares. Its slices are of the query.
@@ -54,24 +41,24 @@ type question struct {
 
 // parse reads a query: what is wrong with it is a response code or dropped.
 func parse(query []byte) (q question, code int) {
-	if len(query) < headerSize {
+	if len(query) < wire.HeaderSize {
 		return q, dropped
 	}
 	q.id = binary.BigEndian.Uint16(query)
 	q.flags = binary.BigEndian.Uint16(query[2:])
 	switch {
-	case q.flags&flagQR != 0:
+	case q.flags&wire.FlagQR != 0:
 		return q, dropped
-	case q.flags&opcodeMask != 0:
+	case q.flags&wire.OpcodeBits != 0:
 		return q, notimp
 	case binary.BigEndian.Uint16(query[4:]) != 1:
 		return q, formerr
 	}
-	end, ok := wire.NameEnd(query, headerSize)
-	if !ok || end-headerSize > maxName || end+4 > len(query) || end != plainEnd(query, headerSize) {
+	end, ok := wire.NameEnd(query, wire.HeaderSize)
+	if !ok || end-wire.HeaderSize > maxName || end+4 > len(query) || end != plainEnd(query, wire.HeaderSize) {
 		return q, formerr
 	}
-	q.name = query[headerSize:end]
+	q.name = query[wire.HeaderSize:end]
 	q.kind = binary.BigEndian.Uint16(query[end:])
 	q.class = binary.BigEndian.Uint16(query[end+2:])
 	if !q.readOptions(query, end+4) {
@@ -107,7 +94,7 @@ func (q *question) readOptions(query []byte, at int) bool {
 			return false
 		}
 		at = r.End
-		if r.Kind != typeOPT {
+		if r.Kind != uint16(wire.TypeOPT) {
 			continue
 		}
 		if q.edns || r.Fixed-r.Start != 1 {
@@ -154,7 +141,7 @@ func (q *question) key(to []byte) []byte {
 	if q.do {
 		bits |= 1
 	}
-	if q.flags&flagCD != 0 {
+	if q.flags&wire.FlagCD != 0 {
 		bits |= 2
 	}
 	return append(to, bits)

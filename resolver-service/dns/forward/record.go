@@ -8,13 +8,13 @@ import (
 
 // recordsAt is where a response's records begin, or -1.
 func recordsAt(response []byte) int {
-	if len(response) < headerSize {
+	if len(response) < wire.HeaderSize {
 		return -1
 	}
 	if binary.BigEndian.Uint16(response[4:]) != 1 {
-		return headerSize
+		return wire.HeaderSize
 	}
-	at, ok := wire.NameEnd(response, headerSize)
+	at, ok := wire.NameEnd(response, wire.HeaderSize)
 	if !ok || at+4 > len(response) {
 		return -1
 	}
@@ -38,7 +38,7 @@ func Truncate(response []byte, limit int) []byte {
 		all = append(all, r)
 	}
 	var opt []byte
-	if n := len(all); n > 0 && all[n-1].Kind == typeOPT {
+	if n := len(all); n > 0 && all[n-1].Kind == uint16(wire.TypeOPT) {
 		opt = response[all[n-1].Start:all[n-1].End]
 		all = all[:n-1]
 	}
@@ -61,7 +61,7 @@ func recount(response []byte, kept int, opt bool) {
 		kept -= n
 		if n < had && section != 10 {
 			flags := binary.BigEndian.Uint16(response[2:])
-			binary.BigEndian.PutUint16(response[2:], flags|flagTC)
+			binary.BigEndian.PutUint16(response[2:], flags|wire.FlagTC)
 		}
 		if section == 10 && opt && n < had {
 			n++

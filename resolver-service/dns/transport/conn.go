@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 )
 
 // frames has room for the largest message after another one that is smaller.
-var frames = sync.Pool{New: func() any { return new([2 * (2 + maxMessage)]byte) }}
+var frames = sync.Pool{New: func() any { return new([2 * (2 + wire.MaxSize)]byte) }}
 
 // conn is one connection. A goroutine of its own reads, answers in order what can be
 // answered at once, and closes it. What is waited for is written when it is there, in
@@ -115,14 +117,14 @@ func whole(in []byte) bool {
 // grow makes room to read into: as much again as has come, whatever length was promised.
 func (c *conn) grow() {
 	if len(c.in) == cap(c.in) {
-		c.in = append(make([]byte, 0, min(2*cap(c.in), 2+maxMessage)), c.in...)
+		c.in = append(make([]byte, 0, min(2*cap(c.in), 2+wire.MaxSize)), c.in...)
 	}
 }
 
 // answerAll answers the queries that were read whole, as many as there are by as few
 // writes as possible, and keeps what is left.
 func (c *conn) answerAll(ctx context.Context) bool {
-	room := frames.Get().(*[2 * (2 + maxMessage)]byte) // of nothing else
+	room := frames.Get().(*[2 * (2 + wire.MaxSize)]byte) // of nothing else
 	defer frames.Put(room)
 	c.out = room[:0]
 	rest := c.in
@@ -159,11 +161,11 @@ func (c *conn) keep(rest []byte) {
 // answerOne answers a query. It returns false where the peer speaks no DNS, or is gone.
 func (c *conn) answerOne(ctx context.Context, query []byte) bool {
 	c.tally.queries.Add(1)
-	if len(query) < headerSize {
+	if len(query) < wire.HeaderSize {
 		c.tally.dropped.Add(1)
 		return false
 	}
-	if cap(c.out)-len(c.out) < 2+maxMessage && !c.flush(ctx) {
+	if cap(c.out)-len(c.out) < 2+wire.MaxSize && !c.flush(ctx) {
 		return false
 	}
 	c.query.Packet, c.query.Known = query, false
@@ -180,7 +182,7 @@ func (c *conn) answerOne(ctx context.Context, query []byte) bool {
 		c.tally.overload.Add(1)
 		response = servFail(c.out[start:start:cap(c.out)], query)
 	}
-	if len(response) < headerSize {
+	if len(response) < wire.HeaderSize {
 		c.tally.dropped.Add(1)
 		return true
 	}
@@ -222,7 +224,7 @@ func (c *conn) wait(ctx context.Context) bool {
 		c.finished.Done()
 	}
 	started := c.waits.start(&c.query, c.handler, func(_ *Query, response []byte) func() {
-		if len(response) < headerSize {
+		if len(response) < wire.HeaderSize {
 			c.tally.dropped.Add(1)
 			return done
 		}

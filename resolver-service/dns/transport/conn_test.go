@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // dial connects to a listener, from an address of loopback if one is given.
@@ -388,7 +390,7 @@ func FuzzStream(f *testing.F) {
 		want := 0
 		for rest := stream; whole(rest); want++ {
 			size := int(binary.BigEndian.Uint16(rest))
-			if size < headerSize {
+			if size < wire.HeaderSize {
 				break
 			}
 			rest = rest[2+size:]

@@ -1,6 +1,10 @@
 package transport
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+)
 
 // Counters are what a listener has done since it was opened.
 type Counters struct {
@@ -81,7 +85,7 @@ func (l *Listener) stream() Protocol {
 // sent counts a response that was sent.
 func (t *tally) sent(m []byte) {
 	t.responses.Add(1)
-	if flagsOf(m)&flagTC != 0 {
+	if flagsOf(m)&wire.FlagTC != 0 {
 		t.truncated.Add(1)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // RateLimit bounds how many like responses a network of clients, a /24 or a /56, gets by
@@ -143,13 +145,13 @@ const (
 func (l *limiter) hash(from netip.Addr, m []byte) uint64 {
 	var room [1 + 8 + 256]byte
 	key := appendNetwork(room[:0], from)
-	code, soa := flagsOf(m)&rcodeBits, authority(m)
+	code, soa := flagsOf(m)&wire.RCodeBits, authority(m)
 	switch {
 	case code == 0 && soa == 0:
-		key = appendName(append(key, ofName), m, headerSize)
-	case code == 0, code == rcodeNXDomain && soa > 0:
+		key = appendName(append(key, ofName), m, wire.HeaderSize)
+	case code == 0, code == uint16(wire.NXDomain) && soa > 0:
 		key = appendName(append(key, ofMissing), m, soa)
-	case code == rcodeNXDomain:
+	case code == uint16(wire.NXDomain):
 		key = append(key, ofMissing)
 	default:
 		key = append(key, ofError)

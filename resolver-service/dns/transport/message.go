@@ -6,20 +6,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// What rate limiting and overload have to know of a message: RFC 1035, section 4.1.
 const (
-	headerSize   = 12
-	flagResponse = 1 << 15
-	flagTC       = 1 << 9
-	flagRD       = 1 << 8
-	opcodeBits   = 0xf << 11
-	rcodeBits    = 0xf
-
-	rcodeServFail = 2
-	rcodeNXDomain = 3
-
-	// maxMessage is the size of the largest message.
-	maxMessage = 1<<16 - 1
 	// maxQuery is the size of the largest query that is read by UDP: far more than one
 	// has, with every option there is.
 	maxQuery = 2048
@@ -60,10 +47,10 @@ func appendName(out, m []byte, i int) []byte {
 // questionEnd returns where the only question of a message ends; 0 where there is not
 // just one, or it is cut off.
 func questionEnd(m []byte) int {
-	if len(m) < headerSize || binary.BigEndian.Uint16(m[4:]) != 1 {
+	if len(m) < wire.HeaderSize || binary.BigEndian.Uint16(m[4:]) != 1 {
 		return 0
 	}
-	end, ok := wire.NameEnd(m, headerSize)
+	end, ok := wire.NameEnd(m, wire.HeaderSize)
 	if !ok || end+4 > len(m) {
 		return 0
 	}
@@ -73,13 +60,13 @@ func questionEnd(m []byte) int {
 // servFail appends the response to a query that nothing else can be said to; nothing
 // where it is no query.
 func servFail(out, query []byte) []byte {
-	if len(query) < headerSize || flagsOf(query)&flagResponse != 0 {
+	if len(query) < wire.HeaderSize || flagsOf(query)&wire.FlagQR != 0 {
 		return out
 	}
 	start, end := len(out), questionEnd(query)
-	out = append(out, query[:max(end, headerSize)]...)
+	out = append(out, query[:max(end, wire.HeaderSize)]...)
 	m := out[start:]
-	binary.BigEndian.PutUint16(m[2:], flagResponse|flagsOf(query)&(opcodeBits|flagRD)|rcodeServFail)
+	binary.BigEndian.PutUint16(m[2:], wire.FlagQR|flagsOf(query)&(wire.OpcodeBits|wire.FlagRD)|uint16(wire.ServFail))
 	setCounts(m, end > 0, 0)
 	return out
 }
@@ -89,13 +76,13 @@ func servFail(out, query []byte) []byte {
 // is no larger than the query was, but for that.
 func truncated(m []byte) []byte {
 	question := questionEnd(m)
-	end := max(question, headerSize)
+	end := max(question, wire.HeaderSize)
 	opt, optEnd := findOPT(m, end)
 	n := end + copy(m[end:], m[opt:optEnd])
 	if optEnd > opt {
 		n = end + cookieOnly(m[end:n])
 	}
-	binary.BigEndian.PutUint16(m[2:], flagsOf(m)|flagTC)
+	binary.BigEndian.PutUint16(m[2:], flagsOf(m)|wire.FlagTC)
 	additional := 0
 	if optEnd > opt {
 		additional = 1
@@ -127,7 +114,7 @@ func cookieOnly(opt []byte) (size int) {
 // findOPT finds the OPT record among the records from i on; nothing where there is none.
 func findOPT(m []byte, i int) (start, end int) {
 	records := 0
-	for section := 6; section < headerSize; section += 2 {
+	for section := 6; section < wire.HeaderSize; section += 2 {
 		records += int(binary.BigEndian.Uint16(m[section:]))
 	}
 	for range records {
@@ -145,7 +132,7 @@ func findOPT(m []byte, i int) (start, end int) {
 
 // setCounts sets how many records a message has, without answers.
 func setCounts(m []byte, question bool, additional int) {
-	clear(m[4:headerSize])
+	clear(m[4:wire.HeaderSize])
 	if question {
 		m[5] = 1
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 func TestTruncatedKeepsQuestionAndCookie(t *testing.T) {
@@ -67,11 +69,11 @@ func FuzzMessage(f *testing.F) {
 	f.Add([]byte("\x00\x01\x80\x03\x00\x01\x00\x00\x00\x01\x00\x00\xc0\x0c\x00\x01\x00\x01\xc0\x0c"))
 	l, from := newLimiter(RateLimit{Responses: 1}), netip.MustParseAddr("192.0.2.1")
 	f.Fuzz(func(t *testing.T, m []byte) {
-		if len(m) < headerSize {
+		if len(m) < wire.HeaderSize {
 			return
 		}
 		l.hash(from, m)
-		if name := appendName(nil, m, headerSize); len(name) > 255 {
+		if name := appendName(nil, m, wire.HeaderSize); len(name) > 255 {
 			t.Errorf("a name of %d bytes", len(name))
 		}
 		if s := servFail(nil, m); len(s) > len(m) {
@@ -80,7 +82,7 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("SERVFAIL does not parse: %x", s)
 		}
 		cut := truncated(bytes.Clone(m))
-		if len(cut) > len(m) || len(cut) < headerSize {
+		if len(cut) > len(m) || len(cut) < wire.HeaderSize {
 			t.Errorf("truncated from %d to %d bytes", len(m), len(cut))
 		}
 		if new(dns.Msg).Unpack(m) == nil && new(dns.Msg).Unpack(cut) != nil {

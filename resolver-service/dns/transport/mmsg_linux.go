@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 const (
@@ -43,7 +45,7 @@ type batch struct {
 
 // newBatch makes a batch; with control, the address that a packet was sent to is asked for.
 func newBatch(control bool) *batch {
-	b := &batch{out: make([]byte, 0, batchSize*usualResponse+maxMessage)}
+	b := &batch{out: make([]byte, 0, batchSize*usualResponse+wire.MaxSize)}
 	for i := range b.queries {
 		b.inputs[i].Base = &b.packets[i][0]
 		b.inputs[i].SetLen(maxQuery)
@@ -87,7 +89,7 @@ func (b *batch) receive(fd, flags int) (int, syscall.Errno) {
 // query fills in q from the i-th packet; false where it can't be a query.
 func (b *batch) query(i int, q *Query) bool {
 	m := &b.queries[i]
-	if m.size < headerSize || m.header.Flags&unix.MSG_TRUNC != 0 {
+	if m.size < wire.HeaderSize || m.header.Flags&unix.MSG_TRUNC != 0 {
 		return false
 	}
 	q.Packet = b.packets[i][:m.size]

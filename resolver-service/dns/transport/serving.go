@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // serving is the state of one call of [Listener.Serve].
@@ -51,7 +53,7 @@ func (w *worker) answerUDP(out []byte, send func(*Query, []byte)) []byte {
 	if later {
 		return w.answerLater(out, send)
 	}
-	if len(response) < headerSize {
+	if len(response) < wire.HeaderSize {
 		w.tally.dropped.Add(1)
 		return nil
 	}
@@ -61,7 +63,7 @@ func (w *worker) answerUDP(out []byte, send func(*Query, []byte)) []byte {
 // answerLater has w.query waited for, or says that it can't be.
 func (w *worker) answerLater(out []byte, send func(*Query, []byte)) []byte {
 	started := w.waits.start(&w.query, w.handler, func(q *Query, response []byte) func() {
-		if len(response) < headerSize {
+		if len(response) < wire.HeaderSize {
 			w.tally.dropped.Add(1)
 		} else if response = w.limit(q, response); len(response) > 0 {
 			send(q, response)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // udpSocket is one of a listener's sockets, among which the kernel shares packets out by
@@ -191,7 +193,7 @@ func (s *udpSocket) answer(w *worker, b *batch, n int, send func(*Query, []byte)
 			w.tally.dropped.Add(1)
 			continue
 		}
-		if cap(b.out)-len(b.out) < maxMessage {
+		if cap(b.out)-len(b.out) < wire.MaxSize {
 			s.flush(w, b)
 		}
 		room := b.out[len(b.out):]
@@ -199,7 +201,7 @@ func (s *udpSocket) answer(w *worker, b *batch, n int, send func(*Query, []byte)
 		if len(m) == 0 {
 			continue
 		}
-		if flagsOf(m)&flagTC != 0 {
+		if flagsOf(m)&wire.FlagTC != 0 {
 			w.tally.truncated.Add(1)
 		}
 		if &m[0] == &room[:1][0] { // else it stands elsewhere

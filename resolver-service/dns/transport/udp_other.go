@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // udpSocket is a socket for UDP in the way that works everywhere: a packet at a time.
@@ -58,7 +60,7 @@ const errorPause = 5 * time.Millisecond
 func (s *udpSocket) serve(ctx context.Context, w *worker) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	in, out := make([]byte, maxQuery+1), make([]byte, maxMessage)
+	in, out := make([]byte, maxQuery+1), make([]byte, wire.MaxSize)
 	send := func(q *Query, m []byte) { s.send(w, q, m) }
 	for ctx.Err() == nil {
 		n, err := s.receive(in, &w.query)
@@ -72,7 +74,7 @@ func (s *udpSocket) serve(ctx context.Context, w *worker) error {
 			continue
 		}
 		w.tally.queries.Add(1)
-		if n < headerSize || n > maxQuery {
+		if n < wire.HeaderSize || n > maxQuery {
 			w.tally.dropped.Add(1)
 			continue
 		}

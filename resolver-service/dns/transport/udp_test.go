@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 func TestPacketsThatAreNoQueries(t *testing.T) {
@@ -18,7 +20,7 @@ func TestPacketsThatAreNoQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	bad := [][]byte{{}, {1}, make([]byte, headerSize-1), make([]byte, maxQuery+1), make([]byte, 60_000)}
+	bad := [][]byte{{}, {1}, make([]byte, wire.HeaderSize-1), make([]byte, maxQuery+1), make([]byte, 60_000)}
 	for _, packet := range bad {
 		if _, err := conn.Write(packet); err != nil {
 			t.Fatal(err)

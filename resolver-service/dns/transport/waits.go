@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
 // buffers have room for a message each.
-var buffers = sync.Pool{New: func() any { return new([maxMessage]byte) }}
+var buffers = sync.Pool{New: func() any { return new([wire.MaxSize]byte) }}
 
 // waits are the queries that are being waited for, a bounded number of them. No client has
 // more than half of the room, so that none can take it all with names that nobody answers.
@@ -71,7 +73,7 @@ func (w *waits) wait(q *Query, h Handler, done func(*Query, []byte) func()) func
 	defer w.leave(client(q.From.Addr()))
 	ctx, cancel := context.WithTimeout(w.ctx, w.timeout)
 	defer cancel()
-	room := buffers.Get().(*[maxMessage]byte) // of nothing else
+	room := buffers.Get().(*[wire.MaxSize]byte) // of nothing else
 	defer buffers.Put(room)
 	return done(q, h.Wait(ctx, q, room[:0]))
 }

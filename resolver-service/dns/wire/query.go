@@ -31,11 +31,11 @@ func (q *Query) Parse(message []byte) (rcode RCode, reply bool) {
 		return FormErr, false
 	}
 	q.ID, q.flags = binary.BigEndian.Uint16(message), binary.BigEndian.Uint16(message[2:])
-	if q.flags&flagQR != 0 {
+	if q.flags&FlagQR != 0 {
 		return FormErr, false
 	}
 	rcode = q.body(message)
-	if q.flags&opcodeBits != opcodeQuery {
+	if q.flags&OpcodeBits != opcodeQuery {
 		return NotImp, true // its sections mean something else; the response may have the question all the same
 	}
 	return rcode, true

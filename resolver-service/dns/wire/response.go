@@ -39,7 +39,7 @@ type Response struct {
 // Begin starts the response to a query in the message that q has been read from, which
 // may have limit bytes. reserve is kept free for the options of OPT; see OptionsSize.
 func (r *Response) Begin(out []byte, message []byte, q *Query, limit, reserve int) {
-	r.flags = flagQR | q.flags&(opcodeBits|flagRD)
+	r.flags = FlagQR | q.flags&(OpcodeBits|FlagRD)
 	r.edns, r.do = q.EDNS, q.do
 	if r.edns {
 		r.reserve = optSize + reserve
@@ -67,7 +67,7 @@ func (r *Response) Rotated(records []byte, size, first int, ttl uint32) {
 	n := len(records) / size
 	fits := min(n, r.Room(size))
 	if fits < n {
-		r.flags |= flagTC
+		r.flags |= FlagTC
 	}
 	start := len(r.Buf)
 	if from := first * size; fits <= n-first {
@@ -135,7 +135,7 @@ func (r *Response) Close(section Section, mark int) (fits bool) {
 	if len(r.Buf) > r.limit || len(r.Buf)-mark-recordHead > MaxSize {
 		r.Buf = r.Buf[:mark]
 		if section != Additional {
-			r.flags |= flagTC
+			r.flags |= FlagTC
 		}
 		return false
 	}
@@ -281,10 +281,10 @@ func (r *Response) Finish(mark, text int) []byte {
 	}
 	flags := r.flags | uint16(r.RCode&0xf)
 	if r.Authoritative {
-		flags |= flagAA
+		flags |= FlagAA
 	}
 	if r.Recursive {
-		flags |= flagRA
+		flags |= FlagRA
 	}
 	header := r.Buf[:HeaderSize]
 	header[2], header[3] = byte(flags>>8), byte(flags)

@@ -103,13 +103,17 @@ const (
 	MaxPayload = 1232
 )
 
-// The flags of a header.
+// The flags of a header, and the bits of its operation and of its code (RFC 1035, 4.1.1;
+// RFC 4035, 3.2).
 const (
-	flagQR = 1 << 15
-	flagAA = 1 << 10
-	flagTC = 1 << 9
-	flagRD = 1 << 8
-	flagRA = 1 << 7
+	FlagQR = 1 << 15
+	FlagAA = 1 << 10
+	FlagTC = 1 << 9
+	FlagRD = 1 << 8
+	FlagRA = 1 << 7
+	FlagAD = 1 << 5
+	FlagCD = 1 << 4
 
-	opcodeBits = 0xf << 11
+	OpcodeBits = 0xf << 11
+	RCodeBits  = 0xf
 )
