@@ -8,33 +8,47 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// byView answers an app's name without a cluster: each query falls on one route, by
-// priority and weight.
-func (x *exchange) byView(n *name, entry *catalog.Entry) {
+// appRecords answers an app's name, and the names of its shards and instances: by the view that
+// holds the entry where route is nil, else by that route alone.
+func (x *exchange) appRecords(n *name, entry *catalog.Entry, route *catalog.Route) {
+	if n.host != "" && !isShard(n.host) {
+		x.instance(n, entry, route)
+		return
+	}
 	switch n.service {
 	case noProtocol:
 		x.empty(n)
 		return
 	case daprService:
-		x.serviceRecords(n, entry, nil)
+		x.serviceRecords(n, entry, route)
 		return
 	}
-	switch t := x.asked.Type; t {
+	switch x.asked.Type {
 	case wire.TypeA, wire.TypeAAAA, wire.TypeHTTPS, wire.TypeSVCB:
-		chosen, route := entry.Pick()
-		if route == nil || chosen == "" {
-			x.nothingReady(n, entry, nil)
-			return
+		if route == nil {
+			x.byView(n, entry)
+		} else {
+			x.byRoute(n, entry, route)
 		}
-		if len(entry.Routes) > 1 && !x.serves(entry.Plan, route) {
-			route, chosen = x.instead(entry.Plan, route), ""
-		}
-		x.taken(n, entry, route, chosen, x.zone.ttl)
 	case wire.TypeTXT:
-		x.explain(entry, nil)
+		x.explain(entry, route)
 	default:
-		x.otherType(n)
+		x.empty(n)
 	}
+}
+
+// byView answers an app's name without a cluster with addresses: each query falls on one
+// route, by priority and weight.
+func (x *exchange) byView(n *name, entry *catalog.Entry) {
+	chosen, route := entry.Pick()
+	if route == nil || chosen == "" {
+		x.nothingReady(n, entry, nil)
+		return
+	}
+	if len(entry.Routes) > 1 && !x.serves(entry.Plan, route) {
+		route, chosen = x.instead(entry.Plan, route), ""
+	}
+	x.taken(n, entry, route, chosen, x.zone.ttl)
 }
 
 // serves tells whether a route has an address to answer with, of the family that is asked
@@ -66,37 +80,17 @@ func (x *exchange) instead(p *catalog.Plan, chosen *catalog.Route) *catalog.Rout
 	return found
 }
 
-// byRoute answers an app's name in a cluster, and the names of its shards and instances
-// there.
+// byRoute answers an app's name in a cluster with addresses.
 func (x *exchange) byRoute(n *name, entry *catalog.Entry, route *catalog.Route) {
-	if n.host != "" && !isShard(n.host) {
-		x.instance(n, entry, route)
+	if !reachable(route) {
+		x.nothingReady(n, entry, route)
 		return
 	}
-	switch n.service {
-	case noProtocol:
-		x.empty(n)
-		return
-	case daprService:
-		x.serviceRecords(n, entry, route)
-		return
+	ttl := x.zone.ttl
+	if route.Gateway {
+		ttl = x.zone.gatewayTTL
 	}
-	switch t := x.asked.Type; t {
-	case wire.TypeA, wire.TypeAAAA, wire.TypeHTTPS, wire.TypeSVCB:
-		if !reachable(route) {
-			x.nothingReady(n, entry, route)
-			return
-		}
-		ttl := x.zone.ttl
-		if route.Gateway {
-			ttl = x.zone.gatewayTTL
-		}
-		x.taken(n, entry, route, "", ttl)
-	case wire.TypeTXT:
-		x.explain(entry, route)
-	default:
-		x.otherType(n)
-	}
+	x.taken(n, entry, route, "", ttl)
 }
 
 // taken answers with a route's addresses. Chosen is the one that comes first; empty: any.
@@ -145,10 +139,8 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 	packed, because := gateway.load()
 	t := x.asked.Type
 	switch {
-	case n.service == noProtocol:
+	case n.service == noProtocol, n.service == daprService && t != wire.TypeSRV, n.service == noService && t == wire.TypeTXT:
 		x.empty(n)
-	case n.service == daprService && t != wire.TypeSRV, n.service == noService && t == wire.TypeTXT:
-		x.otherType(n)
 	case packed.none():
 		x.unresolved(because)
 	case n.service == daprService:
@@ -158,7 +150,7 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 		x.outcome = answered
 		records, size := packed.of(t)
 		if len(records) == 0 {
-			x.otherType(n)
+			x.empty(n)
 			return
 		}
 		x.response.Rotated(records, size, anywhere(len(records)/size), x.zone.gatewayTTL)
@@ -166,7 +158,7 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 		x.outcome = answered
 		x.binding(packed.port, packed, x.zone.gatewayTTL)
 	default:
-		x.otherType(n)
+		x.empty(n)
 	}
 }
 
@@ -189,13 +181,13 @@ func (x *exchange) instance(n *name, entry *catalog.Entry, route *catalog.Route)
 			}
 		}
 	case n.service == daprService:
-		x.otherType(n)
+		x.empty(n)
 	case t == wire.TypeA && address.Is4(), t == wire.TypeAAAA && address.Is6():
 		x.response.Address(wire.Answer, wire.Owner, ttl, address)
 	case t == wire.TypeTXT:
 		x.explain(entry, route)
 	default:
-		x.otherType(n)
+		x.empty(n)
 	}
 }
 
@@ -247,7 +239,8 @@ func (x *exchange) missing(n *name, o outcome, about about) {
 	x.soa(n)
 }
 
-// empty answers for a name that is there and has no records of its own.
+// empty answers for a name that is there and has no records of the type that is asked for:
+// without data, or for ANY with as little as may be (RFC 8482).
 func (x *exchange) empty(n *name) {
 	if x.asked.Type == wire.TypeANY {
 		x.hinfo()
@@ -264,10 +257,6 @@ func (x *exchange) between(n *name) {
 		x.why = why{about: whyBetween}
 	}
 }
-
-// otherType answers for a type that a name does not have: without data, or for ANY with
-// as little as may be (RFC 8482).
-func (x *exchange) otherType(n *name) { x.empty(n) }
 
 func (x *exchange) hinfo() {
 	x.outcome = answered

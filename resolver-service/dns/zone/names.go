@@ -135,7 +135,7 @@ func (x *exchange) app(n *name) {
 // held answers the name of an app that the caller's view holds.
 func (x *exchange) held(n *name, entry *catalog.Entry) {
 	if n.cluster == "" {
-		x.byView(n, entry)
+		x.appRecords(n, entry, nil)
 		return
 	}
 	x.inCluster(n, entry)
@@ -145,7 +145,7 @@ func (x *exchange) held(n *name, entry *catalog.Entry) {
 func (x *exchange) inCluster(n *name, entry *catalog.Entry) {
 	for i := range entry.Routes {
 		if r := &entry.Routes[i]; r.Cluster == n.cluster {
-			x.byRoute(n, entry, r)
+			x.appRecords(n, entry, r)
 			return
 		}
 	}

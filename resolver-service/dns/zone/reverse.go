@@ -75,7 +75,7 @@ func (x *exchange) pointer(address netip.Addr) bool {
 	r := &x.response
 	r.Authoritative = true
 	if x.asked.Type != wire.TypePTR {
-		x.otherType(&name{}) // of all reverse names this one alone is ours
+		x.empty(&name{}) // of all reverse names this one alone is ours
 		return true
 	}
 	mark := r.Open(wire.Owner, wire.TypePTR, z.ttl)

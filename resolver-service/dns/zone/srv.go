@@ -11,7 +11,7 @@ import (
 // for the one that is asked for (RFC 2782).
 func (x *exchange) serviceRecords(n *name, entry *catalog.Entry, only *catalog.Route) {
 	if x.asked.Type != wire.TypeSRV {
-		x.otherType(n)
+		x.empty(n)
 		return
 	}
 	if only != nil && !reachable(only) || only == nil && entry.Outcome() != catalog.OK {
