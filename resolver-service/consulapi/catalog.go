@@ -28,7 +28,7 @@ func (q *request) catalogNodes() (any, error) {
 	if err := q.begin(""); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*node{}); err != nil {
+	if err := tryFilter[*node](q); err != nil {
 		return nil, err
 	}
 	r, err := q.ofAll("nodes\x00"+q.dc, func(w *world) any { return w.nodes(q.dc) })
@@ -95,7 +95,7 @@ func (w *world) tags(dc string) map[string][]string {
 
 // filteredServices are those of which an instance gets through the filter.
 func (q *request) filteredServices(services map[string][]string) (any, error) {
-	if err := q.tryFilter([]*serviceNode{}); err != nil {
+	if err := tryFilter[*serviceNode](q); err != nil {
 		return nil, err
 	}
 	kept := map[string][]string{}
@@ -120,14 +120,10 @@ func (q *request) catalogService() (any, error) {
 	if err := q.begin("service name"); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*serviceNode{}); err != nil {
-		return nil, err
-	}
-	r, err := q.ofService(q.path)
+	r, err := ofPath[*serviceNode](q)
 	if err != nil {
 		return nil, err
 	}
-	q.meta(r.index)
 	entries := slices.DeleteFunc(slices.Clone(r.entries), func(e *entry) bool {
 		return !q.tagged(e.Service.Tags) || !q.nodeMatches(e.Node)
 	})

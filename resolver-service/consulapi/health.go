@@ -86,14 +86,10 @@ func (q *request) healthService() (any, error) {
 	if err := q.ask(); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*entry{}); err != nil {
-		return nil, err
-	}
-	r, err := q.ofService(q.path)
+	r, err := ofPath[*entry](q)
 	if err != nil {
 		return nil, err
 	}
-	q.meta(r.index)
 	if q.filter == "" && !q.query.Has("tag") && !q.query.Has("node-meta") {
 		return &reply{code: http.StatusOK, raw: r.body(onlyPassing)}, nil
 	}
@@ -107,20 +103,23 @@ func (q *request) healthService() (any, error) {
 	return filtered(q.s, q.filter, entries)
 }
 
-// tryFilter refuses a filter that is wrong before anything is waited for.
-func (q *request) tryFilter(of any) error {
-	var err error
-	switch of := of.(type) {
-	case []*entry:
-		_, err = filtered(q.s, q.filter, of)
-	case []*healthCheck:
-		_, err = filtered(q.s, q.filter, of)
-	case []*serviceNode:
-		_, err = filtered(q.s, q.filter, of)
-	case []*node:
-		_, err = filtered(q.s, q.filter, of)
-	}
+// tryFilter refuses a filter of a list of T that is wrong before anything is waited for.
+func tryFilter[T any](q *request) error {
+	_, err := filtered(q.s, q.filter, []T{})
 	return err
+}
+
+// ofPath is what is answered of the service that the path names, by a filter of a list of T.
+func ofPath[T any](q *request) (*record, error) {
+	if err := tryFilter[T](q); err != nil {
+		return nil, err
+	}
+	r, err := q.ofService(q.path)
+	if err != nil {
+		return nil, err
+	}
+	q.meta(r.index)
+	return r, nil
 }
 
 // tagged tells whether something has every tag that is asked for, in any case.
@@ -149,14 +148,10 @@ func (q *request) healthChecks() (any, error) {
 	if err := q.begin("service name"); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*healthCheck{}); err != nil {
-		return nil, err
-	}
-	r, err := q.ofService(q.path)
+	r, err := ofPath[*healthCheck](q)
 	if err != nil {
 		return nil, err
 	}
-	q.meta(r.index)
 	return filtered(q.s, q.filter, q.serviceChecks(r.entries))
 }
 
@@ -186,7 +181,7 @@ func (q *request) healthState() (any, error) {
 	if err := q.begin("check state"); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*healthCheck{}); err != nil {
+	if err := tryFilter[*healthCheck](q); err != nil {
 		return nil, err
 	}
 	var r *record
@@ -247,7 +242,7 @@ func (q *request) healthNode() (any, error) {
 	if err := q.begin("node name"); err != nil {
 		return nil, err
 	}
-	if err := q.tryFilter([]*healthCheck{}); err != nil {
+	if err := tryFilter[*healthCheck](q); err != nil {
 		return nil, err
 	}
 	r, err := q.ofAll("checks\x00"+q.dc, q.allChecks)
