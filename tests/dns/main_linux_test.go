@@ -7,10 +7,9 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // shared are the clusters of all tests that break nothing.
@@ -31,13 +30,7 @@ func TestMain(m *testing.M) {
 				code = max(code, 1)
 			}
 		}
-		if code == 0 {
-			if err := goleak.Find(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				code = 1
-			}
-		}
-		return code
+		return meshtest.Leaks(code)
 	}))
 }
 

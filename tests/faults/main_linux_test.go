@@ -6,9 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // Where ISTHMUS_FAULTS_DIR names a directory, the logs of all processes stay there, by
@@ -17,13 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(network.Own(func() int {
 		code := m.Run()
 		fmt.Print(measured.table())
-		if code == 0 {
-			if err := goleak.Find(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				code = 1
-			}
-		}
-		return code
+		return meshtest.Leaks(code)
 	}))
 }
 

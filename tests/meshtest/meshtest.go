@@ -5,10 +5,25 @@ package meshtest
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+// Leaks is the exit code of tests that ended with code: 1 where all went well but goroutines
+// are left, which it tells of.
+func Leaks(code int) int {
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
 
 // Patience is how long a test waits for what should happen, and for a call to be answered: so
 // long that a machine which is slow and busy does not miss it. Only a test that fails waits

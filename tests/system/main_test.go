@@ -9,9 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // shared is the pair of clusters of all tests that break nothing: each keeps to a
@@ -29,13 +28,7 @@ func TestMain(m *testing.M) {
 			code = max(code, 1)
 		}
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(meshtest.Leaks(code))
 }
 
 // sharedMesh returns the shared clusters and a namespace of the test's own.
