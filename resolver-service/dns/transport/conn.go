@@ -74,10 +74,10 @@ func (c *conn) serve(ctx context.Context) {
 	defer c.finished.Wait()
 	c.in = make([]byte, 0, firstRoom)
 	for c.read(ctx) {
+		c.conns.used(c) // before its peer knows of an answer
 		if !c.answerAll(ctx) {
 			return
 		}
-		c.conns.used(c)
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// conns are the connections open now, in the order in which they were last of use. There
-// is room for so many, and a client address has at most its share of it.
+// conns are the connections open now, in the order in which they last brought a query.
+// There is room for so many, and a client address has at most its share of it.
 type conns struct {
 	max, share int
 	counts     *counts
 
 	mu       sync.Mutex
-	order    list.List // of *conn; the one that was longest not of use first
+	order    list.List // of *conn; the one that was idle the longest first
 	byClient map[netip.Addr]int
 }
 
@@ -62,8 +62,8 @@ func (cs *conns) add(c *conn) bool {
 	return true
 }
 
-// evict closes the connection that was longest not of use, of those that match and that
-// no query is waited for on.
+// evict closes the connection that was idle the longest, of those that match and that no
+// query is waited for on.
 func (cs *conns) evict(match func(*conn) bool) bool {
 	for e := cs.order.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conn)
@@ -85,7 +85,7 @@ func (cs *conns) evictAny() {
 	cs.evict(func(*conn) bool { return true })
 }
 
-// used notes that a connection was of use.
+// used notes that a connection has brought a query.
 func (cs *conns) used(c *conn) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -43,9 +43,9 @@ func comeAndGo(t *testing.T, b Backend) {
 	b.Put(t, three())
 	f.awaitSet(one(), three(), elsewhere())
 	f.neverLost(one(), elsewhere())
-	if s := f.Status(); s.Err != nil || s.Instances != 3 || s.RefusedCount != 0 {
-		t.Errorf("status %+v; want three instances, and all well", s)
-	}
+	f.awaitStatus("three instances, and all well", func(s instances.Status) bool {
+		return s.Err == nil && s.Instances == 3 && s.RefusedCount == 0
+	})
 }
 
 func drain(t *testing.T, b Backend) {
