@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -98,13 +99,20 @@ func raw(t testing.TB, reply func(query []byte, send func([]byte))) netip.AddrPo
 
 // nobody is an address where nobody listens.
 func nobody(t testing.TB) netip.AddrPort {
+	address, _ := vacant(t)
+	return address
+}
+
+// vacant is an address where nobody listens, and that no other program gets before it is let
+// go: the socket that has it takes packets of one sender only, for which there is no use.
+func vacant(t testing.TB) (address netip.AddrPort, let func()) {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	return netip.MustParseAddrPort(conn.LocalAddr().String())
+	t.Cleanup(func() { conn.Close() })
+	return netip.MustParseAddrPort(conn.LocalAddr().String()), func() { conn.Close() }
 }
 
 // silent is an upstream that never answers.
@@ -129,10 +137,12 @@ func rr(t testing.TB, line string) dns.RR {
 	return r
 }
 
-// forwarder makes one; what it has under way is waited for when the test ends.
+// forwarder makes one, with time for its upstreams where nothing else is said; what it has
+// under way is waited for when the test ends.
 func forwarder(t testing.TB, cfg Config, upstreams ...netip.AddrPort) *Forwarder {
 	t.Helper()
 	cfg.Upstreams = upstreams
+	cfg.Timeout, cfg.Patience = cmp.Or(cfg.Timeout, soon), cmp.Or(cfg.Patience, soon)
 	f, err := New(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

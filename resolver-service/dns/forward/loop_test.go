@@ -28,25 +28,29 @@ func relay(t testing.TB, to *atomic.Pointer[Forwarder], options bool) netip.Addr
 }
 
 func TestAQueryThatComesBackEnds(t *testing.T) {
-	for name, c := range map[string]struct{ options, behind bool }{
-		"an upstream that passes options on":  {options: true},
-		"one that does not":                   {},
-		"another of us between, with options": {options: true, behind: true},
+	const moment = 500 * time.Millisecond
+	for name, c := range map[string]struct {
+		options, behind bool
+		timeout         time.Duration // which is what ends it, where it is a moment
+	}{
+		"an upstream that passes options on":  {options: true, timeout: soon},
+		"one that does not":                   {timeout: moment},
+		"another of us between, with options": {options: true, behind: true, timeout: moment},
 	} {
 		var end, middle atomic.Pointer[Forwarder]
 		first := relay(t, &end, c.options)
 		if c.behind {
-			m := forwarder(t, Config{Timeout: 500 * time.Millisecond}, first)
+			m := forwarder(t, Config{Timeout: moment}, first)
 			middle.Store(m)
 			first = relay(t, &middle, true)
 		}
-		f := forwarder(t, Config{Timeout: 500 * time.Millisecond}, first)
+		f := forwarder(t, Config{Timeout: c.timeout}, first)
 		end.Store(f)
 		m := ask(t, f, query("a.test.", dns.TypeA))
 		if m.Rcode != dns.RcodeServerFailure {
 			t.Errorf("%s: got %s", name, m)
 		}
-		if got := f.Counters(); got.Misses > 1 || c.options && !c.behind && got.Loops == 0 {
+		if got := f.Counters(); got.Misses > 10 || c.options && !c.behind && got.Loops == 0 {
 			t.Errorf("%s: counted %+v", name, got)
 		}
 		if c.behind {
@@ -68,7 +72,8 @@ func TestWhatComesBackForSomeNamesOnlyIsAskedForOthers(t *testing.T) {
 			good(t)(w, q)
 			return
 		}
-		if m, err := dns.Exchange(q, back.String()); err == nil {
+		c := dns.Client{Timeout: soon}
+		if m, _, err := c.Exchange(q, back.String()); err == nil {
 			w.WriteMsg(m)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -142,9 +143,7 @@ zone:
 			if c := f.Counters(); c.Misses != 6 || c.Hits != 8 {
 				t.Errorf("counted %+v", c)
 			}
-			if s := f.Status()[0]; !s.Up || s.Err != nil {
-				t.Errorf("status %+v", s)
-			}
+			eventually(t, "it is up", func() bool { s := f.Status()[0]; return s.Up && s.Err == nil })
 		})
 	}
 }
@@ -173,7 +172,7 @@ forward-zone:
   name: "."
   forward-addr: 127.0.0.1@%d
 `, us.Port()), "-d", "-p", "-c", "DIR/conf")
-	f := forwarder(t, Config{}, upstream)
+	f := forwarder(t, Config{Timeout: 4 * time.Second, Patience: time.Second}, upstream)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

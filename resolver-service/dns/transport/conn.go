@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// stallTimeout is how long a peer may take for the rest of a query that it has begun
+	// defaultStall is how long a peer may take for the rest of a query that it has begun
 	// to send, for a response, and for a TLS handshake.
-	stallTimeout = 5 * time.Second
+	defaultStall = 5 * time.Second
 	// maxInFlight is how many queries of one connection are waited for at once; the next
 	// one is read when one of them is answered.
 	maxInFlight = 64
@@ -64,7 +64,7 @@ func (c *conn) serve(ctx context.Context) {
 	defer c.raw.Close()
 	defer c.conns.remove(c)
 	if t, ok := c.net.(*tls.Conn); ok {
-		t.SetDeadline(time.Now().Add(stallTimeout))
+		t.SetDeadline(time.Now().Add(c.cfg.stall))
 		if t.HandshakeContext(ctx) != nil {
 			return
 		}
@@ -90,7 +90,7 @@ func (c *conn) read(ctx context.Context) bool {
 		case len(c.in) == 0:
 			c.net.SetReadDeadline(time.Now().Add(c.conns.idleTimeout(c.cfg.IdleTimeout)))
 		case deadline.IsZero():
-			deadline = time.Now().Add(stallTimeout)
+			deadline = time.Now().Add(c.cfg.stall)
 			c.net.SetReadDeadline(deadline)
 		}
 		if ctx.Err() != nil {
@@ -249,7 +249,7 @@ func (c *conn) wait(ctx context.Context) bool {
 func (c *conn) write(ctx context.Context, frames []byte) bool {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	timeout := stallTimeout
+	timeout := c.cfg.stall
 	if ctx.Err() != nil {
 		timeout = graceful
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -93,10 +94,23 @@ func serveWith(t testing.TB, cfg Config, h *answers) *running {
 	if cfg.Address == "" {
 		cfg.Address = "127.0.0.1:0"
 	}
-	l, err := Listen(cfg)
+	l, err := Listen(patient(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveAt(t, l, h)
+}
+
+// patient is a configuration with patience where it says nothing.
+func patient(cfg Config) Config {
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 10*patience)
+	cfg.WaitTimeout = cmp.Or(cfg.WaitTimeout, patience)
+	cfg.stall = cmp.Or(cfg.stall, patience)
+	return cfg
+}
+
+func serveAt(t testing.TB, l *Listener, h *answers) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Serve(ctx, h, slog.New(slog.DiscardHandler)) }()
@@ -127,10 +141,13 @@ func question(name string) *dns.Msg {
 	return m.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
 }
 
-// ask asks by "udp" or "tcp", again where a packet was lost, as clients do.
+// ask asks by "udp" or "tcp"; by UDP again where a packet was lost, as clients do.
 func ask(t testing.TB, network, addr, name string) *dns.Msg {
 	t.Helper()
-	c := dns.Client{Net: network, Timeout: 5 * time.Second}
+	c := dns.Client{Net: network, Timeout: patience}
+	if network == "udp" {
+		c.Timeout = patience / 6
+	}
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		var m *dns.Msg

@@ -38,6 +38,8 @@ type Config struct {
 	WaitTimeout time.Duration // how long a query is waited for: 10 s
 
 	RateLimit RateLimit // of responses by UDP
+
+	stall time.Duration // of a peer that is slow: defaultStall
 }
 
 func (c Config) withDefaults() Config {
@@ -46,6 +48,7 @@ func (c Config) withDefaults() Config {
 	c.MaxWaiting = cmp.Or(max(c.MaxWaiting, 0), 1000)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Second)
 	c.WaitTimeout = cmp.Or(c.WaitTimeout, 10*time.Second)
+	c.stall = cmp.Or(c.stall, defaultStall)
 	return c
 }
 

@@ -28,11 +28,11 @@ func TestUDPAndTCPOnOnePort(t *testing.T) {
 			t.Errorf("%s: to and as %v, want %v", network, got[1:], want)
 		}
 	}
-	c := r.Counters()
 	for _, p := range []Protocol{UDP, TCP} {
-		if got := c.Traffic[p]; got.Queries < 1 || got.Responses != got.Queries || got.Dropped != 0 {
-			t.Errorf("protocol %d: %+v", p, got)
-		}
+		eventually(t, "every query that came is counted as answered", func() bool { // when it is sent
+			c := r.Counters().Traffic[p]
+			return c.Queries >= 1 && c.Responses == c.Queries && c.Dropped == 0
+		})
 	}
 }
 
@@ -88,21 +88,24 @@ func TestPortInUse(t *testing.T) {
 	} else if !strings.Contains(err.Error(), r.addr) {
 		t.Errorf("the error does not say where: %v", err)
 	}
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var tcp net.Listener
+	for range portTries { // of which other programs may have one by TCP
+		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer udp.Close()
+		taken := udp.LocalAddr().String()
+		if l, err := Listen(Config{Address: taken}); err == nil {
+			l.Close()
+			t.Error("listens by UDP where another one does")
+		}
+		if tcp, err = net.Listen("tcp", taken); err == nil {
+			tcp.Close()
+			return
+		}
 	}
-	defer udp.Close()
-	taken := udp.LocalAddr().String()
-	if l, err := Listen(Config{Address: taken}); err == nil {
-		l.Close()
-		t.Error("listens by UDP where another one does")
-	}
-	tcp, err := net.Listen("tcp", taken)
-	if err != nil {
-		t.Fatalf("TCP is left open where UDP can't be listened to: %v", err)
-	}
-	tcp.Close()
+	t.Error("TCP is left open where UDP can't be listened to")
 }
 
 func TestAddressThatIsNone(t *testing.T) {
@@ -117,13 +120,22 @@ func TestAddressThatIsNone(t *testing.T) {
 }
 
 func TestRestartOnTheSamePort(t *testing.T) {
-	r := serve(t, Config{})
-	for range 5 {
+	const restarts = 5
+	r, lost := serve(t, Config{}), 0
+	for range restarts {
 		ask(t, "tcp", r.addr, "a.isthmus.internal")
-		addr := r.addr
 		r.stop()
-		r = serve(t, Config{Address: addr})
+		l, err := Listen(patient(Config{Address: r.addr}))
+		if err != nil { // another program may be quicker
+			t.Log(err)
+			r, lost = serve(t, Config{}), lost+1
+			continue
+		}
+		r = serveAt(t, l, r.answers)
 		ask(t, "udp", r.addr, "a.isthmus.internal")
+	}
+	if lost > 1 {
+		t.Errorf("%d of %d restarts found the port taken", lost, restarts)
 	}
 }
 
@@ -197,9 +209,10 @@ func TestWhatCantBeWaitedForIsServFail(t *testing.T) {
 	texts(t, ask(t, "udp", r.addr, "a.isthmus.internal")) // what needs no waiting is answered
 	close(r.answers.release)
 	clients.Wait()
-	if c := r.Counters(); c.Traffic[TCP].Waited != 2 || c.Traffic[TCP].Overload != 3 || c.Traffic[UDP].Overload < 1 {
-		t.Errorf("counted %+v", c)
-	}
+	eventually(t, "two are counted as waited for, and three and that by UDP as refused", func() bool {
+		c := r.Counters()
+		return c.Traffic[TCP].Waited == 2 && c.Traffic[TCP].Overload == 3 && c.Traffic[UDP].Overload >= 1
+	})
 }
 
 // eventually waits until something is so.

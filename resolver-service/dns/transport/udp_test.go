@@ -147,21 +147,24 @@ func TestFloodDoesNotReachOthers(t *testing.T) {
 		for _, conn := range sources {
 			conn.Write(packed)
 		}
+		// No more at once than there is room for in a socket.
+		eventually(t, "the round is taken", func() bool { return r.Counters().Traffic[UDP].Queries >= uint64(len(sources)*(i+1)) })
 		if i%10 == 0 { // 10 in all: within its own limit
 			texts(t, ask(t, "udp", server, "a.isthmus.internal"))
 		}
 	}
-	eventually(t, "the flood is judged", func() bool {
-		c := r.Counters().Traffic[UDP]
-		return c.Queries >= rounds*100/2 && c.Queries == c.Responses+c.Dropped+c.Limited-c.Slipped
+	var c Traffic
+	eventually(t, "the flood is judged, and what slips is truncated", func() bool {
+		c = r.Counters().Traffic[UDP]
+		return c.Queries >= uint64(rounds*len(sources)) && c.Truncated == c.Slipped &&
+			c.Queries == c.Responses+c.Dropped+c.Limited-c.Slipped
 	})
-	c := r.Counters().Traffic[UDP]
 	seconds := uint64(time.Since(began)/time.Second) + 2
 	if whole := c.Responses - c.Slipped; whole > 20*10*seconds+100 {
 		t.Errorf("%d responses were sent whole in %d s, want %d", whole, seconds, 20*10*seconds)
 	}
-	if c.Slipped == 0 || c.Truncated != c.Slipped {
-		t.Errorf("slipped: %+v", c)
+	if c.Slipped == 0 {
+		t.Errorf("nothing slips: %+v", c)
 	}
 	// A flooded network's real client comes by TCP.
 	d := dns.Client{Net: "tcp", Timeout: patience, Dialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1)}}}
