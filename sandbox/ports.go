@@ -2,10 +2,14 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 // Ports are taken from below the range that Linux and macOS give to outgoing
@@ -19,22 +23,41 @@ const (
 var ports = struct {
 	sync.Mutex
 	taken map[int]bool
+	kept  *os.File // see keep; nil until the first port, or where there can be none
 }{taken: map[int]bool{}}
 
 // FreePort returns a TCP port of 127.0.0.1 on which nothing listens and that it has
-// not returned before.
+// not returned before, nor another process of this user that still runs: a server may be
+// stopped and started again, and have its port back.
 func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		if ports.taken[port] || !free(port) {
+		if ports.taken[port] || !keep(port) || !free(port) {
 			continue
 		}
 		ports.taken[port] = true
 		return port, nil
 	}
 	return 0, fmt.Errorf("no free port of 127.0.0.1 from %d to %d in 1000 tries", firstPort, lastPort)
+}
+
+// keep locks the byte of a port in a file that all processes of this user share, and tells
+// whether no other has: the lock ends with the process. A port that then turns out not to be
+// free stays kept. Where there can be no such file, as on a full disk, nothing is kept.
+func keep(port int) bool {
+	if ports.kept == nil {
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("isthmus-ports-%d", os.Getuid()))
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return true
+		}
+		ports.kept = file // and never closed: that would end all locks
+	}
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: int64(port), Len: 1}
+	err := syscall.FcntlFlock(ports.kept.Fd(), syscall.F_SETLK, &lock)
+	return err != syscall.EAGAIN && err != syscall.EACCES
 }
 
 // freePorts fills in every port with a free one.

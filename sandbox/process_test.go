@@ -39,7 +39,16 @@ func TestHelper(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(child, []byte(strconv.Itoa(p.PID())), 0o600); err != nil {
+		if err := os.WriteFile(child, []byte(strconv.Itoa(p.PID())+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if file := os.Getenv("HELPER_PORT"); file != "" {
+		port, err := FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(strconv.Itoa(port)+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +163,7 @@ func TestAProcessEndsWithItsParent(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "pid")
 	parent := start(t, helper(t, "HELPER_CHILD_PID="+file))
-	child := childOf(t, file)
+	child := numberIn(t, file, "the parent started no child in a minute")
 	if err := parent.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,15 +177,17 @@ func TestAProcessEndsWithItsParent(t *testing.T) {
 	}
 }
 
-func childOf(t *testing.T, file string) int {
+// numberIn waits for a process to write a number, and the end of the line.
+func numberIn(t *testing.T, file, otherwise string) int {
 	t.Helper()
 	for ctx := within(t, patience); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(file)
-		if pid, err := strconv.Atoi(string(text)); err == nil {
-			return pid
+		line, whole := strings.CutSuffix(string(text), "\n")
+		if n, err := strconv.Atoi(line); whole && err == nil {
+			return n
 		}
 	}
-	t.Fatal("the parent started no child in a minute")
+	t.Fatal(otherwise)
 	return 0
 }
 
@@ -251,6 +262,25 @@ func TestBinary(t *testing.T) {
 			t.Errorf("Binary: %q, %v, want the repository's bin/isthmus", got, err)
 		}
 	})
+}
+
+// A port that nobody listens on just now may be that of a server which is started again.
+func TestAPortIsNotGivenOutWhileAnotherProcessHasIt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "port")
+	p := start(t, helper(t, "HELPER_PORT="+file))
+	port := numberIn(t, file, "the process was given no port in a minute")
+	if !free(port) {
+		t.Fatalf("port %d is taken", port)
+	}
+	if keep(port) {
+		t.Errorf("port %d would be given out, and another process has it", port)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !keep(port) {
+		t.Errorf("port %d is kept for a process that has ended", port)
+	}
 }
 
 func TestFreePortsAreFreeAndDistinct(t *testing.T) {
