@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // consulOf is a configuration with the Consul API, for checkout and orders.
@@ -86,5 +89,47 @@ func TestConsulsSettingsAreChecked(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", more, err, want)
 		}
+	}
+}
+
+// TestARestartTakesNothingBack: an app registers once more with another replica while the first
+// is away, and what the first has kept does not come over that.
+func TestARestartTakesNothingBack(t *testing.T) {
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
+	replica := func(name string) *Config {
+		cfg, err := consulOf(t, t.TempDir(), fmt.Sprintf("store: {etcd: {endpoints: ['%s']}}\ninstances: {etcd: {endpoints: ['%s']}}\nreplicas: {name: %s}\n", etcd.Addr(), etcd.Addr(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	firstConfig := replica("r1")
+	first, second := start(t, firstConfig, nil), start(t, replica("r2"), nil)
+	register := func(r *running, address string) {
+		t.Helper()
+		service := &api.AgentServiceRegistration{Name: "orders", Address: address, Port: 50002}
+		if err := r.consulClient("orders", "http").Agent().ServiceRegister(service); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leads := func(r *running, address string) {
+		t.Helper()
+		r.within("checkout is led to "+address, func() bool { return r.topology.Resolve(checkout, orders).Address == address+":50002" })
+	}
+	register(first, "127.0.0.21")
+	leads(second, "127.0.0.21")
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	register(second, "127.0.0.22")
+	again := start(t, firstConfig, nil)
+	registered := func(r *running) int { return r.consul.Instances() }
+	again.within("it has let go", func() bool { return registered(again) == 0 })
+	leads(again, "127.0.0.22")
+	register(again, "127.0.0.23") // and whoever comes last has it
+	leads(second, "127.0.0.23")
+	second.within("it has let go", func() bool { return registered(second) == 0 })
+	if n := registered(again); n != 1 {
+		t.Errorf("%d services are registered where orders came last", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -28,9 +29,13 @@ const (
 // Sharer tells other replicas of the service which instances are registered with this one.
 // Its methods must not block.
 type Sharer interface {
-	// Register says that an instance has registered here, later than anywhere else. taken
-	// is called, at most once, when it has registered with another replica since.
-	Register(i catalog.Instance, taken func())
+	// Since is the time of a registration that comes now, later than all that are known of
+	// the instance.
+	Since(key topology.InstanceKey) int64
+	// Share says that an instance is registered here since a time that Since told, or how it
+	// is now; and whether that was before a restart: then it yields to who registered it with
+	// another replica later. taken is called, at most once, when another has it.
+	Share(i catalog.Instance, since int64, restored bool, taken func())
 	// Withdraw says that an instance is not registered here any more.
 	Withdraw(key topology.InstanceKey)
 }
@@ -83,7 +88,7 @@ type owned struct {
 	services map[string]*service
 	checks   map[string]*check
 	roster   live.Value[*roster]
-	told     map[string]catalog.Instance // to the topology; guarded by telling
+	told     map[string]standing // guarded by telling
 }
 
 // roster is what an app has registered, as it was at one moment: immutable.
@@ -103,6 +108,7 @@ type registered struct {
 	all     []*healthCheck // with the node's own before
 	address netip.AddrPort // of the instance; not valid for one that can't be called
 	key     topology.InstanceKey
+	since   since
 }
 
 // status is that of the service.
@@ -116,6 +122,14 @@ type service struct {
 	address netip.AddrPort
 	checks  map[string]*check
 	file    string
+	since   since
+}
+
+// since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
+// whether that was before a restart.
+type since struct {
+	at       int64
+	restored bool
 }
 
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
@@ -179,7 +193,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		r.mu.Unlock()
 		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
 	}
-	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}}
+	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}, since: r.since(app, d.ID)}
 	s.node = r.nodeService(d, sender, old)
 	if err := r.replaceChecks(o, s, old, replaceChecks); err != nil {
 		r.mu.Unlock()
@@ -193,6 +207,14 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		r.log.Error("a registered service can't be saved; a restart of the service would lose it", "app", app.String(), "service", d.ID, "err", err)
 	}
 	return r.tell(ctx)
+}
+
+// since is that of a service that registers now.
+func (r *registry) since(app catalog.App, id string) since {
+	if r.share == nil {
+		return since{at: time.Now().UnixMilli()}
+	}
+	return since{at: r.share.Since(topology.InstanceKey{App: app, ID: id})}
 }
 
 // instanceAddress is where callers' sidecars find the instance. It is not valid for a
@@ -326,7 +348,7 @@ func (r *registry) publish(o *owned) {
 
 // shown is a service as it is answered.
 func (r *registry) shown(o *owned, s *service) *registered {
-	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}}
+	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since}
 	for _, c := range s.checks {
 		shown.checks = append(shown.checks, c.shown)
 	}

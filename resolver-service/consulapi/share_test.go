@@ -2,12 +2,14 @@ package consulapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -17,10 +19,17 @@ import (
 type others struct {
 	said  []string
 	taken func()
+	last  int64
 }
 
-func (o *others) Register(i catalog.Instance, taken func()) {
-	o.said, o.taken = append(o.said, "register "+i.ID), taken
+func (o *others) Since(topology.InstanceKey) int64 { o.last++; return o.last }
+
+func (o *others) Share(i catalog.Instance, since int64, restored bool, taken func()) {
+	what := "share "
+	if restored {
+		what = "restore "
+	}
+	o.said, o.taken = append(o.said, fmt.Sprintf("%s%s of %d", what, i.ID, since)), taken
 }
 
 func (o *others) Withdraw(key topology.InstanceKey) { o.said = append(o.said, "withdraw "+key.ID) }
@@ -47,7 +56,7 @@ func TestReplicasAreTold(t *testing.T) {
 		if all, _ := r.own(shop("orders")).roster.Load(); len(all.services) != 0 {
 			t.Error("b is kept, which has registered with another replica")
 		}
-		if got := strings.Join(o.said, ", "); got != "register a, register b, withdraw a, withdraw b" {
+		if got := strings.Join(o.said, ", "); got != "share a of 1, share b of 2, withdraw a, withdraw b" {
 			t.Errorf("told: %s", got)
 		}
 		cancel()
@@ -63,5 +72,40 @@ func TestAReplicaAloneRefuses(t *testing.T) {
 	i.server.cfg.Alone = "share it by instances.etcd"
 	if r := i.do(t, "checkout", "PUT", "/v1/agent/service/register", `{"Name":"checkout"}`); r.code != 500 || r.body != i.server.cfg.Alone {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestReplicasAreToldWhatIsRestored, since when it is registered, and that one which registers
+// once more has come here last, whether it has changed or not.
+func TestReplicasAreToldWhatIsRestored(t *testing.T) {
+	dir, sender := t.TempDir(), netip.MustParseAddr("10.0.0.1")
+	service := func() *serviceDefinition {
+		return &serviceDefinition{ID: "a", Name: "orders", Port: 1, Checks: []*checkDefinition{{CheckID: "c", checkFields: checkFields{TTL: duration(time.Hour)}}}}
+	}
+	o := &others{last: 41}
+	register := func(r *registry) {
+		t.Helper()
+		if err := r.register(t.Context(), shop("orders"), service(), sender, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass := func(r *registry) {
+		t.Helper()
+		if err := r.update(t.Context(), r.own(shop("orders")), "c", passing, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := lone(o, dir)
+	register(r)
+	pass(r)
+	again := lone(o, dir)
+	again.restore(again.store.load(again.log))
+	if err := again.tell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	register(again)
+	want := "share a of 42, share a of 42, restore a of 42, share a of 43"
+	if got := strings.Join(o.said, ", "); got != want {
+		t.Errorf("told: %s, want %s", got, want)
 	}
 }

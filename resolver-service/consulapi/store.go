@@ -31,6 +31,7 @@ type saved struct {
 	Namespace string             `json:"namespace"`
 	App       string             `json:"app"`
 	Sender    netip.Addr         `json:"sender"`
+	Since     int64              `json:"since"`
 	Service   *serviceDefinition `json:"service"`
 	Checks    []savedCheck       `json:"checks"`
 }
@@ -53,7 +54,7 @@ func (st *store) save(app catalog.App, s *service) error {
 	if st.dir == "" {
 		return nil
 	}
-	content := saved{Version: storeVersion, Namespace: app.Namespace, App: app.ID, Sender: s.sender, Service: s.def}
+	content := saved{Version: storeVersion, Namespace: app.Namespace, App: app.ID, Sender: s.sender, Since: s.since.at, Service: s.def}
 	for id, c := range s.checks {
 		content.Checks = append(content.Checks, savedCheck{id, c.fields, c.shown})
 	}
@@ -150,7 +151,7 @@ func (r *registry) restore(all []*saved) (services int) {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", saved.Service.ID, "err", err)
 			continue
 		}
-		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}}
+		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}, since: since{saved.Since, true}}
 		s.file = r.store.path(o.app, s.def.ID)
 		s.node = r.nodeService(s.def, s.sender, nil)
 		for _, c := range saved.Checks {

@@ -14,18 +14,19 @@ func (r *registry) tell(ctx context.Context) error {
 	defer r.telling.Unlock()
 	changed := r.takeDirty()
 	change := topology.InstanceChange{Source: Source}
-	want := make([]map[string]catalog.Instance, len(changed))
+	want := make([]map[string]standing, len(changed))
+	var news []standing
 	for n, o := range changed {
 		want[n] = o.instances()
-		o.differences(want[n], &change)
+		news = append(news, o.differences(want[n], &change)...)
 	}
 	if len(change.Put)+len(change.Delete) > 0 {
 		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
 			r.again(changed)
 			return &apiError{500, "what is registered can't be published: " + err.Error()}
 		}
-		r.tellOthers(&change)
 	}
+	r.tellOthers(news, change.Delete)
 	for n, o := range changed {
 		o.told = want[n]
 	}
@@ -51,24 +52,35 @@ func (r *registry) again(changed []*owned) {
 	}
 }
 
+// standing is an instance as the topology and other replicas should have it.
+type standing struct {
+	instance catalog.Instance
+	since    since
+}
+
 // instances are those of the app that the topology should have, by ID.
-func (o *owned) instances() map[string]catalog.Instance {
+func (o *owned) instances() map[string]standing {
 	all, _ := o.roster.Load()
-	want := make(map[string]catalog.Instance, len(all.services))
+	want := make(map[string]standing, len(all.services))
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}
+			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}, s.since}
 		}
 	}
 	return want
 }
 
-// differences adds what the topology has to be told.
-func (o *owned) differences(want map[string]catalog.Instance, change *topology.InstanceChange) {
-	for id, i := range want {
-		if was, there := o.told[id]; !there || was != i {
-			change.Put = append(change.Put, i)
+// differences adds what the topology has to be told. News are what others have to be told
+// of it; to them, who registers once more without a change has come here last.
+func (o *owned) differences(want map[string]standing, change *topology.InstanceChange) (news []standing) {
+	for id, now := range want {
+		was, there := o.told[id]
+		if !there || was.instance != now.instance {
+			change.Put = append(change.Put, now.instance)
+		}
+		if !there || was != now {
+			news = append(news, now)
 		}
 	}
 	for id := range o.told {
@@ -76,6 +88,7 @@ func (o *owned) differences(want map[string]catalog.Instance, change *topology.I
 			change.Delete = append(change.Delete, topology.InstanceKey{App: o.app, ID: id})
 		}
 	}
+	return news
 }
 
 // left forgets what was leaving when the topology was told: no view has it any more.
@@ -95,20 +108,20 @@ func (r *registry) left(changed []*owned) {
 	}
 }
 
-func (r *registry) tellOthers(change *topology.InstanceChange) {
+func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
 	if r.share == nil {
 		return
 	}
-	for _, key := range change.Delete {
+	for _, key := range gone {
 		r.share.Withdraw(key)
 		delete(r.shared, key)
 	}
-	for _, i := range change.Put {
-		key := topology.InstanceKey{App: i.App, ID: i.ID}
-		r.tellings++ // over all, so that a number means one registration
+	for _, s := range news {
+		key := topology.InstanceKey{App: s.instance.App, ID: s.instance.ID}
+		r.tellings++ // over all, so that a number means one telling
 		r.shared[key] = r.tellings
 		l := lost{key, r.tellings}
-		r.share.Register(i, func() { go r.taken(l) })
+		r.share.Share(s.instance, s.since.at, s.since.restored, func() { go r.taken(l) })
 	}
 }
 

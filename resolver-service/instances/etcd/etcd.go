@@ -9,7 +9,8 @@
 // A sidecar that moves to another replica is written there over what stands, and what the
 // replica before deletes is deleted only while it is still its own: so whoever comes last
 // has the key. A replica that ends, in whatever way, leaves its keys to its lease, so that
-// its sidecars stay in all views until they have come back elsewhere.
+// its sidecars stay in all views until they have come back elsewhere. What a replica has
+// restored after a restart is no news: it yields to who came later, see [Source.Since].
 package etcd
 
 import (

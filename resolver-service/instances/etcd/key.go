@@ -59,12 +59,23 @@ type value struct {
 	Address  netip.AddrPort `json:"address"`
 	Draining bool           `json:"draining,omitempty"`
 	Zone     string         `json:"zone,omitempty"`
-	Replica  string         `json:"replica"` // where it is registered, for people
+	Replica  string         `json:"replica"`         // where it is registered
+	Since    int64          `json:"since,omitempty"` // see Source.Since
 }
 
-func encode(i *catalog.Instance, replica string) string {
-	text, _ := json.Marshal(value{i.Address, i.Draining, i.Zone, replica}) // of such fields it can't fail
+func encode(i *catalog.Instance, replica string, since int64) string {
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Zone, replica, since}) // of such fields it can't fail
 	return string(text)
+}
+
+// origin says which registration a value is of. What can't be read is of nobody.
+func origin(text []byte) (replica string, since int64) {
+	var v struct {
+		Replica string `json:"replica"`
+		Since   int64  `json:"since"`
+	}
+	_ = json.Unmarshal(text, &v)
+	return v.Replica, v.Since
 }
 
 // decode reads an instance from a key below the root and its value.

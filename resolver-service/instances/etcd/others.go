@@ -30,6 +30,7 @@ type other struct {
 	instance catalog.Instance
 	lease    int64 // the first of its replica
 	revision int64
+	since    int64 // see Source.Since
 	// orphan is until when it stands though it is in etcd no more; see reset.
 	orphan time.Time
 }
@@ -43,6 +44,13 @@ func (o *others) revision(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[key].revision
+}
+
+// since is when a key's instance registered with another replica; 0 for never.
+func (o *others) since(key string) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.known[key].since
 }
 
 func (o *others) refusals() (all []instances.Refusal) {
@@ -103,7 +111,8 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			}
 			continue
 		}
-		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision}
+		_, since := origin(p.value)
+		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision, since: since}
 		c.Put = append(c.Put, i)
 	}
 	return c

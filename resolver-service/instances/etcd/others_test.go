@@ -13,7 +13,7 @@ func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
 	o, begin := newOthers(), time.Now()
 	_ = o.reset([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
-		{key: "shop/orders/a", value: []byte(encode(&orphan, "b")), lease: theirs, revision: 2},
+		{key: "shop/orders/a", value: []byte(encode(&orphan, "b", 0)), lease: theirs, revision: 2},
 	}, leases, begin, ttl)
 	for after := time.Second; after < 3*ttl; after += 5 * time.Second {
 		c := o.reset(nil, leases, begin.Add(after), ttl)

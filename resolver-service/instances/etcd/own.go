@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -28,19 +29,57 @@ type held struct {
 	fresh    bool
 	revision int64 // of the last write
 	writes   int   // how often the instance was changed here
+	since    int64 // see Source.Since
+	// restored says that it is from before a restart, and has not been written since: it is
+	// written where nothing stands, or over what is older, which stands at revision over.
+	restored bool
+	over     int64
+	beaten   bool // what stands is newer; others don't know of it yet
+}
+
+// older tells whether another replica has registered what stands under the key since.
+func (h *held) older(p pair, replica string) bool {
+	by, since := origin(p.value)
+	return !p.deleted && by != replica && since >= h.since
 }
 
 func newOwn() *own {
 	return &own{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
 }
 
+// Since is the time of a registration that comes now, in milliseconds of Unix time: later
+// than that of any which is known of the instance, whatever the clocks of replicas say.
+func (s *Source) Since(k topology.InstanceKey) int64 {
+	key := keyOf(k)
+	since := max(time.Now().UnixMilli(), s.others.since(key)+1)
+	s.own.mu.Lock()
+	defer s.own.mu.Unlock()
+	if h := s.own.held[key]; h != nil {
+		since = max(since, h.since+1)
+	}
+	return since
+}
+
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
 func (s *Source) Register(i catalog.Instance, taken func()) {
+	s.Share(i, s.Since(topology.InstanceKey{App: i.App, ID: i.ID}), false, taken)
+}
+
+// Share is Register for one who keeps registrations over a restart: since is what Since
+// said when the instance registered, and restored that this was before the restart. With
+// the same since it has a change of the instance written.
+func (s *Source) Share(i catalog.Instance, since int64, restored bool, taken func()) {
 	key := keyOf(topology.InstanceKey{App: i.App, ID: i.ID})
+	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
 	s.own.mu.Lock()
 	defer s.own.mu.Unlock()
-	s.own.held[key] = &held{instance: i, taken: taken, fresh: true}
+	if h := s.own.held[key]; h != nil && h.since == since {
+		h.instance, h.taken = i, taken
+		h.writes++
+	} else {
+		s.own.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored, since: since}
+	}
 	s.own.soil(key)
 }
 
@@ -95,6 +134,9 @@ type entry struct {
 	instance catalog.Instance
 	fresh    bool
 	writes   int
+	since    int64
+	restored bool
+	over     int64
 }
 
 // take takes up to so many keys to be written. Those that are not settled come again.
@@ -105,6 +147,7 @@ func (o *own) take(most int) (batch []entry) {
 		e := entry{key: key}
 		if h := o.held[key]; h != nil {
 			e.held, e.instance, e.fresh, e.writes = h, h.instance, h.fresh, h.writes
+			e.since, e.restored, e.over = h.since, h.restored, h.over
 		}
 		batch = append(batch, e)
 		delete(o.dirty, key)
@@ -132,7 +175,7 @@ func (o *own) written(e entry, revision int64, others func(key string) int64) (t
 	if e.held == nil || o.held[e.key] != e.held {
 		return nil
 	}
-	e.held.fresh, e.held.revision = false, revision
+	e.held.fresh, e.held.restored, e.held.revision = false, false, revision
 	if e.held.writes != e.writes {
 		o.soil(e.key)
 	}
@@ -153,15 +196,33 @@ func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
 	return o.give(e.key, e.held)
 }
 
-// overwritten says that another replica wrote a key at a revision.
-func (o *own) overwritten(key string, revision int64) (taken func()) {
+// stands says what a restored entry would have been written over. Where it is older, and
+// others know what stands, the place is given up; where they don't yet, overwritten does it.
+func (o *own) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := o.held[key]
-	if h == nil || h.fresh || h.revision >= revision {
+	switch {
+	case o.held[e.key] != e.held || !e.held.restored:
+	case !e.held.older(p, replica):
+		e.held.over = p.revision
+		o.soil(e.key)
+	case others(e.key) >= p.revision:
+		return o.give(e.key, e.held)
+	default:
+		e.held.beaten = true
+	}
+	return nil
+}
+
+// overwritten says that another replica wrote a key.
+func (o *own) overwritten(p pair, replica string) (taken func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.held[p.key]
+	if h == nil || h.fresh || h.revision >= p.revision || h.restored && !h.beaten && !h.older(p, replica) {
 		return nil
 	}
-	return o.give(key, h)
+	return o.give(p.key, h)
 }
 
 // give lets go of a place. It is called with mu held.
@@ -172,13 +233,19 @@ func (o *own) give(key string, h *held) (taken func()) {
 }
 
 // missing says that a key is not in etcd at a revision, or not as it was written: it is
-// written again, unless that was before it was written.
-func (o *own) missing(key string, revision int64) {
+// written again, unless that was before it was written, or what beat it has gone.
+func (o *own) missing(key string, revision int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if h := o.held[key]; h != nil && !h.fresh && h.revision <= revision {
+	h := o.held[key]
+	switch {
+	case h == nil || h.fresh || h.revision > revision:
+	case h.beaten:
+		return o.give(key, h)
+	default:
 		o.soil(key)
 	}
+	return nil
 }
 
 // keys are those that are registered here.

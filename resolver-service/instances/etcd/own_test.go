@@ -15,10 +15,10 @@ func TestWhoeverWroteLastHasTheInstance(t *testing.T) {
 		{"another wrote before", func(o *own, e entry) bool { return o.written(e, 20, says(10)) != nil }, true},
 		{"another wrote after, as is known", func(o *own, e entry) bool { return o.written(e, 20, says(30)) != nil }, false},
 		{"another wrote after, as is known later", func(o *own, e entry) bool {
-			return o.written(e, 20, says(0)) == nil && o.overwritten(key, 30) != nil
+			return o.written(e, 20, says(0)) == nil && o.overwritten(pair{key: key, revision: 30}, "r1") != nil
 		}, false},
 		{"another is told of before our answer", func(o *own, e entry) bool {
-			return o.overwritten(key, 30) == nil && o.written(e, 20, says(30)) != nil
+			return o.overwritten(pair{key: key, revision: 30}, "r1") == nil && o.written(e, 20, says(30)) != nil
 		}, false},
 		{"another has the key, and nobody has told of it", func(o *own, e entry) bool {
 			_ = o.written(e, 20, says(0))
@@ -30,11 +30,11 @@ func TestWhoeverWroteLastHasTheInstance(t *testing.T) {
 		}, false},
 		{"it was deleted before our write", func(o *own, e entry) bool {
 			_ = o.written(e, 20, says(0))
-			o.missing(key, 10)
+			_ = o.missing(key, 10)
 			return len(o.dirty) > 0
 		}, true},
 	} {
-		s := &Source{own: newOwn()}
+		s := &Source{own: newOwn(), others: newOthers()}
 		s.Register(orders("a", "10.0.0.1:50002"), func() {})
 		batch := s.own.take(1)
 		taken := c.steps(s.own, batch[0])

@@ -280,7 +280,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	i := orders("a/b", "10.0.0.1:50002")
-	f.Add(keyOf(key(i)), encode(&i, "r1"))
+	f.Add(keyOf(key(i)), encode(&i, "r1", 7))
 	f.Add("shop/orders/%61", `{"address":"[::ffff:10.0.0.1]:1"}`)
 	f.Add("a/b/c/d", `{"address":"10.0.0.1:1"} {}`)
 	f.Add("_replicas/1", `"r1"`)
@@ -292,7 +292,7 @@ func FuzzDecode(f *testing.F) {
 		if keyOf(key(i)) != where {
 			t.Errorf("%q was read as %q", where, keyOf(key(i)))
 		}
-		again, err := decode(where, []byte(encode(&i, "r1")))
+		again, err := decode(where, []byte(encode(&i, "r1", 0)))
 		if err != nil || again != i {
 			t.Errorf("%+v became %+v, %v", i, again, err)
 		}

@@ -77,7 +77,7 @@ func (p *place) settle(t testing.TB) {
 			}
 		}
 		for key, h := range w.own.held {
-			if stored[key] != encode(&h.instance, w.replica) {
+			if stored[key] != encode(&h.instance, w.replica, h.since) {
 				return false
 			}
 		}

@@ -85,7 +85,7 @@ func (s *Source) reset(pairs []pair, revision int64) error {
 	for _, key := range s.own.keys() {
 		switch p := there[key]; {
 		case p == nil:
-			s.own.missing(key, revision)
+			s.missing(key, revision)
 		case p.lease != s.lease:
 			s.overwritten(*p)
 		}
@@ -95,8 +95,15 @@ func (s *Source) reset(pairs []pair, revision int64) error {
 
 // overwritten looks whether a sidecar of ours has moved.
 func (s *Source) overwritten(p pair) {
-	if taken := s.own.overwritten(p.key, p.revision); taken != nil {
+	if taken := s.own.overwritten(p, s.replica); taken != nil {
 		s.takenOver(p.key, taken)
+	}
+}
+
+// missing has a key written that should be there.
+func (s *Source) missing(key string, revision int64) {
+	if taken := s.own.missing(key, revision); taken != nil {
+		s.takenOver(key, taken)
 	}
 }
 
@@ -191,7 +198,7 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 	for _, p := range pairs {
 		switch {
 		case p.deleted:
-			s.own.missing(p.key, p.revision)
+			s.missing(p.key, p.revision)
 		case p.lease != s.lease:
 			s.overwritten(p)
 		}

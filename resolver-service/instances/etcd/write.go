@@ -55,9 +55,13 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 	}
 	for i, e := range batch {
 		var taken func()
-		if e.fresh || made((*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())) {
+		did := (*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())
+		switch {
+		case e.fresh || made(did):
 			taken = s.own.written(e, answer.Header.Revision, s.others.revision)
-		} else {
+		case e.restored:
+			taken = s.own.stands(e, s.standing(e.key, did), s.replica, s.others.revision)
+		default:
 			taken = s.own.lost(e, s.others.revision)
 		}
 		if taken != nil {
@@ -67,17 +71,32 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 	return nil
 }
 
-// op writes one entry: one that is fresh over whatever stands, and any other only where
-// it is ours or missing. What is deleted must be ours.
+// standing is what a write found under its key instead of what it was to be written over.
+func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
+	if did != nil && len(did.Responses) == 1 {
+		if kvs := did.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
+			return s.pair(kvs[0])
+		}
+	}
+	return pair{key: key, deleted: true}
+}
+
+// op writes one entry: one that is fresh over whatever stands, one that is restored over
+// what it was found to be newer than, and any other only where it is ours or missing. What
+// is deleted must be ours.
 func (s *Source) op(e entry) clientv3.Op {
 	key, lease := s.root+e.key, s.leaseOf(e.key)
 	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
-	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put := clientv3.OpPut(key, encode(&e.instance, s.replica, e.since), clientv3.WithLease(clientv3.LeaseID(lease)))
 	if e.fresh {
 		return put
+	}
+	if e.restored {
+		older := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", e.over)}
+		return clientv3.OpTxn(older, []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(key)})
 	}
 	missing := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
 	return clientv3.OpTxn(ours, []clientv3.Op{put}, []clientv3.Op{clientv3.OpTxn(missing, []clientv3.Op{put}, nil)})
@@ -88,7 +107,7 @@ func made(answer *clientv3.TxnResponse) bool {
 	if answer == nil || answer.Succeeded {
 		return answer != nil
 	}
-	return len(answer.Responses) == 1 && answer.Responses[0].GetResponseTxn().GetSucceeded()
+	return len(answer.Responses) == 1 && answer.Responses[0].GetResponseTxn() != nil && answer.Responses[0].GetResponseTxn().GetSucceeded()
 }
 
 func (s *Source) takenOver(key string, taken func()) {
