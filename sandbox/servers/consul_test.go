@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
@@ -35,7 +34,7 @@ func consulSays(t *testing.T, method, url, token, body string) (int, string) {
 
 func TestConsulKeepsWhatItWasGivenThroughAKillAndAStop(t *testing.T) {
 	const token = "11111111-2222-3333-4444-555555555555"
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	c, err := StartConsul(ctx, t.TempDir(), ConsulOptions{Management: token})
 	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -13,7 +12,7 @@ import (
 )
 
 func TestEtcdKeepsWhatItWasGivenThroughAKill(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	m, err := StartEtcd(ctx, t.TempDir(), EtcdOptions{})
 	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {

@@ -7,13 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 func TestKubernetesKeepsWhatItWasGivenThroughAKill(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	dir := t.TempDir()
 	kubectl, err := sandbox.Binary("kubectl")

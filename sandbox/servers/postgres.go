@@ -223,12 +223,12 @@ func (p *Postgres) waitReady(ctx context.Context) error {
 // answers asks for a session in the clear: a server that is still starting up says so in
 // place of asking for a password, or of refusing.
 func (p *Postgres) answers() bool {
-	conn, err := net.DialTimeout("tcp", p.address, time.Second)
+	conn, err := net.DialTimeout("tcp", p.address, answerLimit)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(answerLimit))
 	body := binary.BigEndian.AppendUint32(nil, 196608) // protocol 3.0
 	body = append(body, "user\x00postgres\x00\x00"...)
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4)), body...)); err != nil {

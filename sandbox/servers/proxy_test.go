@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 // echo answers every line with itself, on a free port.
@@ -210,12 +212,11 @@ func TestALinkThatDelays(t *testing.T) {
 }
 
 func TestALinkToNothingClosesConnections(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()
-	c := call(t, proxyTo(t, listener.Addr().String()))
+	c := call(t, proxyTo(t, hostPort(port)))
 	if got, err := c.hear(time.Minute); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("heard %q, %v; want the connection closed", got, err)
 	}

@@ -95,12 +95,12 @@ func (r *Redis) waitReady(ctx context.Context) error {
 }
 
 func (r *Redis) answers() bool {
-	conn, err := net.DialTimeout("tcp", r.address, time.Second)
+	conn, err := net.DialTimeout("tcp", r.address, answerLimit)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(answerLimit))
 	if r.tls {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // it is only asked whether it is up
 	}
@@ -110,6 +110,10 @@ func (r *Redis) answers() bool {
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	return err == nil && (strings.HasPrefix(line, "+PONG") || strings.HasPrefix(line, "-NOAUTH"))
 }
+
+// answerLimit is how long one question whether a server is up may take, on a machine that is
+// slow and busy.
+const answerLimit = 10 * time.Second
 
 // awaitReady waits until ready, or the process or the context ends.
 func awaitReady(ctx context.Context, p *sandbox.Process, ready func() bool) error {

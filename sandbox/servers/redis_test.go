@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
@@ -31,7 +30,7 @@ func ask(t *testing.T, address, command string) string {
 }
 
 func TestRedisKeepsWhatItWasGivenThroughAKill(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	r, err := StartRedis(ctx, t.TempDir(), RedisOptions{})
 	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
@@ -57,7 +56,7 @@ func TestRedisKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 }
 
 func TestPostgresStartsAgainAfterAKill(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	p, err := StartPostgres(ctx, t.TempDir(), PostgresOptions{})
 	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -99,7 +98,7 @@ func (e *Etcd) client(user string) (*clientv3.Client, error) {
 	}
 	c := clientv3.Config{
 		Endpoints: []string{e.Server.URL()}, TLS: security, Logger: zap.NewNop(),
-		MaxCallSendMsgSize: math.MaxInt32, DialTimeout: 10 * time.Second,
+		MaxCallSendMsgSize: math.MaxInt32, DialTimeout: startLimit,
 	}
 	if user != "" {
 		c.Username, c.Password = user, PasswordOf(user)
