@@ -12,17 +12,19 @@ build: ## bin/isthmus
 	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo daprd-stock consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: sentry daprd ## what the demo runs besides isthmus
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd daprd-stock sentry
+.PHONY: daprd daprd-stock sentry operator
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/stock.md
 	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
+operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/stock.md
+	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.

@@ -29,6 +29,7 @@ type Cluster struct {
 type ClusterOptions struct {
 	Name      string
 	Authority *Authority // clusters that call each other share one; nil: plain text
+	Sentry    *Sentry    // one that runs already; nil: one is started
 	// TrustDomain is that of its Sentry and service; DefaultTrustDomain by default.
 	TrustDomain string
 	Traces      string         // OTLP endpoint that spans go to; empty: nowhere
@@ -37,22 +38,27 @@ type ClusterOptions struct {
 	Listen      map[string]any // see ServiceOptions
 	Host        string         // where its Sentry listens; 127.0.0.1 by default
 	Settings    map[string]any // more keys of isthmus.yaml
+	Env         []string       // more of the service's environment
+	Secrets     string         // of the service; see [Command]
 }
 
 // Cluster starts a cluster without sidecars.
 func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {
-	c := &Cluster{Name: o.Name, s: s, authority: o.Authority, traces: o.Traces}
+	c := &Cluster{Name: o.Name, Sentry: o.Sentry, s: s, authority: o.Authority, traces: o.Traces}
 	var err error
-	if o.Authority != nil {
+	if o.Authority != nil && o.Sentry == nil {
 		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority, TrustDomain: o.TrustDomain, Host: o.Host}); err != nil {
 			return nil, err
 		}
+	}
+	if o.Authority != nil {
 		if err := c.operator(); err != nil {
 			return nil, err
 		}
 	}
 	c.Service, err = s.Service(ctx, ServiceOptions{
 		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
+		Env: o.Env, Secrets: o.Secrets,
 	})
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ type DaprdOptions struct {
 	Stock         bool   // without Isthmus in it
 	Internal      string // where other sidecars reach it, ip:port; a free port of loopback by default
 	ResolvConf    string // content of the /etc/resolv.conf that it has for itself; see [Command]
+	Secrets       string // see [Command]
 	Cluster       string
 	App           catalog.App
 	AppAddress    string            // host:port of the app behind it; empty: none
@@ -80,7 +81,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	}
 	d.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
-		Args: append(args, more...), Env: o.env(), ResolvConf: resolvConf,
+		Args: append(args, more...), Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,
 	})
 	if err != nil {
 		return nil, err

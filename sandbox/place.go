@@ -31,15 +31,20 @@ func listen(p Place, address string) (lis net.Listener, err error) {
 	return lis, err
 }
 
+// Dial connects from within a place to an IP address and port; nil is where this process is.
+func Dial(ctx context.Context, p Place, network, address string) (conn net.Conn, err error) {
+	err = in(p, func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
 // newClient makes a client for what listens on the loopback of a place, so that no proxy
 // may come between.
 func newClient(p Place) *http.Client {
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = in(p, func() error {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return Dial(ctx, p, network, address)
 	}
 	return &http.Client{Transport: &http.Transport{Proxy: nil, DialContext: dial, MaxIdleConnsPerHost: 64}}
 }

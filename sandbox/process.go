@@ -33,6 +33,11 @@ type Command struct {
 	// the right to mount, as root has in a user namespace.
 	ResolvConf string
 
+	// Secrets is a directory that the process has for /var/run/secrets, as a pod has what
+	// Kubernetes mounts there; empty: it has the system's. Nothing else is in its /var/run.
+	// It takes what ResolvConf does.
+	Secrets string
+
 	// UID and GID are the user that the process runs as, where it is not 0 and the caller
 	// is root: some servers refuse to run as root.
 	UID, GID uint32
@@ -75,8 +80,8 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.command.Name, err)
 	}
 	cmd := exec.Command(p.command.Path, p.command.Args...)
-	if p.command.ResolvConf != "" {
-		cmd = exec.Command("unshare", append(withResolvConf(p.command.ResolvConf, p.command.Path), p.command.Args...)...)
+	if p.command.ResolvConf != "" || p.command.Secrets != "" {
+		cmd = exec.Command("unshare", p.command.withMounts()...)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(inherited(), p.command.Env...)
@@ -108,11 +113,26 @@ func (r *run) live(place Place, out *os.File, started chan<- error) {
 	}
 }
 
-// withResolvConf are the arguments of unshare(1) that have a program run with a file for
-// /etc/resolv.conf, as the same process.
-func withResolvConf(file, program string) []string {
-	const script = `mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
-	return []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", file, program}
+// mounts has a program run with what [Command] mounts, as the same process. The file behind
+// /etc/resolv.conf may itself be in /var/run.
+const mounts = `set -e
+resolv=$1 secrets=$2
+shift 2
+if [ "$secrets" ]; then
+	file=$(readlink -f /etc/resolv.conf)
+	mount -t tmpfs tmpfs "$(readlink -f /var/run)"
+	mkdir /var/run/secrets
+	mount --bind "$secrets" /var/run/secrets
+	[ -e "$file" ] || { mkdir -p "$(dirname "$file")" && : > "$file"; }
+fi
+if [ "$resolv" ]; then
+	mount --bind "$resolv" /etc/resolv.conf
+fi
+exec "$@"`
+
+// withMounts are the arguments of unshare(1) that run the command.
+func (c *Command) withMounts() []string {
+	return append([]string{"--mount", "--propagation", "private", "sh", "-c", mounts, "sh", c.ResolvConf, c.Secrets, c.Path}, c.Args...)
 }
 
 func inherited() []string {

@@ -31,6 +31,7 @@ type ServiceOptions struct {
 	Listen   map[string]any // more keys of "listen", such as dns
 	Settings map[string]any // more keys of the configuration; they win over all above
 	Env      []string
+	Secrets  string // see [Command]
 }
 
 // Service starts an Isthmus service and waits until it is ready.
@@ -48,7 +49,7 @@ func (s *Sandbox) Service(ctx context.Context, o ServiceOptions) (*Service, erro
 	}
 	service.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + service.Admin + "/readyz",
-		Args: []string{"serve", "-c", service.Config}, Env: o.Env,
+		Args: []string{"serve", "-c", service.Config}, Env: o.Env, Secrets: o.Secrets,
 	})
 	if err != nil {
 		return nil, err

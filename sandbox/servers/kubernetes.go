@@ -9,9 +9,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,11 @@ type KubernetesOptions struct {
 	Etcd  string // URL of the etcd that keeps its objects
 	Users []KubernetesUser
 	Args  []string // more flags
+
+	// Place is the network that it is in; nil: the one that this process is in. Host is the
+	// address there at which it serves; 127.0.0.1 by default.
+	Place sandbox.Place
+	Host  string
 }
 
 // Kubernetes is an API server by itself: no controllers, no nodes. It has RBAC on and
@@ -38,7 +45,8 @@ type KubernetesOptions struct {
 type Kubernetes struct {
 	process *sandbox.Process
 	dir     string
-	port    int
+	addr    string
+	place   sandbox.Place
 }
 
 // kubernetesServices is the range of addresses for services, of which there are none.
@@ -51,19 +59,23 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubernetes{dir: dir}
-	if k.port, err = sandbox.FreePort(); err != nil {
+	port, err := sandbox.FreePort()
+	if err != nil {
 		return nil, err
 	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	k := &Kubernetes{dir: dir, addr: net.JoinHostPort(o.Host, strconv.Itoa(port)), place: o.Place}
 	if err := k.prepare(o.Users); err != nil {
 		return nil, fmt.Errorf("start kube-apiserver: %w", err)
 	}
 	key := filepath.Join(dir, "service-accounts.key")
 	k.process, err = sandbox.Start(sandbox.Command{
-		Name: "kube-apiserver", Path: binary, LogDir: dir,
+		Name: "kube-apiserver", Path: binary, LogDir: dir, Place: o.Place,
 		Args: append([]string{
 			"--etcd-servers=" + o.Etcd, "--cert-dir=" + dir,
-			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", k.port),
+			"--bind-address=" + o.Host, "--advertise-address=" + o.Host, fmt.Sprintf("--secure-port=%d", port),
 			"--service-cluster-ip-range=" + kubernetesServices, "--authorization-mode=RBAC",
 			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key,
@@ -118,13 +130,12 @@ func (k *Kubernetes) waitReady(ctx context.Context) error {
 
 // ready asks once, by a connection of its own.
 func (k *Kubernetes) ready(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	roots := x509.NewCertPool()
-	if text, err := os.ReadFile(k.CA()); err != nil || !roots.AppendCertsFromPEM(text) {
+	transport, err := k.Transport()
+	if err != nil {
 		return false
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.URL()+"/readyz", nil)
 	if err != nil {
 		return false
@@ -137,8 +148,24 @@ func (k *Kubernetes) ready(ctx context.Context) bool {
 	return response.StatusCode == http.StatusOK
 }
 
+// Transport makes a new connection to the server for each request, wherever it is.
+func (k *Kubernetes) Transport() (*http.Transport, error) {
+	text, err := os.ReadFile(k.CA())
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate", k.CA())
+	}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return sandbox.Dial(ctx, k.place, network, address)
+	}
+	return &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}, nil
+}
+
 // Addr is where clients connect to, host:port.
-func (k *Kubernetes) Addr() string { return hostPort(k.port) }
+func (k *Kubernetes) Addr() string { return k.addr }
 
 // URL is Addr with its scheme.
 func (k *Kubernetes) URL() string { return "https://" + k.Addr() }

@@ -39,6 +39,7 @@ type cluster struct {
 	number int
 	place  *network.Place
 	box    *sandbox.Sandbox
+	plane  *plane // nil outside of Kubernetes
 	pods   int
 }
 
@@ -49,6 +50,7 @@ type plan struct{ west, east site }
 type site struct {
 	listen, settings map[string]any // keys of "listen", and of isthmus.yaml
 	addresses        []netip.Addr   // beside its first
+	kubernetes       bool           // Kubernetes and Dapr's control plane are there
 }
 
 // newLab starts clusters without sidecars. They trust one root, and each has a Sentry.
@@ -66,6 +68,11 @@ func newLab(t *testing.T, p plan) *lab {
 		}
 	})
 	l.west, l.east = l.cluster(t, "west", 1, p.west), l.cluster(t, "east", 2, p.east)
+	for c, s := range map[*cluster]site{l.west: p.west, l.east: p.east} {
+		if s.kubernetes {
+			c.startPlane(t)
+		}
+	}
 	var starting sync.WaitGroup
 	starting.Go(func() { l.west.start(t, p.west) })
 	starting.Go(func() { l.east.start(t, p.east) })
@@ -112,11 +119,15 @@ func (c *cluster) address(n int) netip.Addr {
 func (c *cluster) start(t *testing.T, s site) {
 	listen := map[string]any{"dns": c.dns().String()}
 	maps.Copy(listen, s.listen)
-	var err error
-	c.Cluster, err = c.box.Cluster(meshtest.Within(t, meshtest.Patience), sandbox.ClusterOptions{
+	o := sandbox.ClusterOptions{
 		Name: c.name, Authority: c.lab.authority, Host: c.address(1).String(),
 		Gateway: netip.AddrPortFrom(c.address(1), port).String(), Listen: listen, Settings: s.settings,
-	})
+	}
+	if c.plane != nil {
+		c.inKubernetes(&o)
+	}
+	var err error
+	c.Cluster, err = c.box.Cluster(meshtest.Within(t, meshtest.Patience), o)
 	if err != nil {
 		t.Error(err)
 		return

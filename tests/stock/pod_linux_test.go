@@ -24,6 +24,7 @@ type pod struct {
 	behind  *sandbox.App
 	place   *network.Place
 	address netip.Addr
+	member  *member // in Kubernetes
 }
 
 // resolution is the part of a Dapr Configuration that a sidecar resolves names by.
@@ -119,17 +120,25 @@ func (p *pod) reaches(t *testing.T, id string, want *cluster) {
 	})
 }
 
-// fails makes a call that must fail, and returns what daprd says.
-func (p *pod) fails(t *testing.T, id string) *sandbox.InvokeError {
+// fails waits until a call fails with these words of daprd's: what an app is told of follows
+// what happens after a moment. A call that is answered fails the test at once.
+func (p *pod) fails(t *testing.T, id string, words ...string) {
 	t.Helper()
-	begin := time.Now()
-	reply, err := p.call(meshtest.Within(t, meshtest.Patience), id)
-	var failed *sandbox.InvokeError
-	if !errors.As(err, &failed) {
-		t.Fatalf("call of %s: %+v, %v, want an error of daprd's", id, reply, err)
-	}
-	t.Logf("after %s: %s", time.Since(begin).Round(time.Millisecond), failed.Body)
-	return failed
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		begin := time.Now()
+		reply, err := p.call(meshtest.Within(t, meshtest.Patience), id)
+		var failed *sandbox.InvokeError
+		if !errors.As(err, &failed) {
+			t.Fatalf("call of %s: %+v, %v, want an error of daprd's", id, reply, err)
+		}
+		for _, w := range words {
+			if !strings.Contains(failed.Body, w) {
+				return fmt.Errorf("daprd says %q of a call of %s, want %q", failed.Body, id, w)
+			}
+		}
+		t.Logf("after %s: %s", time.Since(begin).Round(time.Millisecond), failed.Body)
+		return nil
+	})
 }
 
 // lookup asks the DNS server that the pod asks, from its address.
