@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -131,42 +130,32 @@ func TestTriesAnotherInstance(t *testing.T) {
 
 func TestInstanceThatDoesNotAnswerIsGivenUpInTime(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		gw := serve(t, Config{DialTimeout: 300 * time.Millisecond}, exports(1, map[string][]string{
+		gw := serve(t, Config{DialTimeout: 300 * time.Millisecond}, sharded(exports(1, map[string][]string{
 			"orders": {silentAddress(t), tlsBackend(t, "alive")},
-		}), with)
-		for range 4 {
-			started := time.Now()
-			if got, _, err := call(t, gw.addr, ordersHost); got != "alive" {
-				t.Fatalf("answered by %q, %v\n%s", got, err, gw.log)
-			}
-			if took := time.Since(started); took > time.Minute {
-				t.Errorf("took %v", took)
-			}
+		}), "orders", 0, 1), with)
+		for range 2 { // by the shard of the one that is silent; a busy machine gives the other up as well
+			eventually(t, "the other answers", func() bool {
+				got, _, _ := call(t, gw.addr, "0."+ordersHost)
+				return got == "alive"
+			})
 		}
 	})
 }
 
 // silentAddress is one that answers no attempt to connect: its queue is full.
 func silentAddress(t *testing.T) string {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
+	fd, addr := bound(t)
+	if err := syscall.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := cmp.Or(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	sa, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
-	for range 20 {
+	for n := range 20 {
 		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
-		if err != nil {
+		switch {
+		case err == nil:
+			t.Cleanup(func() { c.Close() })
+		case n >= 4: // those before are in the queue, also where this machine was late to notice
 			return addr
 		}
-		t.Cleanup(func() { c.Close() })
 	}
 	t.Skip("this system's queues do not fill up")
 	return ""
@@ -279,7 +268,7 @@ func TestBoundsConnections(t *testing.T) {
 
 func TestDrains(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		gw := serve(t, Config{DrainTimeout: 20 * time.Second}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		gw := serve(t, Config{DrainTimeout: patience}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
 		_, conn, err := call(t, gw.addr, ordersHost)
 		if err != nil {
 			t.Fatal(err)
@@ -355,12 +344,13 @@ func TestNewRefusesWhatCanNotWork(t *testing.T) {
 }
 
 func TestLogsOfOneReasonAreRare(t *testing.T) {
-	gw := serve(t, Config{}, exports(1, nil))
+	gw, began := serve(t, Config{}, exports(1, nil)), time.Now()
 	for i := range 50 {
 		call(t, gw.addr, fmt.Sprintf("app-%d.shop.east.isthmus.internal", i))
 	}
-	if gw.refused(unknownName) != 50 || gw.log.lines() != 1 {
-		t.Errorf("%d counted, %d lines logged; want 50 and 1:\n%s", gw.refused(unknownName), gw.log.lines(), gw.log)
+	most := 1 + int(time.Since(began)/logEvery)
+	if n := gw.log.lines(); gw.refused(unknownName) != 50 || n < 1 || n > most {
+		t.Errorf("%d counted, %d lines logged; want 50 and %d at most:\n%s", gw.refused(unknownName), n, most, gw.log)
 	}
 }
 

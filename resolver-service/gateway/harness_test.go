@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -15,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +36,9 @@ const (
 	idleHost   = "idle.shop.east.isthmus.internal"
 	peerHost   = "_resolver.east.isthmus.internal"
 )
+
+// patience is how long a test waits for what has to happen at all.
+const patience = 2 * time.Minute
 
 // eachRelay runs a test over every relay that works on this machine.
 func eachRelay(t *testing.T, test func(t *testing.T, with option)) {
@@ -55,7 +61,8 @@ type running struct {
 	stop     func() // ends Serve and waits for it
 }
 
-// serve starts a gateway on loopback; it ends with the test.
+// serve starts a gateway on loopback, with patience where nothing else is said; it ends
+// with the test.
 func serve(t *testing.T, cfg Config, table *catalog.GatewayTable, options ...option) *running {
 	t.Helper()
 	r := &running{table: cfg.Table, registry: prometheus.NewRegistry(), log: &logBuffer{}}
@@ -67,9 +74,8 @@ func serve(t *testing.T, cfg Config, table *catalog.GatewayTable, options ...opt
 	}
 	cfg.Table, cfg.Metrics = r.table, r.registry
 	cfg.Logger = slog.New(slog.NewTextHandler(r.log, nil))
-	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = 50 * time.Millisecond
-	}
+	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 50*time.Millisecond)
+	cfg.HelloTimeout, cfg.DialTimeout = cmp.Or(cfg.HelloTimeout, patience), cmp.Or(cfg.DialTimeout, patience)
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -147,11 +153,29 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// deadAddress is one that refuses connections.
+// deadAddress is one that refuses connections until the test ends: nobody listens there, and
+// nobody else can.
 func deadAddress(t testing.TB) string {
-	l := listen(t)
-	defer l.Close()
-	return l.Addr().String()
+	_, address := bound(t)
+	return address
+}
+
+// bound is a socket with an address of loopback.
+func bound(t testing.TB) (fd int, address string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd, fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
 }
 
 // exports makes a table of cluster east: app-id in namespace shop, to instances.
@@ -244,7 +268,7 @@ func dialTCP(t testing.TB, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(time.Minute))
+	c.SetDeadline(time.Now().Add(patience))
 	return c.(*net.TCPConn)
 }
 
@@ -298,9 +322,9 @@ func hello(host string) []byte {
 // eventually waits for a condition that real sockets will bring about.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after a minute, still not: %s", what)
+			t.Fatalf("after %v, still not: %s", patience, what)
 		}
 	}
 }

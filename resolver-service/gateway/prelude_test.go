@@ -47,7 +47,7 @@ func grpcClient(t *testing.T, addr, host string) healthpb.HealthClient {
 }
 
 func check(t *testing.T, c healthpb.HealthClient, service string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	_, err := c.Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 	return err
@@ -245,7 +245,7 @@ func TestPreludeReachesTheAppUntouched(t *testing.T) {
 				if !bytes.Equal(b, want) {
 					t.Errorf("the app got %d bytes that are not the %d that it should", len(b), len(want))
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(patience):
 				t.Errorf("nothing arrived:\n%s", gw.log)
 			}
 			settings := make([]byte, 9)
@@ -260,7 +260,7 @@ func TestRefusesABrokenPrelude(t *testing.T) {
 	served := func(within time.Duration) *running {
 		return serve(t, Config{Plaintext: true, HelloTimeout: within}, exports(1, map[string][]string{"orders": {deadAddress(t)}}))
 	}
-	hasty, patient := served(200*time.Millisecond), served(time.Minute)
+	hasty, patient := served(200*time.Millisecond), served(patience)
 	for _, c := range []struct {
 		what   string
 		bytes  []byte

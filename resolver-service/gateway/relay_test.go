@@ -20,7 +20,7 @@ func pass(t *testing.T, cfg Config, with option) (gw *running, client, server *n
 	accepted := make(chan *net.TCPConn)
 	release := make(chan struct{})
 	addr := backend(t, func(c *net.TCPConn) {
-		c.SetDeadline(time.Now().Add(time.Minute))
+		c.SetDeadline(time.Now().Add(patience))
 		accepted <- c
 		<-release
 	})
@@ -219,10 +219,10 @@ func TestReaderThatNeverReadsIsEnded(t *testing.T) {
 
 func TestIdleConnectionOutlivesTheStallTimeout(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		_, client, server := pass(t, Config{StallTimeout: 200 * time.Millisecond}, with)
+		_, client, server := pass(t, Config{StallTimeout: 500 * time.Millisecond}, with)
 		io.WriteString(client, "before")
 		readExactly(server, make([]byte, 6))
-		time.Sleep(700 * time.Millisecond)
+		time.Sleep(1200 * time.Millisecond)
 		io.WriteString(server, "after")
 		if got := make([]byte, 5); !readExactly(client, got) || string(got) != "after" {
 			t.Errorf("got %q", got)

@@ -117,7 +117,7 @@ func TestShardsOfADeadInstanceSpread(t *testing.T) {
 			took[name]++
 		}
 		for _, name := range []string{"a", "b", "c"} {
-			if took[name] < shards/3/3 {
+			if took[name] < shards/3/5 { // one in a million that it is chance
 				t.Errorf("%s took %d of %d shards of the instance that died: %v", name, took[name], shards, took)
 			}
 		}
