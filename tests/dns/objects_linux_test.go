@@ -29,26 +29,11 @@ func westObjects() string {
 	for i := range 120 {
 		instances = append(instances, instance(fmt.Sprintf("many-%d", i), "shop/many", fmt.Sprintf("10.77.5.%d:50002", i+1)))
 	}
-	return strings.Join(append(instances, `apiVersion: isthmus.dev/v1alpha1
-kind: Cluster
-metadata: {name: east}
-spec:
-  gateways: [{address: "10.77.2.11:15443"}, {address: "10.77.2.12:15443"}]
----
-apiVersion: isthmus.dev/v1alpha1
-kind: Cluster
-metadata: {name: north}
-spec:
-  gateways: [{address: "10.77.4.11:15443"}]
-  network: net-1
----
-apiVersion: isthmus.dev/v1alpha1
-kind: Cluster
-metadata: {name: far}
-spec:
-  gateways: [{address: "[fd00:77:9::11]:15443"}]
----
-apiVersion: isthmus.dev/v1alpha1
+	return strings.Join(append(instances,
+		meshtest.Cluster("east", "10.77.2.11:15443", "10.77.2.12:15443"),
+		meshtest.Cluster("north", "10.77.4.11:15443")+"  network: net-1\n",
+		meshtest.Cluster("far", "[fd00:77:9::11]:15443"),
+		`apiVersion: isthmus.dev/v1alpha1
 kind: AppEndpoints
 metadata: {namespace: shop, name: checkout}
 spec:

@@ -15,6 +15,7 @@ import (
 type mesh struct {
 	*lab
 	checkout, cart, billing *sandbox.Sidecar
+	sentinel                *sentinel
 }
 
 func newMesh(t *testing.T) *mesh {
@@ -29,8 +30,10 @@ func newMesh(t *testing.T) *mesh {
 	l.north.apply(t, export("orders"), export("stock"))
 	l.run(t, has{l.west, "checkout", 1}, has{l.west, "cart", 1}, has{l.west, "billing", 1}, has{l.west, "stock", 2},
 		has{l.east, "orders", 3}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
-	m := &mesh{lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"]}
-	return m
+	return &mesh{
+		lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"],
+		sentinel: startSentinel(t),
+	}
 }
 
 // steady waits until all is as it was before any fault: orders is answered by east, also
@@ -40,7 +43,7 @@ func (m *mesh) steady(t *testing.T) {
 	const row = 20
 	for _, s := range m.apps() {
 		for id, cluster := range map[string]string{"orders": "east", "stock": "west"} {
-			meshtest.Eventually(t, meshtest.Patience, func() error {
+			meshtest.Eventually(t, damped, func() error {
 				for range row {
 					if err := answeredFrom(t, s, id, cluster); err != nil {
 						return err
@@ -89,10 +92,7 @@ func TestFaults(t *testing.T) {
 		{"a cluster is killed and comes back", killedCluster},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
-			m.steady(t)
-			m.Heal()
-			fault.test(t, m)
-			m.Heal()
+			m.make(t, fault.test)
 			if t.Failed() {
 				for _, c := range m.clusters() {
 					c.logs(t)
@@ -107,7 +107,6 @@ func noFault(t *testing.T, m *mesh) {
 	x := m.newTrial(t, "none", deadline, m.toOrders(), m.toStock())
 	x.strike(func() error { return nil })
 	time.Sleep(3 * time.Second)
-	if f := x.done("no failed call"); f.failed > 0 {
-		t.Errorf("%d calls failed", f.failed)
-	}
+	f := x.done("no failed call")
+	x.stays(f.failed == 0, "%d calls failed", f.failed)
 }

@@ -25,11 +25,7 @@ func clusterObject(c *cluster) string {
 	for i, g := range c.gateways {
 		addresses[i] = fmt.Sprintf("%s:%d", g, gatewayPort)
 	}
-	return clusterObjectAt(c.name, addresses...)
-}
-
-func clusterObjectAt(name string, gateways ...string) string {
-	return meshtest.Cluster(name, gateways...) + fmt.Sprintf("  staleAfter: %s\n  rampUp: %s\n", staleAfter(), rampUp)
+	return meshtest.ClusterThatLapses(staleAfter(), c.name, addresses...) + fmt.Sprintf("  rampUp: %s\n", rampUp)
 }
 
 // export lets every app of the namespace in every other cluster call an app.

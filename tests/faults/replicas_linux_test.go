@@ -25,8 +25,9 @@ func rolledReplicas(t *testing.T, m *mesh) {
 		}
 		time.Sleep(2 * time.Second)
 	}
+	m.ramps = time.Now().Add(settled)
 	f := x.done("0 failed lookups")
-	x.stays(f, f.failed == 0, "%d calls failed", f.failed)
+	x.stays(f.failed == 0, "%d calls failed", f.failed)
 	north := of(x.concerned...).by(false)["north"]
-	x.stays(f, north == 0, "%d calls were answered by north, which nobody prefers", north)
+	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
 }

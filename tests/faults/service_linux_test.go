@@ -24,11 +24,12 @@ func serviceGone(t *testing.T, m *mesh) {
 	})
 	time.Sleep(lasts)
 	together(t, m.west.services, func(s *sandbox.Service) error { return s.Restart(meshtest.Within(t, meshtest.Patience)) })
+	m.ramps = time.Now().Add(settled)
 	time.Sleep(5 * time.Second)
 	f := x.done("local and known remote lookups go on")
-	x.stays(f, f.failed == 0, "%d calls failed", f.failed)
+	x.stays(f.failed == 0, "%d calls failed", f.failed)
 	north := of(x.concerned...).by(false)["north"]
-	x.stays(f, north == 0, "%d calls were answered by north, which nobody prefers", north)
+	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
 
 	// A change takes effect again: orders from north only.
 	m.west.apply(t, selection("cart", "orders: north", "stock: local"))

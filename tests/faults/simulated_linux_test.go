@@ -84,8 +84,8 @@ func twoServices(t *testing.T) (west string, kill func() error) {
 	}
 	w, westObjects := run("west")
 	e, eastObjects := run("east")
-	write(t, westObjects, selection("checkout", "orders: east", "stock: local"), clusterObjectAt("east", e.Gateway))
-	write(t, eastObjects, export("orders"), clusterObjectAt("west", w.Gateway))
+	write(t, westObjects, selection("checkout", "orders: east", "stock: local"), meshtest.Cluster("east", e.Gateway))
+	write(t, eastObjects, export("orders"), meshtest.Cluster("west", w.Gateway))
 	for id, in := range map[string]string{"orders": e.Resolver, "stock": w.Resolver} {
 		r := newResolver(t, in, id, 50002)
 		t.Cleanup(func() {

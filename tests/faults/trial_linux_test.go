@@ -19,6 +19,9 @@ type trial struct {
 	others    []*caller // who it must not touch: they tell how busy this machine is
 	moment    time.Time // of the fault
 	figures   figures
+	wrongs    []string // what was not as it is to be; see mesh.make
+	slow      []string // what took too long
+	void      bool     // it was made again, and does not count
 }
 
 // warmUp is how long callers call before the fault.
@@ -48,7 +51,7 @@ func (l *lab) settle() {
 			}
 			x.figures.repeated += max(0, had-1)
 		}
-		if x.figures.calls > 0 { // else it did not come to its end
+		if x.figures.calls > 0 && !x.void { // else it did not come to its end
 			measured.add(x.figures)
 		}
 	}
@@ -80,7 +83,7 @@ func (x *trial) answeredBy(cluster string) {
 
 func (x *trial) answeredInARow(cluster string, row int) {
 	x.t.Helper()
-	meshtest.Eventually(x.t, meshtest.Patience, func() error {
+	meshtest.Eventually(x.t, damped, func() error {
 		for _, c := range x.concerned {
 			all := of(c)
 			if len(all) < row {
@@ -117,7 +120,7 @@ func (x *trial) done(limit string, notes ...string) figures {
 		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
 	}
 	other := of(x.others...).failed()
-	x.stays(f, len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
+	x.stays(len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
 	return f
 }
 
@@ -132,16 +135,17 @@ func allowed(limit time.Duration) time.Duration {
 	return 10 * limit
 }
 
-// stays wants what goes on to go on, such as a lease; where the machine itself stood still for
-// so long that no lease could be renewed, it says so instead.
-func (x *trial) stays(f figures, holds bool, format string, args ...any) {
-	x.t.Helper()
-	switch {
-	case holds:
-	case f.still > staleAfter()/4 && !*exact:
-		x.t.Logf(format+"; but nothing went on for %s, whatever it was", append(args, round(f.still))...)
-	default:
-		x.t.Errorf(format, args...)
+// stays wants what goes on to go on, such as a lease.
+func (x *trial) stays(holds bool, format string, args ...any) {
+	if !holds {
+		x.wrongs = append(x.wrongs, x.fault+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+// takes wants something to take no longer than it may.
+func (x *trial) takes(holds bool, format string, args ...any) {
+	if !holds {
+		x.slow = append(x.slow, x.fault+": "+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -149,11 +153,7 @@ func (x *trial) stays(f figures, holds bool, format string, args ...any) {
 // everybody wait, so the longest gap of those whom the fault does not concern is added, twice
 // since they are fewer and may have been luckier.
 func (x *trial) shorter(f figures, limit time.Duration) {
-	x.t.Helper()
-	limit = allowed(limit)
-	if f.gap >= limit+2*f.still {
-		x.t.Errorf("%s: %s without an answer; want less than %s and what others had, twice %s", x.fault, round(f.gap), limit, round(f.still))
-	}
+	x.takes(f.gap < allowed(limit)+2*f.still, "%s without an answer; want less than %s and what others had, twice %s", round(f.gap), allowed(limit), round(f.still))
 }
 
 // callers make callers of sidecars to an app.

@@ -53,8 +53,18 @@ func Within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// Cluster is a Cluster with these gateways, in YAML to which more of its spec may be added.
+// StaleAfter is how long leases last where no test waits for one to run out: longer than a
+// machine stands still or lets a process wait.
+const StaleAfter = time.Minute
+
+// Cluster is a Cluster with these gateways and a long lease, in YAML to which more of its
+// spec may be added.
 func Cluster(name string, gateways ...string) string {
+	return ClusterThatLapses(StaleAfter, name, gateways...)
+}
+
+// ClusterThatLapses is [Cluster] with a lease that a test is about.
+func ClusterThatLapses(staleAfter time.Duration, name string, gateways ...string) string {
 	addresses := make([]string, len(gateways))
 	for i, g := range gateways {
 		addresses[i] = fmt.Sprintf("{address: %q}", g)
@@ -64,7 +74,8 @@ kind: Cluster
 metadata: {name: %s}
 spec:
   gateways: [%s]
-`, name, strings.Join(addresses, ", "))
+  staleAfter: %s
+`, name, strings.Join(addresses, ", "), staleAfter)
 }
 
 // Export is an AppExport that lets every app of a cluster call an app.
