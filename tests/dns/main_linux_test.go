@@ -63,6 +63,7 @@ func needs(t *testing.T, programs ...string) {
 	if testing.Short() {
 		t.Skip("runs whole clusters")
 	}
+	network.Need(t)
 	for _, name := range programs {
 		if _, err := sandbox.Binary(name); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -84,7 +85,7 @@ func TestManyAtOnce(t *testing.T) {
 				}
 			}
 			if err != nil || len(all) != 50 {
-				done <- strconv.Itoa(len(all)) + " responses: " + err.Error()
+				done <- fmt.Sprintf("%d responses, %v", len(all), err)
 				return
 			}
 			done <- ""

@@ -28,6 +28,7 @@ const seed = 4
 func newLab(t *testing.T, plans ...plan) *lab {
 	t.Helper()
 	needsBinaries(t)
+	network.Need(t)
 	authority, err := sandbox.NewAuthority()
 	if err != nil {
 		t.Fatal(err)

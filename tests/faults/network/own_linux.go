@@ -3,9 +3,12 @@ package network
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,3 +47,24 @@ func Own(run func() int) int {
 	}
 	return again.ProcessState.ExitCode()
 }
+
+// Need leaves a test out where a user may not have networks of their own, with the reason;
+// some systems give rights in a user namespace to nobody. Whoever is root may have them, so
+// there the test fails.
+func Need(t testing.TB) {
+	t.Helper()
+	switch err := usable(); {
+	case err == nil:
+	case os.Getuid() == 0 && os.Getenv(entered) == "":
+		t.Fatalf("no network of its own can be had: %v", err)
+	default:
+		t.Skipf("this user can't have networks of their own: %v", err)
+	}
+}
+
+// usable tells why there can be no networks; nil where there can.
+var usable = sync.OnceValue(func() error {
+	n := New(1)
+	_, err := n.Place(netip.AddrFrom4([4]byte{10, 77, 255, 1}))
+	return errors.Join(err, n.Close())
+})
