@@ -80,8 +80,8 @@ func (f *Feed) Selections() []catalog.App {
 	return apps
 }
 
-// take brings one change into the topology. It is noted in the feed only afterwards,
-// so whoever waits for the feed finds lookups that follow.
+// take brings one change into the topology. It is noted in the feed only afterwards, in all
+// its parts at once, so whoever waits for the feed finds lookups that follow.
 func (f *Feed) take(c configstore.Change) error {
 	change := &topology.ObjectChange{Full: c.Full, Delete: c.Deleted, Put: make([]catalog.Object, len(c.Objects))}
 	for i := range c.Objects {
@@ -99,17 +99,21 @@ func (f *Feed) take(c configstore.Change) error {
 	if err != nil {
 		return err
 	}
-	f.mu.Lock()
-	f.set.Apply(c)
-	f.mu.Unlock()
-	if touches(c, catalog.KindCluster) {
-		f.clusters.Store(only[*catalog.Cluster](f.all()))
-	}
-	if touches(c, catalog.KindAppInstance) {
-		f.placed.Store(only[*catalog.AppInstance](f.all()))
-	}
+	f.note(c)
 	f.moved.Store(revision)
 	return nil
+}
+
+func (f *Feed) note(c configstore.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set.Apply(c)
+	if touches(c, catalog.KindCluster) {
+		f.clusters.Store(only[*catalog.Cluster](f.set.All()))
+	}
+	if touches(c, catalog.KindAppInstance) {
+		f.placed.Store(only[*catalog.AppInstance](f.set.All()))
+	}
 }
 
 // await waits for the sources of instances, with the first change.

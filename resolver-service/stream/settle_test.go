@@ -81,7 +81,7 @@ func TestAViewIsProvisionalUntilTheServiceHasSettled(t *testing.T) {
 // and come back to register, all before the service has settled.
 func TestAtAColdStartSidecarsFollowWhatComes(t *testing.T) {
 	settled := make(chan struct{})
-	s := start(t, stream.Config{Settled: settled}, "127.0.0.1:0", selection(checkout, orders))
+	s := start(t, stream.Config{Settled: settled}, anAddress(t), selection(checkout, orders))
 	isReady := make(chan struct{})
 	wait := func(ctx context.Context) {
 		select {

@@ -26,8 +26,12 @@ const snapshotVersion = 1
 const debounce = 100 * time.Millisecond
 
 // restraint is how many times as long as a write took the file is left alone, so that
-// a large one does not keep a core busy.
-const restraint = 50
+// a large one does not keep a core busy; but no longer than mostRestraint, for a disk that
+// was slow once.
+const (
+	restraint     = 50
+	mostRestraint = 10 * time.Second
+)
 
 // retry is how long after a write that failed another is tried, if nothing changes.
 const retry = 5 * time.Second
@@ -139,7 +143,7 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 			} else {
 				written = changed
 			}
-			wait = max(debounce, restraint*time.Since(start))
+			wait = max(debounce, min(restraint*time.Since(start), mostRestraint))
 		}
 		if last {
 			return nil

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,6 +45,17 @@ type service struct {
 	metrics  *prometheus.Registry
 	end      context.CancelFunc
 	ended    chan struct{}
+}
+
+// anAddress is one of loopback that stays free while no service has it: its port is none that
+// outgoing connections are given.
+func anAddress(t testing.TB) string {
+	t.Helper()
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 // start runs a service until the test ends or stop is called. Its store has the
@@ -129,7 +141,7 @@ func (s *service) instances(app catalog.App, addresses ...string) uint64 {
 }
 
 // patience bounds how long a test waits for what must come.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // sidecar is a client that speaks the protocol by hand.
 type sidecar struct {

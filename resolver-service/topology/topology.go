@@ -20,6 +20,7 @@ type Topology struct {
 
 	settled  atomic.Bool
 	revision atomic.Uint64
+	changed  atomic.Int64 // Unix seconds of the revision
 	stats    atomic.Pointer[Stats]
 	ready    live.Value[bool]
 	open     live.Value[*catalog.View]
@@ -147,13 +148,14 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 	return 0
 }
 
-// publish makes updates visible, one after the other.
+// publish makes updates visible, one after the other, and what they count to before: who has
+// seen one may ask.
 func (t *Topology) publish(g *Graph, updates []Update) {
+	stats := g.Stats()
+	t.stats.Store(&stats)
 	for i := range updates {
 		t.publishOne(g, &updates[i])
 	}
-	stats := g.Stats()
-	t.stats.Store(&stats)
 	if _, ready := t.ready.Load(); g.synced && !ready {
 		t.ready.Store(true)
 	}
@@ -193,7 +195,10 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil
-	t.revision.Store(u.Revision)
+	if u.Revision != t.revision.Load() {
+		t.changed.Store(max(t.changed.Load(), time.Now().Unix()))
+		t.revision.Store(u.Revision)
+	}
 }
 
 func (t *Topology) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {
@@ -242,6 +247,10 @@ func (t *Topology) Clusters() *live.Value[*catalog.Gateways] { return &t.cluster
 
 // Revision is that of the newest published state.
 func (t *Topology) Revision() uint64 { return t.revision.Load() }
+
+// Changed is when the newest state was published, in Unix seconds by this machine's clock; 0
+// before the first. It never goes back, also where the clock does.
+func (t *Topology) Changed() int64 { return t.changed.Load() }
 
 // Stats counts what the topology holds.
 func (t *Topology) Stats() Stats { return *t.stats.Load() }
