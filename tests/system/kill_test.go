@@ -33,6 +33,5 @@ func TestAKilledInstanceIsReplacedByTheOtherCluster(t *testing.T) {
 	after := startLoad(t, "after it", calling(checkout, "orders"))
 	after.answersFrom("east")
 	after.noneFailed()
-	l.end()
-	l.fewFailed()
+	l.noneFailedSince("east")
 }

@@ -27,13 +27,12 @@ func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := newRelay(t, behind.Address)
-	way.retire()
+	way := newClosedRelay(t, behind.Address)
 	var started sync.WaitGroup
 	defer started.Wait()
 	started.Go(func() {
 		s, err := m.west.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{
-			App: catalog.App{Namespace: "late", ID: "orders"}, AppAddress: way.address(),
+			App: catalog.App{Namespace: "late", ID: "orders"}, AppAddress: way.address,
 		})
 		if err != nil {
 			t.Error(err)
@@ -42,7 +41,7 @@ func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
 		t.Cleanup(func() { _ = s.Kill() })
 	})
 	time.Sleep(2 * time.Second)
-	way.reopen(t, behind.Address)
+	way.open(t)
 	l.onlyFrom("west")
 	l.noneFailed()
 }

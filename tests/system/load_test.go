@@ -59,12 +59,24 @@ type load struct {
 
 	mu      sync.Mutex
 	calls   int
-	failed  []string
+	failed  []failure
 	by      map[string]int
-	begun   []time.Time   // the calls that were answered
-	last    time.Time     // of an answer
-	gap     time.Duration // the longest time without one
+	since   map[string]time.Time // of the first answer by each
+	begun   []time.Time          // the calls that were answered
+	last    time.Time            // of an answer
+	gap     time.Duration        // the longest time without one
 	slowest time.Duration
+}
+
+// failure is a call that failed.
+type failure struct {
+	begun time.Time
+	took  time.Duration
+	err   error
+}
+
+func (f failure) String() string {
+	return fmt.Sprintf("at %s, after %s: %v", f.begun.Format("15:04:05.000"), f.took.Round(time.Millisecond), f.err)
 }
 
 // callTimeout is when a call counts as failed that did not end.
@@ -79,7 +91,7 @@ const (
 // startLoad has each call made by steadyCallers.
 func startLoad(t *testing.T, what string, calls ...call) *load {
 	ctx, stop := context.WithCancel(t.Context())
-	l := &load{t: t, what: what, stop: stop, by: map[string]int{}, last: time.Now()}
+	l := &load{t: t, what: what, stop: stop, by: map[string]int{}, since: map[string]time.Time{}, last: time.Now()}
 	for _, c := range calls {
 		for range steadyCallers {
 			l.users.Go(func() { l.run(ctx, c) })
@@ -115,10 +127,12 @@ func (l *load) note(start time.Time, by string, err error) {
 	l.calls++
 	l.slowest = max(l.slowest, now.Sub(start))
 	if err != nil {
-		l.failed = append(l.failed, fmt.Sprintf("at %s, after %s: %v", start.Format("15:04:05.000"), now.Sub(start).Round(time.Millisecond), err))
+		l.failed = append(l.failed, failure{start, now.Sub(start), err})
 		return
 	}
-	l.by[by]++
+	if l.by[by]++; l.by[by] == 1 {
+		l.since[by] = now
+	}
 	l.begun = append(l.begun, start)
 	l.gap = max(l.gap, now.Sub(l.last))
 	l.last = now
@@ -164,6 +178,21 @@ func (l *load) fewFailed() {
 	l.t.Helper()
 	if n := l.failures(); n > 20*steadyCallers {
 		l.t.Errorf("%s: %d calls failed, want at most those under way: %v", l.what, n, l.failed[0])
+	}
+}
+
+// noneFailedSince ends the load and wants every call to have been answered that began after
+// the first answer by somebody: the view that led there leads nowhere else.
+func (l *load) noneFailedSince(by string) {
+	l.t.Helper()
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range l.failed {
+		if f.begun.After(l.since[by]) {
+			l.t.Errorf("%s: %q had answered by then, and a call failed %s", l.what, by, f)
+			return
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package system
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -34,21 +36,27 @@ func TestAGatewayThatIsCalledWithoutMTLSSaysWhatToSwitchOn(t *testing.T) {
 	}
 	t.Log(err)
 	const advice = "switch mTLS on in its Configuration (spec.mtls.enabled) or, for development only, set plaintext: true for this gateway"
-	if log := m.east.Tail(100); !strings.Contains(log, advice) || !strings.Contains(log, "reason=plaintext") {
-		t.Errorf("the log of east's service does not say %q:\n%s", advice, log)
-	}
-	if n := value(m.page(t, m.east.Admin, "/metrics"), `isthmus_gateway_refusals_total{reason="plaintext"}`); n == "" {
-		t.Error("isthmus_gateway_refusals_total does not count the refusal")
-	}
+	meshtest.Eventually(t, meshtest.Patience, func() error { // the caller may be told first
+		if log := m.east.Tail(100); !strings.Contains(log, advice) || !strings.Contains(log, "reason=plaintext") {
+			return fmt.Errorf("the log of east's service does not say %q:\n%s", advice, log)
+		}
+		if n := value(m.page(t, m.east.Admin, "/metrics"), `isthmus_gateway_refusals_total{reason="plaintext"}`); n == "" {
+			return errors.New("isthmus_gateway_refusals_total does not count the refusal")
+		}
+		return nil
+	})
 }
 
 func TestInsecureIsSaidAtEveryStart(t *testing.T) {
 	m := ownMesh(t, meshOptions{plain: true})
 	s := m.app(t, m.west, "shop", "orders")
-	for who, log := range map[string]string{"the service": m.west.Tail(100), "the sidecar": s.Tail(100)} {
-		if !strings.Contains(log, "insecure") {
-			t.Errorf("%s starts in plain text without a warning:\n%s", who, log)
-		}
+	for who, p := range map[string]*sandbox.Process{"the service": m.west.Process, "the sidecar": s.Process} {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			if log := p.Tail(100); !strings.Contains(log, "insecure") {
+				return fmt.Errorf("%s starts in plain text without a warning:\n%s", who, log)
+			}
+			return nil
+		})
 	}
 }
 

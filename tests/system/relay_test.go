@@ -3,15 +3,20 @@ package system
 import (
 	"io"
 	"net"
+	"os"
+	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 )
 
 // relay stands for a load balancer before a gateway: an address of the gateway that
 // can be had and lost again.
 type relay struct {
-	listener net.Listener
-	users    sync.WaitGroup
+	to, address string
+	socket      *os.File // has the address; nil once it listens
+	listener    net.Listener
+	users       sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // nil once killed
@@ -21,37 +26,69 @@ type relay struct {
 // newRelay passes connections on to an address.
 func newRelay(t *testing.T, to string) *relay {
 	t.Helper()
-	r := &relay{conns: map[net.Conn]struct{}{}}
-	r.listen(t, "127.0.0.1:0", to)
-	t.Cleanup(r.kill)
+	r := newClosedRelay(t, to)
+	r.open(t)
 	return r
 }
 
-// reopen takes connections again at the same address, after retire.
-func (r *relay) reopen(t *testing.T, to string) { r.listen(t, r.address(), to) }
-
-func (r *relay) listen(t *testing.T, at, to string) {
+// newClosedRelay refuses connections until it is opened. Nobody else can take its address
+// meanwhile.
+func newClosedRelay(t *testing.T, to string) *relay {
 	t.Helper()
-	l, err := net.Listen("tcp", at)
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.listener = l
+	r := &relay{to: to, socket: os.NewFile(uintptr(fd), "relay"), conns: map[net.Conn]struct{}{}}
+	t.Cleanup(r.kill)
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(at.(*syscall.SockaddrInet4).Port))
+	return r
+}
+
+// open takes connections from now on.
+func (r *relay) open(t *testing.T) {
+	t.Helper()
+	if err := syscall.Listen(int(r.socket.Fd()), syscall.SOMAXCONN); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(r.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.socket.Close()
+	r.socket, r.listener = nil, l
 	r.users.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			r.users.Go(func() { r.pass(conn, to) })
+			r.users.Go(func() { r.pass(conn, r.to) })
 		}
 	})
 }
 
-func (r *relay) address() string { return r.listener.Addr().String() }
-
 // retire takes no more connections and leaves those that there are.
-func (r *relay) retire() { r.listener.Close() }
+func (r *relay) retire() {
+	if r.socket != nil {
+		r.socket.Close()
+	}
+	if r.listener != nil {
+		r.listener.Close()
+	}
+}
 
 // hold lets new connections wait until release is called.
 func (r *relay) hold() (release func()) {
@@ -80,8 +117,8 @@ func (r *relay) kill() {
 	r.users.Wait()
 }
 
-// open is how many connections there are.
-func (r *relay) open() int {
+// connections is how many there are.
+func (r *relay) connections() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.conns) / 2

@@ -83,7 +83,7 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 		l := startLoad(t, "a file changes a gateway", calling(checkout, orders))
 		l.onlyFrom("east")
 		next := newRelay(t, m.east.Gateway)
-		write(t, dir, "east.yaml", meshtest.Cluster("east", next.address()))
+		write(t, dir, "east.yaml", meshtest.Cluster("east", next.address))
 		l.uses(next)
 		write(t, dir, "east.yaml", meshtest.Cluster("east", m.east.Gateway))
 		l.leaves(next)
@@ -101,13 +101,14 @@ func TestAnEmbeddedStoreHasOneHolder(t *testing.T) {
 	}
 	start("first")
 	second := start("second")
-	if log := second.Tail(200); !strings.Contains(log, "objects.db") {
-		t.Errorf("the second sidecar does not say which file another process has:\n%s", log)
-	} else {
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		log := second.Tail(200)
 		for line := range strings.Lines(log) {
 			if strings.Contains(line, "objects.db") {
 				t.Log(line)
+				return nil
 			}
 		}
-	}
+		return fmt.Errorf("the second sidecar does not say which file another process has:\n%s", log)
+	})
 }

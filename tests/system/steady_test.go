@@ -41,6 +41,7 @@ func TestNoCallFailsWhileASelectionChanges(t *testing.T) {
 }
 
 func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
+	t.Parallel() // with the other that waits for sidecars to leave
 	m := sharedMesh(t)
 	for id, c := range map[string]struct {
 		grpc bool
@@ -51,7 +52,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
-			o := sandbox.SidecarOptions{App: catalog.App{Namespace: "fleet", ID: id}, GRPC: c.grpc}
+			o := sandbox.SidecarOptions{App: catalog.App{Namespace: "fleet", ID: id}, GRPC: c.grpc, Args: leavesSlowly}
 			m.apply(t, m.east, export("fleet", id, "west"))
 			m.apply(t, m.west, selection("fleet", "for-"+id, "app: "+id)) // local first, then east
 			m.sidecar(t, m.east, o)
@@ -68,15 +69,16 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 			l.onlyFrom("west one")
 			second := instance("two")
 			l.answersFrom("west two")
-			stop(t, first)
+			leave(t, first)
 			l.onlyFrom("west two")
 			// It moves: stops, and starts elsewhere.
-			stop(t, second)
+			leave(t, second)
 			l.onlyFrom("east")
 			third := instance("three")
 			l.onlyFrom("west three")
 			// It restarts in its place.
-			stop(t, third)
+			leave(t, third)
+			gone(t, first, second, third)
 			if err := third.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 				t.Fatal(err)
 			}
@@ -89,6 +91,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 // A connection through a gateway stays with one instance. It has to find another when
 // that one leaves.
 func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
+	t.Parallel() // with the other that waits for sidecars to leave
 	m := sharedMesh(t)
 	for id, c := range map[string]struct {
 		grpc bool
@@ -102,7 +105,7 @@ func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
 			m.apply(t, m.east, export("behind", id, "west"))
 			m.apply(t, m.west, selection("behind", "for-"+id, "app: "+id))
 			instance := func(name string) *sandbox.Sidecar {
-				return m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "behind", ID: id}, GRPC: c.grpc, Instance: name})
+				return m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "behind", ID: id}, GRPC: c.grpc, Instance: name, Args: leavesSlowly})
 			}
 			first := instance("one")
 			from := m.app(t, m.west, "behind", "for-"+id)
@@ -112,12 +115,14 @@ func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
 			l.onlyFrom("east one")
 			second := instance("two")
 			m.ready(t, m.east, 2, id)
-			stop(t, first)
+			leave(t, first)
 			l.onlyFrom("east two")
 			instance("three")
 			m.ready(t, m.east, 2, id)
-			stop(t, second)
+			leave(t, second)
 			l.onlyFrom("east three")
+			gone(t, first, second)
+			l.answersFrom("east three")
 			l.noneFailed()
 		})
 	}
@@ -136,16 +141,28 @@ func (m *mesh) ready(t *testing.T, c *sandbox.Cluster, n int, id string) {
 	})
 }
 
-// stop ends a sidecar as a user's system does, and waits for it.
-func stop(t *testing.T, s *sandbox.Sidecar) {
+// leavesSlowly are arguments of a sidecar that is told to end while it is called. It serves on for
+// so long, where two seconds are the default: a machine may stand still for longer than
+// that, and the sidecar has to leave the views of others before it ends.
+var leavesSlowly = []string{"--dapr-block-shutdown-duration", "10s"}
+
+// leave tells a sidecar to end, as a user's system does.
+func leave(t *testing.T, s *sandbox.Sidecar) {
 	t.Helper()
 	if err := s.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-s.Done():
-	case <-time.After(meshtest.Patience):
-		t.Fatalf("%s does not stop:\n%s", s.Name(), s.Tail(20))
+}
+
+// gone waits until sidecars have ended.
+func gone(t *testing.T, all ...*sandbox.Sidecar) {
+	t.Helper()
+	for _, s := range all {
+		select {
+		case <-s.Done():
+		case <-time.After(meshtest.Patience):
+			t.Fatalf("%s does not end:\n%s", s.Name(), s.Tail(20))
+		}
 	}
 }
 
@@ -161,7 +178,7 @@ func TestNoCallFailsWhileAGatewaysAddressChanges(t *testing.T) {
 	var old *relay
 	for range 5 {
 		next := newRelay(t, m.east.Gateway)
-		m.apply(t, m.west, meshtest.Cluster("east", next.address()))
+		m.apply(t, m.west, meshtest.Cluster("east", next.address))
 		l.uses(next)
 		if old != nil {
 			l.leaves(old)
@@ -178,12 +195,12 @@ func TestNoCallFailsWhenOneOfTwoGatewaysDies(t *testing.T) {
 	m.app(t, m.east, "shop", "orders")
 	checkout := m.app(t, m.west, "shop", "checkout")
 	first, second := newRelay(t, m.east.Gateway), newRelay(t, m.east.Gateway)
-	m.apply(t, m.west, meshtest.Cluster("east", first.address()))
+	m.apply(t, m.west, meshtest.Cluster("east", first.address))
 	answers(t, checkout, "orders", "east")
 
 	l := startLoad(t, "one of two gateways dies", calling(checkout, "orders"))
 	l.uses(first)
-	m.apply(t, m.west, meshtest.Cluster("east", first.address(), second.address()))
+	m.apply(t, m.west, meshtest.Cluster("east", first.address, second.address))
 	l.answersFrom("east")
 	first.kill()
 	l.answersFrom("east")
@@ -196,8 +213,8 @@ func (l *load) leaves(r *relay) {
 	l.t.Helper()
 	r.retire()
 	meshtest.Eventually(l.t, meshtest.Patience, func() error {
-		if n := r.open(); n > 0 {
-			return fmt.Errorf("%s: %d connections to %s are left", l.what, n, r.address())
+		if n := r.connections(); n > 0 {
+			return fmt.Errorf("%s: %d connections to %s are left", l.what, n, r.address)
 		}
 		return nil
 	})
@@ -208,8 +225,8 @@ func (l *load) leaves(r *relay) {
 func (l *load) uses(r *relay) {
 	l.t.Helper()
 	meshtest.Eventually(l.t, meshtest.Patience, func() error {
-		if r.open() == 0 {
-			return fmt.Errorf("%s: nobody has connected to %s", l.what, r.address())
+		if r.connections() == 0 {
+			return fmt.Errorf("%s: nobody has connected to %s", l.what, r.address)
 		}
 		return nil
 	})

@@ -54,9 +54,12 @@ func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
 	})
 	late := m.app(t, m.west, "shop", "late")
 	reached := "resolver service " + m.west.Resolver + " was reached and has sent no view yet"
-	if _, err := late.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
-		t.Errorf("a new sidecar: %v, want not ready, and %q", err, reached)
-	}
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if _, err := late.Invoke(meshtest.Within(t, meshtest.Patience), "orders", "hello", untraced); err == nil || !strings.Contains(err.Error(), "not ready: ") || !strings.Contains(err.Error(), reached) {
+			return fmt.Errorf("a new sidecar: %w, want not ready, and %q", err, reached)
+		}
+		return nil
+	})
 	answers(t, before, "orders", "west") // one of before has its last view
 
 	if err := os.Rename(dir+".away", dir); err != nil {
