@@ -33,6 +33,9 @@ func ToProto(obj catalog.Object) proto.Message {
 		for _, address := range o.Gateways {
 			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: address})
 		}
+		for _, g := range o.AppGateways {
+			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: g.Address, App: g.App.ID, Namespace: g.App.Namespace})
+		}
 		if o.StaleAfter != 0 && o.StaleAfter != catalog.DefaultStaleAfter {
 			spec.StaleAfter = o.StaleAfter.String()
 		}

@@ -205,29 +205,6 @@ func (v *validator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {
 	c.Name = intern(m.Name)
 }
 
-func (v *validator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
-	if !v.atMost("spec.gateways", len(gateways), MaxGateways, "use a DNS name with several addresses") {
-		return
-	}
-	first := map[string]int{}
-	for i, g := range gateways {
-		path := fmt.Sprintf("spec.gateways[%d].address", i)
-		if !v.required(g.Address, path, "write \"host:port\"") {
-			continue
-		}
-		address, err := catalog.CheckGateway(g.Address)
-		if !v.check(err, path, "write an IP or a DNS name, with or without a port") {
-			continue
-		}
-		if j, there := first[address]; there {
-			v.refuse(path, fmt.Sprintf("%s is there twice, first as spec.gateways[%d]", address, j), "keep one of them")
-			continue
-		}
-		first[address] = i
-		c.Gateways = append(c.Gateways, address)
-	}
-}
-
 // duration reads a length of time from min to max.
 func (v *validator) duration(path, s string, min, max time.Duration) time.Duration {
 	d, err := time.ParseDuration(s)

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -10,6 +11,26 @@ import (
 type Gateways struct {
 	Domain    Domain
 	Addresses map[string][]string // cluster to "host:port", in the order of its Cluster object
+	// Apps are the addresses that lead to one app each, by cluster. Views have none: who
+	// has a view sends a server name.
+	Apps map[string][]AppGateway
+}
+
+// AppGateway is an address where a cluster's gateway leads to one app, also callers that
+// send no server name, as Dapr's resolver "kubernetes" has daprd do.
+type AppGateway struct {
+	App     App
+	Address string // "host:port", checked by CheckAppGateway
+}
+
+// DaprPort is where sidecars listen for others in Kubernetes, unless they are told to do so
+// elsewhere.
+const DaprPort = "50002"
+
+// Port is that of the address.
+func (g AppGateway) Port() string {
+	_, port, _ := net.SplitHostPort(g.Address)
+	return port
 }
 
 // Equal tells whether both name the same addresses in the same order.
@@ -17,15 +38,8 @@ func (g *Gateways) Equal(o *Gateways) bool {
 	if g == o {
 		return true
 	}
-	if g == nil || o == nil || g.Domain != o.Domain || len(g.Addresses) != len(o.Addresses) {
-		return false
-	}
-	for cluster, addresses := range g.Addresses {
-		if other, ok := o.Addresses[cluster]; !ok || !slices.Equal(addresses, other) {
-			return false
-		}
-	}
-	return true
+	return g != nil && o != nil && g.Domain == o.Domain &&
+		maps.EqualFunc(g.Addresses, o.Addresses, slices.Equal) && maps.EqualFunc(g.Apps, o.Apps, slices.Equal)
 }
 
 // GatewayPort is the port under which apps in the cluster are called by host name: that

@@ -272,3 +272,12 @@ func CheckGateway(address string) (string, error) {
 	}
 	return net.JoinHostPort(host, port), nil
 }
+
+// CheckAppGateway is [CheckGateway] for an address that leads to one app. It must say its
+// port: those whom it is for dial the one that their own sidecar listens on.
+func CheckAppGateway(address string) (string, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return "", fmt.Errorf("gateway address %q has no port, and callers without a server name dial the one that their own sidecars listen on", address)
+	}
+	return CheckGateway(address)
+}

@@ -149,13 +149,14 @@ type Allow struct {
 
 // Cluster is a cluster that this one can reach.
 type Cluster struct {
-	Name       string
-	Gateways   []string // "host:port", each checked by CheckGateway
-	Network    string
-	StaleAfter time.Duration // 0 in the object means DefaultStaleAfter here
-	RampUp     time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
-	Trust      Trust
-	Source     Source
+	Name        string
+	Gateways    []string     // "host:port", each checked by CheckGateway
+	AppGateways []AppGateway // of one port for each app
+	Network     string
+	StaleAfter  time.Duration // 0 in the object means DefaultStaleAfter here
+	RampUp      time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
+	Trust       Trust
+	Source      Source
 }
 
 // Trust says what the certificate of a cluster's resolver service is checked against.

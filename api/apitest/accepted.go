@@ -29,6 +29,8 @@ func Accepted() map[string]string {
 		"a network as long as can be":   cluster("{network: " + strings.Repeat("n", 63) + "}"),
 		"a name as long as can be":      Object("Cluster", "{name: "+strings.Repeat("c", 50)+"}", "{network: a}"),
 		"gateways of every sort":        cluster(`{gateways: [{address: "203.0.113.7:15443"}, {address: 203.0.113.8}, {address: GW.east.example}, {address: "gw.east.example.:1"}, {address: "[2001:db8::1]:65535"}, {address: "[2001:db8::2]"}, {address: "2001:db8::3"}]}`),
+		"gateways for one app each":     cluster(`{gateways: [{address: "203.0.113.7:15443"}, {address: "203.0.113.8:50002", app: orders, namespace: shop}, {address: "[2001:db8::8]:50002", app: orders, namespace: shop}, {address: "gw.east.example:50003", app: orders, namespace: finance}]}`),
+		"as many gateways as can be":    cluster(`{gateways: [` + manyGateways() + `]}`),
 		"the shortest lease":            cluster("{network: a, staleAfter: 100ms}"),
 		"the longest lease":             cluster("{network: a, staleAfter: 24h}"),
 		"a ramp of nothing":             cluster("{network: a, rampUp: 0s}"),
@@ -49,4 +51,13 @@ func Accepted() map[string]string {
 		"a check without TLS":           Checked("grpc: {tls: false}, interval: 100ms"),
 		"a lease in several units":      cluster(fmt.Sprintf("{network: a, staleAfter: %q}", "+1h1m1.5s1ms1us1µs1ns")),
 	}
+}
+
+func manyGateways() string {
+	all := make([]string, 100)
+	all[0] = "{address: gw.east.example}"
+	for i := 1; i < len(all); i++ {
+		all[i] = fmt.Sprintf(`{address: "%s-%d.example:50002", app: %s, namespace: %s}`, strings.Repeat("g", 60), i, strings.Repeat("a", 58), strings.Repeat("n", 63))
+	}
+	return strings.Join(all, ", ")
 }

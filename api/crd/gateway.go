@@ -12,6 +12,20 @@ const (
 // longestAddress is room for the longest DNS name and a port.
 const longestAddress = 253 + len(":65535")
 
+// gateway is for all apps, or for one. That those for one app have one port, CEL could tell
+// at too high a cost for so many: the resolver service does, by a condition.
+func gateway(s *schema) {
+	s.Required = []string{"address"}
+	keepNull(s)
+	s.Rules = []rule{{
+		Rule:    "has(self.app) == has(self.namespace)",
+		Message: "has one of app and namespace, and a Cluster has no namespace that could stand for the app's; write both, or none for a gateway for all apps",
+	}, {
+		Rule:    `!has(self.app) || self.address.matches('^([^:]*|\\[.*\\]):[0-9]+$')`,
+		Message: "is for one app and has no port; callers without a server name dial the one that their own sidecars listen on: write it, such as \"203.0.113.8:50002\"",
+	}}
+}
+
 func address(s *schema) {
 	s.Pattern = "^(" + dnsName + portGroup + `|\[` + ipv6 + `\]` + portGroup + "|" + ipv6 + ")$"
 	s.MinLength, s.MaxLength = number(1), number(longestAddress)

@@ -75,8 +75,10 @@ func objectRules() map[string]func(*schema) {
 		"Trust":                  trust,
 		"Trust.domain":           trustDomain,
 		"Trust.roots":            roots,
-		"Gateway":                func(s *schema) { s.Required = []string{"address"} },
+		"Gateway":                gateway,
 		"Gateway.address":        address,
+		"Gateway.app":            func(s *schema) { name(s, catalog.CheckAppID) },
+		"Gateway.namespace":      func(s *schema) { name(s, catalog.CheckNamespace) },
 		"AppEndpointsSpec":       keepNull,
 		"AppExportSpec":          keepNull,
 	}
@@ -163,6 +165,9 @@ func gateways(s *schema) {
 	s.Rules = []rule{{
 		Rule:    fmt.Sprintf("self.all(a, !self.exists(b, b.address == a.address + ':%d'))", catalog.DefaultGatewayPort),
 		Message: fmt.Sprintf("a gateway is there twice, with the port %d and without, which is the same; keep one of them", catalog.DefaultGatewayPort),
+	}, {
+		Rule:    "self.size() == 0 || self.exists(g, !has(g.app))",
+		Message: "are for single apps alone, and nothing would be heard from the cluster; list a gateway for all apps too, through which its resolver service is reached",
 	}}
 }
 

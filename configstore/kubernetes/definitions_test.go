@@ -31,6 +31,8 @@ var elsewhere = map[string]string{
 	"a root with bytes missing":     "no rule can read a certificate; it is kept, and the resolver service refuses it",
 	"a certificate that is no root": "the same",
 	"a doubled root":                "the same",
+
+	"a gateway for an app at two ports": "a rule that compares all gateways would cost too much; it is kept, and the resolver service refuses it",
 }
 
 // keptForTheService are those that the API server stores as they are, and that the
@@ -38,6 +40,7 @@ var elsewhere = map[string]string{
 var keptForTheService = map[string]catalog.Kind{
 	"a list with nothing in it": catalog.KindAppEndpoints,
 	"a root with bytes missing": catalog.KindCluster, "a certificate that is no root": catalog.KindCluster, "a doubled root": catalog.KindCluster,
+	"a gateway for an app at two ports": catalog.KindCluster,
 }
 
 // post creates an object from YAML as the administrator, as strictly as kubectl does, and

@@ -120,15 +120,23 @@ func (hs *hosts) follow(gateways *catalog.Gateways) {
 // hostNames are those among the gateways' addresses, sorted.
 func hostNames(gateways *catalog.Gateways) []string {
 	var names []string
+	add := func(address string) {
+		name, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return // no Cluster object is without
+		}
+		if _, err := netip.ParseAddr(name); err != nil {
+			names = append(names, strings.ToLower(strings.TrimSuffix(name, ".")))
+		}
+	}
 	for _, addresses := range gateways.Addresses {
 		for _, address := range addresses {
-			name, _, err := net.SplitHostPort(address)
-			if err != nil {
-				continue // no Cluster object is without
-			}
-			if _, err := netip.ParseAddr(name); err != nil {
-				names = append(names, strings.ToLower(strings.TrimSuffix(name, ".")))
-			}
+			add(address)
+		}
+	}
+	for _, apps := range gateways.Apps {
+		for _, g := range apps {
+			add(g.Address)
 		}
 	}
 	slices.Sort(names)

@@ -119,6 +119,13 @@ func TestHostNamesAreLookedUpAtOnceAndAgain(t *testing.T) {
 		if got := hs.told(); got != "map[]" {
 			t.Errorf("without the name: %s", got)
 		}
+		all := gatewaysAt("198.51.100.1:15443")
+		all.Apps = map[string][]catalog.AppGateway{"east": {{App: catalog.App{Namespace: "shop", ID: "orders"}, Address: "GW.example:50002"}}}
+		clusters.Store(all)
+		synctest.Wait()
+		if got, want := hs.told(), "map[gw.example:[192.0.2.3]]"; got != want {
+			t.Errorf("of one app's gateway: %s, want %s", got, want)
+		}
 	})
 }
 

@@ -113,6 +113,7 @@ func (s *Server) Run(ctx context.Context) error {
 // Status is how the server is, for operators.
 func (s *Server) Status() *v1alpha1.DNSStatus {
 	answer := &v1alpha1.DNSStatus{Hosts: s.hosts.status()}
+	answer.ByServerName, answer.OtherPort = s.zone.Unusable()
 	for _, l := range s.listeners.all {
 		said := &v1alpha1.DNSListener{Address: l.Addr().String(), Protocols: l.protocols()}
 		if l.As != (catalog.App{}) {

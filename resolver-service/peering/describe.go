@@ -13,7 +13,7 @@ func (l *Links) Describe(cluster string) string {
 	r := l.links[cluster]
 	l.mu.Unlock()
 	if r == nil {
-		return "there is no link to it: its Cluster object is missing, or has no gateways"
+		return "there is no link to it: its Cluster object is missing, or has no gateway for all apps"
 	}
 	streams, _ := l.asked(cluster)
 	return r.status.describe(r.lease.state(), streams)

@@ -42,8 +42,24 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 		if s.cfg.Peer != nil {
 			d.Routes[i].Peer = s.cfg.Peer(says.Cluster)
 		}
+		if says.Allowed && !says.Direct {
+			d.Routes[i].Unnamed = unnamed(says, told.Unnamed)
+		}
 	}
 	return nil
+}
+
+// unnamed says how callers that send no server name, as Dapr's resolver kubernetes has them
+// do, get to the app; where no names are answered that those ask for, only if they would.
+func unnamed(says topology.Says, answered bool) string {
+	switch {
+	case len(says.Gateways) > 0:
+		return "by " + strings.Join(says.Gateways, ", ")
+	case answered:
+		return "refused: the Cluster object lists no gateway for this app alone"
+	default:
+		return ""
+	}
 }
 
 func notExported(says topology.Says, caller, app catalog.App) string {

@@ -207,10 +207,14 @@ func (g *Graph) flushClusters(d *dirty, u *Update) {
 	if !d.clusters && !d.all {
 		return
 	}
-	next := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: map[string][]string{}}
+	next := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: map[string][]string{}, Apps: map[string][]catalog.AppGateway{}}
 	for name, c := range g.clusters {
-		if c.object != nil {
-			next.Addresses[name] = c.object.Gateways
+		if c.object == nil {
+			continue
+		}
+		next.Addresses[name] = c.object.Gateways
+		if len(c.object.AppGateways) > 0 {
+			next.Apps[name] = c.object.AppGateways
 		}
 	}
 	if d.all || !next.Equal(g.allGateways) {

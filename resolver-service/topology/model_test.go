@@ -162,6 +162,13 @@ func checkShards(t *testing.T, g *Graph) {
 	}
 }
 
+func appGateways(r *rand.Rand) []catalog.AppGateway {
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	return []catalog.AppGateway{{App: app("a"), Address: fmt.Sprintf("10.9.1.%d:50002", r.IntN(3))}}
+}
+
 func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
@@ -187,7 +194,7 @@ func randomChange(r *rand.Rand) Change {
 	case 4:
 		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
 	case 5:
-		return objects(&catalog.Cluster{Name: name(), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], RampUp: time.Duration(r.IntN(3)) * 10 * second})
+		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], RampUp: time.Duration(r.IntN(3)) * 10 * second})
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
 	case 7:
@@ -316,7 +323,7 @@ func serve(g *Graph) served {
 		s["caller "+ip.String()] = fmt.Sprint(caller, ok)
 	}
 	s["callers"] = fmt.Sprint(g.callers.Len())
-	s["clusters"] = fmt.Sprint(g.allGateways.Addresses)
+	s["clusters"] = fmt.Sprint(g.allGateways.Addresses, g.allGateways.Apps)
 	stats := g.Stats()
 	s["stats"] = fmt.Sprintf("%+v", stats)
 	return s

@@ -16,6 +16,9 @@ type Says struct {
 	Heard    bool // it has said what it exports
 	Exported bool // the app, to this cluster
 	Allowed  bool // and to the caller
+
+	Gateways []string // that lead to the app alone, also without a server name
+	Direct   bool     // instances there are reached without a gateway
 }
 
 // Told is what an operator is told of an app beside a decision.
@@ -24,6 +27,7 @@ type Told struct {
 	Everywhere bool   // the caller's selection holds the app without routes: each cluster that exports it is one
 	Own        string // this cluster's name
 	Taken      []Taken
+	Unnamed    bool // names are answered that callers may dial without a server name
 }
 
 // Taken is an instance that a source names, whose address is another app's by now.
@@ -37,7 +41,7 @@ type Taken struct {
 // Say tells what is known of an app beside a caller's decision.
 func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (told Told, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app)}
+		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app), Unnamed: g.cfg.Kubernetes != ""}
 	})
 	return told, err
 }
@@ -68,7 +72,12 @@ func (g *Graph) say(caller, app catalog.App) []Says {
 		if c.object == nil || name == g.cfg.Cluster {
 			continue
 		}
-		s := Says{Cluster: name, Heard: c.heard}
+		s := Says{Cluster: name, Heard: c.heard, Direct: g.cfg.Network != "" && c.object.Network == g.cfg.Network}
+		for _, own := range c.object.AppGateways {
+			if own.App == app {
+				s.Gateways = append(s.Gateways, own.Address)
+			}
+		}
 		if n != nil {
 			if export := n.remote.of(name); export != nil {
 				s.Exported, s.Allowed = true, export.allows(g.cfg.Cluster, caller)

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -33,11 +34,16 @@ func TestAClusterThatComesAgainHasNotBeenHeard(t *testing.T) {
 }
 
 func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
-	top := running(t, west)
+	onNetwork := west
+	onNetwork.Network = "net-1"
+	top := running(t, onNetwork)
 	top.must(t, full(
 		selects("checkout", calls("orders"), calls("ledger", via("east", 0, 1))), selects("cart"),
-		reaches("all", "10.9.0.1:15443"), reaches("others", "10.9.0.2:15443"), reaches("none", "10.9.0.3:15443"),
-		reaches("silent", "10.9.0.4:15443"), reaches("west", "10.9.0.5:15443")))
+		&catalog.Cluster{Name: "all", Gateways: []string{"10.9.0.1:15443"}, AppGateways: []catalog.AppGateway{
+			{App: app("orders"), Address: "10.9.1.1:50002"}, {App: app("ledger"), Address: "10.9.1.2:50002"},
+		}},
+		reaches("others", "10.9.0.2:15443"), reaches("none", "10.9.0.3:15443"),
+		&catalog.Cluster{Name: "silent", Gateways: []string{"10.9.0.4:15443"}, Network: "net-1"}, reaches("west", "10.9.0.5:15443")))
 	top.must(t, says("all", has("orders", 1)))
 	top.must(t, says("others", PeerExport{App: app("orders"), Allow: []catalog.Allow{{Namespace: "finance"}}, Ready: 1}))
 	top.must(t, says("none", has("ledger", 1)))
@@ -46,8 +52,11 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Says{{"all", true, true, true}, {"none", true, false, false}, {"others", true, true, false}, {"silent", false, false, false}}
-	if !slices.Equal(told.Clusters, want) || !told.Everywhere {
+	want := []Says{
+		{Cluster: "all", Heard: true, Exported: true, Allowed: true, Gateways: []string{"10.9.1.1:50002"}},
+		{Cluster: "none", Heard: true}, {Cluster: "others", Heard: true, Exported: true}, {Cluster: "silent", Direct: true},
+	}
+	if !reflect.DeepEqual(told.Clusters, want) || !told.Everywhere || told.Unnamed {
 		t.Errorf("got %+v; want %+v", told, want)
 	}
 	for _, lookup := range [][2]string{{"checkout", "ledger"}, {"checkout", "cart"}, {"cart", "orders"}, {"nobody", "orders"}, {"checkout", "checkout"}} {

@@ -568,11 +568,18 @@ func (x *Trust) GetRoots() string {
 	return ""
 }
 
-// Gateway is a cluster's ingress for other clusters.
+// Gateway is a cluster's ingress for other clusters. It leads to the app that a
+// connection names by SNI, or, with app and namespace, to that app alone.
 type Gateway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "host:port"; the port is 15443 where omitted.
-	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// "host:port"; the port is 15443 where omitted. With an app it can't be omitted:
+	// callers dial there what they listen on themselves, which is 50002 in Kubernetes.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The app-id of the one app that the address leads to, for callers that send no
+	// server name. None: every exported app, by SNI.
+	App string `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	// The namespace of that app.
+	Namespace     string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -610,6 +617,20 @@ func (*Gateway) Descriptor() ([]byte, []int) {
 func (x *Gateway) GetAddress() string {
 	if x != nil {
 		return x.Address
+	}
+	return ""
+}
+
+func (x *Gateway) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Gateway) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
 	}
 	return ""
 }
@@ -1272,9 +1293,11 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\"5\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
-	"\x05roots\x18\x02 \x01(\tR\x05roots\"#\n" +
+	"\x05roots\x18\x02 \x01(\tR\x05roots\"S\n" +
 	"\aGateway\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xad\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\"\xad\x01\n" +
 	"\tAppExport\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +

@@ -1035,7 +1035,10 @@ type RouteDecision struct {
 	Draining uint32                 `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
 	Ramp     uint32                 `protobuf:"varint,9,opt,name=ramp,proto3" json:"ramp,omitempty"` // percent; 0 stands for all
 	// Of a route to another cluster: how its resolver service is heard, for people.
-	Peer          string `protobuf:"bytes,10,opt,name=peer,proto3" json:"peer,omitempty"`
+	Peer string `protobuf:"bytes,10,opt,name=peer,proto3" json:"peer,omitempty"`
+	// Of a route through gateways: how callers that send no server name get there, for
+	// people.
+	Unnamed       string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1139,13 @@ func (x *RouteDecision) GetRamp() uint32 {
 func (x *RouteDecision) GetPeer() string {
 	if x != nil {
 		return x.Peer
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetUnnamed() string {
+	if x != nil {
+		return x.Unnamed
 	}
 	return ""
 }
@@ -2577,8 +2587,13 @@ type DNSStatus struct {
 	Hosts            []*DNSHost `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	TlsError         string     `protobuf:"bytes,4,opt,name=tls_error,json=tlsError,proto3" json:"tls_error,omitempty"` // why the newest certificate can't be used; the one before stands
 	TlsFailingUnixMs int64      `protobuf:"varint,5,opt,name=tls_failing_unix_ms,json=tlsFailingUnixMs,proto3" json:"tls_failing_unix_ms,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How many answers to names of Dapr's services in Kubernetes, since the start, led to
+	// gateways that take who sends a server name alone, and to gateways of an app on another
+	// port than the caller has. Dapr's resolver kubernetes gets nowhere by these.
+	ByServerName  uint64 `protobuf:"varint,6,opt,name=by_server_name,json=byServerName,proto3" json:"by_server_name,omitempty"`
+	OtherPort     uint64 `protobuf:"varint,7,opt,name=other_port,json=otherPort,proto3" json:"other_port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DNSStatus) Reset() {
@@ -2642,6 +2657,20 @@ func (x *DNSStatus) GetTlsError() string {
 func (x *DNSStatus) GetTlsFailingUnixMs() int64 {
 	if x != nil {
 		return x.TlsFailingUnixMs
+	}
+	return 0
+}
+
+func (x *DNSStatus) GetByServerName() uint64 {
+	if x != nil {
+		return x.ByServerName
+	}
+	return 0
+}
+
+func (x *DNSStatus) GetOtherPort() uint64 {
+	if x != nil {
+		return x.OtherPort
 	}
 	return 0
 }
@@ -3481,7 +3510,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xfd\x01\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\x97\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3493,7 +3522,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bdraining\x18\b \x01(\rR\bdraining\x12\x12\n" +
 	"\x04ramp\x18\t \x01(\rR\x04ramp\x12\x12\n" +
 	"\x04peer\x18\n" +
-	" \x01(\tR\x04peer\"\x98\x01\n" +
+	" \x01(\tR\x04peer\x12\x18\n" +
+	"\aunnamed\x18\v \x01(\tR\aunnamed\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -3603,13 +3633,16 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\asources\x18\x11 \x03(\v2\x1e.isthmus.v1alpha1.SourceStatusR\asources\x123\n" +
 	"\x05trust\x18\x12 \x03(\v2\x1d.isthmus.v1alpha1.TrustStatusR\x05trust\x12\x18\n" +
 	"\areplica\x18\x13 \x01(\tR\areplica\x12-\n" +
-	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\"\x82\x02\n" +
+	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\"\xc7\x02\n" +
 	"\tDNSStatus\x12;\n" +
 	"\tlisteners\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.DNSListenerR\tlisteners\x12;\n" +
 	"\tupstreams\x18\x02 \x03(\v2\x1d.isthmus.v1alpha1.DNSUpstreamR\tupstreams\x12/\n" +
 	"\x05hosts\x18\x03 \x03(\v2\x19.isthmus.v1alpha1.DNSHostR\x05hosts\x12\x1b\n" +
 	"\ttls_error\x18\x04 \x01(\tR\btlsError\x12-\n" +
-	"\x13tls_failing_unix_ms\x18\x05 \x01(\x03R\x10tlsFailingUnixMs\"U\n" +
+	"\x13tls_failing_unix_ms\x18\x05 \x01(\x03R\x10tlsFailingUnixMs\x12$\n" +
+	"\x0eby_server_name\x18\x06 \x01(\x04R\fbyServerName\x12\x1d\n" +
+	"\n" +
+	"other_port\x18\a \x01(\x04R\totherPort\"U\n" +
 	"\vDNSListener\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tprotocols\x18\x02 \x03(\tR\tprotocols\x12\x0e\n" +

@@ -114,6 +114,9 @@ func (x *exchange) taken(n *name, entry *catalog.Entry, route *catalog.Route, ch
 		}
 		return
 	}
+	if x.unnamed && route.Gateway {
+		x.unnamedCallers(n, route, packed)
+	}
 	first := 0
 	if count := len(records) / size; count > 1 {
 		if first = anywhere(count); !route.Gateway && chosen != "" {

@@ -32,6 +32,8 @@ func often() map[string]asking {
 		"outside EDNS":   {from: "10.0.0.9", name: "example.com.", typ: "A", edns: true},
 		"stale":          {from: "10.0.0.9", name: "served.shop.isthmus.internal.", typ: "A", edns: true},
 		"Kubernetes":     {from: "10.0.0.9", name: "orders-dapr.shop.svc.cluster.local.", typ: "A"},
+		"app's gateway":  {from: "10.0.0.9", name: "stock-dapr.shop.svc.cluster.local.", typ: "A"},
+		"by server name": {from: "10.0.0.9", name: "ledger-dapr.finance.svc.cluster.local.", typ: "A", edns: true},
 		"subnet":         {from: "10.53.0.1", name: "orders.shop.isthmus.internal.", typ: "A", shape: subnet},
 		"SRV":            {from: "10.0.0.9", name: "_dapr._tcp.orders.shop.isthmus.internal.", typ: "SRV"},
 		"HTTPS":          {from: "10.0.0.9", name: "orders.shop.isthmus.internal.", typ: "HTTPS"},

@@ -178,7 +178,7 @@ func TestRoutesWithoutAnyAddress(t *testing.T) {
 	}
 	w.check("shop/checkout", rows("SERVFAIL\nerror: 22 No Reachable Authority: no address is known of the gateways of east: gw.east.example"))
 	w.apply(put(reaches("east")))
-	w.check("shop/checkout", rows("SERVFAIL\nerror: 22 No Reachable Authority: the Cluster object east lists no gateway"))
+	w.check("shop/checkout", rows("SERVFAIL\nerror: 22 No Reachable Authority: the Cluster object east lists no gateway for all apps"))
 	w.apply(put(reaches("east", "203.0.113.7:15443")))
 	w.check("shop/checkout", []row{{"orders.shop.isthmus.internal. A", "NOERROR aa\norders.shop.isthmus.internal. 5 IN A 203.0.113.7"}})
 }

@@ -23,6 +23,8 @@ const (
 	aboutServer
 	answered
 	servedStale
+	byServerName
+	otherPort
 	noData
 	denied
 	notFound
@@ -48,6 +50,8 @@ var ends = [outcomes]Count{
 	aboutServer:    {RCode: "NOERROR", Outcome: "about the server"},
 	answered:       {RCode: "NOERROR", Outcome: "ok"},
 	servedStale:    {RCode: "NOERROR", Outcome: "ok, stale"},
+	byServerName:   {RCode: "NOERROR", Outcome: "ok, by server name alone"},
+	otherPort:      {RCode: "NOERROR", Outcome: "ok, at another port"},
 	noData:         {RCode: "NOERROR", Outcome: "no data"},
 	denied:         {RCode: "NXDOMAIN", Outcome: "denied"},
 	notFound:       {RCode: "NXDOMAIN", Outcome: "not found"},
@@ -86,14 +90,25 @@ func (c *counters) add(o outcome) {
 	c[page*0x9E3779B97F4A7C15>>59].counts[o].Add(1)
 }
 
+// Unusable are how many answers to names of Dapr's services led to gateways that take who
+// sends a server name alone, and to gateways on another port than the caller has.
+func (z *Zone) Unusable() (byName, atOtherPort uint64) {
+	return z.counters.sum(byServerName), z.counters.sum(otherPort)
+}
+
+func (c *counters) sum(o outcome) (n uint64) {
+	for s := range c {
+		n += c[s].counts[o].Load()
+	}
+	return n
+}
+
 // Counters are how many queries ended in each way, since the zone was made.
 func (z *Zone) Counters() []Count {
 	all := make([]Count, outcomes)
 	for o := range all {
 		all[o] = ends[o]
-		for s := range z.counters {
-			all[o].Queries += z.counters[s].counts[o].Load()
-		}
+		all[o].Queries = z.counters.sum(outcome(o))
 	}
 	return all
 }

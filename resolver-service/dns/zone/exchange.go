@@ -25,6 +25,7 @@ type exchange struct {
 
 	outcome outcome
 	later   bool
+	unnamed bool // callers may dial the answer's addresses without a server name
 	why     why
 }
 

@@ -29,6 +29,9 @@ func (x *exchange) explain(entry *catalog.Entry, only *catalog.Route) {
 	for i := range d.Routes {
 		if r := &d.Routes[i]; only == nil || only == &entry.Routes[i] {
 			x.text("route", fmt.Sprintf("%s priority %d weight %d ready %d: %s", r.Cluster, r.Priority, r.Weight, r.Ready, r.Reason))
+			if text := x.explainUnnamed(entry.Plan, &entry.Routes[i]); text != "" {
+				x.text("gateway", text)
+			}
 		}
 	}
 }

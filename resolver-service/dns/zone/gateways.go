@@ -42,11 +42,21 @@ type cluster struct {
 type packedGateways struct {
 	addresses
 	because string
+	apps    map[catalog.App]*packedGateways // those for one app each; nil: none
 }
 
 func (c *cluster) load() (packed *addresses, because string) {
 	now := c.now.Load()
 	return &now.addresses, now.because
+}
+
+// forApp is load for gateways that lead to one app alone. ok is false where it has none.
+func (c *cluster) forApp(app catalog.App) (packed *addresses, because string, ok bool) {
+	own, ok := c.now.Load().apps[app]
+	if !ok {
+		return nil, "", false
+	}
+	return &own.addresses, own.because, true
 }
 
 func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[string][]netip.Addr) {
@@ -93,7 +103,7 @@ func (g *gateways) pack() *packedClusters {
 				c = &cluster{name: name}
 			}
 			packed, because := packGateways(name, listed, hosts)
-			c.now.Store(&packedGateways{*packed, because})
+			c.now.Store(&packedGateways{*packed, because, packApps(name, all.Apps[name], hosts)})
 			next.byName[name] = c
 		}
 	}
@@ -132,9 +142,27 @@ func packGateways(name string, listed []string, hosts map[string][]netip.Addr) (
 	case len(without) > 0:
 		because = "no address is known of the gateways of " + name + ": " + strings.Join(without, ", ")
 	default:
-		because = "the Cluster object " + name + " lists no gateway"
+		because = "the Cluster object " + name + " lists no gateway for all apps"
 	}
 	return packed, because
+}
+
+// packApps packs the addresses of the gateways that lead to one app each.
+func packApps(name string, listed []catalog.AppGateway, hosts map[string][]netip.Addr) map[catalog.App]*packedGateways {
+	if len(listed) == 0 {
+		return nil
+	}
+	each := map[catalog.App][]string{}
+	for _, g := range listed {
+		each[g.App] = append(each[g.App], g.Address)
+	}
+	all := make(map[catalog.App]*packedGateways, len(each))
+	for app, addresses := range each {
+		packed, because := packGateways(app.String()+" in "+name, addresses, hosts)
+		packed.own = true
+		all[app] = &packedGateways{addresses: *packed, because: because}
+	}
+	return all
 }
 
 func addressesOf(host string, hosts map[string][]netip.Addr) []netip.Addr {
@@ -149,6 +177,7 @@ type addresses struct {
 	records []byte // A, then AAAA
 	four    int32  // how many are A
 	port    uint16 // of gateways
+	own     bool   // they are of gateways that lead to the app alone
 }
 
 // pack packs each address once, in the order given, with no room to spare.

@@ -105,6 +105,14 @@ func reaches(name string, gateways ...string) *catalog.Cluster {
 	return &catalog.Cluster{Name: name, Gateways: gateways}
 }
 
+// forApp adds gateways that lead to one app alone.
+func forApp(c *catalog.Cluster, a string, addresses ...string) *catalog.Cluster {
+	for _, address := range addresses {
+		c.AppGateways = append(c.AppGateways, catalog.AppGateway{App: app(a), Address: address})
+	}
+	return c
+}
+
 // says is a peer's word: the apps that it exports to everybody, and how many are ready.
 func says(cluster string, exports ...topology.PeerExport) topology.Change {
 	return topology.Change{Peers: []topology.PeerChange{{Cluster: cluster, Put: exports, Lease: topology.Fresh}}}

@@ -102,6 +102,7 @@ func (x *exchange) service(below int) bool {
 		return false
 	}
 	n.app = catalog.App{Namespace: m.Label(n.base + 1), ID: id}
+	x.unnamed = n.service == noService
 	if x.synced() {
 		x.app(&n)
 	}

@@ -22,7 +22,7 @@ func shop(t testing.TB, change ...func(*Config)) *world {
 		runs("shop/secret", "10.0.0.7:50002"),
 		full(
 			reaches("east", "203.0.113.7:15443", "203.0.113.8:15443", "203.0.113.9:9999"),
-			reaches("north", "gw.north.example:15443"),
+			forApp(reaches("north", "gw.north.example:15443"), "shop/stock", "198.51.100.21:50002"),
 			reaches("south", "gw.south.example:15443"),
 			selects("shop/checkout",
 				calls("shop/orders"),

@@ -73,7 +73,9 @@ func packInstances(listed []string) *addresses {
 }
 
 // addresses are those of one of a plan's routes: of instances, or of the gateways that it
-// leads through, as they are at the moment. Where there are none, because says why.
+// leads through, as they are at the moment; for names that callers may dial without a
+// server name, of those for the app alone if there are any. Where there are none, because
+// says why.
 func (x *exchange) addresses(p *catalog.Plan, r *catalog.Route) (packed *addresses, because string) {
 	if !r.Gateway {
 		packed, _ = x.zone.packed(p, r).(*addresses)
@@ -85,6 +87,11 @@ func (x *exchange) addresses(p *catalog.Plan, r *catalog.Route) (packed *address
 		gateway = all.byName[r.Cluster]
 	}
 	if gateway != nil {
+		if x.unnamed {
+			if packed, because, ok := gateway.forApp(p.App); ok {
+				return packed, because
+			}
+		}
 		return gateway.load()
 	}
 	// The view is a moment older or newer than what is published of all clusters.

@@ -11,6 +11,7 @@ type why struct {
 	text  string
 	app   uint8 // the label of the query's name that has the app-id; its namespace follows
 	trim  bool  // that label ends with what Dapr appends
+	port  uint16
 }
 
 // about is what a why is about.
@@ -30,6 +31,8 @@ const (
 	whyUnknown            // it is not known who asks
 	whyNotForwarded       // who asks may not have other names looked up
 	whyLapsed             // the lease of the cluster in text has run out
+	whyByServerName       // the gateways of the cluster in text take who sends a server name alone
+	whyOtherPort          // the gateway of the cluster in text is on the port, and the caller on another
 )
 
 // errorCode is the extended error of the response; ok is false where there is none.
@@ -47,7 +50,7 @@ func (x *exchange) errorCode() (code wire.ErrorCode, ok bool) {
 		return wire.ErrorNoReachableAuthority, true
 	case notReady:
 		return wire.ErrorNotReady, true
-	case notFound, stale:
+	case notFound, stale, byServerName, otherPort:
 		return wire.ErrorOther, true
 	case noData:
 		return wire.ErrorOther, x.why.about == whyBetween
@@ -83,6 +86,10 @@ func (x *exchange) appendWhy(b []byte) []byte {
 	case whyNotForwarded:
 		b = append(x.who.address.AppendTo(append(b, "caller unknown: "...)), " is public and no instance's; "...)
 		return append(b, "names outside the zone are looked up for it once it is listed (dns.forwarders)"...)
+	case whyByServerName:
+		return x.appendByServerName(b)
+	case whyOtherPort:
+		return x.appendOtherPort(b)
 	case whyUnknown:
 		return x.appendUnknown(b)
 	}

@@ -162,5 +162,7 @@ func (z *Zone) isSettled() bool {
 	}
 }
 
-// serial is the zone's (RFC 1982). It is never 0, which some take for none.
-func (z *Zone) serial() uint32 { return max(uint32(z.topology.Revision()), 1) }
+// serial is the zone's: when it last changed, in seconds. So it grows over restarts too, and
+// replicas with the same clock and the same changes agree. It wraps around as RFC 1982 has
+// it, and is never 0, which some take for none.
+func (z *Zone) serial() uint32 { return max(uint32(z.topology.Changed()), 1) }

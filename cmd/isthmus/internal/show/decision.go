@@ -34,6 +34,7 @@ type Route struct {
 	Taken    bool   `json:"taken" yaml:"taken"`
 	Reason   string `json:"reason" yaml:"reason"`
 	Peer     string `json:"peer" yaml:"peer"`
+	Unnamed  string `json:"unnamed" yaml:"unnamed"`
 }
 
 // DecisionOf reads a decision from its message.
@@ -46,7 +47,7 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
 			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(),
+			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(),
 		})
 	}
 	return d
@@ -70,13 +71,19 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 	if err := routes(w, d.Routes); err != nil {
 		return err
 	}
-	for i, said := 0, false; i < len(d.Routes); i++ {
-		if r := &d.Routes[i]; r.Peer != "" {
-			if !said {
-				fmt.Fprintln(w)
-				said = true
+	between := "\n"
+	for _, about := range []struct {
+		format string
+		value  func(*Route) string
+	}{
+		{"  peer %s: %s\n", func(r *Route) string { return r.Peer }},
+		{"  callers without a server name to %s: %s\n", func(r *Route) string { return r.Unnamed }},
+	} {
+		for i := range d.Routes {
+			if text := about.value(&d.Routes[i]); text != "" {
+				fmt.Fprintf(w, between+about.format, d.Routes[i].Cluster, text)
+				between = ""
 			}
-			fmt.Fprintf(w, "  peer %s: %s\n", r.Cluster, r.Peer)
 		}
 	}
 	return nil

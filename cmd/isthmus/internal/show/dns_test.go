@@ -27,14 +27,15 @@ func TestAStatusShowsHowDNSIsAnswered(t *testing.T) {
 			{Name: "gw.north.example", Addresses: []string{"192.0.2.2"}, Error: "server misbehaving", FailingUnixMs: ago(time.Minute)},
 			{Name: "gw.south.example", Error: "no such host", FailingUnixMs: ago(time.Minute)},
 		},
-		TlsError: "no PEM", TlsFailingUnixMs: ago(3 * time.Second),
+		ByServerName: 7, OtherPort: 2,
 	}}, false, now)
 	for _, want := range []string{
 		"dns         127.0.0.1:7453, 127.0.0.2:53 as shop/checkout, [::]:853 by TLS\n",
 		"forward     10.96.0.10:53, 1.1.1.1:53 (away for 12s)\n",
-		"\ndns: the newest certificate can't be used for 3s; the one before stands: no PEM\n",
 		"\ndns: forward to 1.1.1.1:53: timeout\n",
 		"\ndns: gateway gw.north.example not resolved for 1m0s: server misbehaving; answering with 192.0.2.2\n",
+		"\ndns: 7 answers to names of Dapr's services led to gateways that take who sends a server name alone",
+		"\ndns: 2 answers to names of Dapr's services led to gateways of an app on another port than the caller's",
 		"\ndns: gateway gw.south.example not resolved for 1m0s: no such host; its clusters' gateway names have no address by it\n",
 	} {
 		if !strings.Contains(b.String(), want) || err != nil {

@@ -124,7 +124,7 @@ func parts(o catalog.Object) map[string]string {
 			all[allowed(a)] = ""
 		}
 	case *catalog.Cluster:
-		for _, g := range o.Gateways {
+		for _, g := range gatewaysOf(o) {
 			all["gateway "+g] = ""
 		}
 		if o.Network != "" {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -112,9 +113,18 @@ func objectRow(o Object) []string {
 	case *catalog.AppInstance:
 		return []string{spec.Namespace + "/" + spec.Name, spec.App, spec.Address.String(), orDash(spec.Zone), checked(spec), o.Revision, o.Stored}
 	case *catalog.Cluster:
-		return []string{spec.Name, list(spec.Gateways), spec.Network, spec.StaleAfter.String(), o.Revision, o.Stored}
+		return []string{spec.Name, list(gatewaysOf(spec)), spec.Network, spec.StaleAfter.String(), o.Revision, o.Stored}
 	}
 	return nil
+}
+
+// gatewaysOf are a cluster's gateways; of one for a single app, also which.
+func gatewaysOf(c *catalog.Cluster) []string {
+	all := slices.Clone(c.Gateways)
+	for _, g := range c.AppGateways {
+		all = append(all, g.Address+" for "+g.App.String())
+	}
+	return all
 }
 
 // checked is a health check in a few words, such as "http :3500/v1.0/healthz every 2s".
