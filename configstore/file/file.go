@@ -41,7 +41,7 @@ const (
 	settle    = 4 * time.Millisecond   // after an event, for those that belong to it
 	settleMax = 100 * time.Millisecond // however many events come
 	lull      = time.Millisecond       // before an event, for it to be alone
-	patience  = 150 * time.Millisecond // with a file that seems half-written
+	patience  = 150 * time.Millisecond // with a file that seems half-written; see Store.patience
 	rescan    = 30 * time.Second       // for what no event told of
 	poll      = time.Second            // the same, where there are no events
 )
@@ -56,6 +56,8 @@ type Store struct {
 	dir  string
 	log  *slog.Logger
 	life *configstore.Life
+
+	patience time.Duration // patience; more in tests, where the writer may stand still for longer
 
 	mu     sync.Mutex // guards what follows
 	parsed map[string]*parsed
@@ -73,7 +75,7 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store file: %s: %w; give the whole path", dir, err)
 	}
-	return &Store{dir: absolute, log: log, life: configstore.NewLife(), parsed: map[string]*parsed{}}, nil
+	return &Store{dir: absolute, log: log, life: configstore.NewLife(), patience: patience, parsed: map[string]*parsed{}}, nil
 }
 
 // Close ends every Watch and waits for it.

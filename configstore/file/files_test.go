@@ -37,6 +37,12 @@ type directory struct {
 // begin makes a directory with these files in it and follows it.
 func begin(t *testing.T, files ...string) *directory {
 	t.Helper()
+	return beginWith(t, patience, files...)
+}
+
+// beginWith has patience with what seems half-written.
+func beginWith(t *testing.T, patience time.Duration, files ...string) *directory {
+	t.Helper()
 	d := &directory{t: t, path: filepath.Join(t.TempDir(), "config"), has: map[string]string{}}
 	if err := os.Mkdir(d.path, 0o755); err != nil {
 		t.Fatal(err)
@@ -45,6 +51,7 @@ func begin(t *testing.T, files ...string) *directory {
 		d.write(files[i], files[i+1])
 	}
 	d.store = open(t, d.path)
+	d.store.patience = patience
 	d.start()
 	return d
 }
@@ -164,7 +171,7 @@ func TestAFileThatIsReplacedByARename(t *testing.T) {
 
 func TestAFileThatIsWrittenInPiecesIsBelievedWhenItIsWhole(t *testing.T) {
 	text := clusterText("west", "a") + "---\n" + clusterText("east", "a")
-	d := begin(t, "all.yaml", text)
+	d := beginWith(t, time.Minute, "all.yaml", text) // what is whole waits for none of it
 	d.await("east=a west=a")
 	f, err := os.OpenFile(d.file("all.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
 	d.must(err)

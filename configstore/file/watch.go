@@ -176,8 +176,8 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 	if p == nil || p.info == nil {
 		return 0
 	}
-	rest := patience - time.Since(p.info.ModTime())
-	if rest <= 0 || rest > patience { // long ago, or the clock was set back
+	rest := w.store.patience - time.Since(p.info.ModTime())
+	if rest <= 0 || rest > w.store.patience { // long ago, or the clock was set back
 		return 0
 	}
 	if old == nil || old.info == nil {
