@@ -58,13 +58,16 @@ func TestWhatOtherHandsChangeIsSearchedFor(t *testing.T) {
 	fill(t, p.open(t, p.token), 1000)
 	h := watchAll(t, p.open(t, p.token))
 	h.await(selection(0, 0).Key(), "to-0")
-	before := p.link.Traffic()
+	before, begin := p.link.Traffic(), time.Now()
 
 	p.byHand(t, selection(500, 7))
 	if c := h.await(selection(500, 0).Key(), "to-7"); c.Full || len(c.Objects) != 1 || len(c.Deleted) != 0 {
 		t.Errorf("change %+v; want the one object", c)
 	}
-	if received := p.link.Traffic().Received - before.Received; received > 400_000 {
+	received, took := p.link.Traffic().Received-before.Received, time.Since(begin)
+	if took > quiet {
+		t.Logf("the machine is busy: it took %s, and so everything may have been read by now", took)
+	} else if received > 400_000 {
 		t.Errorf("one change by hand among 1,000 objects came in %d bytes", received)
 	}
 	p.put(t, isthmus.KeyPath(selection(501, 0).Key()), nil)

@@ -2,6 +2,7 @@ package dapr
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -319,12 +320,21 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	got := see(t, s, "")
 	subscribed()
 	need(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
-	for _, network := range []string{"a", "b", "c", "d", "e"} {
+	change := func(network string) {
+		t.Helper()
 		put(t, w, cluster("east", network))
 		got.await("east="+network, testPatience)
 	}
-	if text := log.String(); strings.Count(text, "tells nobody of changes") != 1 || !strings.Contains(text, "set notify-keyspace-events to Kg$") {
-		t.Errorf("logged %q; want what is amiss, once, and what to do", text)
+	said := func() int { return strings.Count(log.String(), "tells nobody of changes") }
+	end := time.Now().Add(testPatience)
+	for n := 0; said() == 0 && time.Now().Before(end); n++ { // on a busy machine it may have subscribed just now, and look anyway
+		change(fmt.Sprint("n", n))
+	}
+	for _, network := range []string{"a", "b", "c", "d", "e"} {
+		change(network)
+	}
+	if said() != 1 || !strings.Contains(log.String(), "set notify-keyspace-events to Kg$") {
+		t.Errorf("logged %q; want what is amiss, once, and what to do", log.String())
 	}
 }
 

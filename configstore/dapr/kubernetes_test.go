@@ -29,7 +29,7 @@ type kubeServer struct {
 func startKubernetes(t *testing.T) *kubeServer {
 	t.Helper()
 	t.Setenv("NAMESPACE", "default")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*testPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	dir := t.TempDir()
 	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}})

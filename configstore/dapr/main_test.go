@@ -148,3 +148,6 @@ func writeAuthority(dir string) (cert, key, ca string, err error) {
 }
 
 const testPatience = time.Minute
+
+// startLimit is how long the servers of a test may take to start and to end, all in all.
+const startLimit = 5 * time.Minute

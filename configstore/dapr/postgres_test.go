@@ -57,7 +57,7 @@ type postgresServer struct {
 func startPostgres(t testing.TB) *postgresServer {
 	t.Helper()
 	cert, key, ca := authority(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	p, err := servers.StartPostgres(ctx, t.TempDir(), servers.PostgresOptions{Password: adminPassword, Cert: cert, Key: key})
 	need(t, err)
@@ -72,7 +72,7 @@ func startPostgres(t testing.TB) *postgresServer {
 // exec is done by the superuser, past the link.
 func (p *postgresServer) exec(t testing.TB, database, sql string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	var err error
 	for ctx.Err() == nil {
@@ -178,7 +178,7 @@ func portOf(address string) string {
 
 func (p *postgresServer) restart(t testing.TB, kill bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	end := p.Stop
 	if kill {
@@ -192,7 +192,7 @@ func (p *postgresServer) restart(t testing.TB, kill bool) {
 // rewind copies the data of the stopped server, and starts it again.
 func (p *postgresServer) rewind(t testing.TB) func() {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	backup := t.TempDir() + "/backup"
 	if err := p.Stop(ctx); err != nil {
@@ -203,7 +203,7 @@ func (p *postgresServer) rewind(t testing.TB) func() {
 		t.Fatal(err)
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Fatal(err)

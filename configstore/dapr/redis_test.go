@@ -37,7 +37,7 @@ func startRedis(t testing.TB) *redisServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	r, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Config: []string{
 		"requirepass " + redisPassword, "notify-keyspace-events Kg$",
@@ -76,7 +76,7 @@ func (r *redisServer) user(t testing.TB, rules string) (name string) {
 // put is what an operator does by hand: the value, and a word to the head.
 func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	_, err := r.admin.TxPipelined(ctx, func(p goredis.Pipeliner) error {
 		if value == nil {
@@ -163,7 +163,7 @@ func allBut(prefix, path string) string {
 
 func (r *redisServer) restart(t testing.TB, kill bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	end := r.Stop(ctx)
 	if kill {
@@ -181,7 +181,7 @@ func (r *redisServer) rewind(t testing.TB) func() {
 	backup := filepath.Join(t.TempDir(), "backup")
 	copyAll(t, filepath.Join(r.Data(), "appendonlydir"), backup)
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 		defer cancel()
 		if err := r.Kill(); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -214,5 +215,12 @@ func TestAnotherProcessHasTheFile(t *testing.T) {
 	if err := stdin.Close(); err != nil {
 		t.Fatal(err)
 	}
-	open(t, path).Close() // the child is going, and Open waits for it
+	s, err := Open(path) // the child is going, and Open waits for it
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
+		s, err = Open(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }

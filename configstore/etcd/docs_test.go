@@ -64,7 +64,7 @@ func TestTheUsersOfTheDocs(t *testing.T) {
 	for _, block := range blocks(page(t), "sh") {
 		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", strings.ReplaceAll(block, "/run/secrets", secrets))
 		cmd.Env = []string{
-			"PATH=" + filepath.Dir(tool) + ":" + os.Getenv("PATH"), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + p.Server.URL(),
+			"PATH=" + filepath.Dir(tool) + ":" + os.Getenv("PATH"), "ETCDCTL_DIAL_TIMEOUT=1m", "ETCDCTL_COMMAND_TIMEOUT=1m", "ETCDCTL_ENDPOINTS=" + p.Server.URL(),
 			"ETCDCTL_CACERT=" + p.CA, "ETCDCTL_USER=root:" + serverstest.PasswordOf("root"),
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {

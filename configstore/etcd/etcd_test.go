@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -95,7 +94,7 @@ func (p *testPlace) Rewind(t testing.TB) (restore func()) {
 	p.backup(t, backup)
 	return func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 		defer cancel()
 		if err := p.Server.Restore(ctx, backup); err != nil {
 			t.Fatal(err)

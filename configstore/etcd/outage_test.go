@@ -21,10 +21,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
+// startLimit is how long members may take to start and to end, all in all.
+const startLimit = 5 * time.Minute
+
 // startEtcd starts members for one test.
 func startEtcd(t testing.TB, size int, args ...string) []*servers.Etcd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	members, err := servers.StartEtcdCluster(ctx, t.TempDir(), size, servers.EtcdOptions{Args: args})
 	serverstest.OrSkip(t, err)
@@ -62,17 +65,21 @@ func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 	members := startEtcd(t, 3)
 	s := openAt(t, Config{}, members...)
 	f := follow(t, s)
-	put(t, s, cluster("east", "a"))
+	write := func(name, network string) { // also while another leader is elected, as on a busy machine
+		t.Helper()
+		eventually(t, func() error {
+			_, err := s.Write(t.Context(), configstore.Write{Object: cluster(name, network)})
+			return err
+		})
+	}
+	write("east", "a")
 	f.await(t, "east=a")
 
 	leader := leaderOf(t, members)
 	if err := members[leader].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")})
-		return err
-	})
+	write("east", "b")
 	f.await(t, "east=b")
 
 	// Of three, one alone decides nothing: reading fails, and what stands stands.
@@ -92,32 +99,33 @@ func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 	if got := f.has(); got != "east=b" {
 		t.Errorf("without a majority the reader has %q", got)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	if err := members[leader].Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("west", "a")})
-		return err
-	})
+	write("west", "a")
 	f.await(t, "east=b west=a")
 }
 
 func leaderOf(t *testing.T, members []*servers.Etcd) int {
 	t.Helper()
 	client := clientAt(t, members...)
-	for i, m := range members {
-		status, err := client.Status(t.Context(), m.URL())
-		if err != nil {
-			t.Fatal(err)
+	leader := 0
+	eventually(t, func() error {
+		for i, m := range members {
+			status, err := client.Status(t.Context(), m.URL())
+			if err != nil {
+				return err
+			}
+			if status.Leader == status.Header.MemberId {
+				leader = i
+				return nil
+			}
 		}
-		if status.Leader == status.Header.MemberId {
-			return i
-		}
-	}
-	t.Fatal("nobody leads")
-	return 0
+		return errors.New("nobody leads")
+	})
+	return leader
 }
 
 // A server whose quota is used up refuses writes and is still read.
@@ -140,9 +148,12 @@ func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 	if all, _, err := s.List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("list: %d objects, %v; want that reading goes on", len(all), err)
 	}
-	if status, _ := f.Status().Load(); status.Err != nil {
-		t.Errorf("status %+v; want that watching goes on", status)
-	}
+	eventually(t, func() error {
+		if status, _ := f.Status().Load(); status.Err != nil || !status.Synced {
+			return fmt.Errorf("status %+v; want that watching goes on", status)
+		}
+		return nil
+	})
 }
 
 func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
@@ -173,7 +184,7 @@ func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
 func TestADataDirectoryThatWasPutBack(t *testing.T) {
 	members := startEtcd(t, 1)
 	s := openAt(t, Config{}, members...)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	put(t, s, cluster("east", "a"))
 	copied := filepath.Join(t.TempDir(), "copy")

@@ -206,13 +206,13 @@ func (b backend) rewind(t testing.TB) (restore func()) {
 	}
 	backup := filepath.Join(t.TempDir(), "backup")
 	var out bytes.Buffer
-	cmd := exec.Command(binary, "--endpoints="+b.Etcd.URL(), "snapshot", "save", backup)
+	cmd := exec.Command(binary, "--endpoints="+b.Etcd.URL(), "--dial-timeout=1m", "--command-timeout=1m", "snapshot", "save", backup)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatal(fmt.Errorf("%w\n%s", err, out.String()))
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := b.API.Kill(); err != nil {
 			t.Fatal(err)

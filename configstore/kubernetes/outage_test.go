@@ -163,7 +163,7 @@ func TestDefinitionsThatAreTakenAway(t *testing.T) {
 func TestAnEtcdThatWasPutBackWithoutABump(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	s := openStore(t, c.config(t, "service"), configstore.Scope{})
 	follow(t, s)

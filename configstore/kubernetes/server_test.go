@@ -63,7 +63,7 @@ func (c *cluster) need(t testing.TB, define func() error) *cluster {
 		if err := errors.Join(define(), c.bind()); err != nil {
 			return err
 		}
-		return c.Kubectl("wait", "--for=condition=established", "crd", "--all", "--timeout=60s")
+		return c.Kubectl("wait", "--for=condition=established", "crd", "--all", "--timeout=300s")
 	})
 	return c
 }
