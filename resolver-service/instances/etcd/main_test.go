@@ -51,8 +51,12 @@ func (p *place) newUser(t testing.TB, may authpb.Permission_Type) string {
 	return p.NewUser(t, serverstest.Grant{Kind: may, Begin: root, End: clientv3.GetPrefixRangeEnd(root)})
 }
 
+// startLimit is how long a server may take to start and to end.
+const startLimit = 5 * time.Minute
+
+// config has leases that last, however long this machine stands still.
 func (p *place) config(t testing.TB, address, user string) Config {
-	c := Config{Config: etcdclient.Config{Endpoints: []string{address}, Prefix: p.Prefix, TLS: p.TLS()}, TTL: shortestTTL}
+	c := Config{Config: etcdclient.Config{Endpoints: []string{address}, Prefix: p.Prefix, TLS: p.TLS()}, TTL: time.Minute}
 	if p.Secure {
 		c.Username, c.Password = user, serverstest.Secret(t, serverstest.PasswordOf(user))
 	}
@@ -101,9 +105,7 @@ func run(t testing.TB, part func(context.Context) error) (end func()) {
 func (p *place) other(t testing.TB) *Source {
 	t.Helper()
 	if p.writer == nil {
-		c := p.config(t, p.Server.Addr(), p.user)
-		c.TTL = time.Minute
-		p.writer = openAs(t, c, "r2")
+		p.writer = openAs(t, p.config(t, p.Server.Addr(), p.user), "r2")
 		run(t, p.writer.Run)
 	}
 	return p.writer

@@ -37,7 +37,15 @@ type replica struct {
 
 func (p *place) replica(t testing.TB, name, address string) replica {
 	t.Helper()
-	s := openAs(t, p.config(t, address, p.user), name)
+	return p.replicaFor(t, name, address, time.Minute)
+}
+
+// replicaFor has leases that last for so long.
+func (p *place) replicaFor(t testing.TB, name, address string, ttl time.Duration) replica {
+	t.Helper()
+	c := p.config(t, address, p.user)
+	c.TTL = ttl
+	s := openAs(t, c, name)
 	return replica{s, run(t, s.Run)}
 }
 
@@ -99,8 +107,9 @@ func TestASidecarThatMovesIsNeverAway(t *testing.T) {
 }
 
 func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t, &plain)
-	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
+	first, second := p.replicaFor(t, "r1", p.Server.Addr(), 12*time.Second), p.replica(t, "r2", p.Server.Addr())
 	seen := follow(t, p.open(t))
 	first.Register(orders("a", "10.0.0.1:50002"), never(t))
 	first.Register(orders("b", "10.0.0.2:50002"), never(t))
@@ -154,7 +163,7 @@ func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
 
 func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 	p := newPlace(t, &plain)
-	first, second := p.replica(t, "r1", p.Link.Addr()), p.replica(t, "r2", p.Server.Addr())
+	first, second := p.replicaFor(t, "r1", p.Link.Addr(), shortestTTL), p.replica(t, "r2", p.Server.Addr())
 	seenByFirst, seen := follow(t, first.Source), follow(t, second.Source)
 	for n := range 300 {
 		first.Register(orders(fmt.Sprint("a", n), fmt.Sprintf("10.0.1.%d:%d", n%250+1, 50000+n)), func() {})
@@ -184,11 +193,12 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 }
 
 func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	open := func(name string) *Source {
-		return openAs(t, Config{Config: etcdclient.Config{Endpoints: []string{etcd.Addr()}}, TTL: 3 * time.Second}, name)
+		return openAs(t, Config{Config: etcdclient.Config{Endpoints: []string{etcd.Addr()}}, TTL: 15 * time.Second}, name)
 	}
 	first, second, third := open("r1"), open("r2"), open("r3")
 	run(t, first.Run)

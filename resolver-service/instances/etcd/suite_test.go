@@ -26,8 +26,9 @@ func backend(p *place) instancestest.Backend {
 	b := instancestest.Backend{
 		Open: func(t testing.TB) instances.Source {
 			s := p.open(t)
-			// The connection is the source's and not of one Watch.
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			// The connection is the source's and not of one Watch. Where there is none to be had,
+			// that shows at once.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, _ = s.client.Get(ctx, s.root)
 			return s

@@ -23,6 +23,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 // at is an instance at an address, with a check of it.
@@ -55,9 +56,14 @@ func holds(t *testing.T, o *catalog.AppInstance, want string) {
 	}
 }
 
+// listen is at a port that nobody else takes when it ends.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +124,10 @@ func TestByHTTP(t *testing.T) {
 		}
 	})
 	mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) })
-	server := httptest.NewServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	server.Listener.Close()
+	server.Listener = listen(t)
+	server.Start()
 	defer server.Close()
 	for path, want := range map[string]string{
 		"/200": "ready", "/204": "ready", "/399": "ready", "/long": "ready", "/elsewhere": "ready", "/host?a=b%20c": "ready",

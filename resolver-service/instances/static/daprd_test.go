@@ -26,7 +26,7 @@ func TestASidecarIsChecked(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	d, err := s.Daprd(ctx, sandbox.DaprdOptions{App: catalog.App{Namespace: "shop", ID: "orders"}})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestASidecarIsChecked(t *testing.T) {
 	checked := func(name string, c catalog.HealthCheck) *catalog.AppInstance {
 		o := at(d.Internal, c)
 		o.Name = name
-		o.Check.Timeout, o.Check.Interval = time.Second, time.Second
+		o.Check.Timeout, o.Check.Interval = 10*time.Second, time.Second
 		if c.Kind == catalog.CheckHTTP {
 			o.Check.Port = netip.MustParseAddrPort(d.HTTP).Port()
 		}
