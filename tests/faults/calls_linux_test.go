@@ -40,22 +40,28 @@ func (c calls) lastBegun(moment time.Time) (d time.Duration) {
 	return d
 }
 
-// gap is the longest time without an answer that ended after a moment.
-func (c calls) gap(moment time.Time) (longest time.Duration) {
+// gap is the longest time without an answer that ended after a moment, and when it began.
+// None outlasts the moment from which on no call was made, however long the last of them
+// took to end.
+func (c calls) gap(moment time.Time) (longest time.Duration, from time.Time) {
 	var last time.Time
+	end := moment.Add(c.lastBegun(moment))
+	until := func(answer time.Time) {
+		if answer.After(end) {
+			answer = end
+		}
+		if lasted := answer.Sub(last); !last.IsZero() && answer.After(moment) && lasted > longest {
+			longest, from = lasted, last
+		}
+	}
 	for _, each := range c {
-		if each.err != nil {
-			continue
+		if each.err == nil {
+			until(each.ended)
+			last = each.ended
 		}
-		if !last.IsZero() && each.ended.After(moment) {
-			longest = max(longest, each.ended.Sub(last))
-		}
-		last = each.ended
 	}
-	if len(c) > 0 && c[len(c)-1].ended.After(moment) && !last.IsZero() {
-		longest = max(longest, c[len(c)-1].ended.Sub(last)) // it had no end
-	}
-	return longest
+	until(end)
+	return longest, from
 }
 
 // by is how many calls were answered by each instance, or with no number in the name, by

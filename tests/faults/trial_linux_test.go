@@ -66,12 +66,15 @@ func (x *trial) strike(what func() error) {
 	}
 }
 
-// gap is the longest that one of the callers was without an answer since the fault.
-func (x *trial) gap(callers []*caller) (longest time.Duration) {
+// gap is the longest that one of the callers was without an answer since the fault, and which
+// one that was when.
+func (x *trial) gap(callers []*caller) (longest time.Duration, where string) {
 	for _, c := range callers {
-		longest = max(longest, of(c).gap(x.moment))
+		if lasted, from := of(c).gap(x.moment); lasted > longest {
+			longest, where = lasted, fmt.Sprintf("%s, from %s after the fault", c.from.Name(), round(from.Sub(x.moment)))
+		}
 	}
-	return longest
+	return longest, where
 }
 
 // answeredBy waits until the concerned are answered by a cluster alone, each at least for
@@ -103,10 +106,10 @@ func (x *trial) done(limit string, notes ...string) figures {
 	x.t.Helper()
 	x.load.end()
 	all := of(x.concerned...)
-	f := figures{
-		fault: x.fault, calls: len(all), failed: len(all.failed()), limit: limit,
-		gap: x.gap(x.concerned), still: x.gap(x.others),
-	}
+	f := figures{fault: x.fault, calls: len(all), failed: len(all.failed()), limit: limit}
+	var where string
+	f.gap, where = x.gap(x.concerned)
+	f.still, _ = x.gap(x.others)
 	for i, note := range notes {
 		if i > 0 {
 			f.notes += "; "
@@ -114,8 +117,8 @@ func (x *trial) done(limit string, notes ...string) figures {
 		f.notes += note
 	}
 	x.figures = f
-	x.t.Logf("%s: %d calls, %d failed, longest gap %s (of callers that it does not concern %s); answered by %v; %s",
-		x.fault, f.calls, f.failed, round(f.gap), round(f.still), all.by(true), f.notes)
+	x.t.Logf("%s: %d calls, %d failed, longest gap %s (%s; of callers that it does not concern %s); answered by %v; %s",
+		x.fault, f.calls, f.failed, round(f.gap), where, round(f.still), all.by(true), f.notes)
 	if f.failed > 0 {
 		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
 	}
