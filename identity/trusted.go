@@ -18,7 +18,17 @@ const (
 	OwnRoot         = "own root"
 	PeerRoot        = "peer root"
 	PeerCertificate = "peer certificate"
+	// What outsiders are shown, from files of their own: by DNS over TLS, and by the Consul API.
+	DNSCertificate    = "dns certificate"
+	ConsulCertificate = "consul certificate"
 )
+
+// Renewed tells whether a certificate of a use is one that this process shows, whose error
+// is about its renewal: the one before stands.
+func Renewed(use string) bool { return use == OwnCertificate || ForOutsiders(use) }
+
+// ForOutsiders tells whether a certificate of a use is shown to others than sidecars and peers.
+func ForOutsiders(use string) bool { return use == DNSCertificate || use == ConsulCertificate }
 
 // OwnRoots is the subject of the one PeerRoot of a cluster that names no roots.
 const OwnRoots = "own roots"
@@ -95,6 +105,17 @@ func (t *trust) noRoots() string {
 		return ""
 	}
 	return OwnRoots
+}
+
+// ToOutsiders is a certificate that outsiders are shown. err is why that which the files have
+// by now can't take its place.
+func ToOutsiders(use string, c *x509.Certificate, err error) Trusted {
+	t := trusted(use, "", c)
+	if c.Subject.String() == "" && len(c.DNSNames) > 0 {
+		t.Subject = printable(strings.Join(c.DNSNames, ", "))
+	}
+	t.Err = err
+	return t
 }
 
 func trusted(use, cluster string, c *x509.Certificate) Trusted {

@@ -133,3 +133,34 @@ func TestARestartTakesNothingBack(t *testing.T) {
 		t.Errorf("%d services are registered where orders came last", n)
 	}
 }
+
+// TestConsulsAPITakesANewCertificate, keeps the one before where that can't be used, and says so.
+func TestConsulsAPITakesANewCertificate(t *testing.T) {
+	dir := t.TempDir()
+	cert := writeCertificate(t, dir, "first")
+	cfg, err := consulOf(t, dir, fmt.Sprintf("  tls: {cert: %s, key: %s}\n", cert.Cert, cert.Key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	west := start(t, cfg, nil)
+	shown := func() string {
+		t.Helper()
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // the test looks at the certificate itself
+		c, err := d.DialContext(t.Context(), "tcp", west.Addr("consul").String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	if err := os.WriteFile(cert.Key, []byte("half of"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	west.failing("consul certificate", cert.Key) // though nobody has connected since
+	if got := shown(); got != "first" {
+		t.Errorf("with a broken file the certificate %s is shown", got)
+	}
+	writeCertificate(t, dir, "second")
+	west.within("the second certificate", func() bool { return shown() == "second" })
+	west.renewed("consul certificate")
+}

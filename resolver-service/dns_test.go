@@ -15,12 +15,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -179,17 +181,41 @@ func TestDNSOverTLSTakesANewCertificate(t *testing.T) {
 	if err := os.WriteFile(files.Cert, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	west.within("the broken file in status", func() bool {
-		d.short(ordersName)
-		return strings.Contains(west.status().GetDns().GetTlsError(), files.Cert)
-	})
-	if shown != "first" {
+	west.failing("dns certificate", files.Cert)
+	if d.short(ordersName); shown != "first" {
 		t.Errorf("with a broken file the certificate %s is shown", shown)
 	}
 	writeCertificate(t, filepath.Dir(files.Cert), "second")
 	west.within("the second certificate", func() bool { d.short(ordersName); return shown == "second" })
-	if said := west.status().GetDns(); said.GetTlsError() != "" {
-		t.Errorf("status has still %q", said.GetTlsError())
+	west.renewed("dns certificate")
+}
+
+// failing waits until status, readiness and metrics have it that a certificate can't be renewed.
+func (r *running) failing(use, why string) {
+	r.t.Helper()
+	r.within(use+" fails in status", func() bool {
+		return slices.ContainsFunc(r.status().GetTrust(), func(c *v1alpha1.TrustStatus) bool {
+			return c.GetUse() == use && strings.Contains(c.GetError(), why) && c.GetNotAfterUnixMs() > 0
+		})
+	})
+	r.says("/readyz", "note: "+use+" not renewed: ")
+	r.says("/metrics", `isthmus_certificates_failing{peer="",use="`+use+`"} 1`)
+}
+
+// renewed waits until they have it no more.
+func (r *running) renewed(use string) {
+	r.t.Helper()
+	r.within(use+" is well", func() bool {
+		code, body := r.get("/readyz")
+		return code == http.StatusOK && !strings.Contains(body, use)
+	})
+	r.says("/metrics", `isthmus_certificates_failing{peer="",use="`+use+`"} 0`)
+}
+
+func (r *running) says(path, want string) {
+	r.t.Helper()
+	if code, body := r.get(path); code != http.StatusOK || !strings.Contains(body, want) {
+		r.t.Errorf("%s: %d without %q:\n%s", path, code, want, body)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	documented := firstCells(serviceDocs(t), "Metrics")
 	// These are there only once something has happened that this test does not bring about.
-	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds",
+	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds", "isthmus_certificates_failing",
 		"isthmus_source_ready", "isthmus_source_failing_seconds", "isthmus_source_instances", "isthmus_source_refused"}
 	west.within("a refusal of the gateway", func() bool {
 		_, body := west.get("/metrics")

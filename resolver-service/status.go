@@ -66,7 +66,14 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	for _, t := range s.identity.Trusted() {
+	all := s.identity.Trusted()
+	if s.dns != nil {
+		all = append(all, s.dns.Trusted()...)
+	}
+	if s.consul != nil {
+		all = append(all, s.consul.Trusted()...)
+	}
+	for _, t := range all {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}

@@ -36,6 +36,7 @@ var (
 	peerExports   = describe("peer_exports", "Apps that a peer exports to this cluster.", "peer")
 	peerLapses    = describe("peer_lapses_total", "How often the lease of a peer has run out since the service started.", "peer")
 	certExpires   = describe("certificate_expires_timestamp_seconds", "When the first certificate of a use runs out, as Unix time.", "use", "peer")
+	certsFailing  = describe("certificates_failing", "Certificates of a use that can't be used, or not be renewed: then the one before stands.", "use", "peer")
 	sourceState   = describe("source_ready", "1 once the full set of a source of instances is in.", "source")
 	sourceFailing = describe("source_failing_seconds", "For how long a source of instances could not be read; 0 when it can.", "source")
 	sourceHas     = describe("source_instances", "Instances that a source has.", "source")
@@ -76,7 +77,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, revisionNow, revisionAge, apps, instances, objects, objectsBad, exports,
 		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerExports,
-		peerLapses, certExpires, sourceState, sourceFailing, sourceHas, sourceBad,
+		peerLapses, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
 	} {
 		out <- d
 	}
@@ -113,11 +114,12 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectTrust tells of each use the certificate that runs out first.
+// collectTrust tells of each use the certificate that runs out first, and how many fail.
 func collectTrust(all []*v1alpha1.TrustStatus, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	type use struct{ name, peer string }
-	first := map[use]int64{}
+	first, failing := map[use]int64{}, map[use]int{}
 	for _, t := range all {
+		failing[use{t.GetUse(), t.GetCluster()}] += int(truth(t.GetError() != ""))
 		u, ends := use{t.GetUse(), t.GetCluster()}, t.GetNotAfterUnixMs()
 		if before, ok := first[u]; ends != 0 && (!ok || ends < before) {
 			first[u] = ends
@@ -125,6 +127,9 @@ func collectTrust(all []*v1alpha1.TrustStatus, gauge func(d *prometheus.Desc, va
 	}
 	for u, ends := range first {
 		gauge(certExpires, float64(ends)/1000, u.name, u.peer)
+	}
+	for u, n := range failing {
+		gauge(certsFailing, float64(n), u.name, u.peer)
 	}
 }
 

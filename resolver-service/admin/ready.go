@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // readiness says whether lookups can be answered. Reasons are why not; notes are what
@@ -43,6 +44,11 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 	case s.GetIdentityError() != "":
 		r.Notes = append(r.Notes, "identity not renewed: "+s.GetIdentityError())
 	}
+	for _, t := range s.GetTrust() {
+		if identity.ForOutsiders(t.GetUse()) && t.GetError() != "" {
+			r.Notes = append(r.Notes, t.GetUse()+" not renewed: "+t.GetError())
+		}
+	}
 	r.dns(s.GetDns())
 	for _, o := range s.GetRefused() {
 		r.Notes = append(r.Notes, "object refused: "+o.GetError())
@@ -53,9 +59,6 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 
 // dns tells what is wrong with how DNS is answered. What was known stands.
 func (r *readiness) dns(s *v1alpha1.DNSStatus) {
-	if s.GetTlsError() != "" {
-		r.Notes = append(r.Notes, "dns: certificate not renewed: "+s.GetTlsError())
-	}
 	for _, u := range s.GetUpstreams() {
 		if !u.GetUp() && u.GetError() != "" {
 			r.Notes = append(r.Notes, "dns: forward to "+u.GetAddress()+": "+u.GetError())

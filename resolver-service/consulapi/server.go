@@ -22,6 +22,7 @@ import (
 	"github.com/hashicorp/go-bexpr"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 )
 
@@ -97,13 +98,21 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	if cfg.TLS != nil {
-		if s.pair, err = keypair.Load("consul", cfg.TLS.Cert, cfg.TLS.Key, s.log); err != nil {
+		if s.pair, err = keypair.Load(identity.ConsulCertificate, cfg.TLS.Cert, cfg.TLS.Key, s.log); err != nil {
 			s.close()
 			return nil, fmt.Errorf("consul.tls: %w", err)
 		}
 	}
 	s.routes()
 	return s, nil
+}
+
+// Trusted is the certificate that clients are shown; none without TLS.
+func (s *Server) Trusted() []identity.Trusted {
+	if s.pair == nil {
+		return nil
+	}
+	return []identity.Trusted{s.pair.Trusted()}
 }
 
 // caller is that of an app.

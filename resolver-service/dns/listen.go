@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 )
@@ -78,7 +79,7 @@ func (ls *Listeners) certificate(files Files, log *slog.Logger) error {
 	if ls.cert != nil {
 		return nil
 	}
-	cert, err := keypair.Load("dns", files.Cert, files.Key, log)
+	cert, err := keypair.Load(identity.DNSCertificate, files.Cert, files.Key, log)
 	if err != nil {
 		return fmt.Errorf("dns.tls: %w", err)
 	}

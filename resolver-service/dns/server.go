@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -133,12 +134,15 @@ func (s *Server) Status() *v1alpha1.DNSStatus {
 			answer.Upstreams = append(answer.Upstreams, said)
 		}
 	}
-	if cert := s.listeners.cert; cert != nil {
-		if since, err := cert.Status(); err != nil {
-			answer.TlsError, answer.TlsFailingUnixMs = err.Error(), unixMs(since)
-		}
-	}
 	return answer
+}
+
+// Trusted is the certificate that clients are shown; none without TLS.
+func (s *Server) Trusted() []identity.Trusted {
+	if s.listeners.cert == nil {
+		return nil
+	}
+	return []identity.Trusted{s.listeners.cert.Trusted()}
 }
 
 // unixMs is 0 for no time.

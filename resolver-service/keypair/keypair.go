@@ -10,13 +10,16 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // Pair is a certificate with its private key, read again when their files change. It looks
-// at their bytes when a client comes, at most once a second: that is right for renames and
-// for the symlink swaps of Kubernetes mounts alike. What can't be used leaves the one before in place.
+// at their bytes when a client comes or the status is asked for, at most once a second: that
+// is right for renames and for the symlink swaps of Kubernetes mounts alike. What can't be used
+// leaves the one before in place.
 type Pair struct {
-	part      string // of the program, for the log
+	use       string // as in "isthmus trust"
 	cert, key string
 	log       *slog.Logger
 
@@ -25,7 +28,6 @@ type Pair struct {
 	texts  [2][]byte // of the pair
 	pair   *tls.Certificate
 	err    error // why the files as they are now can't be used
-	since  time.Time
 }
 
 const (
@@ -33,10 +35,11 @@ const (
 	maxFile   = 1 << 20 // of a file that was named by mistake
 )
 
-// Load reads a certificate with its intermediates, and its private key, in PEM. The error
-// says what to do; the setting that names the files is the caller's to add.
-func Load(part, cert, key string, log *slog.Logger) (*Pair, error) {
-	c := &Pair{part: part, cert: cert, key: key, log: log}
+// Load reads a certificate with its intermediates, and its private key, in PEM, for a use that
+// package identity names. The error says what to do; the setting that names the files is the
+// caller's to add.
+func Load(use, cert, key string, log *slog.Logger) (*Pair, error) {
+	c := &Pair{use: use, cert: cert, key: key, log: log}
 	if c.look(); c.err != nil {
 		return nil, fmt.Errorf("%w; name a certificate and its private key in PEM that this user may read", c.err)
 	}
@@ -47,20 +50,31 @@ func Load(part, cert, key string, log *slog.Logger) (*Pair, error) {
 func (c *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) >= lookEvery {
-		before := c.err
-		if c.look(); c.err != nil && before == nil {
-			c.log.Warn(c.part+": the newest certificate can't be used; the one before stands", "err", c.err)
-		}
-	}
+	c.renew()
 	return c.pair, nil
 }
 
-// Status is since when the files can't be used, and why.
-func (c *Pair) Status() (since time.Time, err error) {
+// Trusted is the certificate that stands, with why the files as they are now can't be used:
+// who looks at the status is told before a client comes.
+func (c *Pair) Trusted() identity.Trusted {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.since, c.err
+	c.renew()
+	return identity.ToOutsiders(c.use, c.pair.Leaf, c.err)
+}
+
+// renew looks at the files, if that was not done just now. It is called with mu held.
+func (c *Pair) renew() {
+	if time.Since(c.looked) < lookEvery {
+		return
+	}
+	before := c.err
+	switch c.look(); {
+	case c.err != nil && before == nil:
+		c.log.Warn(c.use+": the newest can't be used; the one before stands", "err", c.err, "expires", c.pair.Leaf.NotAfter)
+	case c.err == nil && before != nil:
+		c.log.Info(c.use+": the files can be used again", "expires", c.pair.Leaf.NotAfter)
+	}
 }
 
 func (c *Pair) look() {
@@ -77,13 +91,13 @@ func (c *Pair) look() {
 		}
 	}
 	if err != nil {
-		if c.err == nil {
-			c.since = c.looked
-		}
 		c.err = err
 		return
 	}
 	c.pair, c.texts, c.err = &pair, texts, nil
+	if from, to := pair.Leaf.NotBefore, pair.Leaf.NotAfter; c.looked.Before(from) || c.looked.After(to) {
+		c.log.Warn(c.use+": it is not valid now, so clients will refuse it; write another one to its files", "file", c.cert, "from", from, "to", to)
+	}
 }
 
 func (c *Pair) read() (texts [2][]byte, err error) {

@@ -15,16 +15,26 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/identity"
 )
+
+// late is when certificates of tests run out that are to be valid.
+var late = time.Unix(1<<32, 0)
 
 // write writes a certificate with a serial number, and its key.
 func write(t *testing.T, dir string, serial int64) (cert, key string) {
+	t.Helper()
+	return writeUntil(t, dir, serial, late)
+}
+
+func writeUntil(t *testing.T, dir string, serial int64, end time.Time) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"dns.example"}, NotBefore: time.Unix(0, 0), NotAfter: end}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +62,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 	cert, key := write(t, dir, 1)
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		p, err := Load("dns", cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+		p, err := Load(identity.DNSCertificate, cert, key, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,18 +90,38 @@ func TestANewCertificateIsUsed(t *testing.T) {
 			if got := serial(); got != c.serial {
 				t.Errorf("step %d: certificate %d, want %d", step, got, c.serial)
 			}
-			if _, err := p.Status(); (err != nil) != c.fails {
-				t.Errorf("step %d: %v", step, err)
+			if said := p.Trusted(); (said.Err != nil) != c.fails || said.Use != identity.DNSCertificate || !said.NotAfter.Equal(late) || said.Subject != "dns.example" {
+				t.Errorf("step %d: %+v", step, said)
 			}
 		}
-		if n := strings.Count(log.String(), "can't be used"); n != 1 {
+		// Nobody connects, and who asks for the status is told all the same.
+		save(t, key, []byte("half of"))
+		time.Sleep(lookEvery)
+		if err := p.Trusted().Err; err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("without a client: %v", err)
+		}
+		if n := strings.Count(log.String(), "can't be used"); n != 2 {
 			t.Errorf("said %d times: %s", n, log.String())
 		}
 	})
 }
 
+// TestWhatIsOutOfTimeIsSaid where it is read: a handshake tells the client only.
+func TestWhatIsOutOfTimeIsSaid(t *testing.T) {
+	for end, want := range map[time.Time]bool{late: false, time.Unix(1, 0): true} {
+		cert, key := writeUntil(t, t.TempDir(), 1, end)
+		var log bytes.Buffer
+		if _, err := Load(identity.DNSCertificate, cert, key, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "not valid now"); got != want {
+			t.Errorf("until %s: %q", end, log.String())
+		}
+	}
+}
+
 func TestFilesThatCanNotBeReadSayWhatToDo(t *testing.T) {
-	_, err := Load("consul", filepath.Join(t.TempDir(), "tls.crt"), "x", slog.New(slog.DiscardHandler))
+	_, err := Load(identity.ConsulCertificate, filepath.Join(t.TempDir(), "tls.crt"), "x", slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "tls.crt") || !strings.Contains(err.Error(), "name a certificate") {
 		t.Error(err)
 	}

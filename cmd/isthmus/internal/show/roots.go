@@ -31,10 +31,12 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 	}
 }
 
-// rootsOutOfTime writes the same of what a service trusts.
-func rootsOutOfTime(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
+// certificates writes the same of what a service trusts, and what is wrong with what it shows
+// to outsiders.
+func certificates(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
 	for _, m := range s.GetTrust() {
-		if c := CertificateOf(m, now); c.root() && c.outOfTime() {
+		c := CertificateOf(m, now)
+		if c.root() && c.outOfTime() || identity.ForOutsiders(c.Use) && (c.outOfTime() || c.Error != "") {
 			fmt.Fprintf(w, "\n%s: %s\n", c.who(), c.advice())
 		}
 	}

@@ -49,7 +49,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 	if err := peers(w, s.GetPeers(), now); err != nil {
 		return err
 	}
-	rootsOutOfTime(w, s, now)
+	certificates(w, s, now)
 	if !details {
 		return nil
 	}

@@ -45,7 +45,7 @@ func CertificateOf(m *v1alpha1.TrustStatus, now time.Time) Certificate {
 		Use: m.GetUse(), Cluster: m.GetCluster(), Subject: m.GetSubject(), TrustDomain: m.GetTrustDomain(),
 		Fingerprint: m.GetFingerprint(), Error: m.GetError(), State: certGood,
 	}
-	if m.GetError() != "" && m.GetUse() != identity.OwnCertificate { // of the own one, it is about its renewal
+	if m.GetError() != "" && !identity.Renewed(m.GetUse()) {
 		c.State = certRefused
 	}
 	if m.GetNotAfterUnixMs() == 0 {
@@ -65,10 +65,14 @@ func CertificateOf(m *v1alpha1.TrustStatus, now time.Time) Certificate {
 }
 
 // soon is how long before its end a certificate with a life so long expires soon. One
-// that is not a root is renewed by itself, at about half of its life.
+// that is not a root is renewed by itself, at about half of its life; those for outsiders are
+// whoever writes their files.
 func (c *Certificate) soon(life time.Duration) time.Duration {
-	if c.root() {
+	switch {
+	case c.root():
 		return rootSoon
+	case identity.ForOutsiders(c.Use):
+		return min(life/3, rootSoon)
 	}
 	return life / 3
 }
@@ -166,11 +170,17 @@ func (c *Certificate) advice() string {
 		}
 		return text + "compare the clocks of this machine and of the one that made it"
 	}
+	if identity.ForOutsiders(c.Use) && c.Error != "" {
+		return "the newest can't be used; the one before stands: " + c.Error
+	}
 	return c.Error
 }
 
 func (c *Certificate) remedy() string {
 	switch c.Use {
+	case identity.DNSCertificate, identity.ConsulCertificate:
+		part, _, _ := strings.Cut(c.Use, " ")
+		return "write a new one to the files that " + part + ".tls names" + after("; those that are there can't be used: ", c.Error)
 	case identity.OwnCertificate:
 		return "it should have been renewed by now: " + orElse(c.Error, "see what isthmus status says of the identity")
 	case identity.OwnRoot:

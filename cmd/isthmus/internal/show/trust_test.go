@@ -25,6 +25,9 @@ func TestWhatExpiresIsSaidInTime(t *testing.T) {
 		{"a certificate in the middle of its life", "own certificate", -12 * time.Hour, 12 * time.Hour, "", certGood},
 		{"one that was not renewed", "own certificate", -17 * time.Hour, 7 * time.Hour, "", certSoon},
 		{"one whose renewal fails", "own certificate", -12 * time.Hour, 12 * time.Hour, "sentry is away", certGood},
+		{"one for outsiders that can't be renewed", "dns certificate", -45 * day, 45 * day, "no PEM", certGood},
+		{"one for outsiders in its last days", "consul certificate", -300 * day, 29 * day, "", certSoon},
+		{"one for outsiders of a year, in its last third", "consul certificate", -300 * day, 60 * day, "", certGood},
 		{"a peer's that was refused", "peer certificate", -12 * time.Hour, 12 * time.Hour, "signed by none", certRefused},
 		{"a peer's that was refused and is over", "peer certificate", -12 * time.Hour, -time.Hour, "signed by none", certExpired},
 	} {
@@ -34,6 +37,28 @@ func TestWhatExpiresIsSaidInTime(t *testing.T) {
 		if got.State != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got.State, c.want)
 		}
+	}
+}
+
+func TestCertificatesForOutsidersAreInTheStatus(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	var b strings.Builder
+	err := Status(&b, &v1alpha1.StatusResponse{Cluster: "west", Store: &v1alpha1.StoreStatus{Name: "embedded"}, Trust: []*v1alpha1.TrustStatus{
+		{Use: "dns certificate", Subject: "CN=well", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(time.Hour)},
+		{Use: "dns certificate", Subject: "CN=dns", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(time.Hour), Error: "no PEM"},
+		{Use: "consul certificate", Subject: "CN=consul", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(-time.Minute), Error: "no key"},
+	}}, false, now)
+	for _, want := range []string{
+		"\ndns certificate: the newest can't be used; the one before stands: no PEM\n",
+		"\nconsul certificate: CN=consul expired at 2027-01-15T07:59:00Z; write a new one to the files that consul.tls names; those that are there can't be used: no key\n",
+	} {
+		if !strings.Contains(b.String(), want) || err != nil {
+			t.Errorf("no %q in\n%s(%v)", want, b.String(), err)
+		}
+	}
+	if strings.Contains(b.String(), "CN=well") {
+		t.Errorf("one that is well is told of:\n%s", b.String())
 	}
 }
 
