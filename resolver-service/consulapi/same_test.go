@@ -21,7 +21,7 @@ type step struct {
 }
 
 const registration = `{"ID":"checkout-127.0.0.1-3500","Name":"checkout","Address":"127.0.0.1","Port":8080,"Meta":{"DAPR_PORT":"50002"},"Tags":["b","a"],
- "Checks":[{"Name":"Dapr Health Status","CheckID":"daprHealth:1","Interval":"15s","HTTP":"HEALTH"},{"TTL":"1m","Notes":"n"}]}`
+ "Checks":[{"Name":"Dapr Health Status","CheckID":"daprHealth:1","Interval":"15s","HTTP":"HEALTH"},{"TTL":"1h","Notes":"n"}]}`
 
 // steps are told to a real Consul agent and to Isthmus, one after the other.
 func steps() []step {
@@ -154,7 +154,7 @@ func changes() (all []step) {
 	do("/v1/agent/check/warn/"+ttl+"?note=careful", "", "careful")
 	do("/v1/agent/check/fail/"+ttl, "", `"critical"`)
 	do("/v1/agent/check/update/"+ttl, `{"Status":"passing","Output":"again"}`, "again")
-	do("/v1/agent/check/register", `{"Name":"extra","ServiceID":"checkout-127.0.0.1-3500","TTL":"1m","Status":"passing","Notes":"x"}`, "extra")
+	do("/v1/agent/check/register", `{"Name":"extra","ServiceID":"checkout-127.0.0.1-3500","TTL":"1h","Status":"passing","Notes":"x"}`, "extra")
 	do("/v1/agent/check/register", `{"ID":"tcp","Name":"extra","service_id":"checkout-127.0.0.1-3500","TCP":"ADDRESS","Interval":1000000000,"Timeout":"2s"}`, "Success")
 	do("/v1/agent/check/deregister/extra", "", "")
 	do("/v1/agent/check/deregister/tcp", "", "")
@@ -163,7 +163,7 @@ func changes() (all []step) {
 	do("/v1/agent/service/maintenance/checkout-127.0.0.1-3500?enable=false", "", "")
 	do("/v1/agent/service/register", strings.Replace(registration, `"Tags":["b","a"],`, `"Tags":["new"],`, 1), "new")
 	do("/v1/agent/service/register", `{"ID":"two","Name":"checkout","Port":1234,"tagged_addresses":{"lan":{"Address":"127.0.0.1","Port":5}},"enable_tag_override":true}`, "two")
-	do("/v1/agent/service/register?replace-existing-checks", `{"ID":"checkout-127.0.0.1-3500","Name":"checkout","Address":"127.0.0.1","Port":1,"Check":{"CheckID":"only","TTL":"1m"}}`, "only")
+	do("/v1/agent/service/register?replace-existing-checks", `{"ID":"checkout-127.0.0.1-3500","Name":"checkout","Address":"127.0.0.1","Port":1,"Check":{"CheckID":"only","TTL":"1h"}}`, "only")
 	do("/v1/agent/service/register", `{"Name":"checkout","Address":"fd00::1","Port":1,"Check":null,"Checks":null,"Meta":null,"Tags":null,"Weights":null,"Connect":null,"Proxy":null}`, "fd00")
 	do("/v1/agent/service/deregister/two", "", "")
 	do("/v1/agent/service/deregister/checkout", "", "")
