@@ -80,8 +80,8 @@ type object struct {
 	} `json:"metadata"`
 }
 
-// path is where the API server has an object. The names of all kinds that are written here
-// have a plural by the rule.
+// path is where the API server has an object. The kinds that are written here have a plural
+// by the rule, or are one.
 func (o *object) path() string {
 	api, namespace := "/apis/", ""
 	if !strings.Contains(o.APIVersion, "/") {
@@ -90,7 +90,7 @@ func (o *object) path() string {
 	if o.Metadata.Namespace != "" {
 		namespace = "/namespaces/" + o.Metadata.Namespace
 	}
-	return api + o.APIVersion + namespace + "/" + strings.ToLower(o.Kind) + "s/" + o.Metadata.Name
+	return api + o.APIVersion + namespace + "/" + strings.TrimSuffix(strings.ToLower(o.Kind), "s") + "s/" + o.Metadata.Name
 }
 
 // apply writes objects, in YAML, as "kubectl apply --server-side" does. What a definition
@@ -147,8 +147,8 @@ func (a *apiServer) call(t *testing.T, method, path, contentType string, body []
 	return text, err
 }
 
-// manifest is a file of the repository.
-func manifest(t *testing.T, path string) string {
+// read is what a file has.
+func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -177,7 +177,7 @@ func daprDefinitions(t *testing.T) []string {
 	}
 	all := make([]string, len(files))
 	for i, file := range files {
-		all[i] = manifest(t, file)
+		all[i] = read(t, file)
 	}
 	return all
 }

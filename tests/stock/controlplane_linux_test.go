@@ -92,9 +92,9 @@ func (c *cluster) startPlane(t *testing.T) {
 	code := base64.StdEncoding.EncodeToString
 	anchors := c.lab.authority.Anchors()
 	c.plane.api.apply(t, append(daprDefinitions(t),
-		manifest(t, "../../deploy/kubernetes/crds.yaml"), manifest(t, "../../deploy/kubernetes/rbac.yaml"),
+		read(t, "../../deploy/kubernetes/crds.yaml"), read(t, "../../deploy/kubernetes/rbac.yaml"),
 		fmt.Sprintf(controlPlaneObjects, code(anchors), code(cert), code(key), anchors),
-		manifest(t, "../../deploy/kubernetes/service.yaml"),
+		read(t, "../../deploy/kubernetes/service.yaml"),
 		service(controlPlane, "dapr-sentry", sentryPort, c.address(1)), service(controlPlane, "dapr-api", operatorPort, c.address(1)),
 	)...)
 	c.plane.isthmus = c.member(t, "isthmus-system", "isthmus", map[string]string{"dapr.io/app-id": "isthmus-" + c.name})
@@ -133,7 +133,7 @@ func (c *cluster) startCoreDNS(t *testing.T) {
 	if err := servers.Kubeconfig(kubeconfig, c.plane.api.Addr(), c.plane.api.CA(), adminToken); err != nil {
 		t.Fatal(err)
 	}
-	page := manifest(t, "../../docs/kubernetes-dns.md")
+	page := read(t, "../../docs/kubernetes-dns.md")
 	corefile := corefileOf(t, page, "isthmus.internal:53") + corefileOf(t, page, "view dapr") +
 		".:53 {\n    errors\n    kubernetes cluster.local {\n        kubeconfig " + kubeconfig + "\n    }\n}\n"
 	process, err := servers.StartCoreDNS(meshtest.Within(t, meshtest.Patience), box.Dir(), servers.CoreDNSOptions{

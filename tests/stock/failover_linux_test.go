@@ -117,6 +117,7 @@ type load struct {
 	calls, failed atomic.Int64
 	longest       atomic.Int64 // ns between two answers to one caller
 	from          atomic.Pointer[string]
+	began         sync.Map              // the time of the first answer, by cluster
 	first         atomic.Pointer[error] // that a call failed with
 	stop          func() (calls, failed int64, longest time.Duration)
 }
@@ -135,6 +136,7 @@ func (p *pod) steadily(t *testing.T, id string) *load {
 					l.first.CompareAndSwap(nil, &err)
 					continue
 				}
+				l.began.LoadOrStore(reply.Cluster, time.Now())
 				l.from.Store(&reply.Cluster)
 				for silence := int64(time.Since(last)); ; {
 					if was := l.longest.Load(); was >= silence || l.longest.CompareAndSwap(was, silence) {

@@ -57,6 +57,7 @@ type site struct {
 func newLab(t *testing.T, p plan) *lab {
 	t.Helper()
 	needsBinaries(t)
+	network.Need(t)
 	authority, err := sandbox.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +132,9 @@ func (c *cluster) start(t *testing.T, s site) {
 	if err != nil {
 		t.Error(err)
 		return
+	}
+	if c.plane != nil {
+		c.Resolver = c.resolver()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -4,18 +4,25 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
+
+// resolverPort is where the service of a cluster in Kubernetes is asked for views.
+const resolverPort = 7400
 
 // inKubernetes has the service of a cluster run as a pod, as docs/stock.md says.
 func (c *cluster) inKubernetes(o *sandbox.ClusterOptions) {
 	o.Sentry, o.Env, o.Secrets = c.plane.sentry, c.env("isthmus-system"), c.plane.isthmus.dir
 	o.Store = map[string]any{"kubernetes": map[string]any{}}
+	o.Listen["resolver"] = c.resolver()
 	o.Settings = maps.Clone(o.Settings)
 	maps.Copy(o.Settings, map[string]any{
 		"identity": map[string]any{"sentry": map[string]any{
@@ -27,15 +34,17 @@ func (c *cluster) inKubernetes(o *sandbox.ClusterOptions) {
 	})
 }
 
+func (c *cluster) resolver() string { return netip.AddrPortFrom(c.address(1), resolverPort).String() }
+
 // daprConfiguration is a Configuration as an object of Kubernetes.
-func daprConfiguration(name, resolution string) string {
+func daprConfiguration(name, sampling, resolution string) string {
 	return fmt.Sprintf(`
 apiVersion: dapr.io/v1alpha1
 kind: Configuration
 metadata: {name: %s, namespace: %s}
 spec:
-  tracing: {samplingRate: "1"}
-%s`, name, namespace, resolution)
+  tracing: {samplingRate: %q}
+%s`, name, namespace, sampling, resolution)
 }
 
 // kubernetesPod is an app of this cluster, with a Deployment and a pod of it, whose sidecar
@@ -65,7 +74,7 @@ spec:
 	if p.behind, err = box.App(sandbox.AppOptions{Cluster: c.name, App: app, Instance: p.address.String()}); err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{"DAPR_CONTROLPLANE_NAMESPACE": controlPlane, "DAPR_CONTROLPLANE_TRUST_DOMAIN": controlPlaneTrustDomain, "POD_NAME": m.name}
+	env := map[string]string{"DAPR_CONTROLPLANE_NAMESPACE": controlPlane, "DAPR_CONTROLPLANE_TRUST_DOMAIN": controlPlaneTrustDomain, "POD_NAME": m.name, "DAPR_HOST_IP": ""}
 	for _, variable := range c.env(namespace) {
 		name, value, _ := strings.Cut(variable, "=")
 		env[name] = value
@@ -87,7 +96,9 @@ spec:
 			t.Logf("log of %s:\n%s", p.Name(), p.Tail(15))
 		}
 	})
-	p.endpoint(t, true)
+	if stock { // otherwise its stream registers it
+		p.endpoint(t, true)
+	}
 	return p
 }
 
@@ -127,19 +138,190 @@ endpoints:
 `, p.member.name, namespace, strings.Join(labels, ", "), strings.Join(ports, ", "), p.address, ready))
 }
 
-// Sidecars as Kubernetes runs them, without Isthmus and with it.
-func TestKubernetesMode(t *testing.T) {
+// newKubernetesLab is a lab whose west is Kubernetes, with Configurations for each way.
+func newKubernetesLab(t *testing.T) *lab {
+	t.Helper()
 	p := ofKubernetes("net-1")
 	p.west.kubernetes = true
 	l := newLab(t, p)
 	l.share(t)
-	l.east.apply(t, export("invoices", "west"), export("ledger", "west"))
+	l.west.plane.api.apply(t,
+		service("isthmus-system", "isthmus", resolverPort, l.west.address(1)),
+		daprConfiguration("plain", "1", ""),
+		daprConfiguration("nameformat", "1", nameResolution("nameformat", fmt.Sprintf(`{format: "{appid}.%s.isthmus.internal:%d"}`, namespace, port))),
+		withIsthmus("1"))
+	return l
+}
+
+func nameResolution(component, configuration string) string {
+	return fmt.Sprintf("  nameResolution: {component: %s, version: v1, configuration: %s}\n", component, configuration)
+}
+
+// withIsthmus is the Configuration of sidecars with the component, which sample so many traces.
+func withIsthmus(sampling string) string {
+	return daprConfiguration("isthmus", sampling, nameResolution("isthmus", fmt.Sprintf(
+		`{resolver: "isthmus.isthmus-system.svc.cluster.local:%d", cluster: west, identity: {sentry: {address: "dapr-sentry.dapr-system.svc.cluster.local:%d"}}}`,
+		resolverPort, sentryPort)))
+}
+
+// TestKubernetesMode has sidecars as Kubernetes runs them, Dapr's own and with Isthmus, call
+// apps here and in a cluster that shares the network. Then instances end, Dapr makes the
+// sidecars start anew, and the other cluster is behind a gateway.
+func TestKubernetesMode(t *testing.T) {
+	if _, err := sandbox.Binary("daprd"); err != nil {
+		t.Fatal(err)
+	}
+	l := newKubernetesLab(t)
+	var all []string
+	for _, id := range []string{"orders", "stocktake", "invoices", "ledger"} {
+		l.east.apply(t, export(id, "west"))
+		all = append(all, "app: "+id)
+	}
+	l.west.plane.api.apply(t, selection("checkout", all...), selection("reporting", all...), selection("cart", all...))
 	l.east.known(t, "invoices", services())
-	l.west.plane.api.apply(t, daprConfiguration("plain", ""))
-	l.west.kubernetesPod(t, "orders", "plain", true)
+	orders := []*pod{l.west.kubernetesPod(t, "orders", "plain", true), l.west.kubernetesPod(t, "orders", "plain", true)}
+	stocktake := l.west.kubernetesPod(t, "stocktake", "isthmus", false)
+	// The resolver kubernetes is what sidecars have that are told of none.
 	checkout := l.west.kubernetesPod(t, "checkout", "plain", true)
-	l.west.apply(t, selection("checkout", "app: orders", "app: invoices"))
-	checkout.reaches(t, "orders", l.west)
-	checkout.reaches(t, "invoices", l.east)
-	checkout.fails(t, "ledger")
+	reporting := l.west.kubernetesPod(t, "reporting", "nameformat", true)
+	cart := l.west.kubernetesPod(t, "cart", "isthmus", false)
+	callers := []*pod{checkout, reporting, cart}
+
+	for _, caller := range callers {
+		t.Run(caller.App.ID, func(t *testing.T) {
+			caller.reaches(t, "stocktake", l.west)
+			caller.reaches(t, "invoices", l.east)
+			meshtest.Eventually(t, meshtest.Patience, func() error {
+				return caller.finds(t, "orders.shop.isthmus.internal.", orders[0].address, orders[1].address)
+			})
+			caller.reachesEach(t, orders)
+		})
+	}
+	t.Run("what nobody selected", func(t *testing.T) {
+		checkout.fails(t, "returns", "lookup returns-dapr.shop.svc.cluster.local on "+l.west.plane.dns.String()+":53: no such host")
+		reporting.fails(t, "returns", "no children to pick from") // what DNS says is lost in gRPC
+		cart.fails(t, "returns", "denied")
+	})
+	l.east.known(t, "orders", services())
+	l.east.known(t, "stocktake", services())
+	t.Run("the last instance is killed", func(t *testing.T) {
+		orders[0].gone(t)
+		l.failOver(t, "orders", callers, func() { orders[1].gone(t) })
+	})
+	t.Run("one with Isthmus stops", func(t *testing.T) {
+		l.failOver(t, "stocktake", callers, func() {
+			if err := stocktake.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err := stocktake.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("a Configuration changes", func(t *testing.T) { l.reconfigured(t, stocktake, cart, checkout) })
+	t.Run("through a gateway", func(t *testing.T) { l.behindAGateway(t, checkout, reporting, cart) })
+}
+
+// finds looks a name up from where the pod is, and wants these addresses.
+func (p *pod) finds(t *testing.T, name string, want ...netip.Addr) error {
+	t.Helper()
+	got, err := p.lookup(meshtest.Within(t, meshtest.Attempt), name)
+	slices.Sort(got)
+	var all []string
+	for _, a := range want {
+		all = append(all, a.String())
+	}
+	if err == nil && !slices.Equal(got, all) {
+		err = fmt.Errorf("%s is at %v, want %v", name, got, all)
+	}
+	return err
+}
+
+// reachesEach waits until each of some instances has answered.
+func (p *pod) reachesEach(t *testing.T, instances []*pod) {
+	t.Helper()
+	missing := map[string]bool{}
+	for _, i := range instances {
+		missing[i.address.String()] = true
+	}
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		reply, err := p.call(meshtest.Within(t, meshtest.Attempt), instances[0].App.ID)
+		if err != nil {
+			return err
+		}
+		if delete(missing, reply.Instance); len(missing) > 0 {
+			return fmt.Errorf("no call of %s is answered by %v", instances[0].App.ID, missing)
+		}
+		return nil
+	})
+}
+
+// gone kills a pod's sidecar, which Kubernetes tells of at once.
+func (p *pod) gone(t *testing.T) {
+	t.Helper()
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.endpoint(t, false)
+}
+
+// failOver ends what has an app in west, under the steady calls of callers, and says when
+// calls of each go to east.
+func (l *lab) failOver(t *testing.T, id string, callers []*pod, end func()) {
+	t.Helper()
+	loads := make([]*load, len(callers))
+	for i, caller := range callers {
+		loads[i] = caller.steadily(t, id)
+		loads[i].answersFrom(t, l.west)
+	}
+	began := time.Now()
+	end()
+	for i, load := range loads {
+		load.answersFrom(t, l.east)
+		first, _ := load.began.Load(l.east.name)
+		calls, failed, longest := load.stop()
+		t.Logf("%s: calls go to east after %s; of %d calls %d failed; the longest time without an answer was %s",
+			callers[i].Name(), first.(time.Time).Sub(began).Round(time.Millisecond), calls, failed, longest.Round(time.Millisecond))
+	}
+}
+
+// reconfigured changes a Configuration, for which every sidecar of the namespace starts its
+// runtime anew, those too that have another one.
+func (l *lab) reconfigured(t *testing.T, stocktake, cart, checkout *pod) {
+	watching := map[*pod]int{stocktake: stocktake.starts(t), cart: cart.starts(t), checkout: checkout.starts(t)}
+	for change := 1; len(watching) > 0; change++ { // who had only begun to watch may have missed one
+		l.west.plane.api.apply(t, withIsthmus(fmt.Sprintf("0.%d", change)))
+		for end := time.Now().Add(meshtest.Attempt); len(watching) > 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			maps.DeleteFunc(watching, func(p *pod, before int) bool { return p.starts(t) > before })
+		}
+		if change == 5 {
+			t.Fatalf("%d of three sidecars have not started anew after %d changes", len(watching), change)
+		}
+	}
+	cart.reaches(t, "stocktake", l.west) // which is registered again
+	for _, p := range []*pod{cart, checkout} {
+		p.reaches(t, "invoices", l.east)
+	}
+}
+
+// starts is how often the sidecar's runtime has started.
+func (p *pod) starts(t *testing.T) int {
+	return strings.Count(read(t, p.LogFile()), "dapr initialized. Status: Running")
+}
+
+// behindAGateway has the clusters in different networks. Who dials a name says it to the
+// gateway; the resolver kubernetes has daprd dial an address.
+func (l *lab) behindAGateway(t *testing.T, checkout, reporting, cart *pod) {
+	ledger := l.east.known(t, "ledger", services())
+	l.Set(netip.MustParsePrefix("10.77.1.0/24"), netip.PrefixFrom(ledger.address, 32), network.Conditions{Drop: true})
+	l.west.apply(t, meshtest.Cluster("east", l.east.Gateway))
+	for _, name := range []string{"ledger-dapr.shop.svc.cluster.local.", "ledger.shop.isthmus.internal."} {
+		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.finds(t, name, l.east.address(1)) })
+	}
+	cart.reaches(t, "ledger", l.east)
+	reporting.reaches(t, "ledger", l.east)
+	checkout.fails(t, "ledger", "tls: unrecognized name")
+	if log := read(t, l.east.Service.LogFile()); !strings.Contains(log, "reason=no_name") {
+		t.Error("the gateway does not say that it was told no name")
+	}
 }
