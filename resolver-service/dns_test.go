@@ -267,9 +267,10 @@ func TestStatusTellsHowDNSIsAnswered(t *testing.T) {
 	if l := said.GetListeners(); len(l) != 2 || l[0].GetAddress() != west.Addr("dns").String() || l[1].GetAs() != "shop/checkout" || fmt.Sprint(l[0].GetProtocols()) != "[udp tcp]" {
 		t.Errorf("listeners %v", l)
 	}
-	if u := said.GetUpstreams(); len(u) != 1 || u[0].GetAddress() != upstream || !u[0].GetUp() {
-		t.Errorf("upstreams %v", u)
-	}
+	west.within("the upstream up", func() bool { // it is asked again where this machine was slow to answer
+		u := west.status().GetDns().GetUpstreams()
+		return len(u) == 1 && u[0].GetAddress() == upstream && u[0].GetUp()
+	})
 	d := dig{t: t, at: west.dnsListeners.Addr(1)}
 	if got := d.short("orders.shop.east.isthmus.internal"); got != "NOERROR: 192.0.2.7" && !strings.HasPrefix(got, "NXDOMAIN") {
 		t.Errorf("orders in east: %s", got)
@@ -278,19 +279,18 @@ func TestStatusTellsHowDNSIsAnswered(t *testing.T) {
 	if got := stranger.short("any.app.east.isthmus.internal"); got != "NOERROR: 192.0.2.7" {
 		t.Errorf("a gateway's name, for a stranger: %s", got)
 	}
-	if got := stranger.short("gw.east.example"); got != "NOERROR: 192.0.2.7" {
-		t.Errorf("forwarded: %s", got)
-	}
+	west.within("what is forwarded answered", func() bool { return stranger.short("gw.east.example") == "NOERROR: 192.0.2.7" })
 }
 
 // resolverOf is a DNS server for a few names until the test ends.
 func resolverOf(t *testing.T, names map[string]string) (address string) {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	address = freeAddress(t)
+	conn, err := net.ListenPacket("udp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", conn.LocalAddr().String())
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func resolverOf(t *testing.T, names map[string]string) (address string) {
 		<-up
 		t.Cleanup(func() { _ = server.Shutdown(); <-done })
 	}
-	return conn.LocalAddr().String()
+	return address
 }
 
 func TestAnAddressForDNSThatIsTakenIsNamed(t *testing.T) {

@@ -79,7 +79,7 @@ func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess 
 	dir := t.TempDir()
 	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t)}
 	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\nlog: {level: debug}\n"+
-		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 4s}}\nreplicas: {name: %s}\n"+
+		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 6s}}\nreplicas: {name: %s}\n"+
 		"listen: {resolver: '%s', gateway: '%s', admin: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
 		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, more)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,7 +74,17 @@ func (f *fake) get(path string, header ...string) (code int, body string) {
 	return w.Code, w.Body.String()
 }
 
-func TestReadinessSaysWhatItWaitsFor(t *testing.T) {
+// atNoon runs a test where no time passes, and no day ends.
+func atNoon(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 1, 5, 12, 0, 0, 0, time.Local)))
+		test(t)
+	})
+}
+
+func TestReadinessSaysWhatItWaitsFor(t *testing.T) { atNoon(t, readinessSays) }
+
+func readinessSays(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
 	clock := func(d time.Duration) string { return now.Add(-d).Format(time.TimeOnly) }
@@ -143,7 +154,9 @@ func TestAServiceThatStopsIsNotReadyButAlive(t *testing.T) {
 	}
 }
 
-func TestMetricsTellTheStatus(t *testing.T) {
+func TestMetricsTellTheStatus(t *testing.T) { atNoon(t, metricsTell) }
+
+func metricsTell(t *testing.T) {
 	f := newFake(t)
 	f.metrics.Lookup("ok")
 	f.status.Store.FailingUnixMs = time.Now().Add(-time.Hour).UnixMilli()
@@ -190,7 +203,9 @@ func TestSinceWhenAStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestTheStoreHasAPage(t *testing.T) {
+func TestTheStoreHasAPage(t *testing.T) { atNoon(t, storeHasAPage) }
+
+func storeHasAPage(t *testing.T) {
 	f := newFake(t)
 	f.status.Refused = []*v1alpha1.RefusedObject{{Source: "isthmus/v1alpha1/Cluster/east", Error: "bad"}}
 	var page storePage
