@@ -2584,9 +2584,7 @@ type DNSStatus struct {
 	Listeners []*DNSListener         `protobuf:"bytes,1,rep,name=listeners,proto3" json:"listeners,omitempty"`
 	Upstreams []*DNSUpstream         `protobuf:"bytes,2,rep,name=upstreams,proto3" json:"upstreams,omitempty"` // that other names are asked of
 	// The host names of gateways, as they were last resolved.
-	Hosts            []*DNSHost `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
-	TlsError         string     `protobuf:"bytes,4,opt,name=tls_error,json=tlsError,proto3" json:"tls_error,omitempty"` // why the newest certificate can't be used; the one before stands
-	TlsFailingUnixMs int64      `protobuf:"varint,5,opt,name=tls_failing_unix_ms,json=tlsFailingUnixMs,proto3" json:"tls_failing_unix_ms,omitempty"`
+	Hosts []*DNSHost `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	// How many answers to names of Dapr's services in Kubernetes, since the start, led to
 	// gateways that take who sends a server name alone, and to gateways of an app on another
 	// port than the caller has. Dapr's resolver kubernetes gets nowhere by these.
@@ -2645,20 +2643,6 @@ func (x *DNSStatus) GetHosts() []*DNSHost {
 		return x.Hosts
 	}
 	return nil
-}
-
-func (x *DNSStatus) GetTlsError() string {
-	if x != nil {
-		return x.TlsError
-	}
-	return ""
-}
-
-func (x *DNSStatus) GetTlsFailingUnixMs() int64 {
-	if x != nil {
-		return x.TlsFailingUnixMs
-	}
-	return 0
 }
 
 func (x *DNSStatus) GetByServerName() uint64 {
@@ -2958,15 +2942,17 @@ func (x *SourceStatus) GetRefused() []*RefusedObject {
 
 // TrustStatus is one certificate.
 type TrustStatus struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Use             string                 `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`         // "own certificate", "own root", "peer root", "peer certificate"
-	Cluster         string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
-	Subject         string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root
-	TrustDomain     string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
-	NotBeforeUnixMs int64                  `protobuf:"varint,5,opt,name=not_before_unix_ms,json=notBeforeUnixMs,proto3" json:"not_before_unix_ms,omitempty"`
-	NotAfterUnixMs  int64                  `protobuf:"varint,6,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
-	Fingerprint     string                 `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256, in hexadecimal
-	Error           string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`             // why it can't be used
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "own certificate", "own root", "peer root", "peer certificate", "dns certificate" or
+	// "consul certificate"
+	Use             string `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`
+	Cluster         string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
+	Subject         string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root
+	TrustDomain     string `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	NotBeforeUnixMs int64  `protobuf:"varint,5,opt,name=not_before_unix_ms,json=notBeforeUnixMs,proto3" json:"not_before_unix_ms,omitempty"`
+	NotAfterUnixMs  int64  `protobuf:"varint,6,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
+	Fingerprint     string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256, in hexadecimal
+	Error           string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`             // why it can't be used; of those shown here: why the newest can't, and this one stands
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3633,16 +3619,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\asources\x18\x11 \x03(\v2\x1e.isthmus.v1alpha1.SourceStatusR\asources\x123\n" +
 	"\x05trust\x18\x12 \x03(\v2\x1d.isthmus.v1alpha1.TrustStatusR\x05trust\x12\x18\n" +
 	"\areplica\x18\x13 \x01(\tR\areplica\x12-\n" +
-	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\"\xc7\x02\n" +
+	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\"\x87\x02\n" +
 	"\tDNSStatus\x12;\n" +
 	"\tlisteners\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.DNSListenerR\tlisteners\x12;\n" +
 	"\tupstreams\x18\x02 \x03(\v2\x1d.isthmus.v1alpha1.DNSUpstreamR\tupstreams\x12/\n" +
-	"\x05hosts\x18\x03 \x03(\v2\x19.isthmus.v1alpha1.DNSHostR\x05hosts\x12\x1b\n" +
-	"\ttls_error\x18\x04 \x01(\tR\btlsError\x12-\n" +
-	"\x13tls_failing_unix_ms\x18\x05 \x01(\x03R\x10tlsFailingUnixMs\x12$\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x19.isthmus.v1alpha1.DNSHostR\x05hosts\x12$\n" +
 	"\x0eby_server_name\x18\x06 \x01(\x04R\fbyServerName\x12\x1d\n" +
 	"\n" +
-	"other_port\x18\a \x01(\x04R\totherPort\"U\n" +
+	"other_port\x18\a \x01(\x04R\totherPortJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"U\n" +
 	"\vDNSListener\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tprotocols\x18\x02 \x03(\tR\tprotocols\x12\x0e\n" +
