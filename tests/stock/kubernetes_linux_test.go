@@ -3,6 +3,7 @@ package stock
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,24 +81,138 @@ func TestKubernetesThroughAGateway(t *testing.T) {
 	checkout.fails(t, "invoices", "tls: unrecognized name")
 }
 
-// An address of the gateway that is one app's own needs no name. In the other cluster it
-// is written down as an instance of that app.
-func TestKubernetesThroughAnAddressOfTheApp(t *testing.T) {
-	invoices, ledger := netip.MustParseAddr("10.77.2.2"), netip.MustParseAddr("10.77.2.3")
+// gatewayOf is the gateway of a cluster that leads to one app alone.
+func gatewayOf(number int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("10.77.2.%d", number)), port)
+}
+
+// ofApps has east's gateway lead to an app alone at an address of each, from 10.77.2.2 on, and
+// makes the Cluster object that says so to west.
+func ofApps(ids ...string) (plan, func(l *lab) string) {
 	p := ofKubernetes("")
-	p.east.addresses = []netip.Addr{invoices, ledger}
-	at := func(a netip.Addr) string { return netip.AddrPortFrom(a, port).String() }
-	p.east.listen = map[string]any{"apps": []any{
-		map[string]any{"address": at(invoices), "app": "shop/invoices"},
-		map[string]any{"address": at(ledger), "app": "shop/ledger"},
-	}}
+	var listeners []any
+	gateways := ""
+	for i, id := range ids {
+		at := gatewayOf(2 + i)
+		p.east.addresses = append(p.east.addresses, at.Addr())
+		listeners = append(listeners, map[string]any{"address": at.String(), "app": namespace + "/" + id})
+		gateways += fmt.Sprintf("  - {address: %q, app: %s, namespace: %s}\n", at, id, namespace)
+	}
+	p.east.listen = map[string]any{"apps": listeners}
+	return p, func(l *lab) string {
+		return fmt.Sprintf(`apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: east}
+spec:
+  gateways:
+  - {address: %q}
+%s  staleAfter: %s
+  rampUp: 0s
+`, l.east.Gateway, gateways, meshtest.StaleAfter)
+	}
+}
+
+// An address of the gateway that leads to one app alone needs no name, and apps are kept
+// apart by it. An app without one can't be called.
+func TestKubernetesThroughTheGatewayOfTheApp(t *testing.T) {
+	p, east := ofApps("invoices", "ledger")
 	l := newLab(t, p)
-	l.east.apply(t, export("invoices", "west"), export("ledger", "west"))
-	l.east.known(t, "invoices", services())
-	l.east.known(t, "ledger", services())
-	l.west.apply(t, instance("invoices", "east", at(invoices)), instance("ledger", "east", at(ledger)))
-	checkout := l.west.known(t, "checkout", services())
+	l.west.apply(t, east(l))
+	l.east.apply(t, export("invoices", "west"), export("ledger", "west"), export("stock", "west"))
+	for _, id := range []string{"invoices", "ledger", "stock"} {
+		l.east.known(t, id, services())
+	}
+	l.west.apply(t, selection("checkout", "app: invoices", "app: ledger", "app: stock"), selection("reporting", "app: invoices"))
+	checkout, reporting := l.west.known(t, "checkout", services()), l.west.known(t, "reporting", serviceFormat())
 	checkout.reaches(t, "invoices", l.east)
 	checkout.reaches(t, "ledger", l.east)
 	checkout.reaches(t, "invoices", l.east)
+	reporting.reaches(t, "invoices", l.east) // which sends the name of the service
+
+	checkout.fails(t, "stock", "tls: unrecognized name")
+	l.west.says(t, "callers without a server name to east: by "+gatewayOf(2).String(), "explain", "--from", "shop/checkout", "invoices")
+	l.west.says(t, "callers without a server name to east: refused", "explain", "--from", "shop/checkout", "stock")
+	l.west.says(t, "led to gateways that take who sends a server name alone", "status")
+	l.west.says(t, gatewayOf(2).String()+" for shop/invoices", "get", "Cluster")
+}
+
+// The last instance here dies under calls, and those go through the gateway of the app: as
+// through any other.
+func TestKubernetesFailsOverThroughTheGatewayOfTheApp(t *testing.T) {
+	p, east := ofApps("orders")
+	l := newLab(t, p)
+	l.west.apply(t, east(l), selection("checkout", "app: orders"))
+	l.east.apply(t, export("orders", "west"))
+	l.east.known(t, "orders", services())
+	here := l.west.known(t, "orders", services())
+	checkout := l.west.known(t, "checkout", services())
+	checkout.reaches(t, "orders", l.west)
+	failsOver(t, l, here, checkout)
+}
+
+// What is known of the other cluster decides whether its gateway is answered: the export, what
+// is ready there, and the lease.
+func TestTheGatewayOfTheAppIsAnsweredWhileItsRouteStands(t *testing.T) {
+	p, east := ofApps("orders")
+	l := newLab(t, p)
+	l.west.apply(t, east(l), selection("checkout", "app: orders, routes: [{cluster: east}, {cluster: local, priority: 1}]"))
+	l.east.apply(t, export("orders", "west"))
+	there := l.east.known(t, "orders", services())
+	here := l.west.known(t, "orders", services())
+	checkout := l.west.known(t, "checkout", services())
+	leads := func(to netip.Addr, answers *cluster) {
+		t.Helper()
+		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.findsService(t, "orders", to) })
+		checkout.reaches(t, "orders", answers)
+	}
+	back := func() {
+		t.Helper()
+		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.findsService(t, "orders", gatewayOf(2).Addr()) })
+		checkout.restart(t) // which keeps an address that works for 20 s
+		checkout.reaches(t, "orders", l.east)
+	}
+	leads(gatewayOf(2).Addr(), l.east)
+
+	l.east.apply(t, export("orders", "nobody")) // withdrawn from west
+	leads(here.address, l.west)
+	l.east.apply(t, export("orders", "west"))
+	back()
+
+	if err := there.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	leads(here.address, l.west)
+	if err := there.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	back()
+
+	l.west.apply(t, strings.Replace(east(l), meshtest.StaleAfter.String(), "1s", 1)) // whose lease ends with its service
+	if err := l.east.Service.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	leads(here.address, l.west)
+}
+
+// findsService looks the service of an app up from where the pod is, and wants one address.
+func (p *pod) findsService(t *testing.T, id string, want netip.Addr) error {
+	t.Helper()
+	name := fmt.Sprintf("%s-dapr.%s.svc.%s.", id, namespace, kubernetesDomain)
+	got, err := p.lookup(meshtest.Within(t, meshtest.Attempt), name)
+	if err == nil && (len(got) != 1 || got[0] != want.String()) {
+		err = fmt.Errorf("%s is at %v, want %s", name, got, want)
+	}
+	return err
+}
+
+// says waits until a command of the cluster's command line prints something.
+func (c *cluster) says(t *testing.T, want string, args ...string) {
+	t.Helper()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		said, err := c.isthmus(meshtest.Within(t, meshtest.Attempt), "", args...)
+		if err == nil && !strings.Contains(said, want) {
+			err = fmt.Errorf("isthmus %s says\n%s\nwithout %q", strings.Join(args, " "), said, want)
+		}
+		return err
+	})
 }
