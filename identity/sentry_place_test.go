@@ -27,7 +27,7 @@ func TestNoSentryThere(t *testing.T) {
 		return l
 	}
 	plain := listen()
-	web := &http.Server{ReadHeaderTimeout: time.Second}
+	web := &http.Server{ReadHeaderTimeout: time.Minute}
 	pair := ca.Issue(catalog.App{Namespace: "default", ID: "dapr-sentry"}, sentryID)
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
@@ -44,12 +44,11 @@ func TestNoSentryThere(t *testing.T) {
 		<-served
 		<-served
 	}()
-	gone := listen()
-	gone.Close()
+	gone := freeAddress(t)
 	tests := []struct {
 		name, address, want string
 	}{
-		{"nobody listens", gone.Addr().String(), gone.Addr().String() + ": connection refused"},
+		{"nobody listens", gone, gone + ": connection refused"},
 		{"a web server", plain.Addr().String(), "first record does not look like a TLS handshake"},
 		{"another gRPC server", other.Addr().String(), "it speaks gRPC but is no Sentry"},
 		{"no such host", "sentry.invalid:443", "443: lookup sentry.invalid"},

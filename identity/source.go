@@ -138,17 +138,18 @@ func (s *Source) Run(ctx context.Context) error {
 	var complaints throttle
 	var warned *material
 	for failures := 0; ; {
-		err := s.Load(ctx)
+		var delay time.Duration
+		err := s.load(ctx, func(err error) {
+			if ctx.Err() == nil {
+				delay = backoff(failures, s.retryMax)
+				s.complain(err, delay, &complaints)
+			}
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
-		var delay time.Duration
-		if err == nil {
+		if failures++; err == nil {
 			failures, delay = 0, s.untilNext()
-		} else {
-			delay = backoff(failures, s.retryMax)
-			failures++
-			s.complain(err, delay, &complaints)
 		}
 		warned = s.warnExpiry(warned)
 		select {
@@ -165,6 +166,11 @@ func (s *Source) Load(ctx context.Context) error {
 	if s.Insecure() {
 		return nil
 	}
+	return s.load(ctx, func(err error) { s.failure.Store(&err) })
+}
+
+// load is one attempt. failed keeps its error, for Err.
+func (s *Source) load(ctx context.Context, failed func(error)) error {
 	select {
 	case s.loading <- struct{}{}:
 		defer func() { <-s.loading }()
@@ -178,15 +184,15 @@ func (s *Source) Load(ctx context.Context) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("identity: %s: %w", s.origin, err)
-		s.failure.Store(&err)
+		failed(err)
 		return err
 	}
 	s.failure.Store(nil)
 	if m != old {
-		s.current.Store(m)
-		s.recheck() // own roots may count for peers, too
 		s.log.Info("identity loaded", "app", m.id.App.String(), "trustDomain", m.id.TrustDomain,
 			"expires", m.cert.Leaf.NotAfter, "from", s.origin.String())
+		s.current.Store(m)
+		s.recheck() // own roots may count for peers, too
 	}
 	return nil
 }
@@ -227,7 +233,7 @@ func backoff(failures int, longest time.Duration) time.Duration {
 func (s *Source) complain(err error, delay time.Duration, complaints *throttle) {
 	text := err.Error()
 	err = fmt.Errorf("%w; retrying in %s", err, delay.Round(100*time.Millisecond))
-	s.failure.Store(&err)
+	defer s.failure.Store(&err) // who hears of it finds it logged
 	if !complaints.allow(text, time.Minute) {
 		return
 	}
