@@ -59,7 +59,10 @@ func startPostgres(t testing.TB) *postgresServer {
 	cert, key, ca := authority(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	p, err := servers.StartPostgres(ctx, t.TempDir(), servers.PostgresOptions{Password: adminPassword, Cert: cert, Key: key})
+	p, err := servers.StartPostgres(ctx, t.TempDir(), servers.PostgresOptions{
+		Password: adminPassword, Cert: cert, Key: key,
+		Config: []string{"fsync = off"}, // what a kill of a process loses is not what fsync is for
+	})
 	need(t, err)
 	t.Cleanup(func() { _ = p.Kill() })
 	s := &postgresServer{p, link(t, p.Addr()), ca}
@@ -90,11 +93,13 @@ func (p *postgresServer) exec(t testing.TB, database, sql string, args ...any) {
 	}
 }
 
-// newDatabase makes a database with the table, and gives the users their rights.
+// newDatabase makes a database with the table, and gives the users their rights. It is gone
+// with the test, so that a backup of the server is small.
 func (p *postgresServer) newDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("db%d", prefixes.Add(1))
 	p.exec(t, "postgres", "CREATE DATABASE "+name)
+	t.Cleanup(func() { p.exec(t, "postgres", "DROP DATABASE "+name+" WITH (FORCE)") })
 	p.exec(t, name, block(t, "sql", 0))
 	p.exec(t, name, block(t, "sql", 1))
 	return name
@@ -216,6 +221,7 @@ func (p *postgresServer) rewind(t testing.TB) func() {
 }
 
 func TestStoreOnPostgres(t *testing.T) {
+	t.Parallel() // each has a server of its own, and waits most of the time
 	p := startPostgres(t)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return p.backend(t) })
 }

@@ -41,6 +41,7 @@ func startRedis(t testing.TB) *redisServer {
 	defer cancel()
 	r, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Config: []string{
 		"requirepass " + redisPassword, "notify-keyspace-events Kg$",
+		"appendfsync no", // what a kill of a process loses is not what fsync is for
 		fmt.Sprintf("tls-port %d", port), "tls-cert-file " + cert, "tls-key-file " + key, "tls-auth-clients no",
 	}})
 	need(t, err)
@@ -194,6 +195,7 @@ func (r *redisServer) rewind(t testing.TB) func() {
 }
 
 func TestStoreOnRedis(t *testing.T) {
+	t.Parallel() // each has a server of its own, and waits most of the time
 	r := startRedis(t)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return r.backend(t) })
 }
