@@ -90,7 +90,7 @@ func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
 		if n := l.failures(); n > 0 {
 			t.Errorf("%d calls failed: %v", n, l.failed[0])
 		}
-		spread(t, checkout, 10_000, 5)
+		spread(t, checkout, 2000, 5)
 	}
 }
 
