@@ -95,7 +95,7 @@ func TestWeightsHoldOverPlansThatAreReplaced(t *testing.T) {
 func TestEverySecondAndThirdLookupIsSpreadToo(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	for stride := 2; stride <= 12; stride++ {
-		for range 5 {
+		for range 3 {
 			routes, share := randomRoutes(r)
 			hold(t, fmt.Sprint("every ", stride), tally(NewPlan(orders, routes), stride), share, 30)
 		}

@@ -12,7 +12,7 @@ func TestATableIsAMapThatKeepsItsPast(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var table Table[int]
 		model := map[App]int{}
-		for step := range 400 {
+		for step := range 150 {
 			var edits []Edit[int]
 			for range 1 + r.IntN(20) {
 				a := App{"ns-" + fmt.Sprint(r.IntN(3)), "app-" + fmt.Sprint(r.IntN(300))}
