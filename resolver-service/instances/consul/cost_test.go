@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
@@ -19,14 +20,18 @@ func known(catalog.Instance) bool { return true }
 // enter writes an instance into the catalog without an agent, as tools for VMs do.
 func enter(t testing.TB, node, service, address string, status string) {
 	t.Helper()
+	if err := entry(node, service, address, status); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func entry(node, service, address string, status string) error {
 	_, err := shared.Admin.Catalog().Register(&api.CatalogRegistration{
 		Node: node, Address: address,
 		Service: &api.AgentService{ID: service, Service: service, Address: address, Port: 3000, Meta: map[string]string{"DAPR_PORT": "50002"}},
 		Check:   &api.AgentCheck{Node: node, CheckID: "health-of-" + service, Name: "health", Status: status, ServiceID: service, ServiceName: service},
 	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return err
 }
 
 // TestWhatAThousandServicesCost counts requests, by the connections' turns. A round may wait for
@@ -35,8 +40,15 @@ func enter(t testing.TB, node, service, address string, status string) {
 func TestWhatAThousandServicesCost(t *testing.T) {
 	theAgent(t)
 	const many = 1000
+	var entries errgroup.Group
+	entries.SetLimit(16) // so that the server makes one flush to its disk for several
 	for n := range many {
-		enter(t, fmt.Sprintf("vm-%d", n%50), fmt.Sprintf("app-%d", n), fmt.Sprintf("10.3.%d.%d", n/250, n%250), api.HealthPassing)
+		entries.Go(func() error {
+			return entry(fmt.Sprintf("vm-%d", n%50), fmt.Sprintf("app-%d", n), fmt.Sprintf("10.3.%d.%d", n/250, n%250), api.HealthPassing)
+		})
+	}
+	if err := entries.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	before := shared.link.Traffic()
 	begin := time.Now()
