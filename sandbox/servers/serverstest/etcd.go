@@ -62,7 +62,8 @@ func (e *Etcd) start() (err error) {
 	if e.dir, err = os.MkdirTemp("", "isthmus-etcd-"); err != nil {
 		return err
 	}
-	options := servers.EtcdOptions{Args: []string{"--bcrypt-cost=4"}}
+	// What a kill of a process loses is not what fsync is for.
+	options := servers.EtcdOptions{Args: []string{"--bcrypt-cost=4", "--unsafe-no-fsync"}}
 	if e.Secure {
 		c, err := certify(e.dir)
 		if err != nil {
