@@ -51,6 +51,7 @@ func TestStore(t *testing.T) {
 			Cut:  c.Link.Cut, Slow: c.Link.Slow, Restart: c.Restart, Compact: c.Forget, Rewind: b.rewind,
 			Servers: []string{c.Link.Addr()}, Secrets: append(c.Tokens(), serverstest.TokenOf("stranger")),
 			MaxBatch: MaxBatch, MaxObject: MaxObject,
+			Many: 2500, // some pages; the server takes minutes to be told of many more
 		}
 	})
 }

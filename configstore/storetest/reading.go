@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func reading() []specification {
 		{"delete is delete, and what is written again is there again", deleteIsDelete},
 		{"every reader sees the same", everyReader},
 		{"keys with every allowed character", allowedCharacters},
-		{"ten thousand objects", tenThousand},
+		{"a huge set comes whole, and a change of it by itself", huge},
 	}
 }
 
@@ -175,9 +176,9 @@ func allowedCharacters(t *testing.T, b Backend) {
 	}
 }
 
-func tenThousand(t *testing.T, b Backend) {
+func huge(t *testing.T, b Backend) {
 	s := open(t, b)
-	const n = 10_000
+	n := cmp.Or(b.Many, 10_000)
 	objects := make([]catalog.Object, n)
 	for i := range objects {
 		objects[i] = export("shop", fmt.Sprintf("app-%d", i))

@@ -90,6 +90,8 @@ type Backend struct {
 	// MaxObject is how many bytes of JSON an object can have.
 	MaxObject int
 
+	// Many is how many objects a huge set has; 10,000 where it is 0.
+	Many int
 	// Resumes tells whether a reader that missed little is told just that, rather
 	// than given the full set again.
 	Resumes bool
