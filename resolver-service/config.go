@@ -5,7 +5,6 @@ package resolverservice
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"time"
 
@@ -96,7 +95,7 @@ const (
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w; name the file with -c", err)
+		return nil, fmt.Errorf("read configuration: %w; name the file with -c, and let this user read it", err)
 	}
 	return Parse(path, text)
 }
@@ -155,5 +154,5 @@ func (c *Config) snapshot() string {
 	if c.Replicas != nil {
 		return ""
 	}
-	return filepath.Join(c.DataDir, "instances-"+c.Cluster+".json")
+	return c.own("instances") + ".json"
 }

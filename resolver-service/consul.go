@@ -3,8 +3,6 @@ package resolverservice
 import (
 	"context"
 	"net"
-	"net/url"
-	"path/filepath"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
@@ -45,13 +43,7 @@ func (s *Service) buildConsul() (err error) {
 
 // consulDirectory keeps what is registered. Each replica has its own: a stock sidecar
 // registers once, with one of them, and does not come back by itself.
-func (s *Service) consulDirectory() string {
-	name := "consul-" + s.cfg.Cluster
-	if replica := s.cfg.replica(); replica != "" {
-		name += "-" + url.PathEscape(replica)
-	}
-	return filepath.Join(s.cfg.DataDir, name)
-}
+func (s *Service) consulDirectory() string { return s.cfg.own("consul") }
 
 // startConsul starts the Consul API, if there is one.
 func (s *Service) startConsul(edges *stage) {

@@ -3,10 +3,8 @@ package resolverservice
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,6 +76,11 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	defer closeAll(s.listeners) // most are closed by then
 	defer s.dnsListeners.Close()
+	release, err := s.cfg.holdDataDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.closeStores())
@@ -122,9 +125,6 @@ func addrText(a net.Addr) string {
 
 // build makes every part, from the bottom up.
 func (s *Service) build(ctx context.Context) (err error) {
-	if err := os.MkdirAll(s.cfg.DataDir, 0o700); err != nil {
-		return fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
-	}
 	if s.spans, err = otlp.New(ctx, s.cfg.Tracing, s.cfg.Cluster, s.log); err != nil {
 		return err
 	}

@@ -1,0 +1,51 @@
+package resolverservice
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// predecessorWait is how long a service waits for one that is shutting down to let go of
+// its dataDir.
+const predecessorWait = 2 * time.Second
+
+// own is the path of a file or directory of this service's own: each cluster, and each of
+// its replicas, has another.
+func (c *Config) own(kind string) string {
+	name := kind + "-" + c.Cluster
+	if replica := c.replica(); replica != "" {
+		name += "-" + url.PathEscape(replica)
+	}
+	return filepath.Join(c.DataDir, name)
+}
+
+// holdDataDir makes the directory and keeps other services of the same cluster and name out of
+// it until release is called, or the process ends however it does: two would write over
+// what the other keeps. Where the directory can't be written to, or its file system knows no
+// locks, nobody is kept out.
+func (c *Config) holdDataDir() (release func() error, err error) {
+	nothing := func() error { return nil }
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return nothing, fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
+	}
+	f, err := os.OpenFile(c.own("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nothing, nil
+	}
+	for end := time.Now().Add(predecessorWait); ; {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return f.Close, nil
+		case time.Now().After(end):
+			return nothing, errors.Join(fmt.Errorf("dataDir: %s: another service of cluster %s has held it for %s; stop that one, or write another dataDir in isthmus.yaml",
+				c.DataDir, c.Cluster, predecessorWait), f.Close())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
