@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"runtime"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +23,8 @@ func newServe() *cobra.Command {
 sidecars, DNS, the gateway for other clusters, and the admin pages.
 
 It ends at the first SIGINT or SIGTERM once connections had time to finish, and at the
-second at once.`,
+second at once. SIGHUP does nothing: certificates, tokens and objects are read again by
+themselves, and a change of the configuration takes a restart.`,
 		Example: `  isthmus serve -c isthmus.yaml
   isthmus serve -c isthmus.yaml --check`,
 		Args: arguments(cobra.NoArgs),
@@ -43,9 +47,27 @@ second at once.`,
 			// The gateway's loops keep a processor each while they wait.
 			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + gateway.Loops())
 		}
-		return resolverservice.Run(cmd.Context(), cfg, newLog(cmd.ErrOrStderr(), cfg))
+		log := newLog(cmd.ErrOrStderr(), cfg)
+		defer surviveHangup(log)()
+		return resolverservice.Run(cmd.Context(), cfg, log)
 	}
 	return cmd
+}
+
+// surviveHangup lets SIGHUP, by which many a service is told to read its configuration again,
+// not end this one, which by default it would do at once and without a word.
+func surviveHangup(log *slog.Logger) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			log.Info("SIGHUP does nothing: certificates, tokens and objects are read again by themselves; to read isthmus.yaml again, restart the service")
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+	}
 }
 
 // newLog logs as the configuration says. Every line has the cluster's name.
