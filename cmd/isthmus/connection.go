@@ -60,14 +60,23 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 		options.Identity, options.Sentry = os.Getenv("ISTHMUS_IDENTITY"), os.Getenv("ISTHMUS_SENTRY_ADDRESS")
 	}
 	conn, err := client.Dial(ctx, options)
-	if err != nil {
+	if err == nil {
+		defer conn.Close()
+	}
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("interrupted before the resolver service at %s was asked", options.Server)
+	case err != nil:
 		return err
 	}
-	defer conn.Close()
-	if err := call(ctx, conn); err != nil {
+	switch err := call(ctx, conn); {
+	case err == nil:
+		return nil
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("interrupted while the resolver service at %s was asked; what it was told to write, if anything, may be written: isthmus get shows that", options.Server)
+	default:
 		return conn.Explain(err)
 	}
-	return nil
 }
 
 // format is the flag -o.

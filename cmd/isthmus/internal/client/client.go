@@ -83,7 +83,10 @@ func (o Options) source(ctx context.Context) (*identity.Source, error) {
 	if err != nil || o.Insecure {
 		return source, err
 	}
-	return source, source.Load(ctx)
+	if err = source.Load(ctx); err != nil && cfg.Sentry != nil {
+		err = fmt.Errorf("%w; name Dapr's Sentry by --sentry or ISTHMUS_SENTRY_ADDRESS, and its ca.crt by --trust-anchors", err)
+	}
+	return source, err
 }
 
 // identity is where what proves who asks comes from: exactly one of three.
@@ -180,6 +183,8 @@ func (c *Conn) advice(message string) string {
 	switch {
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks plain text: say --insecure if that is meant"
+	case strings.Contains(message, "tls: unrecognized name"):
+		return "a gateway listens there: name the service's listen.resolver by --server or ISTHMUS_SERVER"
 	case strings.Contains(message, "refused: it is app"):
 		return "name the app that it should be by --server-identity"
 	case strings.Contains(message, "authentication handshake failed"):

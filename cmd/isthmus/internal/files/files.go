@@ -64,8 +64,13 @@ func (r *reader) walk(root string) {
 		return nil
 	})
 	if err != nil {
-		r.errors = append(r.errors, err)
+		r.errors = append(r.errors, unread(err))
 	}
+}
+
+// unread says what to do about a file that can't be read.
+func unread(err error) error {
+	return fmt.Errorf("%w; name what is there by -f, and let this user read it", err)
 }
 
 func isObjectFile(path string) bool {
@@ -75,7 +80,7 @@ func isObjectFile(path string) bool {
 func (r *reader) open(path string) {
 	file, err := os.Open(path)
 	if err != nil {
-		r.errors = append(r.errors, err)
+		r.errors = append(r.errors, unread(err))
 		return
 	}
 	defer file.Close()
