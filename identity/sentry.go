@@ -81,7 +81,7 @@ func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
 	if o.cfg.TrustAnchorsFile != "" {
 		var err error
 		if text, err = readFile(o.cfg.TrustAnchorsFile); err != nil {
-			return nil, [32]byte{}, fmt.Errorf("trustAnchorsFile: %w", err)
+			return nil, [32]byte{}, fmt.Errorf("trustAnchorsFile: %w; put Sentry's ca.crt there", err)
 		}
 		name = "trustAnchorsFile " + o.cfg.TrustAnchorsFile
 	}
@@ -125,7 +125,7 @@ func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
 	if o.cfg.TokenFile != "" {
 		text, err := readFile(o.cfg.TokenFile)
 		if err != nil {
-			return "", 0, fmt.Errorf("tokenFile: %w", err)
+			return "", 0, fmt.Errorf("tokenFile: %w; put the token for Sentry there", err)
 		}
 		if token = strings.TrimSpace(string(text)); token == "" {
 			return "", 0, fmt.Errorf("tokenFile %s is empty", o.cfg.TokenFile)

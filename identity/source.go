@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -141,7 +142,7 @@ func (s *Source) Run(ctx context.Context) error {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
-				delay = backoff(failures, s.retryMax)
+				delay = backoff(failures, s.patience(err))
 				s.complain(err, delay, &complaints)
 			}
 		})
@@ -219,6 +220,14 @@ func (s *Source) untilNext() time.Duration {
 		return s.poll
 	}
 	return max(min(s.poll, time.Until(m.renewAt)), 50*time.Millisecond)
+}
+
+// patience is the longest wait after an error: a file that is missing costs nobody but this process.
+func (s *Source) patience(err error) time.Duration {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return min(s.retryMax, 2*time.Second)
+	}
+	return s.retryMax
 }
 
 // backoff is a wait after so many failures before: twice as long each time, up to
