@@ -12,6 +12,9 @@ var remedies = []struct{ part, remedy string }{
 	{"server preface", "it may want mTLS, and this service has identity: insecure"},
 	{"connection refused", "start the gateway there, or correct spec.gateways"},
 	{"no such host", "correct spec.gateways"},
+	{"lookup ", "correct spec.gateways, or how this machine resolves names"},
+	{"network is unreachable", "correct spec.gateways, or the routes of this machine"},
+	{"no route to host", "correct spec.gateways, or the routes and firewalls on the way"},
 }
 
 // advised is an error with what to do about it.

@@ -71,7 +71,7 @@ func (u *upstream) goDown(err error) {
 		return
 	}
 	u.down, u.since = true, time.Now()
-	u.log.Warn("dns: upstream does not answer; it is asked after all others until it does", "upstream", u.address, "error", brief(err))
+	u.log.Warn("dns: upstream does not answer; it is asked after all others until it does", "upstream", u.address, "err", brief(err))
 	u.suspect()
 }
 
