@@ -3,8 +3,10 @@ package resolverservice
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
 
@@ -29,6 +31,32 @@ func (c *Config) defaultReplica() {
 	if c.Replicas != nil && c.Replicas.Name == "" {
 		c.Replicas.Name, _ = os.Hostname() // refused by checkReplicas where there is none
 	}
+}
+
+// common is what all replicas of one cluster have in common, and those of another cluster
+// that has its name by mistake most likely have not.
+func (s *Service) common() map[string]string {
+	all := map[string]string{
+		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "store": s.cfg.Store.Name(),
+	}
+	if s.identity.Insecure() {
+		all["identity"] = "insecure"
+		return all
+	}
+	all["identity"] = "by certificate"
+	if id, ok := s.identity.ID(); ok {
+		all["trust domain"] = id.TrustDomain
+	}
+	var roots []string
+	for _, t := range s.identity.Trusted() {
+		if t.Use == identity.OwnRoot {
+			roots = append(roots, t.Fingerprint[:min(len(t.Fingerprint), 16)])
+		}
+	}
+	if slices.Sort(roots); len(roots) > 0 {
+		all["set of roots"] = "SHA-256 " + strings.Join(roots, ", ")
+	}
+	return all
 }
 
 // ownStores are the stores that replicas can't share, and why.

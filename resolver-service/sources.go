@@ -76,6 +76,7 @@ func (s *Service) buildSources() error {
 		if err != nil {
 			return err
 		}
+		source.Describe(s.common)
 		all = append(all, source)
 		s.sources.shared, s.sources.closers = source, append(s.sources.closers, source)
 	}

@@ -148,7 +148,7 @@ func (n *snapshot) applied() {
 		what := r.Where + "\x00" + r.Err.Error()
 		known[what] = true
 		if !s.known[what] {
-			s.log.Warn("instance refused; the rest stand", "instance", r.Where, "err", r.Err)
+			s.log.Warn("something of a source can't be used, or is not as it should be; the rest stands", "what", r.Where, "err", r.Err)
 		}
 	}
 	s.known = known

@@ -63,8 +63,10 @@ type Source struct {
 	client  *etcdclient.Client
 	ttl     time.Duration
 	root    string // before each key: prefix, format and cluster
+	cluster string
 	replica string
-	lease   int64 // the first of ours, the same for the life of the process
+	common  func() map[string]string // see Describe; may be nil
+	lease   int64                    // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
 	own     *own
@@ -91,7 +93,7 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 		return nil, err
 	}
 	s := &Source{
-		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), replica: replica,
+		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), cluster: cluster, replica: replica,
 		lease: firstLease(), log: log, own: newOwn(), others: newOthers(),
 	}
 	if s.ttl == 0 {
@@ -127,7 +129,7 @@ func (s *Source) tell(c instances.Change) error {
 	if s.emit == nil {
 		return nil
 	}
-	c.Refused = s.others.refusals()
+	c.Refused = append(s.others.refusals(), s.others.strangers(s.self(), s.lease, s.cluster)...)
 	if s.failing != nil {
 		c.Refused = append(c.Refused, instances.Refusal{
 			Where: "what sidecars registered with this replica, " + s.replica,

@@ -129,17 +129,19 @@ func (s *Source) grant(ctx context.Context) error {
 
 const grantsAtOnce = 8
 
+// announcement is what is written of this replica.
+func (s *Source) announcement() string {
+	text, _ := json.Marshal(s.self()) // of such fields it can't fail
+	return string(text)
+}
+
 // announce says that this replica is there, and all that is registered with it is written:
 // see others.reset.
-func (s *Source) announce(ctx context.Context) error {
+func (s *Source) announce(ctx context.Context, text string) error {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
 	key := s.root + replicas + strconv.FormatInt(s.lease, 16)
-	text, err := json.Marshal(member{s.replica, s.settled.Load()})
-	if err != nil {
-		return err
-	}
-	_, err = s.client.Put(timed, key, string(text), clientv3.WithLease(clientv3.LeaseID(s.lease)))
+	_, err := s.client.Put(timed, key, text, clientv3.WithLease(clientv3.LeaseID(s.lease)))
 	return err
 }
 
@@ -178,6 +180,7 @@ func (s *Source) keepAlive(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
+			s.own.rouse() // what it has in common with others may have changed
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -116,21 +115,6 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 		c.Put = append(c.Put, i)
 	}
 	return c
-}
-
-// replica notes that a replica has come. Its going is seen by its keys.
-func (o *others) replica(p pair) {
-	if !p.deleted && len(o.present) < mostReplicas {
-		var m member
-		_ = json.Unmarshal(p.value, &m) // one that can't be read is there all the same
-		o.present[p.lease] = m
-	}
-}
-
-// member is what is written of a replica.
-type member struct {
-	Replica string `json:"replica"`
-	Settled bool   `json:"settled"`
 }
 
 // What is remembered of replicas, and of keys that can't be used, is bounded.

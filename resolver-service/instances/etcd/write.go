@@ -4,6 +4,8 @@ import (
 	"context"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
 
 // mostAtOnce bounds one transaction, so that others have their turn.
@@ -15,16 +17,18 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 	// A write with a condition is a transaction within the transaction, and one more
 	// within that: the server counts all of them.
 	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
-	for told, as := false, false; ; {
+	for told := ""; ; {
 		batch := s.own.take(most)
-		if settled := s.settled.Load(); len(batch) == 0 && (!told || settled != as) {
-			if err := s.announce(ctx); err != nil {
+		if text := s.announcement(); len(batch) == 0 && text != told {
+			if err := s.announce(ctx, text); err != nil {
 				return err
 			}
-			if !told {
+			if told == "" {
 				announced()
+			} else {
+				_ = s.tell(instances.Change{}) // of who differs by now; an error is that of who watches
 			}
-			told, as = true, settled
+			told = text
 		}
 		if len(batch) == 0 {
 			select {

@@ -173,7 +173,7 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 		if s.GetError() != "" {
 			fmt.Fprintf(w, "\nsource %s: %s\n", s.GetName(), s.GetError())
 		}
-		if n := len(s.GetRefused()); n > 0 && !details {
+		if n := len(s.GetRefused()); n > fewRefused && !details {
 			fmt.Fprintf(w, "\nsource %s: %d refused; isthmus status -v names them\n", s.GetName(), n)
 			continue
 		}
@@ -183,6 +183,9 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 	}
 	return nil
 }
+
+// fewRefused is how many refusals of a source are named where no details are asked for.
+const fewRefused = 3
 
 func sourceState(s *v1alpha1.SourceStatus, now time.Time) string {
 	switch {
