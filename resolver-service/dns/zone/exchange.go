@@ -25,7 +25,8 @@ type exchange struct {
 
 	outcome outcome
 	later   bool
-	unnamed bool // callers may dial the answer's addresses without a server name
+	unnamed bool   // callers may dial the answer's addresses without a server name
+	meant   uint16 // the port that they must dial
 	why     why
 }
 

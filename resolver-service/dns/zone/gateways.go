@@ -50,13 +50,16 @@ func (c *cluster) load() (packed *addresses, because string) {
 	return &now.addresses, now.because
 }
 
-// forApp is load for gateways that lead to one app alone. ok is false where it has none.
-func (c *cluster) forApp(app catalog.App) (packed *addresses, because string, ok bool) {
-	own, ok := c.now.Load().apps[app]
-	if !ok {
-		return nil, "", false
+// loadFor is load for callers that may send no server name: those that lead to the app alone,
+// if there are any. It is not inlined, so that others need not make room for it.
+//
+//go:noinline
+func (c *cluster) loadFor(app catalog.App) (packed *addresses, because string) {
+	now := c.now.Load()
+	if own := now.apps[app]; own != nil {
+		now = own
 	}
-	return &own.addresses, own.because, true
+	return &now.addresses, now.because
 }
 
 func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[string][]netip.Addr) {

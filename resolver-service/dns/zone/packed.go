@@ -86,12 +86,10 @@ func (x *exchange) addresses(p *catalog.Plan, r *catalog.Route) (packed *address
 	if gateway == nil || gateway.gone.Load() {
 		gateway = all.byName[r.Cluster]
 	}
-	if gateway != nil {
-		if x.unnamed {
-			if packed, because, ok := gateway.forApp(p.App); ok {
-				return packed, because
-			}
-		}
+	switch {
+	case gateway != nil && x.unnamed:
+		return gateway.loadFor(p.App)
+	case gateway != nil:
 		return gateway.load()
 	}
 	// The view is a moment older or newer than what is published of all clusters.

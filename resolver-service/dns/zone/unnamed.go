@@ -16,7 +16,9 @@ import (
 // same names and does send them; and the answer says who gets through.
 
 // unnamedCallers notes what becomes of callers that send no server name to the gateways
-// that were answered.
+// that were answered. It is not inlined, so that others need not make room for it.
+//
+//go:noinline
 func (x *exchange) unnamedCallers(n *name, route *catalog.Route, packed *addresses) {
 	if x.outcome != answered {
 		return // stale, which is worse
@@ -25,8 +27,9 @@ func (x *exchange) unnamedCallers(n *name, route *catalog.Route, packed *address
 		x.outcome, x.why = byServerName, why{about: whyByServerName, text: route.Cluster, app: n.label(), trim: true}
 		return
 	}
+	x.meant = packed.port
 	if _, other := x.otherPort(packed.port); other {
-		x.outcome, x.why = otherPort, why{about: whyOtherPort, text: route.Cluster, app: n.label(), trim: true, port: packed.port}
+		x.outcome, x.why = otherPort, why{about: whyOtherPort, text: route.Cluster, app: n.label(), trim: true}
 	}
 }
 
@@ -62,10 +65,10 @@ func (x *exchange) appendByServerName(b []byte) []byte {
 
 func (x *exchange) appendOtherPort(b []byte) []byte {
 	w := &x.why
-	own, _ := x.otherPort(w.port)
+	own, _ := x.otherPort(x.meant)
 	b = append(b, "the gateway of "...)
 	b = appendApp(append(append(b, w.text...), " for "...), x.whyApp())
-	b = appendNumber(append(b, " is on port "...), uint(w.port), 10)
+	b = appendNumber(append(b, " is on port "...), uint(x.meant), 10)
 	b = appendNumber(append(b, ", and Dapr's resolver kubernetes dials the one that the caller listens on, "...), uint(own), 10)
 	return append(b, "; give both one port"...)
 }

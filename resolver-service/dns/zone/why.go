@@ -5,13 +5,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// why is what the text of an extended error is made of, once somebody wants it.
+// why is what the text of an extended error is made of, once somebody wants it. With more
+// than four fields the compiler would pass it by memory.
 type why struct {
 	about about
 	text  string
 	app   uint8 // the label of the query's name that has the app-id; its namespace follows
 	trim  bool  // that label ends with what Dapr appends
-	port  uint16
 }
 
 // about is what a why is about.
@@ -32,7 +32,7 @@ const (
 	whyNotForwarded       // who asks may not have other names looked up
 	whyLapsed             // the lease of the cluster in text has run out
 	whyByServerName       // the gateways of the cluster in text take who sends a server name alone
-	whyOtherPort          // the gateway of the cluster in text is on the port, and the caller on another
+	whyOtherPort          // the gateway of the cluster in text is on x.meant, and the caller on another
 )
 
 // errorCode is the extended error of the response; ok is false where there is none.
