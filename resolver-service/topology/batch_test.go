@@ -123,7 +123,7 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 	config := west
 	config.Network = "net-1"
-	seeds := uint64(30)
+	seeds := uint64(20)
 	if testing.Short() {
 		seeds = 10
 	}

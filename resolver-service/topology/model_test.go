@@ -226,7 +226,7 @@ func randomChange(r *rand.Rand) Change {
 func TestStepByStepIsAllAtOnce(t *testing.T) {
 	config := west
 	config.Network = "net-1"
-	seeds := uint64(60)
+	seeds := uint64(30)
 	if testing.Short() {
 		seeds = 10
 	}
