@@ -32,7 +32,7 @@ func gatewayAddress(t *testing.T, m *mesh) {
 // A link that is merely bad is no reason to go elsewhere. Calls take their time, so they get
 // more of it.
 func badLink(t *testing.T, m *mesh) {
-	const lasts = 30 * time.Second
+	lasts := during(30*time.Second, 2*staleAfter())
 	x := m.newTrial(t, "300 ms delay and 5 % loss, each way", 10*time.Second, m.toOrders(), m.toStock())
 	before := m.lapses(t, m.west, "east")
 	bad := network.Conditions{Delay: 300 * time.Millisecond, Loss: 0.05}

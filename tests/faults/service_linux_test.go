@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // their own cluster as well as of others; the gateways of others have nothing to do with
 // it. Sidecars do not look at the time that has passed, see TestTenMinutesWithoutAService.
 func serviceGone(t *testing.T, m *mesh) {
-	const lasts = 20 * time.Second
-	x := m.newTrial(t, "resolver service gone for 20 s, and back", deadline, append(m.toOrders(), callers("stock", m.cart, m.billing)...), m.toStock())
+	lasts := during(20*time.Second, 8*time.Second)
+	x := m.newTrial(t, fmt.Sprintf("resolver service gone for %s, and back", lasts), deadline, append(m.toOrders(), callers("stock", m.cart, m.billing)...), m.toStock())
 	x.strike(func() error {
 		var errs []error
 		for _, s := range m.west.services {
