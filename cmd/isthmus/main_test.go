@@ -30,6 +30,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 func TestMain(m *testing.M) {
@@ -206,12 +207,12 @@ func keysInOrder(text []byte) []string {
 	return keys
 }
 
-// freePort sets an environment variable to a port of loopback that was free.
+// freePort sets an environment variable to a port of loopback that is free, and that nobody
+// else is given.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	ts.Check(err)
-	defer l.Close()
-	ts.Setenv(args[0], strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	ts.Setenv(args[0], strconv.Itoa(port))
 }
 
 // waitFor runs a command until it succeeds, for at most a minute.

@@ -124,7 +124,7 @@ func hasServer(condition string) (bool, error) {
 // sets NAME_ADDR and, for one with a port in the clear beside that with TLS, NAME_PLAIN:
 // server consul. With "kill" or "again" it ends one, and starts it again.
 func runServer(ts *testscript.TestScript, _ bool, args []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	name, servers := args[0], ts.Value(serversKey{}).(map[string]started)
 	if len(args) == 2 {
