@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 var (
@@ -35,6 +37,16 @@ type service struct {
 	topology *topology.Topology
 	address  string
 	stop     func()
+}
+
+// serve runs a replica at an address that nobody else is given while it is away.
+func serve(t *testing.T) *service {
+	t.Helper()
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveAt(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 }
 
 // serveAt runs a replica. It knows an instance of orders, as from a source that all
@@ -159,7 +171,7 @@ func TestARollingRestartOfReplicasFailsNoLookup(t *testing.T) {
 	replicas := make([]*service, 3)
 	var addresses []string
 	for i := range replicas {
-		replicas[i] = serveAt(t, "127.0.0.1:0")
+		replicas[i] = serve(t)
 		addresses = append(addresses, replicas[i].address)
 	}
 	c := sidecar(t, checkout, 50001, addresses...)
@@ -193,7 +205,7 @@ func TestAReplicaThatHangsIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = hung.Close() }()
-	s := serveAt(t, "127.0.0.1:0")
+	s := serve(t)
 	var longest time.Duration
 	for range 4 { // which of them is first is a matter of chance
 		c := sidecar(t, checkout, 50001, hung.Addr().String(), s.address)
@@ -207,8 +219,8 @@ func TestAReplicaThatHangsIsLeft(t *testing.T) {
 
 // The replica to which it drains goes away, and another takes it from there.
 func TestADrainGoesOnAtAnotherReplica(t *testing.T) {
-	first := serveAt(t, "127.0.0.1:0")
-	other := serveAt(t, "127.0.0.1:0")
+	first := serve(t)
+	other := serve(t)
 	address := other.address
 	other.stop()
 	o := sidecar(t, ledger, 50003, first.address, address)
@@ -231,7 +243,7 @@ func TestADrainGoesOnAtAnotherReplica(t *testing.T) {
 
 // Many sidecars spread over the replicas, and again when one is lost.
 func TestSidecarsSpreadOverReplicas(t *testing.T) {
-	replicas := []*service{serveAt(t, "127.0.0.1:0"), serveAt(t, "127.0.0.1:0"), serveAt(t, "127.0.0.1:0")}
+	replicas := []*service{serve(t), serve(t), serve(t)}
 	var addresses []string
 	for _, s := range replicas {
 		addresses = append(addresses, s.address)

@@ -63,7 +63,10 @@ func standaloneWith(t *testing.T, more m, objects ...catalog.Object) (*Resolver,
 		t.Fatal(err)
 	}
 	local := &dapr{knows: map[catalog.App]string{}}
-	configuration := m{"store": m{"embedded": m{"path": path}}, "cluster": "west", "local": m{"component": "mdns", "version": "v1", "configuration": m{"x": 1}}}
+	configuration := m{
+		"store": m{"embedded": m{"path": path}}, "cluster": "west", "resolveTimeout": "1m",
+		"local": m{"component": "mdns", "version": "v1", "configuration": m{"x": 1}},
+	}
 	for key, value := range more {
 		configuration[key] = value
 	}

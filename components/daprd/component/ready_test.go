@@ -10,6 +10,8 @@ import (
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 // sidecarAt is daprd's word of itself, with its HTTP API and its server for others at
@@ -64,12 +66,15 @@ func TestASidecarIsReadyWhenItsHealthEndpointSaysSo(t *testing.T) {
 }
 
 func TestWithoutAHealthEndpointTheServerForOthersHasToDo(t *testing.T) {
-	nobody := listen(t)
-	nobody.Close()
-	if awaits(t, sidecarAt(t, nobody.Addr(), nobody.Addr()), 300*time.Millisecond) {
+	port, err := sandbox.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
+	if awaits(t, sidecarAt(t, nobody, nobody), 300*time.Millisecond) {
 		t.Error("ready before anything listens")
 	}
-	if !awaits(t, sidecarAt(t, nobody.Addr(), listen(t).Addr()), time.Minute) {
+	if !awaits(t, sidecarAt(t, nobody, listen(t).Addr()), time.Minute) {
 		t.Error("not ready, though the server for others listens")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +51,7 @@ type gateway struct {
 
 func startGateway(t testing.TB, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := net.Listen("tcp", deadAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,15 +115,14 @@ func certificate(t testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// deadAddress is an address where nothing listens.
-func deadAddress(t *testing.T) string {
+// deadAddress is an address where nothing listens, and that nobody else is given.
+func deadAddress(t testing.TB) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lis.Close()
-	return lis.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // east makes Names that know these gateways of cluster east.
@@ -129,7 +130,7 @@ func east(addresses ...string) (*Names, *live.Value[*catalog.Gateways]) {
 	gateways := new(live.Value[*catalog.Gateways])
 	gateways.Store(eastAt(addresses...))
 	names := New(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	names.times = Times{Grace: 10 * time.Millisecond, Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Second}
+	names.times = Times{Grace: 10 * time.Millisecond, Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Minute}
 	names.Use(gateways, nil, true)
 	return names, gateways
 }
@@ -218,7 +219,7 @@ func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("no call reached %s in 10 s; the last reached %q, err %v", want, got, err)
+	t.Fatalf("no call reached %s in a minute; the last reached %q, err %v", want, got, err)
 }
 
 // until calls, and none may fail, until want answers.

@@ -47,35 +47,49 @@ func gone(t *testing.T, conn *grpc.ClientConn, gw *gateway) {
 func TestCallsWaitForAClusterThatLookupsComeBackTo(t *testing.T) {
 	for name, after := range map[string]time.Duration{"its gateway is there": 0, "its gateway is a moment late": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			gw := startGateway(t)
-			names, view := eastLed(1, gw.Address)
-			conn := mustDial(t, names, ordersInEast, patient())
-			mustCall(t, conn)
-			view.lead(0)
-			gone(t, conn, gw)
-			time.Sleep(callFor + 2*knockEvery) // until nobody knocks any more
-
-			if after == 0 {
-				restart(t, gw.Address)
-			}
-			view.lead(1)
-			began := time.Now()
-			if after > 0 {
-				restarted := make(chan struct{})
-				time.AfterFunc(after, func() { restart(t, gw.Address); close(restarted) })
-				if _, err := call(t, conn); err != nil {
-					if <-restarted; time.Since(began) > holdFor/2 {
-						t.Skipf("this machine took %s for what is to take %s", time.Since(began), after)
-					}
+			for try := 1; ; try++ { // calls don't wait for longer than holdFor, which a slow machine can miss
+				err := comesBack(t, after)
+				if err == nil {
+					return
+				}
+				if try == 5 {
 					t.Fatal(err)
 				}
 			}
-			for range 100 {
-				mustCall(t, conn)
-			}
-			t.Logf("100 calls within %s", time.Since(began))
 		})
 	}
+}
+
+// comesBack has a gateway end, and start again so much later than lookups lead to it again.
+func comesBack(t *testing.T, after time.Duration) error {
+	gw := startGateway(t)
+	names, view := eastLed(1, gw.Address)
+	conn := mustDial(t, names, ordersInEast, patient())
+	mustCall(t, conn)
+	view.lead(0)
+	gone(t, conn, gw)
+	time.Sleep(callFor + 2*knockEvery) // until nobody knocks any more
+
+	if after == 0 {
+		restart(t, gw.Address)
+	}
+	view.lead(1)
+	began := time.Now()
+	if after > 0 {
+		restarted := make(chan struct{})
+		time.AfterFunc(after, func() { restart(t, gw.Address); close(restarted) })
+		_, err := call(t, conn)
+		if <-restarted; err != nil {
+			return err
+		}
+	}
+	for range 100 {
+		if _, err := call(t, conn); err != nil {
+			return err
+		}
+	}
+	t.Logf("100 calls within %s", time.Since(began))
+	return nil
 }
 
 func TestCallsFailInTheEndWhenAClusterThatLookupsComeBackToIsNotThere(t *testing.T) {

@@ -49,7 +49,7 @@ func inNetwork(t *testing.T) (n network, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("ip", "netns", "exec", n.prefix+"c", self, "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "100s")
+	cmd := exec.Command("ip", "netns", "exec", n.prefix+"c", self, "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "5m")
 	cmd.Env = append(os.Environ(), netnsEnv+"="+n.prefix)
 	out, err := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
