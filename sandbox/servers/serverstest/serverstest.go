@@ -6,6 +6,7 @@ package serverstest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,22 +22,23 @@ import (
 const startLimit = 5 * time.Minute
 
 // Main runs the tests of a package, ends the servers that they shared, and then fails if
-// goroutines are left. It does not return.
-func Main(m *testing.M, ends ...func()) { goleak.VerifyTestMain(run{m, ends}) }
-
-type run struct {
-	*testing.M
-	ends []func()
-}
-
-// Run is that of goleak.TestingM.
-func (r run) Run() int {
-	defer func() {
-		for _, end := range r.ends {
-			end()
+// goroutines are left after a minute. It does not return.
+func Main(m *testing.M, ends ...func()) {
+	code := m.Run()
+	for _, end := range ends {
+		end()
+	}
+	for limit := time.Now().Add(time.Minute); code == 0; {
+		err := goleak.Find()
+		if err == nil {
+			break
 		}
-	}()
-	return r.M.Run()
+		if time.Now().After(limit) {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // OrSkip fails a test whose server did not start. It skips the test where the server is not
