@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -82,6 +83,11 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 // TestYAMLInThePages has everything that reads YAML read what the pages show.
 func TestYAMLInThePages(t *testing.T) {
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DAPR_TRUST_ANCHORS", string(authority.Anchors())) // which sidecars in Kubernetes have
 	read := map[string]int{}
 	for path, page := range pages(t) {
 		for _, s := range snippets(page) {

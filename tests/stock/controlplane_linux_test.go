@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -36,8 +38,11 @@ type plane struct {
 	api     *apiServer
 	sentry  *sandbox.Sentry
 	dns     netip.Addr // CoreDNS, which all pods ask
-	isthmus *member
 	members int
+
+	// The pod of Isthmus, and what its isthmus.yaml says.
+	isthmus  *member
+	settings map[string]any
 }
 
 // controlPlaneObjects are what Dapr's chart makes, but for its roles: accounts of Dapr may
@@ -94,10 +99,10 @@ func (c *cluster) startPlane(t *testing.T) {
 	c.plane.api.apply(t, append(daprDefinitions(t),
 		read(t, "../../deploy/kubernetes/crds.yaml"), read(t, "../../deploy/kubernetes/rbac.yaml"),
 		fmt.Sprintf(controlPlaneObjects, code(anchors), code(cert), code(key), anchors),
-		read(t, "../../deploy/kubernetes/service.yaml"),
+		read(t, "../../deploy/kubernetes/service.yaml"), read(t, "../../deploy/kubernetes/deployment.yaml"), read(t, "../../deploy/kubernetes/dns.yaml"),
 		service(controlPlane, "dapr-sentry", sentryPort, c.address(1)), service(controlPlane, "dapr-api", operatorPort, c.address(1)),
 	)...)
-	c.plane.isthmus = c.member(t, "isthmus-system", "isthmus", map[string]string{"dapr.io/app-id": "isthmus-" + c.name})
+	c.deployed(t)
 	c.startCoreDNS(t)
 	sentry, operator := c.sentry(t, anchors), c.operator(t)
 	for _, p := range []*sandbox.Process{sentry, operator} { // the latter waits for the former
@@ -107,19 +112,75 @@ func (c *cluster) startPlane(t *testing.T) {
 	}
 }
 
+// deployed makes a pod of Isthmus as deploy/kubernetes/deployment.yaml has it, which the API
+// server has taken.
+func (c *cluster) deployed(t *testing.T) {
+	t.Helper()
+	var deployment struct {
+		Spec struct {
+			Template struct {
+				Metadata struct {
+					Annotations map[string]string `json:"annotations"`
+				} `json:"metadata"`
+				Spec struct {
+					Account string `json:"serviceAccountName"`
+					Volumes []struct {
+						Projected struct {
+							Sources []struct {
+								Token struct {
+									Audience string `json:"audience"`
+								} `json:"serviceAccountToken"`
+							} `json:"sources"`
+						} `json:"projected"`
+					} `json:"volumes"`
+				} `json:"spec"`
+			} `json:"template"`
+		} `json:"spec"`
+	}
+	var config struct {
+		Data map[string]string `json:"data"`
+	}
+	a := c.plane.api
+	for path, into := range map[string]any{
+		"/apis/apps/v1/namespaces/isthmus-system/deployments/isthmus": &deployment, "/api/v1/namespaces/isthmus-system/configmaps/isthmus": &config,
+	} {
+		if err := a.get(t, path, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, audience := deployment.Spec.Template, ""
+	for _, v := range pod.Spec.Volumes {
+		for _, s := range v.Projected.Sources {
+			audience = s.Token.Audience
+		}
+	}
+	if audience != sentryAudience {
+		t.Fatalf("deployment.yaml has a token for %q, Sentry is %q", audience, sentryAudience)
+	}
+	if err := yaml.UnmarshalStrict([]byte(config.Data["isthmus.yaml"]), &c.plane.settings); err != nil {
+		t.Fatal(err)
+	}
+	c.plane.isthmus = c.member(t, "isthmus-system", pod.Spec.Account, pod.Metadata.Annotations)
+}
+
 // service is a headless service with one endpoint.
 func service(namespace, name string, port int, at netip.Addr) string {
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Service
-metadata: {name: %[2]s, namespace: %[1]s}
-spec: {clusterIP: None, ports: [{name: grpc, port: %[3]d}]}
----
+metadata: {name: %s, namespace: %s}
+spec: {clusterIP: None, ports: [{name: grpc, port: %d}]}
+---%s`, name, namespace, port, endpoint(namespace, name, port, at))
+}
+
+// endpoint is the endpoint of a service that has one.
+func endpoint(namespace, name string, port int, at netip.Addr) string {
+	return fmt.Sprintf(`
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: %[2]s-1, namespace: %[1]s, labels: {kubernetes.io/service-name: %[2]s}}
 addressType: IPv4
-ports: [{name: grpc, port: %[3]d}]
+ports: [{port: %[3]d}]
 endpoints: [{addresses: ["%[4]s"], conditions: {ready: true}}]
 `, namespace, name, port, at)
 }

@@ -18,20 +18,20 @@ import (
 // resolverPort is where the service of a cluster in Kubernetes is asked for views.
 const resolverPort = 7400
 
-// inKubernetes has the service of a cluster run as a pod, as docs/stock.md says.
+// inKubernetes has the service of a cluster run as a pod of deploy/kubernetes/deployment.yaml,
+// but for addresses and files: there is no network of Kubernetes, and no kubelet.
 func (c *cluster) inKubernetes(o *sandbox.ClusterOptions) {
 	o.Sentry, o.Env, o.Secrets = c.plane.sentry, c.env("isthmus-system"), c.plane.isthmus.dir
-	o.Store = map[string]any{"kubernetes": map[string]any{}}
 	o.Listen["resolver"] = c.resolver()
-	o.Settings = maps.Clone(o.Settings)
-	maps.Copy(o.Settings, map[string]any{
-		"identity": map[string]any{"sentry": map[string]any{
-			"address": netip.AddrPortFrom(c.address(1), sentryPort).String(), "namespace": controlPlane, "trustDomain": controlPlaneTrustDomain,
-			"trustAnchorsFile": "/var/run/secrets/dapr.io/tls/ca.crt",
-		}},
-		"instances": map[string]any{"kubernetes": map[string]any{}},
-		"dns":       map[string]any{"kubernetes": kubernetesDomain, "forwarders": []any{netip.PrefixFrom(c.plane.dns, 32).String()}},
-	})
+	settings := c.plane.settings
+	sentry := settings["identity"].(map[string]any)["sentry"].(map[string]any)
+	sentry["address"] = netip.AddrPortFrom(c.address(1), sentryPort).String()
+	sentry["trustAnchorsFile"] = "/var/run/secrets/dapr.io/tls/ca.crt"
+	settings["dns"].(map[string]any)["forwarders"] = []any{netip.PrefixFrom(c.plane.dns, 32).String()}
+	settings["network"] = o.Settings["network"]
+	delete(settings, "listen")
+	delete(settings, "dataDir")
+	o.Settings = settings
 }
 
 func (c *cluster) resolver() string { return netip.AddrPortFrom(c.address(1), resolverPort).String() }
@@ -138,19 +138,22 @@ endpoints:
 `, p.member.name, namespace, strings.Join(labels, ", "), strings.Join(ports, ", "), p.address, ready))
 }
 
-// newKubernetesLab is a lab whose west is Kubernetes, with Configurations for each way.
-func newKubernetesLab(t *testing.T) *lab {
+// newKubernetesLab is a lab whose west is Kubernetes, with Configurations for each way, and
+// which share a network. apart is the Cluster object of east for when they don't.
+func newKubernetesLab(t *testing.T) (l *lab, apart string) {
 	t.Helper()
-	p := ofKubernetes("net-1")
+	p, east := ofApps("ledger")
+	shared := ofKubernetes("net-1")
+	p.west.settings, p.east.settings = shared.west.settings, shared.east.settings
 	p.west.kubernetes = true
-	l := newLab(t, p)
+	l = newLab(t, p)
 	l.share(t)
 	l.west.plane.api.apply(t,
-		service("isthmus-system", "isthmus", resolverPort, l.west.address(1)),
+		endpoint("isthmus-system", "isthmus", resolverPort, l.west.address(1)), // of the Service that is there
 		daprConfiguration("plain", "1", ""),
 		daprConfiguration("nameformat", "1", nameResolution("nameformat", fmt.Sprintf(`{format: "{appid}.%s.isthmus.internal:%d"}`, namespace, port))),
 		withIsthmus("1"))
-	return l
+	return l, east(l)
 }
 
 func nameResolution(component, configuration string) string {
@@ -171,9 +174,9 @@ func TestKubernetesMode(t *testing.T) {
 	if _, err := sandbox.Binary("daprd"); err != nil {
 		t.Fatal(err)
 	}
-	l := newKubernetesLab(t)
+	l, apart := newKubernetesLab(t)
 	var all []string
-	for _, id := range []string{"orders", "stocktake", "invoices", "ledger"} {
+	for _, id := range []string{"orders", "stocktake", "invoices", "ledger", "pricing"} {
 		l.east.apply(t, export(id, "west"))
 		all = append(all, "app: "+id)
 	}
@@ -219,7 +222,7 @@ func TestKubernetesMode(t *testing.T) {
 		}
 	})
 	t.Run("a Configuration changes", func(t *testing.T) { l.reconfigured(t, stocktake, cart, checkout) })
-	t.Run("through a gateway", func(t *testing.T) { l.behindAGateway(t, checkout, reporting, cart) })
+	t.Run("through a gateway", func(t *testing.T) { l.behindAGateway(t, apart, checkout, reporting, cart) })
 }
 
 // finds looks a name up from where the pod is, and wants these addresses.
@@ -310,17 +313,23 @@ func (p *pod) starts(t *testing.T) int {
 }
 
 // behindAGateway has the clusters in different networks. Who dials a name says it to the
-// gateway; the resolver kubernetes has daprd dial an address.
-func (l *lab) behindAGateway(t *testing.T, checkout, reporting, cart *pod) {
-	ledger := l.east.known(t, "ledger", services())
-	l.Set(netip.MustParsePrefix("10.77.1.0/24"), netip.PrefixFrom(ledger.address, 32), network.Conditions{Drop: true})
-	l.west.apply(t, meshtest.Cluster("east", l.east.Gateway))
-	for _, name := range []string{"ledger-dapr.shop.svc.cluster.local.", "ledger.shop.isthmus.internal."} {
-		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.finds(t, name, l.east.address(1)) })
+// gateway; the resolver kubernetes has daprd dial an address, which must be one app's alone.
+func (l *lab) behindAGateway(t *testing.T, apart string, checkout, reporting, cart *pod) {
+	for _, id := range []string{"ledger", "pricing"} {
+		p := l.east.known(t, id, services())
+		l.Set(netip.MustParsePrefix("10.77.1.0/24"), netip.PrefixFrom(p.address, 32), network.Conditions{Drop: true})
 	}
-	cart.reaches(t, "ledger", l.east)
-	reporting.reaches(t, "ledger", l.east)
-	checkout.fails(t, "ledger", "tls: unrecognized name")
+	l.west.apply(t, apart)
+	for name, at := range map[string]netip.AddrPort{
+		"ledger-dapr.shop.svc.cluster.local.": gatewayOf(2), "pricing-dapr.shop.svc.cluster.local.": gatewayOf(1),
+		"pricing.shop.isthmus.internal.": gatewayOf(1),
+	} {
+		meshtest.Eventually(t, meshtest.Patience, func() error { return checkout.finds(t, name, at.Addr()) })
+	}
+	checkout.reaches(t, "ledger", l.east)
+	cart.reaches(t, "pricing", l.east)
+	reporting.reaches(t, "pricing", l.east)
+	checkout.fails(t, "pricing", "tls: unrecognized name")
 	if log := read(t, l.east.Service.LogFile()); !strings.Contains(log, "reason=no_name") {
 		t.Error("the gateway does not say that it was told no name")
 	}
