@@ -24,6 +24,8 @@ type request struct {
 	query  url.Values
 	path   string // after the endpoint's own
 	caller *caller
+	body   []byte              // as far as it was read
+	large  *http.MaxBytesError // nil unless there is more of it than may be
 
 	index       uint64
 	hash        string

@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -74,6 +75,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	defer func() { s.metrics.answered(q.URL.Path, to.code) }()
 	q.Body = http.MaxBytesReader(w, q.Body, mostBody) // which closes what net/http's own w has
 	w = to
+	// It stands until the body has been read whole, which net/http does to the end of those
+	// that nobody here reads.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	if strings.ContainsFunc(q.URL.Path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		w.WriteHeader(http.StatusBadRequest) // as Consul, which says nothing more
 		return
@@ -126,20 +130,18 @@ func (s *Server) handler(method, path string, e endpoint) http.HandlerFunc {
 			s.plain(w, http.StatusMethodNotAllowed, "method "+r.Method+" not allowed")
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		q := &request{s: s, http: r, header: w.Header(), query: query, path: strings.TrimPrefix(r.URL.Path, path)}
-		if method == http.MethodGet { // whose body is nobody's concern, and who may wait
-			_, _ = io.Copy(io.Discard, r.Body)
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		if q.body, err = io.ReadAll(r.Body); err == nil {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // who asks may wait for the answer
+		} else if !errors.As(err, &q.large) {
+			s.plain(w, http.StatusBadRequest, "Request body could not be read: "+err.Error())
+			return
 		}
 		value, err := e(q)
 		if err != nil {
 			q.failed()
 		}
 		s.answer(w, r, value, err)
-		if method != http.MethodGet {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-		}
 	}
 }
 
@@ -188,15 +190,13 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, value any, err e
 
 // decode reads a body of JSON strictly.
 func (q *request) decode(into any) error {
-	d := json.NewDecoder(q.http.Body)
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
-	var large *http.MaxBytesError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &large):
+	if q.large != nil {
 		return &apiError{http.StatusRequestEntityTooLarge, "Request body too large: at most 524288 bytes fit"}
 	}
-	return badRequest("Request decode failed: %v", err)
+	d := json.NewDecoder(bytes.NewReader(q.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badRequest("Request decode failed: %v", err)
+	}
+	return nil
 }

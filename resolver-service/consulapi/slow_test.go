@@ -1,0 +1,49 @@
+package consulapi
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestWhoSendsNoBodyIsCutOff, whatever it asks for: also where nobody reads the body that it
+// has announced. Else its connection would be held for ever.
+func TestWhoSendsNoBodyIsCutOff(t *testing.T) {
+	t.Parallel()
+	i := ours(t)
+	address := strings.TrimPrefix(i.url, "http://")
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, line := range []string{
+		"GET /v1/agent/self", "GET /v1/health/service/orders", "PUT /v1/agent/service/register", "PUT /v1/agent/check/pass/x",
+		"POST /v1/agent/self", "OPTIONS /v1/agent/self", "PUT /nowhere", "POST /", "PUT /v1/agent/%01", "GET /v1/agent/self?%zz",
+	} {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			defer c.Close()
+			_, _ = io.WriteString(c, line+" HTTP/1.1\r\nHost: x\r\nX-Consul-Token: c-token-1\r\nContent-Length: 100\r\n\r\n{")
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute + bodyTimeout))
+			if _, err := io.Copy(io.Discard, c); err != nil && strings.Contains(err.Error(), "timeout") {
+				t.Errorf("%s: the connection is open after more than a minute", line)
+			}
+		})
+	}
+}
+
+// TestALongAnswerIsNoSlowBody: who waits for a change longer than a body may take is answered.
+func TestALongAnswerIsNoSlowBody(t *testing.T) {
+	t.Parallel()
+	i := ours(t)
+	r := i.do(t, "checkout", "GET", "/v1/health/service/orders", "")
+	began := time.Now()
+	r = i.do(t, "checkout", "GET", "/v1/health/service/orders?wait=11s&index="+r.header.Get("X-Consul-Index"), "")
+	if r.code != 200 || time.Since(began) < bodyTimeout {
+		t.Errorf("%d after %s", r.code, time.Since(began))
+	}
+}
