@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
@@ -20,8 +21,9 @@ const maxFile = 1 << 20
 // them: that is right for renames, for the symlink swaps of Kubernetes mounts and for
 // network file systems alike, and costs microseconds per look.
 type filesOrigin struct {
-	files Files
-	log   *slog.Logger
+	files  Files
+	log    *slog.Logger
+	looked [32]byte // what the files had when the certificate was last held to our own roots
 }
 
 func (o *filesOrigin) String() string { return "files " + o.files.Cert }
@@ -47,7 +49,10 @@ func (o *filesOrigin) load(_ context.Context, old *material) (*material, error) 
 		return nil, err
 	}
 	m.from = from
-	o.warnForeign(m)
+	if o.looked != from && m.valid(time.Now()) == nil { // what is refused is read again and again
+		o.looked = from
+		o.warnForeign(m)
+	}
 	return m, nil
 }
 

@@ -297,6 +297,22 @@ func TestForeignCertificateIsAnnounced(t *testing.T) {
 	})
 }
 
+func TestAForeignCertificateThatIsRefusedIsAnnouncedOnce(t *testing.T) {
+	prepare := func(ca *identitytest.CA) identity.Config {
+		cfg := ca.Config(identity.CLIApp(""))
+		identitytest.Write(t, cfg.Files.CA, identitytest.NewCA(t).PEM())
+		return cfg
+	}
+	withFiles(t, prepare, func(s *served) {
+		time.Sleep(time.Minute) // it is read every two seconds
+		synctest.Wait()
+		if n := s.log.count("does not chain to the configured roots"); n != 1 {
+			t.Errorf("%d warnings; want one", n)
+		}
+		wantError(t, "Ready", s.Ready(), "certificate names app isthmus-system/isthmus-cli")
+	})
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
