@@ -66,20 +66,16 @@ type registry struct {
 	checks  sync.WaitGroup
 
 	telling sync.Mutex // one change of the topology at a time
-	// shared has which telling each instance that share has is of, and tellings how many
-	// there were; both are guarded by telling.
-	shared   map[topology.InstanceKey]int
-	tellings int
-	lost     chan lost
+	lost    chan lost
 
 	list sync.RWMutex // guards apps: look-ups wait for no file
 	apps map[catalog.App]*owned
 }
 
-// lost is an instance that has registered with another replica since the n-th telling.
+// lost is an instance that has registered with another replica after it did here.
 type lost struct {
 	key topology.InstanceKey
-	n   int
+	at  int64 // when it registered here
 }
 
 // owned is what one app has registered.
@@ -136,7 +132,7 @@ func newRegistry(to applier, share Sharer, st *store, self *node, portKey string
 	r := &registry{
 		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
-		shared: map[topology.InstanceKey]int{}, lost: make(chan lost, 1),
+		lost: make(chan lost, 1),
 	}
 	r.changed.Store(0)
 	r.appeared.Store(0)

@@ -61,14 +61,15 @@ func (r *registry) taken(l lost) {
 // letGo removes a service that has registered with another replica, unless it has come
 // back here since.
 func (r *registry) letGo(ctx context.Context, l lost) {
-	r.telling.Lock()
-	back := r.shared[l.key] != l.n
-	r.telling.Unlock()
-	if back {
+	r.mu.Lock()
+	o := r.own(l.key.App)
+	s := o.services[l.key.ID]
+	if s == nil || s.since.at != l.at {
+		r.mu.Unlock()
 		return
 	}
+	r.remove(o, s)
+	r.mu.Unlock()
 	r.log.Info("a service has registered with another replica; this one lets go of it", "app", l.key.App.String(), "service", l.key.ID)
-	if err := r.deregister(ctx, l.key.App, l.key.ID); err != nil {
-		r.log.Debug("let go of a service", "err", err)
-	}
+	r.settled(ctx)
 }

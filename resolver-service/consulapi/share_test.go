@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,5 +108,34 @@ func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 	want := "share a of 42, share a of 42, restore a of 42, share a of 43"
 	if got := strings.Join(o.said, ", "); got != want {
 		t.Errorf("told: %s, want %s", got, want)
+	}
+}
+
+// TestWhatRegistersWhileItIsLetGoOfStays, whichever of the two is first.
+func TestWhatRegistersWhileItIsLetGoOfStays(t *testing.T) {
+	o := &others{}
+	r := lone(o, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.run(ctx) }()
+	register := func(port int) {
+		if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: "a", Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+			t.Error(err)
+		}
+	}
+	for n := range 1000 {
+		register(1 + 2*n)
+		l := lost{key: topology.InstanceKey{App: shop("orders"), ID: "a"}, at: o.last}
+		var both sync.WaitGroup
+		both.Go(func() { r.letGo(ctx, l) })
+		both.Go(func() { register(2 + 2*n) })
+		both.Wait()
+		if all, _ := r.own(shop("orders")).roster.Load(); len(all.services) != 1 {
+			t.Fatalf("round %d: what has registered is gone", n)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

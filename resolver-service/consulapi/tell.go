@@ -114,13 +114,10 @@ func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
 	}
 	for _, key := range gone {
 		r.share.Withdraw(key)
-		delete(r.shared, key)
 	}
 	for _, s := range news {
 		key := topology.InstanceKey{App: s.instance.App, ID: s.instance.ID}
-		r.tellings++ // over all, so that a number means one telling
-		r.shared[key] = r.tellings
-		l := lost{key, r.tellings}
+		l := lost{key, s.since.at}
 		r.share.Share(s.instance, s.since.at, s.since.restored, func() { go r.taken(l) })
 	}
 }
