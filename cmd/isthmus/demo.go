@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,9 @@ which "make deps-demo" builds, or those that ISTHMUS_DAPRD and ISTHMUS_SENTRY na
 	}
 	once := cmd.Flags().Bool("once", false, "exit after the last step; 0 only if every step did what it says")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return demo.Run(cmd.Context(), demo.Options{Out: cmd.OutOrStdout(), Color: isTerminal(os.Stdout), Once: *once})
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP) // the terminal was closed
+		defer stop()
+		return demo.Run(ctx, demo.Options{Out: cmd.OutOrStdout(), Color: isTerminal(os.Stdout), Once: *once})
 	}
 	return cmd
 }
