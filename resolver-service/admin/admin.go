@@ -43,13 +43,26 @@ type Server struct {
 // New makes a server, and starts nothing.
 func New(cfg Config, log *slog.Logger) *Server { return &Server{cfg: cfg, log: log} }
 
+// bodyTimeout is how long a request's body may take to come. No page reads one, but
+// net/http reads the rest of it before the next request, for as long as that takes.
+const bodyTimeout = 5 * time.Second
+
+func limitBody(pages http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		pages.ServeHTTP(w, r)
+	})
+}
+
 // shutdownTimeout is how long requests that run may go on after the end.
 const shutdownTimeout = 2 * time.Second
 
 // Serve answers on a listener until ctx ends, and then closes it and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           limitBody(s.Handler()),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
