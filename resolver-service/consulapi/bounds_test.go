@@ -265,3 +265,47 @@ func TestSettingsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAppHasSoManyBytes, however it divides them up.
+func TestAnAppHasSoManyBytes(t *testing.T) {
+	r := lone(nil, "")
+	long := strings.Repeat("x", mostBody/2)
+	register := func(app string, n int, notes string) error {
+		d := &serviceDefinition{ID: fmt.Sprint(n), Name: app, Port: 1, Check: &checkDefinition{CheckID: fmt.Sprint(n), checkFields: checkFields{TTL: duration(time.Hour), Notes: notes}}}
+		return r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.1"), false)
+	}
+	addCheck := func(n int) error {
+		return r.addCheck(t.Context(), r.own(shop("orders")), &checkRegistration{ID: fmt.Sprint("more", n), ServiceID: "0", checkFields: checkFields{TTL: duration(time.Hour), Notes: long}})
+	}
+	var refused error
+	n := 0
+	for ; refused == nil && n <= 2*mostBytes/len(long); n++ {
+		refused = register("orders", n, long)
+	}
+	if refused == nil || !strings.Contains(refused.Error(), "shop/orders would have more than 16777216 bytes") || n < mostBytes/len(long) {
+		t.Errorf("after %d: %v", n, refused)
+	}
+	if err := addCheck(0); err == nil {
+		t.Error("a check more was taken")
+	}
+	if err := register("checkout", 0, long); err != nil {
+		t.Errorf("another app has no room: %v", err)
+	}
+	if err := register("orders", 0, ""); err != nil { // in place of a long one
+		t.Error(err)
+	}
+	if err := addCheck(0); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	if err := addCheck(1); err == nil {
+		t.Error("a check more was taken again")
+	}
+	refused = nil
+	for n = 0; refused == nil && n < mostChecks; n++ { // those of before stay, where IDs are others
+		d := &serviceDefinition{ID: "0", Name: "checkout", Check: &checkDefinition{CheckID: fmt.Sprint("other", n), checkFields: checkFields{TTL: duration(time.Hour), Notes: long + long}}}
+		refused = r.register(t.Context(), shop("checkout"), d, netip.MustParseAddr("10.0.0.1"), false)
+	}
+	if refused == nil || n > mostBytes/len(long)/2+2 {
+		t.Errorf("after %d: %v", n, refused)
+	}
+}

@@ -1,10 +1,12 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
@@ -39,6 +41,7 @@ type check struct {
 	failed    int                // in a row
 	succeeded bool               // ever
 	ended     bool
+	size      int // of the definition, where it is not part of the service's
 }
 
 // end stops what runs for the check. It waits for nothing.
@@ -149,6 +152,7 @@ func (r *registry) takeOver(o *owned, s, old *service, next map[string]*check, r
 				shown.ServiceTags = []string{}
 			}
 			kept.service, kept.shown, kept.ended, kept.cancel, kept.expiry, kept.reap = s, &shown, false, nil, nil, nil
+			kept.size = sizeOf(kept.fields) // it is no part of this definition
 			next[id] = &kept
 		}
 	}
@@ -167,13 +171,14 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	case o.checks[reg.ID] == nil && len(s.checks) >= mostChecks:
 		err = tooManyChecks()
 	default:
-		err = checkTarget(&reg.checkFields, s.def.Address, s.sender)
+		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(sizeOf(&reg.checkFields), 0))
 	}
 	if err != nil {
 		r.mu.Unlock()
 		return err
 	}
 	c := r.newCheck(s, reg.ID, reg.Name, &reg.checkFields)
+	c.size = sizeOf(&reg.checkFields)
 	c.shown.Interval, c.shown.Timeout = time.Duration(reg.Interval).String(), time.Duration(reg.Timeout).String()
 	if was := o.checks[reg.ID]; was != nil {
 		was.end()
@@ -386,6 +391,14 @@ func (r *registry) result(ctx context.Context, o *owned, c *check, status, outpu
 	return succeeded
 }
 
+// shortened is a text of at most so many bytes.
+func shortened(text string, most int) string {
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
+
 // maintenanceCheck begins the ID of the check that a service in maintenance has.
 const maintenanceCheck = "_service_maintenance:"
 
@@ -403,7 +416,7 @@ func (r *registry) maintain(ctx context.Context, o *owned, id string, enable boo
 		if reason == "" {
 			reason = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."
 		}
-		c := r.newCheck(s, name, "Service Maintenance Mode", &checkFields{Notes: reason})
+		c := r.newCheck(s, name, "Service Maintenance Mode", &checkFields{Notes: shortened(reason, longestOutput)})
 		c.shown.Type = maintenance
 		s.checks[name], o.checks[name] = c, c
 		r.changedService(o, s)

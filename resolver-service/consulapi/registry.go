@@ -2,6 +2,7 @@ package consulapi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -24,7 +25,34 @@ const Source = "consulapi"
 const (
 	mostServices = 1000
 	mostChecks   = 64 // of one service
+	mostBytes    = 16 << 20
 )
+
+// sizeOf is how many bytes a definition takes.
+func sizeOf(definition any) int {
+	text, _ := json.Marshal(definition) // of types that can be
+	return len(text)
+}
+
+// size is how many bytes an app has registered. It is called with mu held.
+func (o *owned) size() (bytes int) {
+	for _, s := range o.services {
+		bytes += s.size
+		for _, c := range s.checks {
+			bytes += c.size
+		}
+	}
+	return bytes
+}
+
+// room refuses what does not fit beside what an app has registered, in place of so many bytes
+// of that. It is called with mu held.
+func (o *owned) room(bytes, instead int) error {
+	if o.size()-instead+bytes <= mostBytes {
+		return nil
+	}
+	return &apiError{429, fmt.Sprintf("%s would have more than %d bytes registered here; deregister some, or write less into tags, metadata and checks", o.app, mostBytes)}
+}
 
 // Sharer tells other replicas of the service which instances are registered with this one.
 // Its methods must not block.
@@ -118,6 +146,7 @@ type service struct {
 	address netip.AddrPort
 	checks  map[string]*check
 	file    string
+	size    int // of the definition
 	since   since
 }
 
@@ -189,7 +218,15 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		r.mu.Unlock()
 		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
 	}
-	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}, since: r.since(app, d.ID)}
+	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: r.since(app, d.ID)}
+	instead := 0
+	if old != nil {
+		instead = old.size
+	}
+	if err := o.room(s.size, instead); err != nil {
+		r.mu.Unlock()
+		return err
+	}
 	s.node = r.nodeService(d, sender, old)
 	if err := r.replaceChecks(o, s, old, replaceChecks); err != nil {
 		r.mu.Unlock()
