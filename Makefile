@@ -81,12 +81,15 @@ LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/st
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w'
 
-.PHONY: test lint fuzz bench demo
-test: export ISTHMUS_REQUIRE_BINARIES = 1
+.PHONY: test test-main test-daprd lint fuzz bench demo
+test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
-	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -v '/tests/faults$$')
-	cd $(DAPRD_MODULE) && $(TEST) -tags $(DAPRD_TAGS) ./...
+	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
 	$(TEST) ./tests/faults
+test-main:
+	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -v '/tests/faults$$')
+test-daprd: # its tests wait for servers, too
+	cd $(DAPRD_MODULE) && $(TEST) -p 1 -tags $(DAPRD_TAGS) ./...
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
