@@ -15,6 +15,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -101,7 +102,15 @@ func (s *Store) openError(err error) error {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch), s.corrupt.Load():
 		what = "it is no store or is damaged: put back a backup of it, or move it away to begin anew"
 	}
-	return fmt.Errorf("store embedded: open %s: %w; %s", s.path, err, what)
+	return fmt.Errorf("store embedded: open %s: %w; %s", s.path, bare(err), what)
+}
+
+// bare is an error without the name of the file, which ours have.
+func bare(err error) error {
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return file.Err
+	}
+	return err
 }
 
 // prepare makes the buckets and reads the head.

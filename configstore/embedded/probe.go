@@ -37,5 +37,5 @@ func (s *Store) MayWrite(ctx context.Context) error {
 	if errors.Is(err, errProbed) {
 		return nil
 	}
-	return fmt.Errorf("store embedded: write %s: %w", s.path, err)
+	return fmt.Errorf("store embedded: write %s: %w", s.path, bare(err))
 }

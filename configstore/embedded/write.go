@@ -168,7 +168,7 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 	case refused != nil:
 		return fmt.Errorf("store embedded: write: %w", refused)
 	case err != nil:
-		return fmt.Errorf("store embedded: write %s: %w; nothing was written and what was there stands: make room or mend the disk, then write again", s.path, err)
+		return fmt.Errorf("store embedded: write %s: %w; nothing was written and what was there stands: make room or mend the disk, then write again", s.path, bare(err))
 	}
 	s.head.Store(at)
 	return nil
