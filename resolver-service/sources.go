@@ -9,7 +9,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
@@ -150,7 +149,7 @@ func (s *Service) addSources(answer *v1alpha1.StatusResponse) {
 	answer.Replica = s.cfg.replica()
 	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.stream.Instances())})
 	if s.consul != nil {
-		answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: consulapi.Source, Ready: true, Instances: uint32(s.consul.Instances())})
+		answer.Sources = append(answer.Sources, s.consul.Status())
 	}
 	all, _ := s.sources.feed.Status().Load()
 	for _, status := range all {

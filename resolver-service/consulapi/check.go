@@ -152,7 +152,9 @@ func (r *registry) takeOver(o *owned, s, old *service, next map[string]*check, r
 				shown.ServiceTags = []string{}
 			}
 			kept.service, kept.shown, kept.ended, kept.cancel, kept.expiry, kept.reap = s, &shown, false, nil, nil, nil
-			kept.size = sizeOf(kept.fields) // it is no part of this definition
+			if kept.size == 0 {
+				kept.size = sizeOf(kept.fields) // it is no part of this definition
+			}
 			next[id] = &kept
 		}
 	}
@@ -259,9 +261,7 @@ func (r *registry) set(o *owned, c *check, status, output string) {
 // changedService shows and saves a service as it is. It is called with mu held.
 func (r *registry) changedService(o *owned, s *service) {
 	r.publish(o)
-	if err := r.store.save(o.app, s); err != nil {
-		r.log.Error("a registered service can't be saved; a restart of the service would not know how it is", "app", o.app.String(), "service", s.def.ID, "err", err)
-	}
+	r.save(o, s)
 }
 
 // start begins to run a check, if checks run. It is called with mu held.

@@ -91,6 +91,7 @@ type registry struct {
 	dirty   map[catalog.App]bool // those that the topology may not have as they are
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
+	unsaved map[topology.InstanceKey]error
 	checks  sync.WaitGroup
 
 	telling sync.Mutex // one change of the topology at a time
@@ -161,7 +162,7 @@ func newRegistry(to applier, share Sharer, st *store, self *node, portKey string
 	r := &registry{
 		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
-		lost: make(chan lost, 1),
+		lost: make(chan lost, 1), unsaved: map[topology.InstanceKey]error{},
 	}
 	r.changed.Store(0)
 	r.appeared.Store(0)
@@ -234,11 +235,8 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 	}
 	o.services[d.ID] = s
 	r.publish(o)
-	err = r.store.save(app, s)
+	r.save(o, s)
 	r.mu.Unlock()
-	if err != nil {
-		r.log.Error("a registered service can't be saved; a restart of the service would lose it", "app", app.String(), "service", d.ID, "err", err)
-	}
 	return r.tell(ctx)
 }
 
@@ -345,6 +343,7 @@ func (r *registry) remove(o *owned, s *service) {
 		delete(o.checks, id)
 	}
 	delete(o.services, s.def.ID)
+	delete(r.unsaved, topology.InstanceKey{App: o.app, ID: s.def.ID})
 	if err := r.store.remove(s); err != nil {
 		r.log.Error("the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
 	}

@@ -1,6 +1,9 @@
 package consulapi
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // run runs the checks until ctx ends.
 func (r *registry) run(ctx context.Context) error {
@@ -18,10 +21,14 @@ func (r *registry) run(ctx context.Context) error {
 	for _, l := range early {
 		r.letGo(ctx, l)
 	}
+	again := time.NewTicker(saveAgain)
+	defer again.Stop()
 	for {
 		select {
 		case l := <-r.lost:
 			r.letGo(ctx, l)
+		case <-again.C:
+			r.saveRest()
 		case <-ctx.Done():
 			return nil
 		}

@@ -56,6 +56,7 @@ type Server struct {
 	callers   map[catalog.App]*caller
 	anonymous *caller
 	tokens    atomic.Pointer[tokens]
+	unread    atomic.Pointer[error] // why the tokens can't be read again; nil while they can
 	counter   atomic.Uint64
 	filters   filters
 	mux       *http.ServeMux

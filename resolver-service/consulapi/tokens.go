@@ -68,15 +68,18 @@ func (s *Server) readTokens() (*tokens, error) {
 // followTokens reads the tokens again and again until ctx ends. While one can't be read,
 // those of before hold.
 func (s *Server) followTokens(ctx context.Context) {
-	failing := false
 	for live.Sleep(ctx, reread) {
 		t, err := s.readTokens()
-		if err == nil {
-			s.tokens.Store(t)
-		} else if !failing {
-			s.log.Warn("tokens can't be read again; those of before hold", "err", err)
+		if err != nil {
+			if s.unread.Swap(&err) == nil {
+				s.log.Warn("tokens can't be read again; those of before hold", "err", err)
+			}
+			continue
 		}
-		failing = err != nil
+		s.tokens.Store(t)
+		if s.unread.Swap(nil) != nil {
+			s.log.Info("tokens can be read again")
+		}
 	}
 }
 

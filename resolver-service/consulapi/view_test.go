@@ -24,7 +24,9 @@ func mesh(t *testing.T, weights ...uint32) *isthmus {
 			{Cluster: "local", Weight: weights[0]}, {Cluster: "east", Weight: weights[1]}, {Cluster: "north", Priority: 1, Weight: 1},
 		}}, catalog.Endpoint{App: catalog.App{Namespace: "finance", ID: "ledger"}}),
 		selection("orders"),
-		&catalog.Cluster{Name: "east", Gateways: []string{"203.0.113.7:15443"}, StaleAfter: catalog.DefaultStaleAfter},
+		&catalog.Cluster{Name: "east", Gateways: []string{"203.0.113.7:15443"}, StaleAfter: catalog.DefaultStaleAfter, AppGateways: []catalog.AppGateway{
+			{App: shop("orders"), Address: "203.0.113.21:50002"}, // for callers that send no server name: none of Consul's
+		}},
 		&catalog.Cluster{Name: "north", Gateways: []string{"gw.north.example:443"}, StaleAfter: catalog.DefaultStaleAfter},
 		&catalog.Cluster{Name: "hidden", Gateways: []string{"203.0.113.9:15443"}, StaleAfter: catalog.DefaultStaleAfter},
 	)
