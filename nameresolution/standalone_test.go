@@ -111,8 +111,10 @@ func expect(t *testing.T, r *Resolver, app catalog.App, want string) {
 }
 
 func TestWithoutAServiceALookupAsksLocallyFirst(t *testing.T) {
+	east := clusterAt("east", "203.0.113.7:443", "gw.east.example:15443")
+	east.AppGateways = []catalog.AppGateway{{App: orders, Address: "203.0.113.8:50002"}} // for callers that send no server name
 	r, local := standaloneWith(t, nil,
-		clusterAt("east", "203.0.113.7:443", "gw.east.example:15443"), clusterAt("north", "198.51.100.1:15443"),
+		east, clusterAt("north", "198.51.100.1:15443"),
 		&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
 			{App: orders},
 			{App: ledger, Routes: []catalog.RouteSpec{route("north", 0), route("local", 1)}},

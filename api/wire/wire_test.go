@@ -191,7 +191,7 @@ func TestGatewaysComeBackAsTheyWere(t *testing.T) {
 func TestADecisionComesBackAsItWas(t *testing.T) {
 	d := ramping().Explain()
 	d.Revision = 41
-	d.Routes[1].Peer = "connected since 10:14"
+	d.Routes[1].Peer, d.Routes[1].Unnamed = "connected since 10:14", "by 203.0.113.8:50002"
 	back, err := ParseDecision(Decision(&d))
 	if err != nil || !reflect.DeepEqual(back, d) {
 		t.Errorf("came back as %+v, %v, was %+v", back, err, d)

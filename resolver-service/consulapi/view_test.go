@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 
@@ -257,4 +258,29 @@ func sameJSON(a, b any) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return slices.Equal(x, y)
+}
+
+// TestWhoMayNotSeeAServiceAnyMoreIsTold, also who waits for a change of it by its hash.
+func TestWhoMayNotSeeAServiceAnyMoreIsTold(t *testing.T) {
+	i := ours(t)
+	if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", `{"Name":"orders","Port":7}`); r.code != 200 {
+		t.Fatal(r)
+	}
+	r := i.do(t, "checkout", "GET", "/v1/agent/service/orders", "")
+	if r.code != 200 {
+		t.Fatalf("%d %s", r.code, r.body)
+	}
+	told := make(chan response, 1)
+	go func() {
+		told <- i.do(t, "checkout", "GET", "/v1/agent/service/orders?wait=50s&hash="+r.header.Get("X-Consul-ContentHash"), "")
+	}()
+	for end := time.Now().Add(time.Minute); i.server.metrics.blocked.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not wait")
+		}
+	}
+	i.apply(t, selection("checkout"), selection("orders"))
+	if r := <-told; r.code != 404 {
+		t.Errorf("after the wait: %d %s", r.code, r.body)
+	}
 }
