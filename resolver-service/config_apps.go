@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
@@ -18,6 +19,7 @@ type AppListener struct {
 // checkApps adds to the document what is wrong with listen.apps, but for addresses that
 // are none.
 func (c *Config) checkApps(doc *strictyaml.Document) {
+	first := map[string]int{}
 	for i, l := range c.Listen.Apps {
 		path := fmt.Sprintf("listen.apps[%d]", i)
 		if doc.Wrong(path) {
@@ -25,6 +27,11 @@ func (c *Config) checkApps(doc *strictyaml.Document) {
 		}
 		if l.Address == "" {
 			doc.Refuse(path, "has no address", "write {address: \"10.0.0.7:50002\", app: shop/orders}")
+		}
+		if j, doubled := first[l.Address]; doubled && l.Address != "" && !strings.HasSuffix(l.Address, ":0") {
+			doc.Refuse(path, fmt.Sprintf("has the address of listen.apps[%d], %s", j, l.Address), "give each app an address of its own")
+		} else {
+			first[l.Address] = i
 		}
 		if _, err := catalog.ParseApp(l.App); err != nil {
 			doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")

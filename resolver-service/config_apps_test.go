@@ -20,11 +20,12 @@ func TestAddressesOfOneAppEach(t *testing.T) {
 		t.Errorf("got %+v, want %+v", cfg.Listen.Apps, want)
 	}
 	for text, want := range map[string]string{
-		"listen: {apps: [{app: shop/orders}]}":                           `listen.apps[0]: has no address; write {address: "10.0.0.7:50002", app: shop/orders}`,
-		"listen: {apps: [{address: 7, app: shop/orders}]}":               `listen.apps[0]: "7" is no address; write host:port`,
-		"listen: {apps: [{address: '10.0.0.7:50002'}]}":                  `listen.apps[0]: leads to no app: `,
-		"listen: {apps: [{address: '10.0.0.7:50002', app: orders}]}":     `write app: namespace/app-id, such as shop/orders`,
-		"listen: {apps: [{address: '10.0.0.7:50002', ap: shop/orders}]}": `listen.apps[0].ap: unknown field; did you mean "app"?`,
+		"listen: {apps: [{app: shop/orders}]}":                                                                           `listen.apps[0]: has no address; write {address: "10.0.0.7:50002", app: shop/orders}`,
+		"listen: {apps: [{address: 7, app: shop/orders}]}":                                                               `listen.apps[0]: "7" is no address; write host:port`,
+		"listen: {apps: [{address: '10.0.0.7:50002'}]}":                                                                  `listen.apps[0]: leads to no app: `,
+		"listen: {apps: [{address: '10.0.0.7:50002', app: orders}]}":                                                     `write app: namespace/app-id, such as shop/orders`,
+		"listen: {apps: [{address: '10.0.0.7:50002', ap: shop/orders}]}":                                                 `listen.apps[0].ap: unknown field; did you mean "app"?`,
+		"listen: {apps: [{address: '10.0.0.7:50002', app: shop/orders}, {address: '10.0.0.7:50002', app: shop/ledger}]}": `listen.apps[1]: has the address of listen.apps[0], 10.0.0.7:50002; give each app`,
 	} {
 		if _, err := Parse("isthmus.yaml", []byte(good+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

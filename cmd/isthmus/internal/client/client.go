@@ -183,6 +183,8 @@ func (c *Conn) advice(message string) string {
 	switch {
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks plain text: say --insecure if that is meant"
+	case strings.Contains(message, "looked like an HTTP/1.1 header"):
+		return "it speaks HTTP, as listen.admin does: name the service's listen.resolver by --server or ISTHMUS_SERVER"
 	case strings.Contains(message, "tls: unrecognized name"):
 		return "a gateway listens there: name the service's listen.resolver by --server or ISTHMUS_SERVER"
 	case strings.Contains(message, "refused: it is app"):

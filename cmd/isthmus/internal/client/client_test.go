@@ -80,6 +80,8 @@ func TestAFailedCallSaysWhatToDo(t *testing.T) {
 		{"nobody listens", plain, status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`),
 			"resolver service at 127.0.0.1:7400 not reached: dial tcp 127.0.0.1:7400: connect: connection refused; is isthmus serve running there?"},
 		{"the service wants TLS", plain, status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "--identity instead of --insecure"},
+		{"a gateway listens there", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: remote error: tls: unrecognized name"`), "name the service's listen.resolver by --server"},
+		{"a page of listen.admin", plain, status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`), "it speaks HTTP, as listen.admin does"},
 		{"the service speaks plain text", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`), "say --insecure if that is meant"},
 		{"another app", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: identity: peer x refused: it is app a/b; want c/d"`), "--server-identity"},
 		{"a bad certificate", safe, status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: identity: peer: x509svid: could not verify"`), "check that --identity has a valid certificate"},
