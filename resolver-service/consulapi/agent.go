@@ -142,7 +142,7 @@ func (q *request) agentService() (any, error) {
 	}
 	var timer <-chan time.Time
 	for {
-		changed := follow(&q.s.registry.changed)
+		news, changed := follow(&q.caller.news), follow(&q.s.registry.changed)
 		r := find(q.visible(o), q.path)
 		if r == nil {
 			return nil, &apiError{http.StatusNotFound, "unknown service ID: " + q.path}
@@ -156,7 +156,7 @@ func (q *request) agentService() (any, error) {
 		if timer == nil {
 			timer = time.After(q.limit())
 		}
-		if over, err := q.blocked(changed, nil, timer); over || err != nil {
+		if over, err := q.blocked(news, changed, timer); over || err != nil {
 			return service, err
 		}
 	}
