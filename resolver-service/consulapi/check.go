@@ -252,9 +252,11 @@ func (r *registry) set(o *owned, c *check, status, output string) {
 	next.Status, next.Output = status, output
 	next.ModifyIndex = r.counter.Add(1)
 	c.shown = &next
-	if changed {
-		r.schedule(o, c)
+	if !changed {
+		r.publish(o) // an output is no reason to write to the disk: who tells the time in it would do so all the time
+		return
 	}
+	r.schedule(o, c)
 	r.changedService(o, c.service)
 }
 
