@@ -48,7 +48,7 @@ func proxying(conn *grpc.ClientConn, id string) call {
 
 // takes is how long an app is to take for a call: so long that at each moment there are
 // calls under way.
-func takes() string { return (5*time.Millisecond + rand.N(20*time.Millisecond)).String() }
+func takes() string { return (10*time.Millisecond + rand.N(30*time.Millisecond)).String() }
 
 // load is calls made at a steady pace, and what came of them.
 type load struct {
@@ -85,7 +85,7 @@ const callTimeout = meshtest.Patience
 // The steady load: each call is made by so many callers, each so often.
 const (
 	steadyCallers = 8
-	steadyPace    = 40 * time.Millisecond
+	steadyPace    = 50 * time.Millisecond
 )
 
 // startLoad has each call made by steadyCallers.
