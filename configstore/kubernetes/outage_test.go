@@ -181,15 +181,15 @@ func TestAnEtcdThatWasPutBackWithoutABump(t *testing.T) {
 	}
 	from := again.all()[len(again.all())-1].Version
 	stop := errors.New("enough")
-	err := s.Watch(ctx, from, func(c configstore.Change) error {
-		if !c.Full || len(c.Objects) != 1 {
-			t.Errorf("after the restore %+v; want the full set: Cluster east", c)
-		}
-		return stop
+	serverstest.Await(t, "an answer to a watch", func() bool {
+		err := s.Watch(ctx, from, func(c configstore.Change) error {
+			if !c.Full || len(c.Objects) != 1 {
+				t.Errorf("after the restore %+v; want the full set: Cluster east", c)
+			}
+			return stop
+		})
+		return errors.Is(err, stop)
 	})
-	if !errors.Is(err, stop) {
-		t.Error(err)
-	}
 }
 
 // TestSomethingElseThanAnAPIServer is a wrong port, or a page that asks to log in.
