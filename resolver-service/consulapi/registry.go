@@ -91,11 +91,12 @@ type registry struct {
 	dirty   map[catalog.App]bool // those that the topology may not have as they are
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
-	unsaved map[topology.InstanceKey]error
 	checks  sync.WaitGroup
 
 	telling sync.Mutex // one change of the topology at a time
 	lost    chan lost
+
+	unsaved unsaved
 
 	list sync.RWMutex // guards apps: look-ups wait for no file
 	apps map[catalog.App]*owned
@@ -162,7 +163,7 @@ func newRegistry(to applier, share Sharer, st *store, self *node, portKey string
 	r := &registry{
 		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
-		lost: make(chan lost, 1), unsaved: map[topology.InstanceKey]error{},
+		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
 	r.changed.Store(0)
 	r.appeared.Store(0)
@@ -343,7 +344,7 @@ func (r *registry) remove(o *owned, s *service) {
 		delete(o.checks, id)
 	}
 	delete(o.services, s.def.ID)
-	delete(r.unsaved, topology.InstanceKey{App: o.app, ID: s.def.ID})
+	r.unsaved.forget(topology.InstanceKey{App: o.app, ID: s.def.ID})
 	if err := r.store.remove(s); err != nil {
 		r.log.Error("the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
 	}

@@ -131,7 +131,12 @@ func (s *Server) handler(method, path string, e endpoint) http.HandlerFunc {
 			return
 		}
 		q := &request{s: s, http: r, header: w.Header(), query: query, path: strings.TrimPrefix(r.URL.Path, path)}
-		if q.body, err = io.ReadAll(r.Body); err == nil {
+		if method == http.MethodGet { // whose body is nobody's concern, and who may wait for long
+			_, err = io.Copy(io.Discard, r.Body)
+		} else {
+			q.body, err = io.ReadAll(r.Body)
+		}
+		if err == nil {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // who asks may wait for the answer
 		} else if !errors.As(err, &q.large) {
 			s.plain(w, http.StatusBadRequest, "Request body could not be read: "+err.Error())

@@ -169,13 +169,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.registry.run(ctx)
 }
 
-// Instances is how many services are registered.
-func (s *Server) Instances() int {
-	s.registry.mu.Lock()
-	defer s.registry.mu.Unlock()
-	n := 0
+// Instances is how many services are registered. It waits for no file.
+func (s *Server) Instances() (n int) {
 	for _, o := range s.registry.owners() {
-		n += len(o.services)
+		all, _ := o.roster.Load()
+		n += len(all.services)
 	}
 	return n
 }

@@ -42,6 +42,11 @@ func TestWhatCanNotBeKeptIsSaid(t *testing.T) {
 		if got := said(); !strings.Contains(got, `service "a" of shop/orders: it can't be saved`) || !strings.Contains(got, "make room in "+place) {
 			t.Errorf("status: %q", got)
 		}
+		r.mu.Lock() // as while a disk hangs
+		if n := s.Instances(); n != 1 || said() == "" {
+			t.Errorf("%d instances, status %q, while something is being saved", n, said())
+		}
+		r.mu.Unlock()
 		text, err := os.ReadFile(token.File)
 		if err != nil {
 			t.Fatal(err)
