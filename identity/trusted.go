@@ -46,11 +46,17 @@ type Trusted struct {
 	Err         error     // why it can't be used
 }
 
-// Trusted lists the own certificate and roots, and of each peer, by name, the roots that
-// count for it and the certificate that its resolver service has shown last. It is empty
-// when insecure.
+// Trusted is what Own lists, and of each peer, by name, the roots that count for it and the
+// certificate that its resolver service has shown last. It is empty when insecure.
 func (s *Source) Trusted() []Trusted {
-	var all []Trusted
+	if s.Insecure() {
+		return nil
+	}
+	return append(s.Own(), s.peers.trusted()...)
+}
+
+// Own lists the own certificate and roots, which takes no longer for many peers.
+func (s *Source) Own() (all []Trusted) {
 	if m, ok := s.current.Load(); ok {
 		own := trusted(OwnCertificate, "", m.cert.Leaf)
 		own.Err = s.Err() // of its renewal
@@ -59,10 +65,7 @@ func (s *Source) Trusted() []Trusted {
 			all = append(all, trusted(OwnRoot, "", root))
 		}
 	}
-	if s.Insecure() {
-		return nil
-	}
-	return append(all, s.peers.trusted()...)
+	return all
 }
 
 func (p *peers) trusted() []Trusted {

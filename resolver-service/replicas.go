@@ -48,7 +48,7 @@ func (s *Service) common() map[string]string {
 		all["trust domain"] = id.TrustDomain
 	}
 	var roots []string
-	for _, t := range s.identity.Trusted() {
+	for _, t := range s.identity.Own() {
 		if t.Use == identity.OwnRoot {
 			roots = append(roots, t.Fingerprint[:min(len(t.Fingerprint), 16)])
 		}

@@ -20,7 +20,6 @@ type member struct {
 	Common map[string]string `json:"common,omitempty"`
 
 	gone bool // its key is; what else it wrote may not be yet
-	twin bool // it has our name, and is there for longer than our former life can be
 }
 
 // Describe has the replica say what it has in common with the others of its cluster. It
@@ -52,22 +51,14 @@ func (o *others) replica(p pair) {
 	if len(p.value) <= maxValue {
 		_ = json.Unmarshal(p.value, &m) // one that can't be read is there all the same
 	}
-	m.twin = o.present[p.lease].twin
 	o.present[p.lease], o.refusal = m, true
 }
 
-// twins notes which replicas there are by our name beside us, and tells whether there are more
-// than before. It is asked once our former life must have ended.
-func (o *others) twins(replica string, ours int64) (more bool) {
+// formerLifeOver says that our former life must have ended: who has our name now is another.
+func (o *others) formerLifeOver() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for lease, m := range o.present {
-		if lease != ours && m.Replica == replica && !m.gone && !m.twin {
-			m.twin, more = true, true
-			o.present[lease] = m
-		}
-	}
-	return more
+	o.formerOver = true
 }
 
 // strangers are the replicas that seem to be none of this cluster. They are told of, and no
@@ -80,7 +71,7 @@ func (o *others) strangers(self member, ours int64, cluster string) (all []insta
 			continue
 		}
 		var why []string
-		if m.twin {
+		if o.formerOver && m.Replica == self.Replica {
 			why = append(why, "it has the name of this one, so give each replica of the cluster a name of its own")
 		}
 		if differs := self.differs(m); differs != "" {

@@ -85,7 +85,10 @@ func TestReplicasOfOneNameAreNamed(t *testing.T) {
 	first, _, _ := p.described(t, "r1", 10*time.Second, "a.example")
 	c := p.config(t, p.Server.Addr(), p.user)
 	c.TTL = 10 * time.Second
-	end := run(t, openAs(t, c, "r1").Run)
+	other := openAs(t, c, "r1")
+	end := run(t, other.Run)
+	second := follow(t, other)
+	second.awaitRefusal(t, `replica "r1"`, "name of its own")
 	first.awaitRefusal(t, `replica "r1"`, "name of its own", "instances.etcd.prefix")
 	end()
 	first.awaitRefusal(t) // with its lease
@@ -116,18 +119,23 @@ func TestWhoIsNoStranger(t *testing.T) {
 		{"our former life", func(o *others) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
-			_ = o.twins("r1", ours)
+			o.formerLifeOver()
 		}, ""},
 		{"one of our name that stays", func(o *others) {
 			o.replica(come(`{"replica":"r1"}`))
-			_ = o.twins("r1", ours)
+			o.formerLifeOver()
 			o.replica(come(`{"replica":"r1","settled":true}`))
 		}, "has the name of this one"},
+		{"one of our name that comes later", func(o *others) {
+			o.formerLifeOver()
+			o.replica(come(`{"replica":"r1"}`))
+		}, "has the name of this one"},
+		{"one of our name, while it may be our former life", func(o *others) { o.replica(come(`{"replica":"r1"}`)) }, ""},
 		{"ourselves", func(o *others) {
 			p := come(`{"replica":"r1","common":{"network":"n"}}`)
 			p.key, p.lease = replicas+"20", ours
 			o.replica(p)
-			_ = o.twins("r1", ours)
+			o.formerLifeOver()
 		}, ""},
 		{"one that writes more than is read", func(o *others) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", maxValue) + `","common":{"network":"n"}}`))

@@ -17,11 +17,12 @@ import (
 // others is what other replicas have written, as far as it is known. Keys are below the
 // root.
 type others struct {
-	mu      sync.Mutex
-	known   map[string]other
-	present map[int64]member // the replicas that are there, by their first leases
-	refused map[string]error
-	refusal bool // refused has changed since it was last told
+	mu         sync.Mutex
+	known      map[string]other
+	present    map[int64]member // the replicas that are there, by their first leases
+	refused    map[string]error
+	refusal    bool // refused has changed since it was last told
+	formerOver bool // our former life has ended, and what it wrote has gone
 }
 
 // other is what stands under a key that is not ours.

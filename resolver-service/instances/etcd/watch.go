@@ -68,9 +68,8 @@ func (s *Source) follow(ctx context.Context) error {
 	defer late.Stop()
 	// What our former life wrote has gone by then.
 	later := time.AfterFunc(2*s.ttl, func() {
-		if s.others.twins(s.replica, s.lease) {
-			_ = s.tell(instances.Change{}) // an error shows with the next
-		}
+		s.others.formerLifeOver()
+		_ = s.tell(instances.Change{}) // an error shows with the next
 	})
 	defer later.Stop()
 	return s.stream(ctx, header)
