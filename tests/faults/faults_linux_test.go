@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -15,7 +16,7 @@ import (
 type mesh struct {
 	*lab
 	checkout, cart, billing *sandbox.Sidecar
-	sentinel                *sentinel
+	watch                   *stillness.Watch
 }
 
 func newMesh(t *testing.T) *mesh {
@@ -32,7 +33,7 @@ func newMesh(t *testing.T) *mesh {
 		has{l.east, "orders", 3}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
 	return &mesh{
 		lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"],
-		sentinel: startSentinel(t),
+		watch: stillness.Begin(t),
 	}
 }
 
