@@ -12,20 +12,28 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
-// stands holds an instance of orders to be in etcd for longer than leases last, unless this
-// machine stands still meanwhile, when a lease may run out.
+// disturbing is how long this machine stood still where that may have ended a lease.
+const disturbing = time.Second
+
+// stands holds an instance of orders to be in etcd for longer than leases last, and for as long
+// again, some times, where this machine stood still, when a lease may run out.
 func stands(t *testing.T, f *follower, want string, ttl time.Duration) {
 	t.Helper()
-	last := time.Now()
-	for end := last.Add(2 * ttl); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if still := time.Since(last); still > time.Second {
-			t.Logf("this machine stood still for %s", still)
+	lasts := 2 * ttl
+	watch := stillness.Begin(t)
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		is, still := f.has(), watch.Longest(time.Now().Add(-lasts))
+		switch {
+		case is != want && still < disturbing:
+			t.Fatalf("there stand %q, want %q", is, want)
+		case is != want:
+			t.Logf("there stand %q, want %q: nothing more can be written, and this machine stood still for %s", is, want, still)
 			return
-		}
-		if last = time.Now(); f.has() != want {
-			t.Fatalf("there stand %q, want %q", f.has(), want)
+		case time.Since(begun) > lasts && still < disturbing, time.Since(begun) > stillness.Tries*lasts:
+			return
 		}
 	}
 }
@@ -85,18 +93,17 @@ func TestWhoIsAlone(t *testing.T) {
 	end := run(t, s.Run)
 	s.Settle()
 	serverstest.Await(t, "the other is seen", func() bool { return !next.Alone(t.Context()) })
-	last := time.Now()
-	for begin := last; time.Since(begin) < c.TTL*3/4; time.Sleep(100 * time.Millisecond) { // it renews its lease
-		if next.Alone(t.Context()) && time.Since(last) < time.Second { // or this machine stood still
+	watch := stillness.Begin(t)
+	for begun := time.Now(); time.Since(begun) < c.TTL*3/4; time.Sleep(100 * time.Millisecond) { // it renews its lease
+		if next.Alone(t.Context()) && watch.Longest(begun) < disturbing {
 			t.Fatal("alone while the other is there")
 		}
-		last = time.Now()
 	}
 	gone := time.Now()
 	end()
 	serverstest.Await(t, "it is alone", func() bool { return next.Alone(t.Context()) })
 	others := p.others(t)
-	if took := time.Since(gone); took < c.TTL*3/4 && len(others) != 1 {
+	if took := time.Since(gone); took < c.TTL*3/4 && len(others) != 1 || took >= c.TTL*3/4 && watch.Longest(gone) < disturbing {
 		t.Errorf("it was alone %s after the end of the other, with leases of %s, and %v there; want the other's, which lasts on", took, c.TTL, others)
 	}
 }
