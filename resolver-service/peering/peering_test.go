@@ -231,7 +231,14 @@ func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 	const lease = 20 * time.Second // so that it does not run out because the machine is busy
 	links, _ := west.link(reaches("east", lease, east.server.address))
 	within(t, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
-	time.Sleep(renewEvery(lease) + minRenew)
+	for range 2 {
+		left := only(links).LeaseLeftMs
+		within(t, "the lease renewed", func() bool {
+			was := left
+			left = only(links).LeaseLeftMs
+			return left > was
+		})
+	}
 	if got := west.outcome("checkout", "orders"); got != "ok east" {
 		t.Fatalf("the lease of a peer that is there ran out: %s", got)
 	}
