@@ -186,6 +186,7 @@ func shortLived(t *testing.T, test func(*sentry) error, lives ...time.Duration) 
 		if err = test(s); err == nil {
 			return
 		}
+		t.Logf("with certificates of %s: %v", life, err)
 	}
 	t.Error(err)
 }
