@@ -47,7 +47,7 @@ lookups that would end in another way are listed.`,
 			return err
 		}
 		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
-		show.WarnOfPorts(cmd.ErrOrStderr(), set.Objects)
+		show.WarnOfGateways(cmd.ErrOrStderr(), set.Objects)
 		req := &v1alpha1.ApplyRequest{DryRun: *dryRun, InParts: *inParts}
 		for i, object := range set.Objects {
 			o := &v1alpha1.ApplyObject{Json: api.EncodeJSON(object)}

@@ -67,7 +67,7 @@ func (c *connection) edit(cmd *cobra.Command, object show.Object) error {
 		return fmt.Errorf("%w\nyour text is kept: mend it, then isthmus apply -f %s", err, path)
 	}
 	show.WarnOfRoots(cmd.ErrOrStderr(), []catalog.Object{edited}, time.Now())
-	show.WarnOfPorts(cmd.ErrOrStderr(), []catalog.Object{edited})
+	show.WarnOfGateways(cmd.ErrOrStderr(), []catalog.Object{edited})
 	err = c.change(cmd, show.Table, false, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
 		return v1alpha1.NewObjectsClient(conn).Apply(ctx, &v1alpha1.ApplyRequest{
 			Objects: []*v1alpha1.ApplyObject{{Json: api.EncodeJSON(edited), IfRevision: object.Revision}},

@@ -38,7 +38,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 			return errReported
 		}
 		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
-		show.WarnOfPorts(cmd.ErrOrStderr(), set.Objects)
+		show.WarnOfGateways(cmd.ErrOrStderr(), set.Objects)
 		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", count(len(set.Objects), "object"), count(set.Files, "file"))
 		return nil
 	}

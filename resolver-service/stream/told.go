@@ -54,12 +54,26 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 func unnamed(says topology.Says, answered bool) string {
 	switch {
 	case len(says.Gateways) > 0:
-		return "by " + strings.Join(says.Gateways, ", ")
+		return "by " + strings.Join(says.Gateways, ", ") + doubledText(says.Doubled)
 	case answered:
 		return "refused: the Cluster object lists no gateway for this app alone"
 	default:
 		return ""
 	}
+}
+
+func doubledText(all []topology.Doubled) (text string) {
+	for i, d := range all {
+		if i == maxTold {
+			return text + fmt.Sprintf("; %d more", len(all)-i)
+		}
+		whose := "all apps"
+		if d.App != (catalog.App{}) {
+			whose = d.App.String()
+		}
+		text += fmt.Sprintf("; the Cluster object %s has %s for %s, and it leads to one app of one cluster: correct spec.gateways of one of the two", d.Cluster, d.Address, whose)
+	}
+	return text
 }
 
 func notExported(says topology.Says, caller, app catalog.App) string {
@@ -69,14 +83,14 @@ func notExported(says topology.Says, caller, app catalog.App) string {
 	return "exports no " + app.String() + " to this cluster"
 }
 
-// maxTaken is how many addresses a reason names.
-const maxTaken = 3
+// maxTold is how many addresses a text names.
+const maxTold = 3
 
 // takenText says which instances do not count since another app has their address.
 func takenText(taken []topology.Taken) string {
 	var b strings.Builder
 	for i, t := range taken {
-		if i == maxTaken {
+		if i == maxTold {
 			fmt.Fprintf(&b, "; and %d more like that", len(taken)-i)
 			break
 		}

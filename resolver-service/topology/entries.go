@@ -100,7 +100,7 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		return catalog.Route{State: catalog.NotExported}
 	}
 	var direct []string
-	if w.g.cfg.Network != "" && c.object.Network == w.g.cfg.Network {
+	if w.g.onNetwork(c) {
 		direct = export.Addresses
 	}
 	var gateway []string
@@ -113,6 +113,11 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		r.State = catalog.Lapsed
 	}
 	return r
+}
+
+// onNetwork tells whether instances of a cluster are reached without a gateway.
+func (g *Graph) onNetwork(c *cluster) bool {
+	return g.cfg.Network != "" && c.object != nil && c.object.Network == g.cfg.Network
 }
 
 // gatewayOf are the addresses of an app behind a cluster's gateway. They are made once
@@ -142,7 +147,7 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	export := &PeerExport{
 		App: n.app, Allow: allow, Ready: uint32(len(n.ready)), Draining: n.draining, Shards: uint32(shardsOf(len(n.ready))),
 	}
-	if c := g.clusters[peer]; g.cfg.Network != "" && c != nil && c.object != nil && c.object.Network == g.cfg.Network {
+	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
 		export.Addresses = n.ready
 	}
 	return export

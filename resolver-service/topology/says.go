@@ -19,6 +19,15 @@ type Says struct {
 
 	Gateways []string // that lead to the app alone, also without a server name
 	Direct   bool     // instances there are reached without a gateway
+	Doubled  []Doubled
+}
+
+// Doubled is one of the gateways for the app that another cluster's object has, too: it
+// leads to one app of one cluster.
+type Doubled struct {
+	Address string
+	Cluster string
+	App     catalog.App // none: it is there for all apps
 }
 
 // Told is what an operator is told of an app beside a decision.
@@ -72,10 +81,11 @@ func (g *Graph) say(caller, app catalog.App) []Says {
 		if c.object == nil || name == g.cfg.Cluster {
 			continue
 		}
-		s := Says{Cluster: name, Heard: c.heard, Direct: g.cfg.Network != "" && c.object.Network == g.cfg.Network}
+		s := Says{Cluster: name, Heard: c.heard, Direct: g.onNetwork(c)}
 		for _, own := range c.object.AppGateways {
 			if own.App == app {
 				s.Gateways = append(s.Gateways, own.Address)
+				s.Doubled = append(s.Doubled, g.doubled(own.Address, name)...)
 			}
 		}
 		if n != nil {
@@ -97,4 +107,23 @@ func (g *Graph) everywhere(caller, app catalog.App) bool {
 	return slices.ContainsFunc(n.selection.Endpoints, func(e catalog.Endpoint) bool {
 		return e.App == app && len(e.Routes) == 0
 	})
+}
+
+// doubled is where clusters but one list an address, by name.
+func (g *Graph) doubled(address, but string) (all []Doubled) {
+	for name, c := range g.clusters {
+		if c.object == nil || name == but {
+			continue
+		}
+		if slices.Contains(c.object.Gateways, address) {
+			all = append(all, Doubled{Address: address, Cluster: name})
+		}
+		for _, own := range c.object.AppGateways {
+			if own.Address == address {
+				all = append(all, Doubled{Address: address, Cluster: name, App: own.App})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Doubled) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
 }

@@ -42,7 +42,8 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 		&catalog.Cluster{Name: "all", Gateways: []string{"10.9.0.1:15443"}, AppGateways: []catalog.AppGateway{
 			{App: app("orders"), Address: "10.9.1.1:50002"}, {App: app("ledger"), Address: "10.9.1.2:50002"},
 		}},
-		reaches("others", "10.9.0.2:15443"), reaches("none", "10.9.0.3:15443"),
+		&catalog.Cluster{Name: "others", Gateways: []string{"10.9.0.2:15443"}, AppGateways: []catalog.AppGateway{{App: app("cart"), Address: "10.9.1.1:50002"}}},
+		reaches("none", "10.9.1.1:50002"),
 		&catalog.Cluster{Name: "silent", Gateways: []string{"10.9.0.4:15443"}, Network: "net-1"}, reaches("west", "10.9.0.5:15443")))
 	top.must(t, says("all", has("orders", 1)))
 	top.must(t, says("others", PeerExport{App: app("orders"), Allow: []catalog.Allow{{Namespace: "finance"}}, Ready: 1}))
@@ -53,7 +54,9 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Says{
-		{Cluster: "all", Heard: true, Exported: true, Allowed: true, Gateways: []string{"10.9.1.1:50002"}},
+		{Cluster: "all", Heard: true, Exported: true, Allowed: true, Gateways: []string{"10.9.1.1:50002"}, Doubled: []Doubled{
+			{Address: "10.9.1.1:50002", Cluster: "none"}, {Address: "10.9.1.1:50002", Cluster: "others", App: app("cart")},
+		}},
 		{Cluster: "none", Heard: true}, {Cluster: "others", Heard: true, Exported: true}, {Cluster: "silent", Direct: true},
 	}
 	if !reflect.DeepEqual(told.Clusters, want) || !told.Everywhere || told.Unnamed {
