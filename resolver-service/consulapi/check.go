@@ -80,18 +80,11 @@ func (r *registry) newCheck(s *service, id, name string, f *checkFields) *check 
 // keeps its status. It is called with mu held, and changes nothing where it fails.
 func (r *registry) replaceChecks(o *owned, s, old *service, replace bool) error {
 	next := map[string]*check{}
-	definitions := s.def.all()
-	for n, d := range definitions {
+	for n, d := range s.def.all() {
 		if err := d.runnable(); err != nil {
 			return err
 		}
-		id := d.CheckID
-		if id == "" {
-			id = "service:" + s.def.ID
-			if len(definitions) > 1 {
-				id += fmt.Sprintf(":%d", n+1)
-			}
-		}
+		id := s.def.checkID(n)
 		name := d.Name
 		if name == "" {
 			name = "Service '" + s.def.Name + "' check"

@@ -3,6 +3,7 @@ package consulapi
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -280,6 +281,28 @@ func (d *serviceDefinition) all() (checks []*checkDefinition) {
 		}
 	}
 	return checks
+}
+
+// checkID is that of the n-th check of all.
+func (d *serviceDefinition) checkID(n int) string {
+	all := d.all()
+	switch {
+	case all[n].CheckID != "":
+		return all[n].CheckID
+	case len(all) == 1:
+		return "service:" + d.ID
+	}
+	return fmt.Sprintf("service:%s:%d", d.ID, n+1)
+}
+
+// has tells whether a check is part of the definition.
+func (d *serviceDefinition) has(id string, fields *checkFields) bool {
+	for n, c := range d.all() {
+		if d.checkID(n) == id && reflect.DeepEqual(&c.checkFields, fields) {
+			return true
+		}
+	}
+	return false
 }
 
 // empty tells whether a check was left out: clients may write one without anything in it.

@@ -259,3 +259,29 @@ func TestTheCertificateIsReadAtTheStart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatIsKeptTakesNoMoreRoom than it took before the restart: who registers it again
+// must not be told that it does not fit.
+func TestWhatIsKeptTakesNoMoreRoom(t *testing.T) {
+	place, sender := t.TempDir(), netip.MustParseAddr("10.0.0.1")
+	before := lone(nil, place)
+	ttl := func(notes string) checkFields { return checkFields{TTL: duration(time.Hour), Notes: notes} }
+	d := &serviceDefinition{ID: "a", Name: "orders", Port: 1, Check: &checkDefinition{checkFields: ttl("one")}}
+	for _, id := range []string{"", "named"} {
+		d.Checks = append(d.Checks, &checkDefinition{CheckID: id, checkFields: ttl(id)})
+	}
+	if err := before.register(t.Context(), shop("orders"), d, sender, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.addCheck(t.Context(), before.own(shop("orders")), &checkRegistration{ID: "more", ServiceID: "a", checkFields: ttl("more")}); err != nil {
+		t.Fatal(err)
+	}
+	after := lone(nil, place)
+	if n := after.restore(after.store.load(after.log)); n != 1 {
+		t.Fatalf("%d services are taken over", n)
+	}
+	o, was := after.own(shop("orders")), before.own(shop("orders"))
+	if len(o.checks) != 4 || o.size() != was.size() || was.checks["more"].size == 0 {
+		t.Errorf("%d checks and %d bytes, want 4 and %d", len(o.checks), o.size(), was.size())
+	}
+}

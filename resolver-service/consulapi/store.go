@@ -161,7 +161,10 @@ func (r *registry) restore(all []*saved) (services int) {
 			restored := r.newCheck(s, c.ID, c.Shown.Name, c.Fields)
 			restored.shown.Status, restored.shown.Output, restored.shown.Type = c.Shown.Status, c.Shown.Output, c.Shown.Type
 			restored.shown.Interval, restored.shown.Timeout = c.Shown.Interval, c.Shown.Timeout
-			restored.succeeded, restored.size = c.Shown.Status == passing, sizeOf(c.Fields)
+			restored.succeeded = c.Shown.Status == passing
+			if !s.def.has(c.ID, c.Fields) {
+				restored.size = sizeOf(c.Fields)
+			}
 			s.checks[c.ID], o.checks[c.ID] = restored, restored
 		}
 		o.services[s.def.ID] = s
