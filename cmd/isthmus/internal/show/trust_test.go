@@ -193,3 +193,16 @@ func TestAnExplanationShowsTheReadinessBehindARoute(t *testing.T) {
 		t.Errorf("got\n%s(%v)", b.String(), err)
 	}
 }
+
+// TestAnInsecureServiceIsSaidToBe also where it shows a certificate to those who ask by DNS.
+func TestAnInsecureServiceIsSaidToBe(t *testing.T) {
+	for _, all := range [][]Certificate{nil, {{Use: "dns certificate", Subject: "CN=ns.west.example", State: certGood}}} {
+		var b strings.Builder
+		if err := Trust(&b, "west", all); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.HasPrefix(got, "cluster west has no certificate: ") || strings.Contains(got, "CN=ns.west.example") != (all != nil) {
+			t.Errorf("%d certificates: %s", len(all), got)
+		}
+	}
+}
