@@ -78,26 +78,26 @@ func origin(text []byte) (replica string, since int64) {
 	return v.Replica, v.Since
 }
 
-// decode reads an instance from a key below the root and its value.
-func decode(key string, text []byte) (catalog.Instance, error) {
+// decode reads an instance from a key below the root and its value, and when it registered.
+func decode(key string, text []byte) (i catalog.Instance, since int64, err error) {
 	k, err := parseKey(key)
 	if err != nil {
-		return catalog.Instance{}, err
+		return i, 0, err
 	}
 	if len(text) > maxValue {
-		return catalog.Instance{}, fmt.Errorf("the value has %d bytes; at most %d are taken", len(text), maxValue)
+		return i, 0, fmt.Errorf("the value has %d bytes; at most %d are taken", len(text), maxValue)
 	}
 	var v value
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&v); err != nil {
-		return catalog.Instance{}, fmt.Errorf("the value is not what a replica writes: %w", err)
+		return i, 0, fmt.Errorf("the value is not what a replica writes: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return catalog.Instance{}, errors.New("the value is not what a replica writes: something stands after its end")
+		return i, 0, errors.New("the value is not what a replica writes: something stands after its end")
 	}
 	if !v.Address.IsValid() || v.Address.Port() == 0 || v.Address.Addr().IsUnspecified() {
-		return catalog.Instance{}, fmt.Errorf("address %q can't be called; want ip:port", v.Address)
+		return i, 0, fmt.Errorf("address %q can't be called; want ip:port", v.Address)
 	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone}, nil
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone}, v.Since, nil
 }

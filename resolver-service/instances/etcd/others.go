@@ -97,7 +97,7 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			o.forget(p.key, &c)
 			continue
 		}
-		i, err := decode(p.key, p.value)
+		i, since, err := decode(p.key, p.value)
 		if err == nil && p.lease == 0 {
 			err = errors.New("the key has no lease, so it was not written by a replica, and would stand for ever; delete it")
 		}
@@ -111,7 +111,6 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			}
 			continue
 		}
-		_, since := origin(p.value)
 		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision, since: since}
 		c.Put = append(c.Put, i)
 	}

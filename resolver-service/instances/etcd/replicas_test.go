@@ -295,16 +295,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add("a/b/c/d", `{"address":"10.0.0.1:1"} {}`)
 	f.Add("_replicas/1", `"r1"`)
 	f.Fuzz(func(t *testing.T, where, text string) {
-		i, err := decode(where, []byte(text))
+		i, since, err := decode(where, []byte(text))
 		if err != nil {
 			return
 		}
 		if keyOf(key(i)) != where {
 			t.Errorf("%q was read as %q", where, keyOf(key(i)))
 		}
-		again, err := decode(where, []byte(encode(&i, "r1", 0)))
-		if err != nil || again != i {
-			t.Errorf("%+v became %+v, %v", i, again, err)
+		again, sinceAgain, err := decode(where, []byte(encode(&i, "r1", since)))
+		if err != nil || again != i || sinceAgain != since {
+			t.Errorf("%+v since %d became %+v since %d, %v", i, since, again, sinceAgain, err)
 		}
 	})
 }

@@ -18,8 +18,14 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 	// within that: the server counts all of them.
 	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
 	for told := ""; ; {
-		batch := s.own.take(most)
-		if text := s.announcement(); len(batch) == 0 && text != told {
+		if batch := s.own.take(most); len(batch) > 0 {
+			if err := s.commit(ctx, batch); err != nil {
+				s.own.again(batch)
+				return err
+			}
+			continue
+		}
+		if text := s.announcement(); text != told {
 			if err := s.announce(ctx, text); err != nil {
 				return err
 			}
@@ -30,17 +36,10 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 			}
 			told = text
 		}
-		if len(batch) == 0 {
-			select {
-			case <-s.own.wake:
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		if err := s.commit(ctx, batch); err != nil {
-			s.own.again(batch)
-			return err
+		select {
+		case <-s.own.wake:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
