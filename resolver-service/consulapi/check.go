@@ -155,6 +155,7 @@ func (r *registry) takeOver(o *owned, s, old *service, next map[string]*check, r
 
 // addCheck registers one more check of a service.
 func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistration) error {
+	size := sizeOf(&reg.checkFields)
 	r.mu.Lock()
 	s := o.services[reg.ServiceID]
 	var err error
@@ -166,14 +167,14 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	case o.checks[reg.ID] == nil && len(s.checks) >= mostChecks:
 		err = tooManyChecks()
 	default:
-		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(sizeOf(&reg.checkFields), 0))
+		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, 0))
 	}
 	if err != nil {
 		r.mu.Unlock()
 		return err
 	}
 	c := r.newCheck(s, reg.ID, reg.Name, &reg.checkFields)
-	c.size = sizeOf(&reg.checkFields)
+	c.size = size
 	c.shown.Interval, c.shown.Timeout = time.Duration(reg.Interval).String(), time.Duration(reg.Timeout).String()
 	if was := o.checks[reg.ID]; was != nil {
 		was.end()
