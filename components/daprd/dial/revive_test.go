@@ -46,6 +46,19 @@ func gone(t *testing.T, conn *grpc.ClientConn, gw *gateway) {
 	t.Fatal("calls to a gateway that is gone succeed")
 }
 
+// ledAway has had a call answered, and then lookups lead elsewhere and the gateway end.
+func ledAway(t *testing.T) (gw *gateway, view *views, conn *grpc.ClientConn) {
+	t.Helper()
+	gw = startGateway(t)
+	var names *Names
+	names, view = eastLed(1, gw.Address)
+	conn = mustDial(t, names, ordersInEast, patient())
+	mustCall(t, conn)
+	view.lead(0)
+	gone(t, conn, gw)
+	return gw, view, conn
+}
+
 func TestCallsWaitForAClusterThatLookupsComeBackTo(t *testing.T) {
 	for name, after := range map[string]time.Duration{"its gateway is there": 0, "its gateway is a moment late": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -66,12 +79,7 @@ func TestCallsWaitForAClusterThatLookupsComeBackTo(t *testing.T) {
 // comesBack has a gateway end, and start again so much later than lookups lead to it again. It
 // tells how long after these the gateway was there, and the failed call ended, if one did.
 func comesBack(t *testing.T, after time.Duration) (took time.Duration, err error) {
-	gw := startGateway(t)
-	names, view := eastLed(1, gw.Address)
-	conn := mustDial(t, names, ordersInEast, patient())
-	mustCall(t, conn)
-	view.lead(0)
-	gone(t, conn, gw)
+	gw, view, conn := ledAway(t)
 	time.Sleep(callFor + 2*knockEvery) // until nobody knocks any more
 
 	if after == 0 {
@@ -97,12 +105,7 @@ func comesBack(t *testing.T, after time.Duration) (took time.Duration, err error
 }
 
 func TestCallsFailInTheEndWhenAClusterThatLookupsComeBackToIsNotThere(t *testing.T) {
-	gw := startGateway(t)
-	names, view := eastLed(1, gw.Address)
-	conn := mustDial(t, names, ordersInEast, patient())
-	mustCall(t, conn)
-	view.lead(0)
-	gone(t, conn, gw)
+	gw, view, conn := ledAway(t)
 	began := time.Now()
 	view.lead(1)
 	if _, err := call(t, conn); status.Code(err) != codes.Unavailable {
