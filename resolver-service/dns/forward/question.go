@@ -20,10 +20,7 @@ const (
 	dropped  = -1 // no query, so no response
 )
 
-const (
-	maxName = 255
-	maxKey  = maxName + 5 // type, class, and DO and CD
-)
+const maxKey = wire.MaxName + 5 // type, class, and DO and CD
 
 // question is a query as far as a forwarder cares. Its slices are of the query.
 type question struct {
@@ -51,35 +48,18 @@ func parse(query []byte) (q question, code int) {
 		return q, dropped
 	case q.flags&wire.OpcodeBits != 0:
 		return q, notimp
-	case binary.BigEndian.Uint16(query[4:]) != 1:
+	}
+	end, ok := wire.QuestionEnd(query)
+	if !ok {
 		return q, formerr
 	}
-	end, ok := wire.NameEnd(query, wire.HeaderSize)
-	if !ok || end-wire.HeaderSize > maxName || end+4 > len(query) || end != plainEnd(query, wire.HeaderSize) {
-		return q, formerr
-	}
-	q.name = query[wire.HeaderSize:end]
-	q.kind = binary.BigEndian.Uint16(query[end:])
-	q.class = binary.BigEndian.Uint16(query[end+2:])
-	if !q.readOptions(query, end+4) {
+	q.name = query[wire.HeaderSize : end-4]
+	q.kind = binary.BigEndian.Uint16(query[end-4:])
+	q.class = binary.BigEndian.Uint16(query[end-2:])
+	if !q.readOptions(query, end) {
 		return q, formerr
 	}
 	return q, 0
-}
-
-// plainEnd is where a name without pointers ends, or -1.
-func plainEnd(m []byte, at int) int {
-	for at < len(m) {
-		n := int(m[at])
-		switch {
-		case n == 0:
-			return at + 1
-		case n > 63:
-			return -1
-		}
-		at += n + 1
-	}
-	return -1
 }
 
 // readOptions finds the OPT (RFC 6891) among the records from an offset on. There may be one.

@@ -8,17 +8,13 @@ import (
 
 // recordsAt is where a response's records begin, or -1.
 func recordsAt(response []byte) int {
-	if len(response) < wire.HeaderSize {
-		return -1
-	}
-	if binary.BigEndian.Uint16(response[4:]) != 1 {
+	if len(response) >= wire.HeaderSize && binary.BigEndian.Uint16(response[4:]) == 0 {
 		return wire.HeaderSize
 	}
-	at, ok := wire.NameEnd(response, wire.HeaderSize)
-	if !ok || at+4 > len(response) {
-		return -1
+	if end, ok := wire.QuestionEnd(response); ok {
+		return end
 	}
-	return at + 4
+	return -1
 }
 
 // Truncate cuts a response to a size, by whole records, and keeps an OPT that is last. TC is

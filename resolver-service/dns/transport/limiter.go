@@ -178,8 +178,8 @@ func appendNetwork(key []byte, a netip.Addr) []byte {
 // authority is where the first record of the authority section begins, of a response
 // without answers; 0 where there is none.
 func authority(m []byte) int {
-	end := questionEnd(m)
-	if end == 0 || binary.BigEndian.Uint16(m[6:]) != 0 || binary.BigEndian.Uint16(m[8:]) == 0 {
+	end, ok := wire.QuestionEnd(m)
+	if !ok || binary.BigEndian.Uint16(m[6:]) != 0 || binary.BigEndian.Uint16(m[8:]) == 0 {
 		return 0
 	}
 	return end

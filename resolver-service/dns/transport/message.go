@@ -44,30 +44,18 @@ func appendName(out, m []byte, i int) []byte {
 	return out
 }
 
-// questionEnd returns where the only question of a message ends; 0 where there is not
-// just one, or it is cut off.
-func questionEnd(m []byte) int {
-	if len(m) < wire.HeaderSize || binary.BigEndian.Uint16(m[4:]) != 1 {
-		return 0
-	}
-	end, ok := wire.NameEnd(m, wire.HeaderSize)
-	if !ok || end+4 > len(m) {
-		return 0
-	}
-	return end + 4
-}
-
-// servFail appends the response to a query that nothing else can be said to; nothing
-// where it is no query.
+// servFail appends the response to a query that nothing else can be said to, with its
+// question where it can be read; nothing where it is no query.
 func servFail(out, query []byte) []byte {
 	if len(query) < wire.HeaderSize || flagsOf(query)&wire.FlagQR != 0 {
 		return out
 	}
-	start, end := len(out), questionEnd(query)
+	start := len(out)
+	end, question := wire.QuestionEnd(query)
 	out = append(out, query[:max(end, wire.HeaderSize)]...)
 	m := out[start:]
 	binary.BigEndian.PutUint16(m[2:], wire.FlagQR|flagsOf(query)&(wire.OpcodeBits|wire.FlagRD)|uint16(wire.ServFail))
-	setCounts(m, end > 0, 0)
+	setCounts(m, question, 0)
 	return out
 }
 
@@ -75,19 +63,15 @@ func servFail(out, query []byte) []byte {
 // TCP: the header, the question and the OPT record, of whose options a cookie is left. So it
 // is no larger than the query was, but for that.
 func truncated(m []byte) []byte {
-	question := questionEnd(m)
-	end := max(question, wire.HeaderSize)
-	opt, optEnd := findOPT(m, end)
-	n := end + copy(m[end:], m[opt:optEnd])
-	if optEnd > opt {
-		n = end + cookieOnly(m[end:n])
+	n, question := wire.QuestionEnd(m)
+	n = max(n, wire.HeaderSize)
+	additional := 0
+	if opt, end := findOPT(m, n, question); end > opt {
+		additional = 1
+		n += cookieOnly(m[n : n+copy(m[n:], m[opt:end])])
 	}
 	binary.BigEndian.PutUint16(m[2:], flagsOf(m)|wire.FlagTC)
-	additional := 0
-	if optEnd > opt {
-		additional = 1
-	}
-	setCounts(m, question > 0, additional)
+	setCounts(m, question, additional)
 	return m[:n]
 }
 
@@ -111,8 +95,12 @@ func cookieOnly(opt []byte) (size int) {
 	return size
 }
 
-// findOPT finds the OPT record among the records from i on; nothing where there is none.
-func findOPT(m []byte, i int) (start, end int) {
+// findOPT finds the OPT record among the records from i on; nothing where there is none, or
+// where a question that was not read stands before them.
+func findOPT(m []byte, i int, question bool) (start, end int) {
+	if !question && binary.BigEndian.Uint16(m[4:]) != 0 {
+		return 0, 0
+	}
 	records := 0
 	for section := 6; section < wire.HeaderSize; section += 2 {
 		records += int(binary.BigEndian.Uint16(m[section:]))
@@ -122,7 +110,7 @@ func findOPT(m []byte, i int) (start, end int) {
 		if !ok {
 			break
 		}
-		if r.Kind == uint16(wire.TypeOPT) {
+		if r.Kind == uint16(wire.TypeOPT) && r.Fixed == i+1 { // of the root (RFC 6891, 6.1.2)
 			return i, r.End
 		}
 		i = r.End

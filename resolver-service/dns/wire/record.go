@@ -46,3 +46,25 @@ func NameEnd(m []byte, at int) (end int, ok bool) {
 	}
 	return 0, false
 }
+
+// QuestionEnd is where the only question of a message ends; ok is false where there is not
+// just one, it does not end within the message, or its name is longer than MaxName or has a
+// pointer. There is nothing before it that a pointer could lead to (RFC 1035, 4.1.4) but the
+// header, which a response does not share with its query.
+func QuestionEnd(m []byte) (end int, ok bool) {
+	if len(m) < HeaderSize || binary.BigEndian.Uint16(m[4:]) != 1 {
+		return 0, false
+	}
+	for at := HeaderSize; at < len(m) && at < HeaderSize+MaxName; {
+		switch n := int(m[at]); {
+		case n == 0:
+			end = at + 1 + 4 // type and class
+			return end, end <= len(m)
+		case n > maxLabel:
+			return 0, false
+		default:
+			at += 1 + n
+		}
+	}
+	return 0, false
+}

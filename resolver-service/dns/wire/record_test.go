@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -44,6 +45,43 @@ func TestRecordsAreFound(t *testing.T) {
 	for _, name := range []string{"", "\x01", "\x01a", "\x40" + string(make([]byte, 80)), "\x80\x00", "\xc0"} {
 		if end, ok := NameEnd([]byte(name), 0); ok {
 			t.Errorf("%q ends at %d", name, end)
+		}
+	}
+}
+
+// TestQuestionEnds where its class does, and only if the name can stand in a response too.
+func TestQuestionEnds(t *testing.T) {
+	const counts, one = "\x00\x01\x00\x00\x00\x00\x00\x00", "\x00\x01\x00\x01"
+	header := "\x12\x34\x01\x00" + counts
+	label := "\x3f" + strings.Repeat("a", 63)
+	longest := label + label + label + "\x3d" + strings.Repeat("b", 61) + "\x00"
+	for name, message := range map[string]string{
+		"root":    header + "\x00" + one,
+		"a name":  header + "\x06Orders\x04shop\x00" + one,
+		"longest": header + longest + one,
+	} {
+		for _, after := range []string{"", "\x00\x00\x29"} {
+			if end, ok := QuestionEnd([]byte(message + after)); !ok || end != len(message) {
+				t.Errorf("%s: ends at %d of %d bytes, %v", name, end, len(message), ok)
+			}
+		}
+		for short := range len(message) {
+			if end, ok := QuestionEnd([]byte(message[:short])); ok {
+				t.Errorf("%s, cut to %d bytes, ends at %d", name, short, end)
+			}
+		}
+	}
+	for name, message := range map[string]string{
+		"a pointer to the header":    header + "\xc0\x00" + one,
+		"a pointer to itself":        header + "\xc0\x0c" + one,
+		"a pointer after a label":    header + "\x01a\xc0\x04" + one,
+		"a label of an unknown kind": header + "\x41\x00" + one,
+		"too long":                   header + label + label + label + "\x3e" + strings.Repeat("b", 62) + "\x00" + one,
+		"no question":                "\x12\x34\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" + one,
+		"two questions":              "\x12\x34\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" + one + "\x00" + one,
+	} {
+		if end, ok := QuestionEnd([]byte(message)); ok {
+			t.Errorf("%s ends at %d", name, end)
 		}
 	}
 }
