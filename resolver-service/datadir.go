@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -27,20 +28,27 @@ func (c *Config) own(kind string) string {
 // holdDataDir makes the directory and keeps other services of the same cluster and name out of
 // it until release is called, or the process ends however it does: two would write over
 // what the other keeps. Where the directory can't be written to, or its file system knows no
-// locks, nobody is kept out.
-func (c *Config) holdDataDir() (release func() error, err error) {
+// locks, nobody is kept out, and the log says so.
+func (c *Config) holdDataDir(log *slog.Logger) (release func() error, err error) {
 	nothing := func() error { return nil }
+	unlocked := func(err error) {
+		log.Warn("dataDir can't be locked: see that no other service of this cluster has the same one", "dataDir", c.DataDir, "err", err)
+	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nothing, fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
 	}
 	f, err := os.OpenFile(c.own("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
+		unlocked(err)
 		return nothing, nil
 	}
 	for end := time.Now().Add(predecessorWait); ; {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
+		case err == nil:
+			return f.Close, nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			unlocked(fmt.Errorf("lock %s: %w", f.Name(), err))
 			return f.Close, nil
 		case time.Now().After(end):
 			return nothing, errors.Join(fmt.Errorf("dataDir: %s: another service of cluster %s has held it for %s; stop that one, or write another dataDir in isthmus.yaml",

@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"path/filepath"
@@ -34,9 +35,13 @@ func TestNoServiceWritesOverWhatAnotherOneKeeps(t *testing.T) {
 
 func TestWhatCannotBeLockedKeepsNobodyOut(t *testing.T) {
 	cfg := &Config{DataDir: filepath.Join(t.TempDir(), "data"), Cluster: strings.Repeat("w", 300)} // no file can have that name
-	release, err := cfg.holdDataDir()
+	var said bytes.Buffer
+	release, err := cfg.holdDataDir(slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "dataDir can't be locked") || !strings.Contains(said.String(), "file name too long") {
+		t.Errorf("the log says %q", said.String())
 	}
 	if err := release(); err != nil {
 		t.Error(err)

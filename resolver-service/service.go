@@ -76,7 +76,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	defer closeAll(s.listeners) // most are closed by then
 	defer s.dnsListeners.Close()
-	release, err := s.cfg.holdDataDir()
+	release, err := s.cfg.holdDataDir(s.log)
 	if err != nil {
 		return err
 	}
