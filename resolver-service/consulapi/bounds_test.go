@@ -297,6 +297,9 @@ func TestAnAppHasSoManyBytes(t *testing.T) {
 	if err := addCheck(0); err != nil {
 		t.Errorf("there is room again: %v", err)
 	}
+	if err := addCheck(0); err != nil {
+		t.Errorf("a check can't take its own place: %v", err)
+	}
 	if err := addCheck(1); err == nil {
 		t.Error("a check more was taken again")
 	}

@@ -157,17 +157,21 @@ func (r *registry) takeOver(o *owned, s, old *service, next map[string]*check, r
 func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistration) error {
 	size := sizeOf(&reg.checkFields)
 	r.mu.Lock()
-	s := o.services[reg.ServiceID]
+	s, was := o.services[reg.ServiceID], o.checks[reg.ID]
+	instead := 0
+	if was != nil {
+		instead = was.size
+	}
 	var err error
 	switch {
 	case s == nil:
 		err = &apiError{404, fmt.Sprintf("ServiceID %q does not exist", reg.ServiceID)}
-	case o.checks[reg.ID] != nil && o.checks[reg.ID].service != s:
+	case was != nil && was.service != s:
 		err = &apiError{400, "Invalid check: the ID " + quoted(reg.ID) + " is that of a check of another service"}
-	case o.checks[reg.ID] == nil && len(s.checks) >= mostChecks:
+	case was == nil && len(s.checks) >= mostChecks:
 		err = tooManyChecks()
 	default:
-		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, 0))
+		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, instead))
 	}
 	if err != nil {
 		r.mu.Unlock()
@@ -176,7 +180,7 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	c := r.newCheck(s, reg.ID, reg.Name, &reg.checkFields)
 	c.size = size
 	c.shown.Interval, c.shown.Timeout = time.Duration(reg.Interval).String(), time.Duration(reg.Timeout).String()
-	if was := o.checks[reg.ID]; was != nil {
+	if was != nil {
 		was.end()
 		c.shown.CreateIndex = was.shown.CreateIndex
 	}
