@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
 // fuzzed is a server that nobody runs: its checks do not ask anybody.
@@ -101,6 +103,7 @@ func FuzzSaved(f *testing.F) {
 
 // FuzzQuery: whatever is asked for, it is answered soon, as Consul would.
 func FuzzQuery(f *testing.F) {
+	const soon = 5 * time.Second
 	for _, s := range steps() {
 		if path, query, ok := strings.Cut(s.path, "?"); ok && s.method == http.MethodGet {
 			f.Add(path, query, "")
@@ -123,11 +126,16 @@ func FuzzQuery(f *testing.F) {
 		if filter != "" {
 			q.URL.RawQuery = "filter=" + url.QueryEscape(filter)
 		}
-		w := httptest.NewRecorder()
-		start := time.Now()
-		s.ServeHTTP(w, q)
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("answered after %s", took)
+		var w *httptest.ResponseRecorder
+		least := time.Duration(math.MaxInt64)
+		for try := 0; least > soon && try < stillness.Tries; try++ { // the machine may have stood still
+			w = httptest.NewRecorder()
+			start := time.Now()
+			s.ServeHTTP(w, q)
+			least = min(least, time.Since(start))
+		}
+		if least > soon {
+			t.Errorf("answered after %s", least)
 		}
 		if w.Code == 200 && strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") && w.Body.Len() > 0 && !json.Valid(w.Body.Bytes()) {
 			t.Errorf("no JSON: %s", w.Body)
