@@ -108,12 +108,38 @@ func (f *Feed) note(c configstore.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set.Apply(c)
-	if touches(c, catalog.KindCluster) {
-		f.clusters.Store(only[*catalog.Cluster](f.set.All()))
+	renew(f, &f.clusters, catalog.KindCluster, c)
+	renew(f, &f.placed, catalog.KindAppInstance, c)
+}
+
+// renew makes a list of the objects of one kind what it is after a change, which the feed's
+// set has already. It stays in order.
+func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
+	switch {
+	case c.Full:
+		list.Store(only[T](f.set.All()))
+		return
+	case !touches(c, kind):
+		return
 	}
-	if touches(c, catalog.KindAppInstance) {
-		f.placed.Store(only[*catalog.AppInstance](f.set.All()))
+	was, _ := list.Load()
+	next := slices.Clone(was) // others may be reading it
+	place := func(key catalog.Key) (at int, there bool) {
+		return slices.BinarySearchFunc(next, key, func(o T, key catalog.Key) int { return o.Key().Compare(key) })
 	}
+	for _, key := range c.Deleted {
+		if at, there := place(key); there {
+			next = slices.Delete(next, at, at+1)
+		}
+	}
+	for _, o := range only[T](c.Objects) {
+		if at, there := place(o.Key()); there {
+			next[at] = o
+		} else {
+			next = slices.Insert(next, at, o)
+		}
+	}
+	list.Store(next)
 }
 
 // await waits for the sources of instances, with the first change.
@@ -166,8 +192,7 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 }
 
 func touches(c configstore.Change, kind catalog.Kind) bool {
-	return c.Full ||
-		slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key().Kind == kind }) ||
+	return slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key().Kind == kind }) ||
 		slices.ContainsFunc(c.Deleted, func(k catalog.Key) bool { return k.Kind == kind })
 }
 

@@ -1,11 +1,14 @@
 package objects
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 const vm1 = `{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppInstance","metadata":{"namespace":"shop","name":"orders-vm1"},"spec":{"app":"orders","address":"10.0.0.5:50002"}}`
@@ -47,5 +50,44 @@ func TestInstancesAreFollowedApartFromWhatLookupsFollow(t *testing.T) {
 	case <-unmoved:
 		t.Errorf("clusters %v were told anew for an instance", clusters)
 	default:
+	}
+}
+
+// TestListsOfAKindAreWhatTheSetHas after any changes, and who has one sees it as it was.
+func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	object := func() configstore.Stored {
+		name := fmt.Sprint("vm", random.IntN(20))
+		var o catalog.Object = &catalog.AppInstance{Namespace: "shop", Name: name}
+		if random.IntN(3) == 0 {
+			o = &catalog.Cluster{Name: name}
+		}
+		return configstore.Stored{Object: o, Revision: fmt.Sprint(random.Uint64())}
+	}
+	var f Feed
+	for round := range 2000 {
+		c := configstore.Change{Full: round%100 == 0}
+		for range random.IntN(4) {
+			c.Objects = append(c.Objects, object())
+		}
+		for range random.IntN(4) {
+			if key := object().Object.Key(); !c.Full && !slices.ContainsFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Key() == key }) {
+				c.Deleted = append(c.Deleted, key)
+			}
+		}
+		was, _ := f.placed.Load()
+		before := slices.Clone(was)
+		f.note(c)
+		placed, _ := f.placed.Load()
+		clusters, _ := f.clusters.Load()
+		if want := only[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {
+			t.Fatalf("round %d: after %+v instances are %v, want %v", round, c, placed, want)
+		}
+		if want := only[*catalog.Cluster](f.set.All()); !slices.Equal(clusters, want) {
+			t.Fatalf("round %d: after %+v clusters are %v, want %v", round, c, clusters, want)
+		}
+		if !slices.Equal(was, before) {
+			t.Fatalf("round %d: a list was changed that others may read", round)
+		}
 	}
 }
