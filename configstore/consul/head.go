@@ -140,6 +140,15 @@ func carried(steps []step, known map[string]string) (now snapshot, ok bool) {
 	return now, true
 }
 
+// size is what of headBytes a write takes.
+func (s *step) size() int {
+	size := len(s.ID) // a few bytes, unless it is by another hand
+	for _, key := range s.Keys {
+		size += len(key)
+	}
+	return size
+}
+
 // next is the value of a head after one more write, to these paths. The values are what
 // they are then, nil for what is deleted; or there are none, where that is not to be told.
 func (h head) next(paths []string, values [][]byte) ([]byte, error) {
@@ -154,11 +163,7 @@ func (h head) next(paths []string, values [][]byte) ([]byte, error) {
 	}
 	kept := len(h.steps)
 	for size := 0; kept > 0; kept-- {
-		size += len(h.steps[kept-1].ID) // a few bytes, unless it is by another hand
-		for _, key := range h.steps[kept-1].Keys {
-			size += len(key)
-		}
-		if size > headBytes {
+		if size += h.steps[kept-1].size(); size > headBytes {
 			break
 		}
 	}

@@ -103,7 +103,8 @@ func FuzzHead(f *testing.F) {
 		h = parseHead(uint64(i+1), value)
 		f.Add(uint64(i+1), value)
 	}
-	for _, text := range []string{"", "{}", `{"steps":[{}]}`, `{"steps":[{"id":"a","keys":["../x"]}]}`, `{"steps":[{"id":"a","index":9},{"id":"b"}]}`} {
+	for _, text := range []string{"", "{}", `{"steps":[{}]}`, `{"steps":[{"id":"a","keys":["../x"]}]}`, `{"steps":[{"id":"a","index":9},{"id":"b"}]}`,
+		`{"steps":[{"id":"` + strings.Repeat("a", headBytes+1) + `"}]}`} {
 		f.Add(uint64(5), []byte(text))
 	}
 	f.Fuzz(func(t *testing.T, index uint64, value []byte) {
@@ -127,8 +128,8 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if index == 0 || index == 1<<64-1 || before == (mark{}) {
-			return
+		if index == 0 || index == 1<<64-1 || before == (mark{}) || h.steps[len(h.steps)-1].size() > headBytes {
+			return // there is no other head before the one more write, or it leads too far back
 		}
 		if steps, ok := parseHead(index+1, value).after(before); !ok || !slices.Equal(touched(steps), []string{path(1)}) {
 			t.Fatalf("after one more write: since it %v, %t", steps, ok)
