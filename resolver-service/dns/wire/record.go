@@ -47,7 +47,7 @@ func NameEnd(m []byte, at int) (end int, ok bool) {
 	return 0, false
 }
 
-// QuestionEnd is where the only question of a message ends; ok is false where there is not
+// QuestionEnd is where the only question of a message ends; 0 and false where there is not
 // just one, it does not end within the message, or its name is longer than MaxName or has a
 // pointer. There is nothing before it that a pointer could lead to (RFC 1035, 4.1.4) but the
 // header, which a response does not share with its query.
@@ -58,8 +58,10 @@ func QuestionEnd(m []byte) (end int, ok bool) {
 	for at := HeaderSize; at < len(m) && at < HeaderSize+MaxName; {
 		switch n := int(m[at]); {
 		case n == 0:
-			end = at + 1 + 4 // type and class
-			return end, end <= len(m)
+			if end = at + 1 + 4; end > len(m) { // with type and class
+				return 0, false
+			}
+			return end, true
 		case n > maxLabel:
 			return 0, false
 		default:

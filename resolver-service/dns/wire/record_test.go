@@ -66,8 +66,8 @@ func TestQuestionEnds(t *testing.T) {
 			}
 		}
 		for short := range len(message) {
-			if end, ok := QuestionEnd([]byte(message[:short])); ok {
-				t.Errorf("%s, cut to %d bytes, ends at %d", name, short, end)
+			if end, ok := QuestionEnd([]byte(message[:short])); ok || end != 0 {
+				t.Errorf("%s, cut to %d bytes, ends at %d, %v", name, short, end, ok)
 			}
 		}
 	}
@@ -80,8 +80,8 @@ func TestQuestionEnds(t *testing.T) {
 		"no question":                "\x12\x34\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" + one,
 		"two questions":              "\x12\x34\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00" + one + "\x00" + one,
 	} {
-		if end, ok := QuestionEnd([]byte(message)); ok {
-			t.Errorf("%s ends at %d", name, end)
+		if end, ok := QuestionEnd([]byte(message)); ok || end != 0 {
+			t.Errorf("%s ends at %d, %v", name, end, ok)
 		}
 	}
 }
