@@ -53,6 +53,16 @@ type InstanceChange struct {
 	Full   bool // Put is everything that the source has
 	Put    []catalog.Instance
 	Delete []InstanceKey
+
+	// Standing says that what is put was there before its source was first heard: it has
+	// not come up at its address now, so it takes none from another app by that.
+	Standing bool
+	// Present says that the instances that are put tell of themselves now: each has come up
+	// at its address, also where nothing else of it is new.
+	Present bool
+	// Hearsay says that they are told of by somebody who is elsewhere, and who may name any
+	// address: it contests none that another app has.
+	Hearsay bool
 }
 
 // InstanceKey names an instance within a source.
