@@ -2,7 +2,6 @@ package resolverservice
 
 import (
 	"context"
-	"net"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
@@ -28,7 +27,7 @@ func (s *Service) buildConsul() (err error) {
 	}
 	cfg := consulapi.Config{
 		Settings: s.cfg.Consul, Cluster: s.cfg.Cluster, Version: s.cfg.Version, Address: s.Addr("consul").String(),
-		Directory: s.consulDirectory(), Topology: s.topology, Log: s.log,
+		Directory: s.consulDirectory(), Topology: s.topology, Settled: s.settled, Log: s.log,
 		Metrics: s.registry,
 	}
 	if s.sources.shared != nil {
@@ -52,13 +51,5 @@ func (s *Service) startConsul(edges *stage) {
 	}
 	edges.start("consul", s.consul.Run)
 	l := s.listeners["consul"]
-	edges.start("listen.consul", func(ctx context.Context) error { return s.serveConsul(ctx, l) })
-}
-
-// serveConsul answers once views are there: who asked before would find nothing.
-func (s *Service) serveConsul(ctx context.Context, l net.Listener) error {
-	if _, err := s.topology.Ready().Wait(ctx); err != nil {
-		return nil // the end
-	}
-	return s.consul.Serve(ctx, l)
+	edges.start("listen.consul", func(ctx context.Context) error { return s.consul.Serve(ctx, l) })
 }

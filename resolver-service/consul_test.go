@@ -2,12 +2,16 @@ package resolverservice
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 
@@ -163,4 +167,53 @@ func TestConsulsAPITakesANewCertificate(t *testing.T) {
 	writeCertificate(t, dir, "second")
 	west.within("the second certificate", func() bool { return shown() == "second" })
 	west.renewed("consul certificate")
+}
+
+// TestARestartWithdrawsNothingByConsulsAPI: a peer is slow to say what it exports, and nobody
+// is told before the service has given up on it that there is nothing. Who registers is not
+// held up.
+func TestARestartWithdrawsNothingByConsulsAPI(t *testing.T) {
+	slow, err := net.Listen("tcp", "127.0.0.1:0") // it accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	cfg, err := consulOf(t, t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	west := start(t, cfg, nil)
+	west.apply(clusterAt("east", slow.Addr(), "1m") + "---\n" + selectsOrders)
+	if err := west.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := launch(t, cfg, nil)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for _, o := range []*api.QueryOptions{nil, {WaitIndex: 1, WaitTime: 9 * time.Minute}} {
+		asking.Go(func() {
+			err := errors.New("No cluster leader")
+			for err != nil && strings.Contains(err.Error(), "No cluster leader") {
+				_, _, err = again.consulClient("checkout", "http").Health().Service("orders", "", true, o)
+			}
+			select {
+			case <-again.settled:
+			default:
+				t.Errorf("%+v: answered before the service had settled", o)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c := again.consulClient("checkout", "http").Agent()
+	if err := c.ServiceRegister(&api.AgentServiceRegistration{Name: "checkout", Port: 1, Check: &api.AgentServiceCheck{TTL: "1h"}}); err != nil {
+		t.Error(err)
+	}
+	if err := c.UpdateTTL("service:checkout", "", "pass"); err != nil {
+		t.Error(err)
+	}
+	if err := c.ServiceDeregister("checkout"); err != nil {
+		t.Error(err)
+	}
 }

@@ -24,6 +24,15 @@ func (q *request) own() (*owned, error) {
 	return q.s.registry.own(q.caller.app), nil
 }
 
+// reads is own for who wants to know what others have registered too.
+func (q *request) reads() (*owned, error) {
+	o, err := q.own()
+	if err != nil {
+		return nil, err
+	}
+	return o, q.settled()
+}
+
 // agentSelf is GET /v1/agent/self.
 func (q *request) agentSelf() (any, error) {
 	if err := q.who(); err != nil {
@@ -74,8 +83,14 @@ func (q *request) agentMembers() (any, error) {
 	return []any{q.s.member()}, nil
 }
 
-// statusLeader is GET /v1/status/leader, which asks for no token.
-func (q *request) statusLeader() (any, error) { return q.s.cfg.Address, nil }
+// statusLeader is GET /v1/status/leader, which asks for no token. Who waits for a leader
+// waits until all is known that can be asked for.
+func (q *request) statusLeader() (any, error) {
+	if !q.s.settled() {
+		return "", nil
+	}
+	return q.s.cfg.Address, nil
+}
 
 // statusPeers is GET /v1/status/peers.
 func (q *request) statusPeers() (any, error) { return []string{q.s.cfg.Address}, nil }
@@ -120,7 +135,7 @@ func find(all []*registered, id string) *registered {
 
 // agentServices is GET /v1/agent/services.
 func (q *request) agentServices() (any, error) {
-	o, err := q.own()
+	o, err := q.reads()
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +151,7 @@ func (q *request) agentService() (any, error) {
 	if err := q.blocking(); err != nil {
 		return nil, err
 	}
-	o, err := q.own()
+	o, err := q.reads()
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +186,7 @@ func contentHash(s *agentService) string {
 
 // agentChecks is GET /v1/agent/checks.
 func (q *request) agentChecks() (any, error) {
-	o, err := q.own()
+	o, err := q.reads()
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +242,7 @@ func (q *request) agentHealthByID() (any, error) {
 	if q.path == "" {
 		return nil, badRequest("Missing serviceID")
 	}
-	o, err := q.own()
+	o, err := q.reads()
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +259,7 @@ func (q *request) agentHealthByName() (any, error) {
 	if q.path == "" {
 		return nil, badRequest("Missing service Name")
 	}
-	o, err := q.own()
+	o, err := q.reads()
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,9 @@ func (q *request) catalogDatacenters() (any, error) {
 	}
 	clusters := []string{q.s.cfg.Cluster}
 	if q.who() == nil {
+		if err := q.settled(); err != nil {
+			return nil, err
+		}
 		if view, ok := q.caller.look(); ok {
 			for name := range view.Gateways.Addresses {
 				clusters = append(clusters, name)

@@ -128,8 +128,11 @@ type Config struct {
 	Share     Sharer // tells other replicas; nil where there are none
 	Alone     string // why nothing can be registered here; empty where it can
 	Topology  *topology.Topology
-	Log       *slog.Logger
-	Metrics   prometheus.Registerer // nil for none
+	// Settled is closed once views have all that they had before the service started, as far
+	// as that can be known. What is asked before waits for it. Nil: they have.
+	Settled <-chan struct{}
+	Log     *slog.Logger
+	Metrics prometheus.Registerer // nil for none
 }
 
 func (c *Config) portKey() string {

@@ -2,6 +2,7 @@ package consulapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"math"
@@ -18,13 +19,20 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
-// fuzzed is a server that nobody runs: its checks do not ask anybody.
+// fuzzed is a server that nobody runs: its checks do not ask anybody. It has views.
 func fuzzed(t testing.TB) *Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)
 	s, err := New(Config{Settings: Settings{Anonymous: "shop/checkout"}, Cluster: "west", Address: "127.0.0.1:8500", Topology: top, Log: log})
 	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- top.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	if _, err := top.Apply(ctx, topology.Change{Objects: &topology.ObjectChange{Full: true}}); err != nil { // so that there are views
 		t.Fatal(err)
 	}
 	s.registry.to = &counting{}

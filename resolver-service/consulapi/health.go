@@ -28,6 +28,9 @@ func (q *request) ask() error {
 	if err := q.who(); err != nil {
 		return err
 	}
+	if err := q.settled(); err != nil {
+		return err
+	}
 	return q.datacenter()
 }
 
