@@ -19,7 +19,7 @@ type member struct {
 	// that differ in it are of two clusters, or a new configuration has not reached all.
 	Common map[string]string `json:"common,omitempty"`
 
-	gone bool // its key is; what else it wrote may not be yet
+	gone bool // its key is; something else that it wrote is not yet
 }
 
 // Describe has the replica say what it has in common with the others of its cluster. It
@@ -42,9 +42,10 @@ func (o *others) replica(p pair) {
 		if m, ok := o.present[lease]; ok {
 			m.gone, o.refusal = true, true // its keys tell what of it has gone
 			o.present[lease] = m
+			o.part(lease)
 		}
 	}
-	if p.deleted || len(o.present) >= mostReplicas {
+	if _, there := o.present[p.lease]; p.deleted || !there && len(o.present) >= mostReplicas {
 		return
 	}
 	var m member
@@ -52,6 +53,22 @@ func (o *others) replica(p pair) {
 		_ = json.Unmarshal(p.value, &m) // one that can't be read is there all the same
 	}
 	o.present[p.lease], o.refusal = m, true
+}
+
+// release notes that a replica has one key less.
+func (o *others) release(lease int64) {
+	if o.held[lease]--; o.held[lease] == 0 {
+		delete(o.held, lease)
+		o.part(lease)
+	}
+}
+
+// part forgets a replica that is gone with all that it wrote: so those that end again and
+// again take nobody's place.
+func (o *others) part(lease int64) {
+	if o.present[lease].gone && o.held[lease] == 0 {
+		delete(o.present, lease)
+	}
 }
 
 // formerLifeOver says that our former life must have ended: who has our name now is another.

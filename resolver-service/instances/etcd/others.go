@@ -19,10 +19,12 @@ import (
 type others struct {
 	mu         sync.Mutex
 	known      map[string]other
+	held       map[int64]int    // how many known keys each replica has, by its first lease
 	present    map[int64]member // the replicas that are there, by their first leases
 	refused    map[string]error
-	refusal    bool // refused has changed since it was last told
-	formerOver bool // our former life has ended, and what it wrote has gone
+	refusal    bool  // refused has changed since it was last told
+	formerOver bool  // our former life has ended, and what it wrote has gone
+	latest     int64 // the last registration that was heard of; see Source.Since
 }
 
 // other is what stands under a key that is not ours.
@@ -36,7 +38,7 @@ type other struct {
 }
 
 func newOthers() *others {
-	return &others{known: map[string]other{}, present: map[int64]member{}, refused: map[string]error{}}
+	return &others{known: map[string]other{}, held: map[int64]int{}, present: map[int64]member{}, refused: map[string]error{}}
 }
 
 // revision is that at which another replica wrote a key; 0 for none.
@@ -44,6 +46,25 @@ func (o *others) revision(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[key].revision
+}
+
+// latestSince bounds what is believed of when something registered: what is later than that
+// was not written by a replica, and must not be counted on from.
+const latestSince = 1 << 53
+
+// heard notes that something registered at a time.
+func (o *others) heard(since int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.latest = max(o.latest, min(since, latestSince))
+}
+
+// next is the time of a registration that comes now.
+func (o *others) next(now time.Time) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.latest = max(now.UnixMilli(), o.latest+1)
+	return o.latest
 }
 
 // since is when a key's instance registered with another replica; 0 for never.
@@ -111,7 +132,8 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			}
 			continue
 		}
-		o.known[p.key] = other{instance: i, lease: p.lease, revision: p.revision, since: since}
+		o.latest = max(o.latest, min(since, latestSince))
+		o.know(p.key, other{instance: i, lease: p.lease, revision: p.revision, since: since})
 		c.Put = append(c.Put, i)
 	}
 	return c
@@ -123,12 +145,22 @@ const (
 	mostRefused  = 1000
 )
 
+func (o *others) know(key string, now other) {
+	was, known := o.known[key]
+	o.known[key] = now
+	o.held[now.lease]++
+	if known {
+		o.release(was.lease)
+	}
+}
+
 func (o *others) forget(key string, c *instances.Change) {
 	was, known := o.known[key]
 	if !known {
 		return
 	}
 	delete(o.known, key)
+	o.release(was.lease)
 	c.Delete = append(c.Delete, topology.InstanceKey{App: was.instance.App, ID: was.instance.ID})
 }
 
@@ -142,7 +174,7 @@ func (o *others) forget(key string, c *instances.Change) {
 func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
 	o.mu.Lock()
 	former, before := o.known, o.present
-	o.known, o.present, o.refused = map[string]other{}, map[int64]member{}, map[string]error{}
+	o.known, o.held, o.present, o.refused = map[string]other{}, map[int64]int{}, map[int64]member{}, map[string]error{}
 	o.mu.Unlock()
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.revision, b.revision) })
 	_ = o.apply(pairs, ours)
@@ -165,7 +197,7 @@ func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duratio
 		if !now.Before(was.orphan) {
 			continue
 		}
-		o.known[key] = was
+		o.know(key, was)
 		c.Put = append(c.Put, was.instance)
 	}
 	for _, p := range pairs { // the newest come last

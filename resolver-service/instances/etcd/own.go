@@ -48,17 +48,9 @@ func newOwn() *own {
 }
 
 // Since is the time of a registration that comes now, in milliseconds of Unix time: later
-// than that of any which is known of the instance, whatever the clocks of replicas say.
-func (s *Source) Since(k topology.InstanceKey) int64 {
-	key := keyOf(k)
-	since := max(time.Now().UnixMilli(), s.others.since(key)+1)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil {
-		since = max(since, h.since+1)
-	}
-	return since
-}
+// than that of any which this replica has heard of, of whichever instance and whether it
+// stands or not, whatever the clocks of replicas say.
+func (s *Source) Since(topology.InstanceKey) int64 { return s.others.next(time.Now()) }
 
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
@@ -71,6 +63,7 @@ func (s *Source) Register(i catalog.Instance, taken func()) {
 // the same since it has a change of the instance written.
 func (s *Source) Share(i catalog.Instance, since int64, restored bool, taken func()) {
 	key := keyOf(topology.InstanceKey{App: i.App, ID: i.ID})
+	s.others.heard(since)
 	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
 	s.own.mu.Lock()
 	defer s.own.mu.Unlock()

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -194,6 +195,43 @@ func TestWhoComesLaterIsLaterByAnyClock(t *testing.T) {
 	}
 	if since := first.Since(key(a)); since <= ahead {
 		t.Errorf("with the same replica %d; want more than %d", since, ahead)
+	}
+}
+
+// A registration whose replica was away for longer than its lease, and so is in etcd no more,
+// is earlier than one that comes elsewhere meanwhile, though the clock there is behind.
+func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
+	p := newPlace(t, &plain)
+	first, second := p.openLasting(t, "r1", p.Server.Addr()), p.openLasting(t, "r2", p.Server.Addr())
+	const older, newer = "10.0.0.1:50002", "10.0.0.2:50002"
+	before := &kept{address: older, since: time.Now().Add(time.Hour).UnixMilli()} // the clock is ahead
+	before.replica = replica{first, run(t, first.Run)}
+	first.Share(orders("a", older), before.since, false, never(t))
+	run(t, second.Run)
+	seen := follow(t, second)
+	seen.await(t, "shop/orders/a="+older)
+	before.end()
+	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf("shop/orders/a"))); err != nil { // it has run out
+		t.Fatal(err)
+	}
+	seen.await(t, "")
+	a := key(orders("a", newer))
+	second.Share(orders("a", newer), second.Since(a), false, never(t))
+	p.awaitOf(t, "r2")
+	again := p.restart(t, before)
+	seenByFirst := follow(t, again.Source)
+	again.isTaken(t)
+	seenByFirst.await(t, "shop/orders/a="+newer)
+}
+
+// What no replica can have written as a time is not counted on from.
+func TestTimesFromOutsideAreBounded(t *testing.T) {
+	s := &Source{own: newOwn(), others: newOthers()}
+	a := orders("a", "10.0.0.1:50002")
+	_ = s.others.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2", math.MaxInt64)), lease: 2 * leases, revision: 1}}, leases)
+	first, second := s.Since(key(a)), s.Since(key(a))
+	if first <= 0 || second <= first {
+		t.Errorf("%d, and then %d", first, second)
 	}
 }
 
