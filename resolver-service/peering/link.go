@@ -112,12 +112,17 @@ func (l *link) take(w word) {
 		return
 	}
 	m := w.message
-	if m.GetMore() || len(m.GetPut())+len(m.GetRemoved()) > 0 {
+	changes := len(m.GetPut())+len(m.GetRemoved()) > 0
+	if m.GetMore() || changes {
 		l.current.moves()
 	}
 	l.knowledge.take(m)
-	if digest := m.GetDigest(); digest != 0 {
+	switch digest := m.GetDigest(); {
+	case digest != 0:
 		l.digest = digest
+		l.current.takes(true)
+	case changes && l.digest != 0: // a peer that never names one has no parts to tell
+		l.current.takes(false)
 	}
 	l.status.exports(l.knowledge)
 }
@@ -152,7 +157,7 @@ func (l *link) announce(ctx context.Context) {
 		want = topology.Fresh
 	}
 	l.status.refresh(state)
-	waits := !l.current.complete() || want == topology.Fresh && len(l.knowledge.pending) > 0
+	waits := !l.current.complete() || want == topology.Fresh && (len(l.knowledge.pending) > 0 || !l.current.whole())
 	if waits || want == l.told || want == topology.Expired && l.told == topology.Unchanged {
 		return
 	}

@@ -43,6 +43,15 @@ func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
 	return m
 }
 
+// reaches is a view that the peer knows all of with the messages that were given so far; nil
+// while there are more to come.
+func (o *outbox) reaches(view *topology.PeerView) *topology.PeerView {
+	if o.sent != view {
+		return nil
+	}
+	return view
+}
+
 // messages are those that lead the peer to a view. Each is made when the one before has
 // been sent.
 func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsResponse, error] {

@@ -1,7 +1,6 @@
 package peering
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -67,12 +66,7 @@ func TestTheFirstMessageHasOnlyWhatThePeerDoesNotKnow(t *testing.T) {
 }
 
 func TestALargeSetGoesOutInMessagesOfBoundedSize(t *testing.T) {
-	var all []*topology.PeerExport
-	for i := range 20_000 {
-		e := export(fmt.Sprintf("an-app-with-a-long-name-%d", i), 1)
-		e.Allow[0].App = strings.Repeat("c", 60)
-		all = append(all, e)
-	}
+	all := large()
 	view := viewOf(7, all...)
 	o := newOutbox("east", nil)
 	first := messagesOf(t, o, view)

@@ -186,7 +186,7 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 				if err != nil {
 					return status.Errorf(codes.Internal, "encode exports: %v", err)
 				}
-				if err := send(s.told(m, view)); err != nil {
+				if err := send(s.told(m, out.reaches(view))); err != nil {
 					return err
 				}
 			}
@@ -220,11 +220,12 @@ func (s *stream) due(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// told completes a message that leads to a view.
-func (s *stream) told(m *v1alpha1.ExportsResponse, view *topology.PeerView) *v1alpha1.ExportsResponse {
+// told completes a message with which the peer knows all of a view; nil where it does not.
+// A part of a difference has no digest: who knows that of the whole takes it for the whole.
+func (s *stream) told(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1alpha1.ExportsResponse {
 	m.Hears, m.Echo = s.hears(), s.pings.latest.Load()
-	if view != nil {
-		m.Digest = s.by.content.digest(view)
+	if whole != nil {
+		m.Digest = s.by.content.digest(whole)
 	}
 	return m
 }

@@ -88,7 +88,7 @@ func (l *link) hand(ctx context.Context, m *v1alpha1.ExportsResponse, first bool
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if !fresh && !first {
+	if !fresh && !first && l.current.whole() {
 		l.heard(at)
 	}
 	return nil
@@ -128,15 +128,35 @@ type currency struct {
 	mu     sync.Mutex
 	digest uint64    // of all that was applied
 	known  bool      // all that the peer exports was applied once
+	part   bool      // of what leads to another digest, a part has come, and the rest has not
 	other  time.Time // since when renewals name another digest, and no exports come; zero while they don't
 	hold   time.Duration
 	end    context.CancelCauseFunc // of the stream of exports
 }
 
-// applied notes that the topology knows all that has a digest.
+// takes notes that a message has come with which all is known that its sender had to say,
+// or a part of that.
+func (c *currency) takes(whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.part = !whole
+}
+
+// whole tells whether what has come is not a part of something.
+func (c *currency) whole() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.part
+}
+
+// applied notes that the topology knows all that has a digest, unless that is a part of
+// something: then it knows nothing that has one.
 func (c *currency) applied(digest uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.part {
+		return
+	}
 	if c.digest != digest {
 		c.other = time.Time{}
 	}
@@ -176,7 +196,7 @@ func (c *currency) renews(digest uint64, lease leaseState) bool {
 	switch {
 	case !c.known:
 		return false
-	case c.digest == digest:
+	case !c.part && c.digest == digest:
 		c.other, c.hold = time.Time{}, stuckAfter
 		return true
 	case c.other.IsZero():

@@ -2157,8 +2157,9 @@ type ExportsResponse struct {
 	// PeerStatus; empty where it has none to it.
 	Hears string `protobuf:"bytes,6,opt,name=hears,proto3" json:"hears,omitempty"`
 	// Of all that the caller may know with this revision: the same in every replica of the
-	// answering cluster that knows the same, whatever its revision. 0 where that one does
-	// not know yet what it exports.
+	// answering cluster that knows the same, whatever its revision. Of several messages that
+	// lead there, the last one has it. 0 in the others, and where that cluster does not know
+	// yet what it exports.
 	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	Echo          uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
 	unknownFields protoimpl.UnknownFields
