@@ -35,10 +35,14 @@ func (c *cache) shard(key []byte) *shard {
 // get returns an answer, whatever its age, or nil.
 func (c *cache) get(key []byte) *answer { return c.shard(key).get(key) }
 
-// put keeps an answer, unless it ends at once.
+// put keeps an answer. One that ends at once is not kept, and neither is the one before it:
+// that is true no longer.
 func (c *cache) put(key string, a *answer) {
+	s := c.shard([]byte(key))
 	if a.expires.After(a.stored) {
-		c.shard([]byte(key)).put(key, a)
+		s.put(key, a)
+	} else {
+		s.drop(key)
 	}
 }
 
@@ -113,6 +117,20 @@ func (s *shard) add(k *kept) {
 	s.newest = k
 	s.byKey[k.key] = k
 	s.used += k.size()
+}
+
+// drop lets go of what is kept by a key.
+func (s *shard) drop(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.byKey[key]
+	if k == nil {
+		return
+	}
+	if s.hand == k {
+		s.hand = k.newer
+	}
+	s.remove(k)
 }
 
 // evict lets one go: the first from the hand on, towards the newer, that nobody asked for.

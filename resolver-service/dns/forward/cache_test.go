@@ -246,3 +246,69 @@ func TestWhatHasEndedIsServedWhileNobodyAnswers(t *testing.T) {
 		t.Errorf("after more than a day %s", m)
 	}
 }
+
+// TestWhatMayNotBeKeptTakesThePlaceOfWhatWas: what was kept is true no longer, so it is served by
+// no means once the upstream is silent.
+func TestWhatMayNotBeKeptTakesThePlaceOfWhatWas(t *testing.T) {
+	for what, next := range map[string]func(dns.ResponseWriter, *dns.Msg){
+		"an answer with a TTL of 0": records(t, "a.test. 0 A 192.0.2.2"),
+		"no such name, and not for how long": func(w dns.ResponseWriter, q *dns.Msg) {
+			w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeNameError))
+		},
+		"no data, and not for how long": records(t),
+	} {
+		t.Run(what, func(t *testing.T) {
+			var mu sync.Mutex
+			answer := records(t, "a.test. 60 A 192.0.2.1")
+			set := func(to func(dns.ResponseWriter, *dns.Msg)) { mu.Lock(); answer = to; mu.Unlock() }
+			s := serve(t, func(w dns.ResponseWriter, q *dns.Msg) {
+				mu.Lock()
+				defer mu.Unlock()
+				answer(w, q)
+			})
+			f := forwarder(t, Config{}, s.addr)
+			ask(t, f, query("a.test.", dns.TypeA))
+			age(f, time.Hour)
+			set(next)
+			if m := ask(t, f, query("a.test.", dns.TypeA)); len(extended(m)) > 0 || len(m.Answer) > 0 && m.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
+				t.Fatalf("got %s", m)
+			}
+			eventually(t, "nothing is under way", func() bool { return f.Counters().Flights == 0 })
+			set(func(w dns.ResponseWriter, q *dns.Msg) { w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure)) })
+			if m := ask(t, f, query("a.test.", dns.TypeA)); m.Rcode != dns.RcodeServerFailure || len(m.Answer) > 0 {
+				t.Errorf("with the upstream broken, got %s", m)
+			}
+		})
+	}
+}
+
+func TestTheHandGoesOnFromWhatIsDropped(t *testing.T) {
+	c := newCache(8, 8<<10)
+	now := time.Now()
+	put := func(key string, keep time.Duration) { c.put(key, &answer{stored: now, expires: now.Add(keep)}) }
+	for i := range 9 { // one more than there is room for, so the hand has moved
+		put(fmt.Sprint(i), time.Hour)
+	}
+	s := &c.shards[0]
+	if s.hand == nil || s.hand.key != "1" {
+		t.Fatalf("the hand is at %v", s.hand)
+	}
+	for _, key := range []string{"1", "8", "4", "nothing"} { // what the hand is at, the newest, one between, none
+		put(key, 0)
+	}
+	if s.hand == nil || s.hand.key != "2" || len(s.byKey) != 5 || s.newest.key != "7" || s.oldest.key != "2" {
+		t.Errorf("left are %d from %s to %s, and the hand is at %v", len(s.byKey), s.oldest.key, s.newest.key, s.hand)
+	}
+	for i := range 20 {
+		put(fmt.Sprint("more", i), time.Hour)
+	}
+	if n, size := c.load(); n != 8 || size != s.used {
+		t.Errorf("%d answers of %d bytes are kept", n, size)
+	}
+	for i := range 20 {
+		put(fmt.Sprint("more", i), 0)
+	}
+	if n, size := c.load(); n != 0 || size != 0 || s.newest != nil || s.oldest != nil || s.hand != nil {
+		t.Errorf("%d answers of %d bytes are left", n, size)
+	}
+}

@@ -116,12 +116,16 @@ func usable(address netip.AddrPort, own []netip.AddrPort) error {
 }
 
 // Private tells whether an address may be forwarded for, being no stranger's: loopback, RFC
-// 1918, RFC 4193, link-local. To forward for all would be an open resolver, for others to
-// send floods by.
+// 1918, RFC 4193, RFC 6598, link-local. To forward for all would be an open resolver, for
+// others to send floods by.
 func Private(a netip.Addr) bool {
 	a = a.Unmap()
-	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast()
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
 }
+
+// shared is the address space of RFC 6598, which clouds and overlay networks give to pods and
+// machines. It is not routed between networks.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
 
 // Cached appends the response to a query, if that is there already, and never blocks.
 func (f *Forwarder) Cached(query, out []byte) (response []byte, ok bool) {

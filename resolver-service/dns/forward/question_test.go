@@ -45,7 +45,8 @@ func TestWhoIsNoStranger(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "10.1.2.3": true, "172.16.0.1": true, "192.168.1.1": true, "169.254.1.1": true, "::1": true,
 		"fd00::1": true, "fe80::1": true, "::ffff:10.0.0.1": true, "8.8.8.8": false, "172.32.0.1": false, "2001:db8::1": false,
-		"::ffff:8.8.8.8": false, "100.64.0.1": false, "0.0.0.0": false,
+		"::ffff:8.8.8.8": false, "0.0.0.0": false,
+		"100.64.0.1": true, "100.127.255.254": true, "::ffff:100.100.0.1": true, "100.63.255.255": false, "100.128.0.0": false,
 	} {
 		if got := Private(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: %v", address, got)
