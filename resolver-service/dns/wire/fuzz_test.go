@@ -249,11 +249,27 @@ func respond(q *Query, message []byte, limit, records int, rcode RCode, text str
 	return r.Finish(mark, start)
 }
 
+// intoOptions are responses with a name that goes on in the length of the OPT record after it,
+// so that each option would make another name of it: that of an owner, which we take for no name,
+// and one in data, which miekg/dns takes for none. Names may only point to where another was
+// before (RFC 1035, 4.1.4).
+var intoOptions = []string{
+	"000181800000000100000001" + "c026000100010000000500040a000001" + "00002904d0000000000000",
+	"000181800000000100000001" + "0000050001000000050002c023" + "00002904d0000000000000",
+}
+
 // FuzzAppendOptions: whatever a response from elsewhere is, what comes out can be read if
 // it could before.
 func FuzzAppendOptions(f *testing.F) {
 	for _, seed := range seeds(f) {
 		f.Add(seed)
+	}
+	for _, text := range intoOptions {
+		b, err := hex.DecodeString(text)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var before, after dns.Msg
