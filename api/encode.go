@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -148,6 +149,8 @@ func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.Fiel
 	}
 }
 
+// appendQuoted writes a string as JSON, in which every YAML reader sees the same string:
+// what YAML does not take as it is, or takes for the end of a line, is escaped.
 func appendQuoted(b []byte, s string) []byte {
 	if !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
 		return append(append(append(b, '"'), s...), '"')
@@ -158,7 +161,21 @@ func appendQuoted(b []byte, s string) []byte {
 	if e.Encode(s) != nil {
 		return append(b, `""`...) // not reached: strings can be encoded
 	}
-	return append(b, bytes.TrimRight(buf.Bytes(), "\n")...)
+	for _, c := range string(bytes.TrimRight(buf.Bytes(), "\n")) {
+		if unprintable(c) {
+			b = fmt.Appendf(b, `\u%04x`, c)
+		} else {
+			b = utf8.AppendRune(b, c)
+		}
+	}
+	return b
+}
+
+// unprintable tells whether YAML takes a character only where it is escaped (YAML 1.2.2,
+// 5.1), or reads it as the end of a line or of a mark, of those that
+// encoding/json leaves as they are.
+func unprintable(c rune) bool {
+	return c >= 0x7f && c <= 0x9f || c == '\u2028' || c == '\u2029' || c == '\ufeff' || c == '\ufffe' || c == '\uffff'
 }
 
 // shown are the fields that are written: those that are set, and a spec's own list,

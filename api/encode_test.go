@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -118,7 +120,7 @@ func anyObject(r *rand.Rand) catalog.Object {
 func anyInstance(r *rand.Rand, app catalog.App) *catalog.AppInstance {
 	i := &catalog.AppInstance{
 		Namespace: app.Namespace, Name: app.ID, App: "a", Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(1+r.IntN(3))),
-		Zone: []string{"", "no", "a: b # c", "Köln"}[r.IntN(4)], Source: catalog.Source{Line: 1},
+		Zone: []string{"", "no", "a: b # c", "Köln", "-----BEGIN x", "-----BEGIN "}[r.IntN(6)], Source: catalog.Source{Line: 1},
 	}
 	if r.IntN(4) == 0 {
 		return i
@@ -164,6 +166,33 @@ func TestWhatIsWrittenReadsTheSame(t *testing.T) {
 		}
 		if !reflect.DeepEqual(obj, fromJSON) {
 			t.Fatalf("read %+v, want %+v", fromJSON, obj)
+		}
+	}
+}
+
+// TestEveryStringIsTheSameToReaders of YAML and of JSON, whatever is in it.
+func TestEveryStringIsTheSameToReaders(t *testing.T) {
+	const together = 256
+	for first := rune(0); first <= unicode.MaxRune; first += together {
+		var all []rune
+		for c := first; c < first+together; c++ {
+			all = append(all, c) // what is half of a pair becomes U+FFFD
+		}
+		for _, s := range []string{string(all), string(all[:1])} {
+			var fromYAML, fromJSON string
+			quoted := appendQuoted(nil, s)
+			if err := yaml.Unmarshal(quoted, &fromYAML); err != nil || fromYAML != s {
+				t.Fatalf("from U+%04X: YAML reads %q, %v, want %q", first, fromYAML, err, s)
+			}
+			if err := json.Unmarshal(quoted, &fromJSON); err != nil || fromJSON != s {
+				t.Fatalf("from U+%04X: JSON reads %q, %v, want %q", first, fromJSON, err, s)
+			}
+		}
+	}
+	cluster := &catalog.Cluster{Name: "east", Network: "a"}
+	for _, revision := range []string{"\x7f", "a\u0085b", "\u2028", "\ufeff", "\uffff"} { // which is the store's
+		if read, errs := DecodeManifests("f", EncodeYAMLAt(cluster, revision)); len(errs) > 0 || len(read) != 1 || read[0].Revision != revision {
+			t.Errorf("revision %q is read as %+v, %v", revision, read, errs)
 		}
 	}
 }
@@ -284,6 +313,8 @@ func FuzzDecodeYAML(f *testing.F) {
 	f.Add([]byte(apitest.Selection("  - &a {app: a}\n  - *a\n")))
 	f.Add([]byte(apitest.Trusting(apitest.EastRoot + apitest.NorthRoot)))
 	f.Add([]byte(apitest.Checked("grpc: {service: a, tls: true}, interval: 1s")))
+	f.Add([]byte(apitest.Instance(`address: "10.0.0.5:50002", zone: "-----BEGIN x"`)))
+	f.Add([]byte(apitest.Object("Cluster", "{name: east}", `{gateways: [{address: "[fe80::1%\x7f]:443"}, {address: "[fe80::1%\N]:443"}, {address: "fe80::1%a]b"}]}`)))
 	f.Add([]byte("\ufeff---\n- a\n...\n%YAML 1.1\n---\nkind: !x ~\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objs, errs := DecodeYAML("f", data)

@@ -129,11 +129,15 @@ func flat(d protoreflect.MessageDescriptor) bool {
 	return true
 }
 
-// isBlock tells whether a value is text of several lines, which is written as it is.
-// Such are only PEM texts, and they have nothing in them that a block can't hold.
+// isBlock tells whether a value is text of several lines, which is written as it is. Such
+// are only the roots of a Cluster: PEM that was made here has nothing in it that a block
+// can't hold, and other fields may begin like it.
 func isBlock(value protoreflect.Value, field protoreflect.FieldDescriptor) bool {
-	return field.Kind() == protoreflect.StringKind && strings.HasPrefix(value.String(), pemBegin)
+	return field.FullName() == rootsField && strings.HasPrefix(value.String(), pemBegin) && strings.HasSuffix(value.String(), "\n")
 }
+
+// rootsField is the field that [validator.roots] makes.
+const rootsField protoreflect.FullName = "isthmus.v1alpha1.Trust.roots"
 
 func hasBlock(m protoreflect.Message) bool {
 	block := false

@@ -87,6 +87,10 @@ func (v *validator) roots(path, text string) string {
 		first[string(der)] = i
 		out.Write(pem.EncodeToMemory(&pem.Block{Type: certificate, Bytes: der}))
 	}
+	if out.Len() > MaxRootsBytes { // lines that were longer have become more
+		v.refuse(path, fmt.Sprintf("is %d bytes long in lines of 64 characters, as it is stored; at most %d are taken", out.Len(), MaxRootsBytes), "keep the roots that are still used")
+		return ""
+	}
 	return out.String()
 }
 

@@ -1,6 +1,13 @@
 package api
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -39,6 +46,40 @@ func TestAKeyIsNotRepeated(t *testing.T) {
 		objects, errs := DecodeYAML("f.yaml", []byte(text))
 		if len(objects) != 0 || len(errs) == 0 || strings.Contains(errs.Error(), secret) {
 			t.Errorf("%s\nis taken for %v; it says %v", text, objects, errs)
+		}
+	}
+}
+
+// TestRootsAreNotTooLongOnceTheyAreStored: lines that were longer become more.
+func TestRootsAreNotTooLongOnceTheyAreStored(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(extra int) string {
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "east"}, IsCA: true, BasicConstraintsValid: true,
+			ExtraExtensions: []pkix.Extension{{Id: []int{1, 2, 3, 4}, Value: make([]byte, extra)}},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(der) + "\n-----END CERTIFICATE-----\n"
+	}
+	for extra, taken := range map[int]bool{47_000: true, 48_350: false} {
+		given := text(extra)
+		if len(given) > MaxRootsBytes {
+			t.Fatalf("%d bytes are too long as they are", len(given))
+		}
+		objects, errs := DecodeYAML("f.yaml", []byte(apitest.Trusting(given)))
+		if (len(objects) == 1) != taken || !taken && !strings.Contains(errs.Error(), "in lines of 64 characters") {
+			t.Errorf("%d bytes: %d objects, %v", len(given), len(objects), errs)
+		}
+		for _, obj := range objects {
+			if _, errs := DecodeYAML("f.yaml", EncodeYAML(obj)); len(errs) > 0 {
+				t.Errorf("%d bytes are taken, and refused when they are read again: %v", len(given), errs)
+			}
 		}
 	}
 }

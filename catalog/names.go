@@ -243,24 +243,31 @@ func lowerASCII(s string) (lower string, ok bool) {
 	return s, true
 }
 
-// CheckGateway checks a gateway's "host:port" and returns it with its port;
-// DefaultGatewayPort where it names none. The host is an IP or a DNS name.
+// maxGateway is the longest "host:port" of a gateway.
+const maxGateway = maxHostName + len("[]:65535")
+
+// CheckGateway checks a gateway's "host:port" and returns it with its port, written in the
+// one way; DefaultGatewayPort where it names none. The host is an IP or a DNS name.
 func CheckGateway(address string) (string, error) {
+	if len(address) > maxGateway {
+		return "", fmt.Errorf("gateway address is %d characters long; at most %d are taken", len(address), maxGateway)
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		if ip, ipErr := netip.ParseAddr(strings.Trim(address, "[]")); ipErr == nil {
-			return netip.AddrPortFrom(ip, DefaultGatewayPort).String(), nil
+			return gatewayOf(address, ip, DefaultGatewayPort)
 		}
 		if strings.Contains(address, ":") {
 			return "", fmt.Errorf("gateway address %q: want host:port, such as \"203.0.113.7:%d\"", address, DefaultGatewayPort)
 		}
 		host, port = address, strconv.Itoa(DefaultGatewayPort)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
 		return "", fmt.Errorf("gateway address %q: port %q is not a number from 1 to 65535", address, port)
 	}
-	if _, err := netip.ParseAddr(host); err == nil {
-		return net.JoinHostPort(host, port), nil
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return gatewayOf(address, ip, uint16(n))
 	}
 	if host == "" || len(host) > maxHostName {
 		return "", fmt.Errorf("gateway address %q: host is empty or over %d characters", address, maxHostName)
@@ -270,7 +277,16 @@ func CheckGateway(address string) (string, error) {
 			return "", err
 		}
 	}
-	return net.JoinHostPort(host, port), nil
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+// gatewayOf is the address of a gateway with an IP. A zone can be any text, and what it
+// means no other machine knows.
+func gatewayOf(address string, ip netip.Addr, port uint16) (string, error) {
+	if ip.Zone() != "" {
+		return "", fmt.Errorf("gateway address %q has a zone, which is a name that one machine alone knows", address)
+	}
+	return netip.AddrPortFrom(ip, port).String(), nil
 }
 
 // CheckAppGateway is [CheckGateway] for an address that leads to one app. It must say its

@@ -100,23 +100,55 @@ func FuzzParseHost(f *testing.F) {
 
 func TestGatewayAddresses(t *testing.T) {
 	for address, want := range map[string]string{
-		"203.0.113.7:15443":     "203.0.113.7:15443",
-		"203.0.113.7":           "203.0.113.7:15443",
-		"gw.east.example":       "gw.east.example:15443",
-		"gw.east.example:443":   "gw.east.example:443",
-		"[2001:db8::1]:443":     "[2001:db8::1]:443",
-		"2001:db8::1":           "[2001:db8::1]:15443",
-		"gw.east.example:0":     "",
-		"gw.east.example:https": "",
-		"gw.east.example:70000": "",
-		"http://gw.east":        "",
-		":15443":                "",
-		"":                      "",
-		"gw east:15443":         "",
+		"203.0.113.7:15443":                      "203.0.113.7:15443",
+		"203.0.113.7":                            "203.0.113.7:15443",
+		"gw.east.example":                        "gw.east.example:15443",
+		"gw.east.example:443":                    "gw.east.example:443",
+		"[2001:db8::1]:443":                      "[2001:db8::1]:443",
+		"2001:db8::1":                            "[2001:db8::1]:15443",
+		"gw.east.example:0":                      "",
+		"gw.east.example:https":                  "",
+		"gw.east.example:70000":                  "",
+		"http://gw.east":                         "",
+		":15443":                                 "",
+		"":                                       "",
+		"gw east:15443":                          "",
+		"[2001:DB8::1]:0443":                     "[2001:db8::1]:443", // and so it is seen that two are one
+		"gw.east.example:0443":                   "gw.east.example:443",
+		"[203.0.113.7]:443":                      "203.0.113.7:443",
+		"fe80::1":                                "[fe80::1]:15443",
+		"fe80::1%eth0":                           "",
+		"[fe80::1%eth0]:443":                     "",
+		"[fe80::1%\x7f]:443":                     "",
+		"fe80::1%a]b":                            "",
+		"gw:" + strings.Repeat("0", 300) + "443": "",
 	} {
 		got, err := CheckGateway(address)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, %v, want %q", address, got, err, want)
 		}
+		if again, err := CheckGateway(got); want != "" && again != got {
+			t.Errorf("%q is read again as %q, %v", got, again, err)
+		}
 	}
+}
+
+// FuzzGateway holds that what is taken for a gateway reads the same again, and is short
+// and nothing but ASCII that can be printed.
+func FuzzGateway(f *testing.F) {
+	for _, address := range []string{"203.0.113.7", "gw.East.example.:0443", "[2001:DB8::1]:443", "::ffff:203.0.113.7", "[fe80::1%\u0085]:443", "fe80::1%a]b", "[fe80::1%" + strings.Repeat("x", 300) + "]:1"} {
+		f.Add(address)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		got, err := CheckGateway(address)
+		if err != nil {
+			return
+		}
+		if again, err := CheckGateway(got); again != got {
+			t.Errorf("%q is taken for %q, and that for %q, %v", address, got, again, err)
+		}
+		if strings.ContainsFunc(got, func(c rune) bool { return c <= ' ' || c > '~' }) || len(got) > maxGateway {
+			t.Errorf("%q is taken for %q", address, got)
+		}
+	})
 }
