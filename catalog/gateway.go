@@ -14,6 +14,9 @@ type Gateways struct {
 	// Apps are the addresses that lead to one app each, by cluster. Views have none: who
 	// has a view sends a server name.
 	Apps map[string][]AppGateway
+	// Unheard are the clusters of which nothing has been heard yet, sorted. Views have none:
+	// their routes say so.
+	Unheard []string
 }
 
 // AppGateway is an address where a cluster's gateway leads to one app, also callers that
@@ -38,7 +41,7 @@ func (g *Gateways) Equal(o *Gateways) bool {
 	if g == o {
 		return true
 	}
-	return g != nil && o != nil && g.Domain == o.Domain &&
+	return g != nil && o != nil && g.Domain == o.Domain && slices.Equal(g.Unheard, o.Unheard) &&
 		maps.EqualFunc(g.Addresses, o.Addresses, slices.Equal) && maps.EqualFunc(g.Apps, o.Apps, slices.Equal)
 }
 

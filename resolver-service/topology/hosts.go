@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -202,7 +203,8 @@ func (g *Graph) flushCallers(d *dirty, u *Update) {
 	}
 }
 
-// flushClusters brings the gateways of every cluster with an object up to date.
+// flushClusters brings the gateways of every cluster with an object up to date, and which of
+// them have not been heard.
 func (g *Graph) flushClusters(d *dirty, u *Update) {
 	if !d.clusters && !d.all {
 		return
@@ -216,7 +218,11 @@ func (g *Graph) flushClusters(d *dirty, u *Update) {
 		if len(c.object.AppGateways) > 0 {
 			next.Apps[name] = c.object.AppGateways
 		}
+		if !c.heard && name != g.cfg.Cluster {
+			next.Unheard = append(next.Unheard, name)
+		}
 	}
+	slices.Sort(next.Unheard)
 	if d.all || !next.Equal(g.allGateways) {
 		g.allGateways = next
 		u.Clusters = next

@@ -49,6 +49,7 @@ func (g *Graph) setLease(c *cluster, lapsed bool) {
 	} else if c.heard && c.object != nil {
 		g.begin(rampKey{cluster: c.name}, c.object.RampUp)
 	}
+	g.dirty.clusters = g.dirty.clusters || !c.heard
 	c.heard, c.lapsed = true, lapsed
 	g.dirtyCluster(c)
 }
@@ -57,6 +58,7 @@ func (g *Graph) forget(c *cluster) {
 	if c.heard {
 		g.breakOff(c)
 		c.heard, c.lapsed = false, false
+		g.dirty.clusters = true
 		g.dirtyCluster(c)
 	}
 }

@@ -241,8 +241,9 @@ func (t *Topology) Gateway() *live.Value[*catalog.GatewayTable] { return &t.gate
 // is draining. Nothing is there until the store's full set is in.
 func (t *Topology) Callers() *live.Value[*catalog.Callers] { return &t.callers }
 
-// Clusters are the gateways of every Cluster object. Nothing is there until the store's
-// full set is in.
+// Clusters are the gateways of every Cluster object, and which of the clusters have not been
+// heard: where one of these is heard, views have its routes first. Nothing is there until the
+// store's full set is in.
 func (t *Topology) Clusters() *live.Value[*catalog.Gateways] { return &t.clusters }
 
 // Revision is that of the newest published state.
