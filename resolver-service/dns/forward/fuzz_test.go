@@ -3,6 +3,7 @@ package forward
 import (
 	"bytes"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,17 @@ func FuzzResponse(f *testing.F) {
 			f.Add(packed)
 		}
 	}
+	m := new(dns.Msg).SetReply(q)
+	m.Answer = []dns.RR{rr(f, "www.example.test. 60 A 192.0.2.1")}
+	m.SetEdns0(1232, true)
+	for range mostOfUpstreams {
+		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_EDE{InfoCode: 6, ExtraText: strings.Repeat("x", longestText)})
+	}
+	packed, err := m.Pack()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(packed)
 	f.Fuzz(func(t *testing.T, response []byte) {
 		if len(response) > 2 {
 			copy(response, asked[:2])
@@ -60,25 +72,45 @@ func FuzzResponse(f *testing.F) {
 			return
 		}
 		for _, out := range [][]byte{a.appendTo(nil, &parsed, now.Add(3*time.Second)), a.appendStale(nil, &parsed)} {
-			check(t, out, asked, &parsed)
-			check(t, Truncate(bytes.Clone(out), 512), asked, &parsed)
+			whole := check(t, out, asked, &parsed, dns.MaxMsgSize)
+			for _, limit := range []int{512, 400, len(out) - 1} { // less than 512 where options are added to it
+				limit = max(limit, 300)
+				cut := check(t, Truncate(bytes.Clone(out), limit), asked, &parsed, limit)
+				if whatCounts(cut) < whatCounts(whole) && !cut.Truncated {
+					t.Errorf("cut to %d without TC: %v", limit, cut)
+				}
+			}
 		}
 	})
 }
 
-func check(t *testing.T, out, asked []byte, q *question) {
+// whatCounts is how many records and errors there are that must not be cut in silence.
+func whatCounts(m *dns.Msg) int {
+	n := len(m.Answer) + len(m.Ns)
+	if opt := m.IsEdns0(); opt != nil {
+		n += len(opt.Option)
+	}
+	return n
+}
+
+// check reads a response, which answers a query and is no longer than a limit.
+func check(t *testing.T, out, asked []byte, q *question, limit int) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg)
 	if err := m.Unpack(out); err != nil {
 		t.Fatalf("%x: %v", out, err)
 	}
 	end := wire.HeaderSize + len(q.name) + 4
-	if !bytes.Equal(out[:2], asked[:2]) || len(out) < end || !bytes.Equal(out[wire.HeaderSize:end], asked[wire.HeaderSize:end]) || len(out) > dns.MaxMsgSize {
+	if !bytes.Equal(out[:2], asked[:2]) || len(out) < end || !bytes.Equal(out[wire.HeaderSize:end], asked[wire.HeaderSize:end]) {
 		t.Fatalf("%x does not answer %x", out, asked)
+	}
+	if len(out) > limit {
+		t.Fatalf("%d bytes, and %d may be: %v", len(out), limit, m)
 	}
 	if opt := m.IsEdns0(); (opt != nil) != q.edns || opt != nil && opt.Do() != q.do {
 		t.Fatalf("EDNS %v: %x", q.edns, out)
 	}
+	return m
 }
 
 // FuzzQuery takes any bytes for a client's query, and for a response to cut.
@@ -101,11 +133,11 @@ func FuzzQuery(f *testing.F) {
 		if code != 0 {
 			return
 		}
-		check(t, out, query, &q)
+		check(t, out, query, &q, 512)
 		a := failed(q.lower(), 22, "nobody", nil, time.Second, time.Now())
-		check(t, a.appendTo(nil, &q, time.Now()), query, &q)
+		check(t, a.appendTo(nil, &q, time.Now()), query, &q, 512)
 		if a := arpa(&q); a != nil {
-			check(t, a.appendTo(nil, &q, a.stored), query, &q)
+			check(t, a.appendTo(nil, &q, a.stored), query, &q, dns.MaxMsgSize)
 		}
 	})
 }
