@@ -98,6 +98,9 @@ func decode(key string, text []byte) (i catalog.Instance, since int64, err error
 	if !v.Address.IsValid() || v.Address.Port() == 0 || v.Address.Addr().IsUnspecified() {
 		return i, 0, fmt.Errorf("address %q can't be called; want ip:port", v.Address)
 	}
+	if zone := v.Address.Addr().Zone(); zone != "" { // of any bytes
+		return i, 0, fmt.Errorf("address %q holds on one machine only, by its zone %q", v.Address, zone)
+	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
 	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone}, v.Since, nil
 }
