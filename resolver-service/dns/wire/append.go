@@ -4,17 +4,22 @@ import "encoding/binary"
 
 // AppendOptions adds options to a whole response that was made elsewhere, as Response has
 // them: to its OPT record, which is its last. A response without one, or that can't be
-// read, stays as it is.
+// read, or that would be longer than a message can be, stays as it is.
 func AppendOptions(response []byte, q *Query, o *Options) []byte {
 	opt, ok := lastOPT(response)
 	if !ok || !q.EDNS {
 		return response
 	}
 	r := Response{Buf: response}
-	r.options(q, o)
+	if r.options(q, o); len(r.Buf) > maxMessage {
+		return response
+	}
 	binary.BigEndian.PutUint16(r.Buf[opt+optSize-2:], uint16(len(r.Buf)-opt-optSize))
 	return r.Buf
 }
+
+// maxMessage is how long a message can be, with the 16 bits that tell its length over TCP.
+const maxMessage = 1<<16 - 1
 
 // lastOPT is where the OPT record begins that ends a message.
 func lastOPT(message []byte) (at int, ok bool) {

@@ -212,6 +212,29 @@ func TestOptionsAreAddedToAResponseFromElsewhere(t *testing.T) {
 	}
 }
 
+func TestOptionsAreNotAddedToWhatIsLongAsItIs(t *testing.T) {
+	q, o := Query{OPT: OPT{EDNS: true, NSID: true}}, Options{NSID: "west-1"}
+	size := optionHead + len(o.NSID)
+	for length, added := range map[int]bool{maxMessage - size: true, maxMessage - size + 1: false, maxMessage: false, maxMessage + HeaderSize + optSize: false} {
+		response := longOPT(length)
+		got := AppendOptions(bytes.Clone(response), &q, &o)
+		if !added && !bytes.Equal(got, response) {
+			t.Errorf("%d bytes became %d", length, len(got))
+		}
+		if opt, ok := lastOPT(got); added && (!ok || opt != HeaderSize || len(got) != length+size) {
+			t.Errorf("%d bytes became %d that can't be read", length, len(got))
+		}
+	}
+}
+
+// longOPT is a response of so many bytes with nothing but an OPT record.
+func longOPT(length int) []byte {
+	data := length - HeaderSize - optSize
+	b := append([]byte{0, 1, 0x81, 0x80, 0, 0, 0, 0, 0, 0, 0, 1}, 0, 0, byte(TypeOPT), 4, 0xd0, 0, 0, 0, 0, byte(data>>8), byte(data))
+	b = append(b, 0xfd, 0xe9, byte((data-optionHead)>>8), byte(data-optionHead)) // of private use
+	return append(b, make([]byte, data-optionHead)...)
+}
+
 func BenchmarkParse(b *testing.B) {
 	message := packed(b, "orders.shop.isthmus.internal.", dns.TypeA, options())
 	var q Query
