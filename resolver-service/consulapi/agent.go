@@ -26,6 +26,7 @@ func (q *request) own() (*owned, error) {
 
 // reads is own for who wants to know what others have registered too.
 func (q *request) reads() (*owned, error) {
+	q.filter = q.query.Get("filter")
 	o, err := q.own()
 	if err != nil {
 		return nil, err
@@ -41,6 +42,7 @@ func (q *request) agentSelf() (any, error) {
 	if q.caller.app.ID == "" {
 		return nil, q.lacks("agent:read", q.s.node.Node)
 	}
+	services := strconv.Itoa(len(q.visible(q.s.registry.own(q.caller.app))))
 	n, cfg := q.s.node, &q.s.cfg
 	return map[string]any{
 		"Config": map[string]any{
@@ -50,7 +52,7 @@ func (q *request) agentSelf() (any, error) {
 		"DebugConfig": map[string]any{"Datacenter": cfg.Cluster, "NodeName": n.Node, "ACLsEnabled": true, "Version": consulVersion},
 		"Coord":       map[string]any{"Vec": make([]float64, 8), "Error": 1.5, "Adjustment": 0, "Height": 0.00001},
 		"Member":      q.s.member(),
-		"Stats":       map[string]any{"agent": map[string]string{"services": strconv.Itoa(q.s.Instances())}, "build": map[string]string{"version": consulVersion}},
+		"Stats":       map[string]any{"agent": map[string]string{"services": services}, "build": map[string]string{"version": consulVersion}},
 		"Meta":        map[string]string{"consul-network-segment": "", "consul-version": consulVersion},
 		"xDS":         nil,
 	}, nil
@@ -105,34 +107,6 @@ func (s *Server) agentServiceOf(r *registered) *agentService {
 	return a
 }
 
-// visible are the services registered here that the caller may see: its own, and those of
-// apps that its view holds. Those of its own come last, so that they stand where an ID is
-// used by several.
-func (q *request) visible(o *owned) (all []*registered) {
-	view, ok := q.caller.look()
-	for _, other := range q.s.registry.owners() {
-		if other == o || !ok {
-			continue
-		}
-		if _, sees := view.Entries.Get(other.app); sees {
-			theirs, _ := other.roster.Load()
-			all = append(all, theirs.services...)
-		}
-	}
-	mine, _ := o.roster.Load()
-	return append(all, mine.services...)
-}
-
-// find is the service of an ID that the caller may see.
-func find(all []*registered, id string) *registered {
-	for _, r := range slices.Backward(all) {
-		if r.service.ID == id {
-			return r
-		}
-	}
-	return nil
-}
-
 // agentServices is GET /v1/agent/services.
 func (q *request) agentServices() (any, error) {
 	o, err := q.reads()
@@ -143,7 +117,7 @@ func (q *request) agentServices() (any, error) {
 	for _, r := range q.visible(o) {
 		services[r.service.ID] = q.s.agentServiceOf(r)
 	}
-	return filtered(q.s, q.query.Get("filter"), services)
+	return filtered(q, services)
 }
 
 // agentService is GET /v1/agent/service/:id, which blocks by the hash of its content.
@@ -198,7 +172,7 @@ func (q *request) agentChecks() (any, error) {
 			checks[c.CheckID] = &local
 		}
 	}
-	return filteredLate(q.s, q.query.Get("filter"), checks)
+	return q.filteredChecks(checks)
 }
 
 // state is a service's health as its owner sees it, with the code that says it.
@@ -263,13 +237,14 @@ func (q *request) agentHealthByName() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.path != o.app.ID && !q.mayRead(q.path) {
+	name, may := q.mayRead(q.path)
+	if !may {
 		return nil, q.lacks("service:read", q.path)
 	}
 	code, worst := http.StatusNotFound, "ServiceName "+q.path+" Not Found"
 	services := []*serviceChecks{}
 	for _, r := range q.visible(o) {
-		if r.service.Service != q.path {
+		if r.service.Service != name {
 			continue
 		}
 		of, checks := q.s.state(r)
@@ -279,16 +254,6 @@ func (q *request) agentHealthByName() (any, error) {
 		}
 	}
 	return q.health(code, worst, services), nil
-}
-
-// mayRead tells whether the caller may see a service.
-func (q *request) mayRead(name string) bool {
-	view, ok := q.caller.look()
-	if !ok {
-		return false
-	}
-	_, ok = view.Entries.Get((&world{q.s, q.caller, view}).app(name))
-	return ok
 }
 
 // sender is the address that the request comes from.

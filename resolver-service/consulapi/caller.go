@@ -21,8 +21,14 @@ type caller struct {
 	// news is stored after each change of the view: to be followed, not read.
 	news live.Value[*catalog.View]
 
+	turn chan struct{} // held by who has a filter read, or waits for that
+
 	mu      sync.Mutex
 	records map[string]*record
+}
+
+func newCaller(app catalog.App) *caller {
+	return &caller{app: app, turn: make(chan struct{}, 1), records: map[string]*record{}}
 }
 
 // mostRecords is how many different questions of a caller are remembered. What is beyond
@@ -112,6 +118,7 @@ func (s *Server) service(c *caller, name, dc string) *record {
 	}
 	w := &world{s, c, view}
 	app := w.app(name)
+	name = w.name(app) // however it is written
 	inView, _ := view.Entries.Get(app)
 	own, all := w.registered(app)
 	key := "service\x00" + dc + "\x00" + name

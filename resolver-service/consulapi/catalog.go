@@ -1,6 +1,7 @@
 package consulapi
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -40,7 +41,7 @@ func (q *request) catalogNodes() (any, error) {
 	}
 	q.meta(r.index)
 	nodes := slices.DeleteFunc(slices.Clone(r.value.([]*node)), func(n *node) bool { return !q.nodeMatches(n) })
-	return filtered(q.s, q.filter, nodes)
+	return filtered(q, nodes)
 }
 
 // nodes are those that a caller may know of in a cluster: this one's is the agent's, that
@@ -107,7 +108,7 @@ func (q *request) filteredServices(services map[string][]string) (any, error) {
 		if r == nil {
 			return nil, errNoLeader
 		}
-		all, err := filtered(q.s, q.filter, serviceNodes(r.entries))
+		all, err := filtered(q, serviceNodes(r.entries))
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +131,7 @@ func (q *request) catalogService() (any, error) {
 	entries := slices.DeleteFunc(slices.Clone(r.entries), func(e *entry) bool {
 		return !q.tagged(e.Service.Tags) || !q.nodeMatches(e.Node)
 	})
-	return filtered(q.s, q.filter, serviceNodes(entries))
+	return filtered(q, serviceNodes(entries))
 }
 
 func serviceNodes(entries []*entry) []*serviceNode {
@@ -190,9 +191,19 @@ func (q *request) onNode() (*nodeServiceList, error) {
 			list.Services = append(list.Services, e.Service)
 		}
 	}
-	slices.SortFunc(list.Services, func(a, b *nodeService) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list.Services, func(a, b *nodeService) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), q.foreign(a)-q.foreign(b), strings.Compare(a.Service, b.Service))
+	})
 	q.meta(r.index)
 	return list, nil
+}
+
+// foreign is 0 for a service of the caller's own, and 1 for others.
+func (q *request) foreign(s *nodeService) int {
+	if s.Service == q.caller.app.ID {
+		return 0
+	}
+	return 1
 }
 
 // onNodes is everything that a caller may see, with the nodes.
@@ -210,11 +221,16 @@ func (q *request) catalogNode() (any, error) {
 	if list.Node == nil {
 		return &reply{code: 200, raw: []byte("null")}, nil
 	}
-	services := map[string]*nodeService{}
+	services, ids := map[string]*nodeService{}, map[string]bool{}
 	for _, s := range list.Services {
+		if id := free(ids, s.ID, s.Service); id != s.ID {
+			again := *s
+			again.ID = id
+			s = &again
+		}
 		services[s.ID] = s
 	}
-	if services, err = filtered(q.s, q.filter, services); err != nil {
+	if services, err = filtered(q, services); err != nil {
 		return nil, err
 	}
 	return &nodeServices{list.Node, services}, nil
@@ -229,7 +245,7 @@ func (q *request) catalogNodeServices() (any, error) {
 	if list.Node == nil {
 		return list, nil
 	}
-	if list.Services, err = filtered(q.s, q.filter, list.Services); err != nil {
+	if list.Services, err = filtered(q, list.Services); err != nil {
 		return nil, err
 	}
 	return list, nil

@@ -103,12 +103,12 @@ func (q *request) healthService() (any, error) {
 	entries = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool {
 		return !q.tagged(e.Service.Tags) || !q.nodeMatches(e.Node)
 	})
-	return filtered(q.s, q.filter, entries)
+	return filtered(q, entries)
 }
 
 // tryFilter refuses a filter of a list of T that is wrong before anything is waited for.
 func tryFilter[T any](q *request) error {
-	_, err := filtered(q.s, q.filter, []T{})
+	_, err := filtered(q, []T{})
 	return err
 }
 
@@ -155,7 +155,7 @@ func (q *request) healthChecks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return filtered(q.s, q.filter, q.serviceChecks(r.entries))
+	return filtered(q, q.serviceChecks(r.entries))
 }
 
 // serviceChecks are the checks of services among entries, without those of nodes.
@@ -174,7 +174,7 @@ func (q *request) serviceChecks(entries []*entry) []*healthCheck {
 
 func sortChecks(checks []*healthCheck) {
 	slices.SortFunc(checks, func(a, b *healthCheck) int {
-		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.CheckID, b.CheckID))
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.CheckID, b.CheckID), strings.Compare(a.ServiceName, b.ServiceName), strings.Compare(a.ServiceID, b.ServiceID))
 	})
 }
 
@@ -187,9 +187,12 @@ func (q *request) healthState() (any, error) {
 	if err := tryFilter[*healthCheck](q); err != nil {
 		return nil, err
 	}
+	names, narrow, err := q.onlyServices()
+	if err != nil {
+		return nil, err
+	}
 	var r *record
-	var err error
-	if names, ok := q.s.onlyServices(q.filter); ok {
+	if narrow {
 		r, err = q.ofServices(names)
 	} else {
 		r, err = q.ofAll("checks\x00"+q.dc, q.allChecks)
@@ -202,7 +205,7 @@ func (q *request) healthState() (any, error) {
 	if q.path != "any" {
 		checks = slices.DeleteFunc(slices.Clone(checks), func(c *healthCheck) bool { return c.Status != q.path })
 	}
-	return filtered(q.s, q.filter, checks)
+	return filtered(q, checks)
 }
 
 // ofServices waits for the checks of a few services.
@@ -254,5 +257,5 @@ func (q *request) healthNode() (any, error) {
 	}
 	q.meta(r.index)
 	checks := slices.DeleteFunc(slices.Clone(r.value.([]*healthCheck)), func(c *healthCheck) bool { return c.Node != q.path })
-	return filtered(q.s, q.filter, checks)
+	return filtered(q, checks)
 }

@@ -194,11 +194,13 @@ func (r *registry) known(app catalog.App) *owned {
 	return r.apps[app]
 }
 
-// owners are those who have registered something so far.
+// owners are those who have registered something so far, sorted by app.
 func (r *registry) owners() []*owned {
 	r.list.RLock()
-	defer r.list.RUnlock()
-	return slices.Collect(maps.Values(r.apps))
+	all := slices.Collect(maps.Values(r.apps))
+	r.list.RUnlock()
+	slices.SortFunc(all, func(a, b *owned) int { return a.app.Compare(b.app) })
+	return all
 }
 
 // register takes a service in, which replaces the one of its ID, and returns once views

@@ -32,6 +32,7 @@ type request struct {
 	wait        time.Duration
 	dc          string // a cluster other than this one, or empty
 	filter      string
+	prepared    map[string]*prepared // the filter, by the type of what it filters
 	consistency string
 	cached      bool
 	failing     bool // an error has the headers of an answer too, as in Consul
@@ -42,12 +43,17 @@ func badRequest(format string, args ...any) error {
 	return &apiError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// who finds out who asks.
+// who finds out who asks. No filter is read for who sees nothing: to read one takes time,
+// and there is nothing to filter.
 func (q *request) who() (err error) {
 	if q.caller, err = q.s.holder(q.http); err != nil {
 		q.s.metrics.denied.WithLabelValues(unknownToken).Inc()
+		return err
 	}
-	return err
+	if q.caller.app.ID == "" {
+		q.filter = ""
+	}
+	return nil
 }
 
 // enterprise refuses what only Consul Enterprise has, as Consul does.

@@ -19,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-bexpr"
-
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
@@ -58,7 +56,7 @@ type Server struct {
 	tokens    atomic.Pointer[tokens]
 	unread    atomic.Pointer[error] // why the tokens can't be read again; nil while they can
 	counter   atomic.Uint64
-	filters   filters
+	filters   *filters
 	mux       *http.ServeMux
 	stopping  chan struct{} // closed by Run when it ends
 	stopped   sync.Once
@@ -68,7 +66,7 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Log.With("part", "consulapi"), node: cfg.node(), callers: map[catalog.App]*caller{},
-		filters: filters{fields: bexpr.NewSyncRegistry(), all: map[string]*prepared{}}, stopping: make(chan struct{}),
+		filters: newFilters(), stopping: make(chan struct{}),
 	}
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
@@ -80,7 +78,8 @@ func New(cfg Config) (*Server, error) {
 		}
 		s.caller(app)
 	}
-	s.anonymous = &caller{anonymous: true, records: map[string]*record{}}
+	s.anonymous = newCaller(catalog.App{})
+	s.anonymous.anonymous = true
 	if cfg.Anonymous != "" {
 		app, err := catalog.ParseApp(cfg.Anonymous)
 		if err != nil {
@@ -120,7 +119,8 @@ func (s *Server) Trusted() []identity.Trusted {
 func (s *Server) caller(app catalog.App) *caller {
 	c := s.callers[app]
 	if c == nil {
-		c = &caller{app: app, sub: s.cfg.Topology.Subscribe(app), records: map[string]*record{}}
+		c = newCaller(app)
+		c.sub = s.cfg.Topology.Subscribe(app)
 		s.callers[app] = c
 	}
 	return c

@@ -21,9 +21,9 @@ type world struct {
 }
 
 // app is the app that a service's name means to the caller: its app-id in the caller's
-// own namespace, or app-id.namespace.
+// own namespace, or app-id.namespace, in any case.
 func (w *world) app(name string) catalog.App {
-	id, namespace, ok := strings.Cut(name, ".")
+	id, namespace, ok := strings.Cut(strings.ToLower(name), ".")
 	if !ok {
 		namespace = w.caller.app.Namespace
 	}
@@ -44,7 +44,7 @@ func (w *world) name(app catalog.App) string {
 func (w *world) service(name, dc string) []*entry {
 	app := w.app(name)
 	local, registered := w.registered(app)
-	b := &builder{w: w, app: app, name: name, registered: registered}
+	b := &builder{w: w, app: app, name: w.name(app), registered: registered}
 	if e, ok := w.view.Entries.Get(app); ok {
 		b.routes(e, dc)
 		local = local || hasLocal(e)
@@ -143,21 +143,12 @@ func (b *builder) add(e *entry, copies int) {
 		}
 		again := *e.Service
 		again.ID += "~" + strconv.Itoa(n+1)
-		b.entries = append(b.entries, &entry{Node: e.Node, Service: &again, Checks: renamed(e.Checks, again.ID)})
+		b.entries = append(b.entries, &entry{Node: e.Node, Service: &again, Checks: copied(e.Checks, func(c *healthCheck) {
+			if c.ServiceID != "" {
+				c.ServiceID = again.ID
+			}
+		})})
 	}
-}
-
-// renamed are the checks of a copy.
-func renamed(checks []*healthCheck, id string) []*healthCheck {
-	all := make([]*healthCheck, len(checks))
-	for i, c := range checks {
-		next := *c
-		if next.ServiceID != "" {
-			next.ServiceID = id
-		}
-		all[i] = &next
-	}
-	return all
 }
 
 // local adds a ready instance of this cluster: as it was registered here, if it was.
@@ -175,13 +166,8 @@ func (b *builder) local(address string, copies int) {
 }
 
 func (b *builder) asRegistered(r *registered) *entry {
-	service, checks := r.service, r.all
-	if service.Service != b.name { // of another namespace
-		next := *service
-		next.Service = b.name
-		service = &next
-	}
-	return &entry{Node: b.w.s.node, Service: service, Checks: checks}
+	r = r.named(b.name)
+	return &entry{Node: b.w.s.node, Service: r.service, Checks: r.all}
 }
 
 // remaining adds what is registered here and is not ready, or not in views yet; of the
