@@ -5,28 +5,55 @@ import (
 	"strings"
 )
 
-// remedies are what to do about errors that leave that open, by a part of their text.
-var remedies = []struct{ part, remedy string }{
-	{"first record does not look like a TLS handshake", "what listens there is no gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
-	{"tls: unrecognized name", "that gateway has no resolver service, or another domain; correct spec.gateways, or make domain the same in isthmus.yaml of both"},
-	{"server preface", "it may want mTLS, and this service has identity: insecure"},
-	{"connection refused", "start the gateway there, or correct spec.gateways"},
-	{"no such host", "correct spec.gateways"},
-	{"lookup ", "correct spec.gateways, or how this machine resolves names"},
-	{"network is unreachable", "correct spec.gateways, or the routes of this machine"},
-	{"no route to host", "correct spec.gateways, or the routes and firewalls on the way"},
+// Remedies that several errors have.
+const (
+	noGateway  = "what listens there is no gateway; correct spec.gateways"
+	hangsUp    = "what listens there hangs up: it is no gateway, or a balancer without one, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
+	mayWantTLS = "it may want mTLS, and this service has identity: insecure; or it is no gateway: give this service an identity, or correct spec.gateways"
+	distrust   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
+)
+
+// remedies are what to do about errors that leave that open, by a part of their text. The
+// first one counts; insecure is in its place where this service has identity: insecure.
+var remedies = []struct{ part, remedy, insecure string }{
+	{part: "first record does not look like a TLS handshake", remedy: "what listens there is no gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
+	{part: "tls: unrecognized name", remedy: "that gateway has no resolver service, or another domain; correct spec.gateways, or make domain the same in isthmus.yaml of both"},
+	{part: "remote error: tls: expired certificate", remedy: "the other cluster refuses this one's certificate: see isthmus trust here, and the clocks of both"},
+	{part: "remote error: tls: bad certificate", remedy: distrust},
+	{part: "remote error: tls: unknown certificate", remedy: distrust},
+	{part: "remote error: tls: certificate required", remedy: distrust},
+	{part: "remote error: tls: ", remedy: "the log of the resolver service there says why"},
+	{
+		part: errHungUp.Error(), insecure: mayWantTLS,
+		remedy: "see the log of the resolver service there: it may refuse this one's certificate, most often since its Cluster object for this cluster lacks the root of this one, in spec.trust.roots",
+	},
+	{part: "server preface", remedy: noGateway, insecure: mayWantTLS},
+	{part: "not a settings frame", remedy: noGateway},
+	{part: errNothing.Error(), remedy: "what listens there may be no gateway: correct spec.gateways; or packets vanish on the way: see routes and firewalls"},
+	{part: "handshake failed: EOF", remedy: hangsUp},
+	{part: "connection reset", remedy: hangsUp},
+	{part: "connection refused", remedy: "start the gateway there, or correct spec.gateways"},
+	{part: "no such host", remedy: "correct spec.gateways"},
+	{part: "lookup ", remedy: "correct spec.gateways, or how this machine resolves names"},
+	{part: "network is unreachable", remedy: "correct spec.gateways, or the routes of this machine"},
+	{part: "no route to host", remedy: "correct spec.gateways, or the routes and firewalls on the way"},
 }
 
-// advised is an error with what to do about it.
-func advised(err error) error {
+// advised is an error with what to do about it. insecure tells whether this service has
+// identity: insecure.
+func advised(err error, insecure bool) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
 	for _, r := range remedies {
-		if strings.Contains(text, r.part) {
-			return fmt.Errorf("%w; %s", err, r.remedy)
+		if !strings.Contains(text, r.part) {
+			continue
 		}
+		if insecure && r.insecure != "" {
+			return fmt.Errorf("%w; %s", err, r.insecure)
+		}
+		return fmt.Errorf("%w; %s", err, r.remedy)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,15 +13,19 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // channel keeps one stream to a peer, on a connection of its own.
 type channel struct {
 	link     *link
 	gateways *gateways
-	renew    time.Duration // how often the peer is asked for a word; as of the connection
-	leading  bool          // it connects whether or not the peer is heard
+	object   *catalog.Cluster // as of the connection
+	renew    time.Duration    // how often the peer is asked for a word; the same
+	leading  bool             // it connects whether or not the peer is heard
 
 	// open begins a stream.
 	open func(ctx context.Context, conn *grpc.ClientConn) (receiver, error)
@@ -59,8 +64,9 @@ const (
 func (c *channel) run(ctx context.Context) {
 	var next *reached
 	for failures := 0; ; {
-		object, _, changed := c.link.object.Follow()
-		c.renew = renewEvery(object.StaleAfter)
+		var changed <-chan struct{}
+		c.object, _, changed = c.link.object.Follow()
+		c.renew = renewEvery(c.object.StaleAfter)
 		conn, err := next, error(nil)
 		if conn == nil {
 			if conn, err = c.reach(ctx); err != nil {
@@ -75,7 +81,7 @@ func (c *channel) run(ctx context.Context) {
 			c.discard(next)
 			return
 		}
-		c.failed(err)
+		c.failed(c.object, err)
 		failures++
 		if next != nil {
 			continue
@@ -123,7 +129,8 @@ func always() bool { return true }
 // unreachable notes an attempt to connect that failed, and ends the lease once all
 // gateways refuse.
 func (c *channel) unreachable(err error) {
-	c.failed(err)
+	object, _ := c.link.object.Load()
+	c.failed(object, err)
 	if heard, _ := c.link.status.hearing.Load(); heard {
 		return
 	}
@@ -132,10 +139,11 @@ func (c *channel) unreachable(err error) {
 	}
 }
 
-// failed notes why the channel is not up. What matters is the one with the exports.
-func (c *channel) failed(err error) {
-	err = advised(plain(err))
-	if c.leading && c.link.status.failed(err) {
+// failed notes why the channel is not up, by a Cluster object. What matters is the one with
+// the exports.
+func (c *channel) failed(by *catalog.Cluster, err error) {
+	err = advised(plain(err), c.link.identity.Insecure())
+	if c.leading && c.link.status.failed(by, err) {
 		c.link.lines.warn("peer out of reach; trying again", "peer", c.link.cluster, "err", err)
 	}
 }
@@ -143,7 +151,7 @@ func (c *channel) failed(err error) {
 func (c *channel) discard(conn *reached) {
 	if conn != nil {
 		conn.Close()
-		c.gateways.left(conn.gateway, false, nil)
+		c.gateways.left(conn.gateway, false, c.object, nil)
 	}
 }
 
@@ -174,8 +182,12 @@ func unwanted(err error) bool {
 	return errors.As(err, &misnamed{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
 }
 
-// errSilent ends a stream that another connection replaces.
-var errSilent = errors.New("connected, but nothing more was heard")
+// errSilent ends a stream that another connection replaces; errNothing is the same where no
+// word came on it.
+var (
+	errSilent  = errors.New("connected, but nothing more was heard")
+	errNothing = errors.New("connected, but nothing was heard")
+)
 
 // converse has one stream on a connection until it fails, and tells whether anything was
 // heard. next is a connection that was made when it had fallen silent.
@@ -187,10 +199,16 @@ func (c *channel) converse(ctx context.Context, conn *reached) (next *reached, h
 	if cause := context.Cause(ctx); cause != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		err = cause
 	}
+	if !t.heard && errors.Is(err, errSilent) {
+		err = errNothing
+	}
 	cancel(nil)
 	next = <-t.watched
 	c.link.speaks(t, false)
-	c.gateways.left(conn.gateway, t.heard, plain(err))
+	if t.heard { // whom to trust was not what it failed for
+		c.object, _ = c.link.object.Load()
+	}
+	c.gateways.left(conn.gateway, t.heard, c.object, plain(err))
 	return next, t.heard, err
 }
 
@@ -206,7 +224,8 @@ type talk struct {
 
 // stream reads the stream until it fails.
 func (t *talk) stream(ctx context.Context, conn *reached) error {
-	client, err := t.link.client(conn)
+	opening := newOpening(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
+	client, err := t.link.client(conn, opening)
 	if err != nil {
 		conn.Close()
 		return err
@@ -216,6 +235,9 @@ func (t *talk) stream(ctx context.Context, conn *reached) error {
 	receive, err := t.open(ctx, client)
 	for err == nil {
 		err = t.next(conn, receive)
+	}
+	if why := opening.why(); why != nil {
+		return why
 	}
 	return err
 }
@@ -237,7 +259,7 @@ func (t *talk) next(conn *reached, receive receiver) error {
 		t.heard = true
 		t.gateways.heard(conn.gateway)
 		if t.leading {
-			t.link.status.failed(nil)
+			t.link.status.failed(nil, nil)
 		}
 		if t.begins != nil {
 			t.begins(t.cancel)
@@ -302,7 +324,7 @@ func (t *talk) beside(ctx context.Context) (next *reached, ended bool) {
 }
 
 // client speaks gRPC on a connection that there is, and makes no other.
-func (l *link) client(conn *reached) (*grpc.ClientConn, error) {
+func (l *link) client(conn *reached, by credentials.TransportCredentials) (*grpc.ClientConn, error) {
 	once := make(chan net.Conn, 1)
 	once <- conn.Conn
 	client, err := grpc.NewClient("passthrough:///"+conn.gateway.address,
@@ -315,7 +337,7 @@ func (l *link) client(conn *reached) (*grpc.ClientConn, error) {
 			}
 		}),
 		grpc.WithAuthority(l.cfg.Domain.PeerHost(l.cluster)),
-		grpc.WithTransportCredentials(l.identity.PeerCredentials(l.cfg.Namespace, l.cluster)),
+		grpc.WithTransportCredentials(by),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 2 * firstWordWithin,
@@ -352,5 +374,9 @@ func plain(err error) error {
 			message = message[i+len(wrapping):]
 		}
 	}
-	return errors.New(printable(strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)))
+	message = strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)
+	return errors.New(printable(ownEnd.ReplaceAllString(message, "$1 ")))
 }
+
+// ownEnd is this end of a connection in an error: it is another one each time.
+var ownEnd = regexp.MustCompile(`\b((?:read|write) tcp) \S+->`)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // The states of a gateway address, as "isthmus status" prints them.
@@ -27,8 +28,9 @@ const refusedFor = 300 * time.Millisecond
 
 // gateways is what is known of a cluster's gateway addresses. Any goroutine may use it.
 type gateways struct {
-	mu  sync.Mutex
-	all []*gateway // in the order of the Cluster object
+	mu     sync.Mutex
+	all    []*gateway       // in the order of the Cluster object
+	object *catalog.Cluster // that counts
 }
 
 // gateway is one address. It is guarded by gateways.mu.
@@ -79,8 +81,18 @@ func (g *gateways) reached(at *gateway) {
 	at.claimed++
 }
 
-// left notes that there is not any more, and why.
-func (g *gateways) left(at *gateway, heard bool, err error) {
+// about notes which Cluster object counts from now on: errors are of the one before.
+func (g *gateways) about(object *catalog.Cluster) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.object = object
+	for _, at := range g.all {
+		at.err = nil
+	}
+}
+
+// left notes that there is not any more, and why by a Cluster object.
+func (g *gateways) left(at *gateway, heard bool, by *catalog.Cluster, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at.claimed--
@@ -88,7 +100,10 @@ func (g *gateways) left(at *gateway, heard bool, err error) {
 		at.streams--
 	}
 	if at.streams == 0 {
-		at.enter(gatewayConnecting, err)
+		at.enter(gatewayConnecting, nil)
+		if by == g.object {
+			at.err = err
+		}
 	}
 	if err != nil && (!heard || errors.Is(err, errUnready)) {
 		at.useless = time.Now()

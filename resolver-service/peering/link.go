@@ -65,6 +65,7 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 		cluster: c.Name, born: time.Now(), lease: newLease(c.StaleAfter), words: make(chan word), wake: make(chan struct{}, 1),
 		knowledge: newKnowledge(), pause: time.NewTimer(time.Hour),
 	}
+	n.status.about(c)
 	n.object.Store(c)
 	n.pause.Stop()
 	return n

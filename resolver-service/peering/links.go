@@ -122,6 +122,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 		}
 		if r := l.links[c.Name]; r != nil {
 			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // lest each link looks at a change of one
+				r.status.about(c) // first: an attempt by the new one is no news of the old one
 				r.object.Store(c)
 			}
 			continue

@@ -20,7 +20,7 @@ func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
 	var s linkStatus
 	s.exports(k)
 	s.said(1, hostile)
-	s.failed(plain(status.Error(codes.PermissionDenied, hostile)))
+	s.failed(nil, plain(status.Error(codes.PermissionDenied, hostile)))
 	told := s.wire("east", leaseState{})
 	texts := []string{told.Hears, told.Error, s.describe(leaseState{}, 0)}
 	for _, r := range told.Refused {
@@ -45,7 +45,7 @@ func TestWhatAPeerWritesIsToldHoweverItIsCutOrCoded(t *testing.T) {
 	var s linkStatus
 	s.exports(k)
 	for _, reason := range []string{"\xff\xfe", strings.Repeat("a", maxReason-1) + "\u00e9"} {
-		s.failed(plain(status.Error(codes.PermissionDenied, reason)))
+		s.failed(nil, plain(status.Error(codes.PermissionDenied, reason)))
 		if _, err := proto.Marshal(s.wire("east", leaseState{})); err != nil {
 			t.Errorf("after %d bytes of a reason: %v", len(reason), err)
 		}

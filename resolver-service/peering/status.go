@@ -2,11 +2,13 @@ package peering
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
@@ -32,8 +34,10 @@ type linkStatus struct {
 	refused  []*v1alpha1.RefusedObject
 	revision uint64
 	hears    string
-	spoken   bool      // hears was said
-	err      error     // of the stream of exports
+	spoken   bool // hears was said
+	object   *catalog.Cluster
+	err      error     // of the stream of exports, by the object
+	told     []string  // errors that were told since the peer was heard last
 	deaf     time.Time // when a word came last that answers nothing of late; zero since one that does
 }
 
@@ -104,7 +108,19 @@ func (s *linkStatus) answers(does bool) bool {
 func (s *linkStatus) through(g *gateways) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gateways = g
+	s.gateways, s.err, s.told = g, nil, nil
+	g.about(s.object)
+}
+
+// about notes which Cluster object counts from now on. Errors speak of the one before, such
+// as of roots that it lacked.
+func (s *linkStatus) about(object *catalog.Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.object, s.err, s.told = object, nil, nil
+	if s.gateways != nil {
+		s.gateways.about(object)
+	}
 }
 
 // said notes what the peer says of itself; a revision of 0 says nothing.
@@ -134,13 +150,35 @@ func (s *linkStatus) exports(k *knowledge) {
 	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
 }
 
-// failed notes why there is no stream of exports, and tells whether that is news.
-func (s *linkStatus) failed(err error) (news bool) {
+// maxTold is how many errors are remembered, of those that come in turn.
+const maxTold = 8
+
+// failed notes why there is no stream of exports, by a Cluster object, or that there is one.
+// It tells whether that is news: an error that was told before is none until the peer was
+// heard.
+func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	news = err != nil && (s.err == nil || s.err.Error() != err.Error())
+	switch {
+	case err == nil:
+		s.err, s.told = nil, nil
+		return false
+	case by != s.object:
+		return false
+	}
+	if errors.Is(err, errHungUp) && errors.As(s.err, &alert{}) {
+		return false // the alert was lost on the way this time, and says more
+	}
 	s.err = err
-	return news
+	text := err.Error()
+	if slices.Contains(s.told, text) {
+		return false
+	}
+	if len(s.told) == maxTold {
+		s.told = s.told[1:]
+	}
+	s.told = append(s.told, text)
+	return true
 }
 
 // wire is the status as it is told.
