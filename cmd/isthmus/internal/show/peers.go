@@ -19,7 +19,7 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 	var table [][]string
 	for _, p := range all {
 		table = append(table, []string{
-			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseLeft(p),
+			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseLeft(p, now),
 			number(p.GetExports()), number(p.GetReady()), cmp.Or(p.GetHears(), "-"), gatewaysLine(p.GetGateways()), number(p.GetLapses()),
 		})
 	}
@@ -45,11 +45,11 @@ func lastWord(p *v1alpha1.PeerStatus, now time.Time) string {
 	return age(p.GetLastWordUnixMs(), now) + " ago"
 }
 
-// leaseLeft is how long a peer's word holds.
-func leaseLeft(p *v1alpha1.PeerStatus) string {
+// leaseLeft is how long a peer's word holds, or for how long at most it does not.
+func leaseLeft(p *v1alpha1.PeerStatus, now time.Time) string {
 	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
 	case p.GetDampedUntilUnixMs() != 0:
-		return "damped"
+		return "damped " + dampedLeft(p, now)
 	case left > 0:
 		return span(left)
 	case p.GetLastWordUnixMs() == 0:
@@ -57,6 +57,11 @@ func leaseLeft(p *v1alpha1.PeerStatus) string {
 	default:
 		return "out"
 	}
+}
+
+// dampedLeft is for how much longer at most a peer is damped.
+func dampedLeft(p *v1alpha1.PeerStatus, now time.Time) string {
+	return span(max(0, time.UnixMilli(p.GetDampedUntilUnixMs()).Sub(now)))
 }
 
 // gatewaysLine counts gateways by state: "1 connected, 1 silent".
@@ -114,12 +119,11 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 		{"error", p.GetError()},
 		{"last word", lastWord(p, now)},
 		{"revision", fmt.Sprint(p.GetRevision())},
-		{"lease", leaseLeft(p) + of(p.GetStaleAfterMs())},
+		{"lease", leaseOf(p, now)},
 		{"lapses", number(p.GetLapses()) + " since the service started"},
 	}
-	if until := p.GetDampedUntilUnixMs(); until != 0 {
-		left := span(max(0, time.UnixMilli(until).Sub(now)))
-		all = append(all, [2]string{"damped", "for up to another " + left + ": its lease ran out too often, so its word does not hold until it has been heard for a while"})
+	if p.GetDampedUntilUnixMs() != 0 {
+		all = append(all, [2]string{"damped", "for up to another " + dampedLeft(p, now) + ": its lease ran out too often, so its word does not hold until it has been heard for a while"})
 	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
@@ -127,12 +131,17 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 		[2]string{"asks us", asks(p, now)})
 }
 
-// of is the length that a lease has when it begins.
-func of(ms int64) string {
-	if ms == 0 {
-		return ""
+// leaseOf is how long a peer's word holds, and how long a lease is when it begins. For how
+// long it does not hold has a line of its own.
+func leaseOf(p *v1alpha1.PeerStatus, now time.Time) string {
+	left := leaseLeft(p, now)
+	if p.GetDampedUntilUnixMs() != 0 {
+		left = "damped"
 	}
-	return " of " + span(time.Duration(ms)*time.Millisecond)
+	if p.GetStaleAfterMs() == 0 {
+		return left
+	}
+	return left + " of " + span(time.Duration(p.GetStaleAfterMs())*time.Millisecond)
 }
 
 // asks tells whether a peer follows what this cluster exports.

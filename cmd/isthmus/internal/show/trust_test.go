@@ -137,8 +137,8 @@ source consul: connection refused
 
 source consul: refused service orders, instance 7: no address
 
-PEER   STATE    FOR   LAST WORD   LEASE    EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
-east   damped   30s   200ms ago   damped   12        10      connected   1 connected, 1 silent, 1 refused   3
+PEER   STATE    FOR   LAST WORD   LEASE        EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
+east   damped   30s   200ms ago   damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3
 
 peer east: handshake failed: its root is unknown
 
