@@ -32,10 +32,13 @@ type Source interface {
 
 // Change is news from one source. emit must not keep the slices.
 type Change struct {
-	Full    bool // Put is everything that the source has
-	Put     []catalog.Instance
+	Full    bool               // Put is everything that the source has
+	Put     []catalog.Instance // who came up first comes first, as far as the source knows, and always in one order
 	Delete  []topology.InstanceKey
 	Refused []Refusal // all that the source has at the moment and can't be used
+	// Standing says that the source knows of nothing when it came up. What is in its first
+	// full set is taken to have been there before in any case.
+	Standing bool
 }
 
 // Refusal is something that a source has and can't be used, and why. What stood for it

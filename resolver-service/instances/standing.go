@@ -24,16 +24,18 @@ type standing struct {
 	instances map[topology.InstanceKey]catalog.Instance
 	refused   map[topology.InstanceKey]error // by us, and not by the source
 	beyond    bool                           // some were refused for being too many
+	heard     bool                           // the first full set is in
 
-	// touched has what was told of each instance that may differ by now; nil for one that
-	// was not told of. order is when each was put last.
+	// touched has what was told of each instance that may differ by now.
 	touched map[topology.InstanceKey]*touch
 	clock   uint64
 }
 
+// touch is one that may differ.
 type touch struct {
-	told *catalog.Instance
-	at   uint64
+	told  *catalog.Instance // nil for one that was not told of
+	came  uint64            // orders those that came to their addresses, the last with the highest
+	stood bool              // it was at its address before the source was heard
 }
 
 func newStanding(limit int) *standing {
@@ -53,8 +55,9 @@ func (s *standing) apply(c Change) {
 		}
 	}
 	for i := range c.Put {
-		s.put(&c.Put[i])
+		s.put(&c.Put[i], c.Standing || !s.heard)
 	}
+	s.heard = s.heard || c.Full
 }
 
 // reset takes away what a full set does not have.
@@ -72,7 +75,7 @@ func (s *standing) reset(put []catalog.Instance) {
 	s.beyond = false
 }
 
-func (s *standing) put(i *catalog.Instance) {
+func (s *standing) put(i *catalog.Instance, stood bool) {
 	key := keyOf(i)
 	now := *i
 	now.Zone = shortened(now.Zone, maxZone)
@@ -88,8 +91,12 @@ func (s *standing) put(i *catalog.Instance) {
 	}
 	delete(s.refused, key)
 	if !stands || was != now {
-		s.touch(key)
+		t := s.touch(key)
 		s.instances[key] = now
+		if !stands || was.Address != now.Address {
+			s.clock++
+			t.came, t.stood = s.clock, stood
+		}
 	}
 }
 
@@ -113,23 +120,22 @@ func (s *standing) remove(key topology.InstanceKey) {
 // roomAgain tells whether one that was refused for being one too many could stand now.
 func (s *standing) roomAgain() bool { return s.beyond && len(s.instances) < s.max }
 
-func (s *standing) touch(key topology.InstanceKey) {
-	s.clock++
-	if t := s.touched[key]; t != nil {
-		t.at = s.clock
-		return
+func (s *standing) touch(key topology.InstanceKey) *touch {
+	t := s.touched[key]
+	if t == nil {
+		t = &touch{}
+		if told, stands := s.instances[key]; stands {
+			t.told = &told
+		}
+		s.touched[key] = t
 	}
-	t := &touch{at: s.clock}
-	if told, stands := s.instances[key]; stands {
-		t.told = &told
-	}
-	s.touched[key] = t
+	return t
 }
 
-// flush is what the topology must be told: what was put last comes last, and what goes,
-// after it, so that no app is without instances between two portions.
+// flush is what the topology must be told: what came to its address last comes last, and
+// what goes, after it, so that no app is without instances between two portions.
 func (s *standing) flush(source string, first bool) (changes []topology.InstanceChange) {
-	var put []topology.InstanceKey
+	put, gone := s.different()
 	change := topology.InstanceChange{Source: source, Full: first}
 	next := func(full bool) {
 		if full {
@@ -137,18 +143,10 @@ func (s *standing) flush(source string, first bool) (changes []topology.Instance
 			change = topology.InstanceChange{Source: source}
 		}
 	}
-	var gone []topology.InstanceKey
-	for key, t := range s.touched {
-		now, stands := s.instances[key]
-		switch {
-		case stands && (t.told == nil || *t.told != now):
-			put = append(put, key)
-		case !stands && t.told != nil:
-			gone = append(gone, key)
-		}
-	}
-	slices.SortFunc(put, func(a, b topology.InstanceKey) int { return cmp.Compare(s.touched[a].at, s.touched[b].at) })
 	for _, key := range put {
+		stood := s.touched[key].stood
+		next(len(change.Put) > 0 && change.Standing != stood)
+		change.Standing = stood
 		change.Put = append(change.Put, s.instances[key])
 		next(len(change.Put) == portion)
 	}
@@ -159,6 +157,31 @@ func (s *standing) flush(source string, first bool) (changes []topology.Instance
 	next(change.Full || len(change.Put)+len(change.Delete) > 0)
 	s.touched = map[topology.InstanceKey]*touch{} // the old one may have grown large
 	return changes
+}
+
+// different are those that are other than the topology was told, and those that have gone.
+// What stood before comes first, and then what came in its order.
+func (s *standing) different() (put, gone []topology.InstanceKey) {
+	for key, t := range s.touched {
+		now, stands := s.instances[key]
+		switch {
+		case stands && (t.told == nil || *t.told != now):
+			put = append(put, key)
+		case !stands && t.told != nil:
+			gone = append(gone, key)
+		}
+	}
+	slices.SortFunc(put, func(a, b topology.InstanceKey) int {
+		x, y := s.touched[a], s.touched[b]
+		if x.stood != y.stood {
+			if x.stood {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(x.came, y.came), a.App.Compare(b.App), strings.Compare(a.ID, b.ID))
+	})
+	return put, gone
 }
 
 // refusals are ours, the first few by name.

@@ -15,6 +15,7 @@ type ledger struct {
 	// touched has what was told of each instance that may differ by now; nil for one
 	// that was not told of.
 	touched map[topology.InstanceKey]*catalog.Instance
+	came    []topology.InstanceKey // those that registered since, whether that is anything new or not
 }
 
 // record is one instance. It is replaced, never changed.
@@ -54,6 +55,7 @@ func (l *ledger) register(held *registration) (replaced []*record) {
 		l.remove(other.key())
 	}
 	l.set(&record{held.instance, held})
+	l.came = append(l.came, key)
 	return replaced
 }
 
@@ -112,18 +114,54 @@ func (l *ledger) touch(key topology.InstanceKey) {
 	l.touched[key] = told
 }
 
-// flush returns what the topology must be told.
-func (l *ledger) flush() topology.InstanceChange {
-	change := topology.InstanceChange{Source: Source}
+// news is what the topology must be told.
+type news struct {
+	changed topology.InstanceChange // what is other than was told
+	came    []catalog.Instance      // what has registered since and stands, also if it was told before
+}
+
+// flush returns what there is to tell.
+func (l *ledger) flush() (n news) {
+	n.changed.Source = Source
 	for key, told := range l.touched {
 		now := l.records[key]
 		switch {
 		case now == nil && told != nil:
-			change.Delete = append(change.Delete, key)
+			n.changed.Delete = append(n.changed.Delete, key)
 		case now != nil && (told == nil || now.instance != *told):
-			change.Put = append(change.Put, now.instance)
+			n.changed.Put = append(n.changed.Put, now.instance)
+		}
+	}
+	noted := make(map[topology.InstanceKey]bool, len(l.came))
+	for _, key := range l.came {
+		if now := l.records[key]; now != nil && now.held != nil && !noted[key] {
+			noted[key] = true
+			n.came = append(n.came, now.instance)
 		}
 	}
 	l.touched = map[topology.InstanceKey]*catalog.Instance{} // the old one may have grown large
-	return change
+	l.came = nil
+	return n
+}
+
+// changes are the news for the topology: what registered now says so of itself, and what is
+// restored stood before.
+func (n *news) changes(restored bool) (all []topology.InstanceChange) {
+	came := make(map[topology.InstanceKey]bool, len(n.came))
+	for _, i := range n.came {
+		came[topology.InstanceKey{App: i.App, ID: i.ID}] = true
+	}
+	rest := topology.InstanceChange{Source: Source, Delete: n.changed.Delete, Standing: restored}
+	for _, i := range n.changed.Put {
+		if !came[topology.InstanceKey{App: i.App, ID: i.ID}] {
+			rest.Put = append(rest.Put, i)
+		}
+	}
+	if len(rest.Put)+len(rest.Delete) > 0 {
+		all = append(all, rest)
+	}
+	if len(n.came) > 0 {
+		all = append(all, topology.InstanceChange{Source: Source, Put: n.came, Present: true})
+	}
+	return all
 }

@@ -111,7 +111,7 @@ func (r *registry) restore(ctx context.Context, former []catalog.Instance) error
 	for _, i := range former {
 		r.ledger.restore(i)
 	}
-	_, err := r.publish(ctx)
+	_, err := r.publish(ctx, true)
 	return err
 }
 
@@ -141,7 +141,7 @@ func (r *registry) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		revision, err := r.publish(ctx)
+		revision, err := r.publish(ctx, false)
 		if err == nil {
 			r.tellOthers(batch)
 		}
@@ -206,19 +206,18 @@ func (r *registry) expire() {
 	}
 }
 
-// publish tells the topology what has changed.
-func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
-	change := r.ledger.flush()
-	if len(change.Put)+len(change.Delete) == 0 {
-		// Nothing to tell, but whoever asked wants a revision that has it.
-		return r.to.Apply(ctx, topology.Change{})
-	}
-	revision, err = r.to.Apply(ctx, topology.Change{Instances: []topology.InstanceChange{change}})
+// publish tells the topology what has changed, and which instances have registered.
+func (r *registry) publish(ctx context.Context, restored bool) (revision uint64, err error) {
+	n := r.ledger.flush()
+	// With nothing to tell, whoever asked wants a revision that has it all the same.
+	revision, err = r.to.Apply(ctx, topology.Change{Instances: n.changes(restored)})
 	if err != nil {
 		return 0, err
 	}
-	before, _ := r.standing.Load()
-	r.standing.Store(amend(before, &change))
+	if len(n.changed.Put)+len(n.changed.Delete) > 0 {
+		before, _ := r.standing.Load()
+		r.standing.Store(amend(before, &n.changed))
+	}
 	r.count.Store(int64(len(r.ledger.records)))
 	return revision, nil
 }

@@ -48,8 +48,10 @@ func (d *diary) Apply(_ context.Context, c topology.Change) (uint64, error) {
 		}
 		for _, p := range i.Put {
 			word := "+" + p.App.ID + "/" + p.ID + "@" + p.Address.String()
-			if p.Draining {
-				word += " draining"
+			for what, is := range map[string]bool{" draining": p.Draining, " present": i.Present, " stood": i.Standing} {
+				if is {
+					word += what
+				}
 			}
 			words = append(words, word)
 		}
@@ -118,8 +120,8 @@ func TestASecondStreamTakesAnInstanceOver(t *testing.T) {
 			t.Error("the first stream was not told")
 		}
 		do(drain, first)
-		do(withdraw, first) // the half-dead stream breaks at last
-		d.expect(t, "+orders/a@10.0.0.1:1")
+		do(withdraw, first)                                                         // the half-dead stream breaks at last
+		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/a@10.0.0.1:1 present") // it has come up again
 		do(drain, second)
 		do(withdraw, second)
 		do(withdraw, second)
@@ -136,14 +138,14 @@ func TestAnAddressHasOneHolder(t *testing.T) {
 		if !*lost {
 			t.Error("the first holder was not told")
 		}
-		d.expect(t, "+orders/a@10.0.0.1:1", "+ledger/x@10.0.0.1:1 -orders/a")
+		d.expect(t, "+orders/a@10.0.0.1:1 present", "+ledger/x@10.0.0.1:1 present -orders/a")
 		same, _ := holding(payments, "y", "10.0.0.1:1")
 		do(register, same)
-		d.expect(t, "+ledger/y@10.0.0.1:1 -ledger/x")
+		d.expect(t, "+ledger/y@10.0.0.1:1 present -ledger/x")
 		moved, _ := holding(payments, "y", "10.0.0.2:1")
 		do(register, moved)
 		do(withdraw, same)
-		d.expect(t, "+ledger/y@10.0.0.2:1")
+		d.expect(t, "+ledger/y@10.0.0.2:1 present")
 	})
 }
 
@@ -158,26 +160,28 @@ func TestTwoAppsThatSwapAddressesAreNeverMixedUp(t *testing.T) {
 	x2, _ := holding(payments, "x2", "10.0.0.1:1")
 	l.register(a2)
 	l.register(x2)
-	if change := l.flush(); len(change.Put) != 2 || len(change.Delete) != 2 {
-		t.Errorf("told as %+v", change)
+	told := l.flush()
+	if all := told.changes(false); len(all) != 2 || len(all[0].Put) > 0 || len(all[0].Delete) != 2 || len(all[1].Put) != 2 || !all[1].Present {
+		t.Errorf("told as %+v", all)
 	}
 	if len(l.records) != 2 || len(l.addresses) != 2 {
 		t.Errorf("left: %v, %v", l.records, l.addresses)
 	}
-	if again := l.flush(); len(again.Put)+len(again.Delete) > 0 {
-		t.Errorf("told twice: %+v", again)
+	again := l.flush()
+	if all := again.changes(false); len(all) > 0 {
+		t.Errorf("told twice: %+v", all)
 	}
 }
 
 func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1"), instanceOf(payments, "x", "10.0.0.3:1")}
 	inRegistry(t, former, func(t *testing.T, r *registry, d *diary, do func(verb, *registration)) {
-		d.expect(t, "+ledger/x@10.0.0.3:1 +orders/a@10.0.0.1:1 +orders/b@10.0.0.2:1")
+		d.expect(t, "+ledger/x@10.0.0.3:1 stood +orders/a@10.0.0.1:1 stood +orders/b@10.0.0.2:1 stood")
 		back, _ := holding(orders, "a", "10.0.0.1:1")
 		do(register, back)
 		taken, _ := holding(orders, "new", "10.0.0.3:1") // an IP given to another app meanwhile
 		do(register, taken)
-		d.expect(t, "+orders/new@10.0.0.3:1 -ledger/x")
+		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/new@10.0.0.3:1 present -ledger/x")
 		time.Sleep(15*time.Second - time.Millisecond)
 		synctest.Wait()
 		d.expect(t)
@@ -193,7 +197,7 @@ func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
 	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}
 	inRegistry(t, former, func(t *testing.T, _ *registry, d *diary, _ func(verb, *registration)) {
-		d.expect(t, "+orders/a@10.0.0.1:1")
+		d.expect(t, "+orders/a@10.0.0.1:1 stood")
 		time.Sleep(150*time.Second - time.Millisecond)
 		synctest.Wait()
 		d.expect(t)
@@ -201,6 +205,34 @@ func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
 		synctest.Wait()
 		d.expect(t, "-orders/a")
 	})
+}
+
+// Of what is asked for at one time, only what registers tells of itself, as it is in the end.
+func TestWhatIsPresentIsWhatRegisters(t *testing.T) {
+	l := newLedger()
+	stays, _ := holding(orders, "a", "10.0.0.1:1")
+	goes, _ := holding(orders, "b", "10.0.0.2:1")
+	l.register(stays)
+	l.register(goes)
+	l.flush()
+	l.drain(stays)
+	l.withdraw(goes)
+	twice, _ := holding(orders, "c", "10.0.0.3:1")
+	l.register(twice)
+	l.drain(twice)
+	again, _ := holding(orders, "c", "10.0.0.4:1")
+	l.register(again)
+	left, _ := holding(orders, "d", "10.0.0.5:1")
+	l.register(left)
+	l.withdraw(left)
+	told := l.flush()
+	all := told.changes(false)
+	if len(all) != 2 || all[0].Present || len(all[0].Put) != 1 || all[0].Put[0].ID != "a" || len(all[0].Delete) != 1 {
+		t.Fatalf("told as %+v", all)
+	}
+	if want := instanceOf(orders, "c", "10.0.0.4:1"); !all[1].Present || all[1].Standing || !slices.Equal(all[1].Put, []catalog.Instance{want}) {
+		t.Errorf("present: %+v, want %v", all[1], want)
+	}
 }
 
 func TestManyAtOnceAreFewChanges(t *testing.T) {

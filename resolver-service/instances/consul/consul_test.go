@@ -4,7 +4,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -203,3 +205,42 @@ func TestSource(t *testing.T) {
 }
 
 func addressOf(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// Whoever was registered first comes first, whatever it is called and whenever it was changed.
+func TestTheOldestRegistrationComesFirst(t *testing.T) {
+	agent := theAgent(t)
+	register := func(service, id string, port int) {
+		t.Helper()
+		r := &api.AgentServiceRegistration{Name: service, ID: id, Address: "10.0.0.1", Port: port, Meta: map[string]string{"DAPR_PORT": "50002"}}
+		if err := agent.ServiceRegister(r); err != nil {
+			t.Fatal(err)
+		}
+		serverstest.Await(t, id+" is in the catalog", func() bool {
+			all, _, err := shared.Admin.Catalog().Service(service, "", nil)
+			return err == nil && slices.ContainsFunc(all, func(s *api.CatalogService) bool { return s.ServiceID == id && s.ServicePort == port })
+		})
+	}
+	want := []string{"zebra-2", "orders-9", "billing-5", "orders-1", "zebra-1"}
+	for _, id := range want {
+		service, _, _ := strings.Cut(id, "-")
+		register(service, id, 3500)
+	}
+	register("orders", "orders-9", 3501)
+	s := newSource(t, configOf(t, shared.token))
+	for range 3 {
+		var got []string
+		done := errors.New("done")
+		if err := s.Watch(t.Context(), func(c instances.Change) error {
+			for _, i := range c.Put {
+				_, id, _ := strings.Cut(i.ID, "/")
+				got = append(got, id)
+			}
+			return done
+		}); !errors.Is(err, done) {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -227,12 +227,14 @@ func (w *watch) take(r result) error {
 		return nil
 	}
 	var c instances.Change
+	var put []registered
 	news := false
 	for name, now := range r.services {
 		if w.names[name] {
-			news = w.learn(name, now, &c) || news
+			news = w.learn(name, now, &put, &c) || news
 		}
 	}
+	c.Put = oldest(put)
 	if r.turn {
 		w.spent += r.took
 	}
@@ -243,12 +245,13 @@ func (w *watch) take(r result) error {
 	return w.say(c, news)
 }
 
-// learn notes what a service is like, and adds what is different to a change.
-func (w *watch) learn(name string, now service, c *instances.Change) (news bool) {
+// learn notes what a service is like, and adds what is different to what is put, and to a
+// change.
+func (w *watch) learn(name string, now service, put *[]registered, c *instances.Change) (news bool) {
 	was := w.services[name]
 	for key, i := range now.instances {
-		if before, stood := was.instances[key]; !stood || before != i {
-			c.Put = append(c.Put, i)
+		if before, stood := was.instances[key]; !stood || before.Instance != i.Instance {
+			*put = append(*put, i)
 		}
 	}
 	for key := range was.instances {
@@ -257,7 +260,7 @@ func (w *watch) learn(name string, now service, c *instances.Change) (news bool)
 		}
 	}
 	w.services[name] = now
-	return len(c.Put)+len(c.Delete) > 0 || !slices.EqualFunc(was.refused, now.refused, func(a, b instances.Refusal) bool {
+	return len(*put)+len(c.Delete) > 0 || !slices.EqualFunc(was.refused, now.refused, func(a, b instances.Refusal) bool {
 		return a.Where == b.Where && a.Err.Error() == b.Err.Error()
 	})
 }
@@ -293,9 +296,10 @@ func (w *watch) say(c instances.Change, news bool) error {
 	return w.emit(c)
 }
 
-func (w *watch) everything() (all []catalog.Instance) {
+func (w *watch) everything() []catalog.Instance {
+	var all []registered
 	for _, s := range w.services {
 		all = slices.AppendSeq(all, maps.Values(s.instances))
 	}
-	return all
+	return oldest(all)
 }

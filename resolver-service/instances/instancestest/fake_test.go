@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -107,6 +108,7 @@ func difference(was, now state, first bool) instances.Change {
 			c.Put = append(c.Put, i)
 		}
 	}
+	slices.SortFunc(c.Put, func(a, b catalog.Instance) int { return strings.Compare(line(a), line(b)) })
 	for k := range was.instances {
 		if _, stands := now.instances[k]; !stands && !first {
 			c.Delete = append(c.Delete, k)
@@ -240,6 +242,9 @@ func faults() []fault {
 				return emit(instances.Change{Put: c.Put[1:]})
 			})
 		}},
+		{what: "says the full set in any order", caught: "the full set comes in one order, whoever asks and when", watch: saying(only(func(c *instances.Change) {
+			rand.Shuffle(len(c.Put), func(i, j int) { c.Put[i], c.Put[j] = c.Put[j], c.Put[i] })
+		}))},
 		{what: "takes a failure for empty", caught: "failing is not empty, and the error says what server", watch: failingWith(func(err error, emit func(instances.Change) error) error {
 			return errors.Join(emit(instances.Change{Full: true}), err)
 		})},

@@ -15,7 +15,7 @@ type index struct {
 	config  Config
 	slices  map[name]slice
 	byApp   map[catalog.App]map[name]bool
-	zones   map[name]string               // by pod
+	pods    map[name]pod                  // where they are read
 	users   map[name]map[catalog.App]bool // apps that have a pod among their instances
 	told    map[catalog.App]map[string]told
 	refused map[name][]instances.Refusal
@@ -23,19 +23,24 @@ type index struct {
 
 // slice is one that is of an app.
 type slice struct {
-	app  catalog.App
-	have []found
+	app     catalog.App
+	created string
+	have    []found
 }
+
+// pod is what is known of one.
+type pod struct{ zone, created string }
 
 // told is what was said of an instance.
 type told struct {
 	instance catalog.Instance
 	pod      name
+	since    string // when its pod was created, or else its slice
 }
 
 func newIndex(c Config) *index {
 	return &index{
-		config: c, slices: map[name]slice{}, byApp: map[catalog.App]map[name]bool{}, zones: map[name]string{},
+		config: c, slices: map[name]slice{}, byApp: map[catalog.App]map[name]bool{}, pods: map[name]pod{},
 		users: map[name]map[catalog.App]bool{}, told: map[catalog.App]map[string]told{}, refused: map[name][]instances.Refusal{},
 	}
 }
@@ -50,19 +55,20 @@ func (x *index) apply(objects []object) (c instances.Change, news bool) {
 			news = x.takeSlice(o, touched) || news
 		}
 	}
+	var put []told
 	for app := range touched {
-		x.settle(app, &c)
+		put = x.settle(app, put, &c)
 	}
+	c.Put = oldest(put)
 	c.Refused = x.refusals()
 	return c, news || len(c.Put)+len(c.Delete) > 0
 }
 
 func (x *index) takePod(o *object, touched map[catalog.App]bool) {
-	zone := o.labels[x.config.ZoneLabel]
-	if o.deleted || zone == "" {
-		delete(x.zones, o.name)
+	if o.deleted {
+		delete(x.pods, o.name)
 	} else {
-		x.zones[o.name] = zone
+		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.created}
 	}
 	for app := range x.users[o.name] {
 		touched[app] = true
@@ -90,7 +96,7 @@ func (x *index) takeSlice(o *object, touched map[catalog.App]bool) bool {
 		x.refused[o.name] = refused
 	}
 	touched[app] = true
-	x.slices[o.name] = slice{app, have}
+	x.slices[o.name] = slice{app, o.created, have}
 	if x.byApp[app] == nil {
 		x.byApp[app] = map[name]bool{}
 	}
@@ -100,12 +106,26 @@ func (x *index) takeSlice(o *object, touched map[catalog.App]bool) bool {
 	})
 }
 
-// settle works out an app's instances anew and adds what differs to a change.
-func (x *index) settle(app catalog.App, c *instances.Change) {
+// oldest orders instances by when they were created, which is the same to everybody who
+// asks.
+func oldest(all []told) []catalog.Instance {
+	slices.SortFunc(all, func(a, b told) int {
+		return cmp.Or(strings.Compare(a.since, b.since), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
+	})
+	list := make([]catalog.Instance, len(all))
+	for n, t := range all {
+		list[n] = t.instance
+	}
+	return list
+}
+
+// settle works out an app's instances anew and adds what differs to what is put, and to a
+// change.
+func (x *index) settle(app catalog.App, put []told, c *instances.Change) []told {
 	was, now := x.told[app], x.instancesOf(app)
 	for id, t := range now {
 		if before, ok := was[id]; !ok || before.instance != t.instance {
-			c.Put = append(c.Put, t.instance)
+			put = append(put, t)
 		}
 	}
 	for id, t := range was {
@@ -120,6 +140,7 @@ func (x *index) settle(app catalog.App, c *instances.Change) {
 	if x.told[app] = now; len(now) == 0 {
 		delete(x.told, app)
 	}
+	return put
 }
 
 // use notes that an app has a pod, or not.
@@ -144,14 +165,19 @@ func (x *index) instancesOf(app catalog.App) map[string]told {
 	all := map[string]told{}
 	for slice := range x.byApp[app] {
 		for _, f := range x.slices[slice].have {
-			t := told{instance: f.Instance}
+			t := told{instance: f.Instance, since: x.slices[slice].created}
 			if f.pod != "" {
 				t.pod = name{true, app.Namespace, f.pod}
-				t.instance.Zone = cmp.Or(x.zones[t.pod], f.Zone)
+				of := x.pods[t.pod]
+				t.instance.Zone, t.since = cmp.Or(of.zone, f.Zone), cmp.Or(of.created, t.since)
 			}
-			if other, twice := all[f.ID]; !twice || x.before(t.instance, other.instance) {
-				all[f.ID] = t
+			if other, twice := all[f.ID]; twice {
+				t.since = min(t.since, other.since)
+				if !x.before(t.instance, other.instance) {
+					t.instance, t.pod = other.instance, other.pod
+				}
 			}
+			all[f.ID] = t
 		}
 	}
 	return all

@@ -223,6 +223,52 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// The oldest come first: by their pods where those are read, or else by their slices, and
+// then by name.
+func TestTheOldestComeFirst(t *testing.T) {
+	since := func(o object, created string) object {
+		o.created = created
+		return o
+	}
+	slice := func(name, service, created string, pods ...string) object {
+		var endpoints []map[string]any
+		for n, pod := range pods {
+			endpoints = append(endpoints, endpointOf(pod, fmt.Sprintf("10.0.0.%d", n+1), "ready"))
+		}
+		return since(parsed(t, sliceOf("shop", name, service+"-dapr", "IPv4", 50002, endpoints...), false), created)
+	}
+	podAt := func(name, created string) object {
+		return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "shop", "creationTimestamp": created}}, true)
+	}
+	objects := []object{
+		slice("a", "orders", "2026-11-20T18:00:03Z", "d", "c"),
+		slice("b", "billing", "2026-11-20T18:00:02Z", "z"),
+		slice("c", "orders", "2026-11-20T18:00:01Z", "c"), // while it is spread anew, in both
+		slice("e", "ledger", "2026-11-20T18:00:03Z", "y"),
+	}
+	pods := []object{podAt("d", "2026-11-20T17:00:00Z"), podAt("z", "2026-11-20T19:00:00Z")}
+	for _, c := range []struct {
+		what string
+		with []object
+		want string
+	}{
+		{"without pods", objects, "c z y d"},
+		{"with pods", slices.Concat(objects, pods), "d c y z"},
+		{"with pods that are read first", slices.Concat(pods, objects), "d c y z"},
+	} {
+		for range 20 {
+			var got []string
+			change, _ := newIndex(Config{ZoneLabel: "rack"}).apply(c.with)
+			for _, i := range change.Put {
+				got = append(got, i.ID)
+			}
+			if text := strings.Join(got, " "); text != c.want {
+				t.Fatalf("%s: %s, want %s", c.what, text, c.want)
+			}
+		}
+	}
+}
+
 // FuzzParse holds that nothing that an API server could send breaks the index.
 func FuzzParse(f *testing.F) {
 	text, _ := json.Marshal(sliceOf("shop", "a", "orders-dapr", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")))
@@ -237,7 +283,7 @@ func FuzzParse(f *testing.F) {
 		x.apply([]object{o})
 		o.deleted = true
 		x.apply([]object{o})
-		if len(x.slices)+len(x.byApp)+len(x.told)+len(x.users)+len(x.refused)+len(x.zones) > 0 {
+		if len(x.slices)+len(x.byApp)+len(x.told)+len(x.users)+len(x.refused)+len(x.pods) > 0 {
 			t.Errorf("something is kept of what is gone: %+v", x)
 		}
 	})

@@ -32,6 +32,7 @@ type object struct {
 	name
 	deleted bool
 	version string // resourceVersion
+	created string
 	labels  map[string]string
 	slice   sliceBody
 }
@@ -41,6 +42,7 @@ type meta struct {
 	Namespace       string            `json:"namespace"`
 	Name            string            `json:"name"`
 	ResourceVersion string            `json:"resourceVersion"`
+	Created         string            `json:"creationTimestamp"` // in UTC to the second, so in the order of time
 	Labels          map[string]string `json:"labels"`
 }
 
@@ -83,7 +85,7 @@ func parse(text []byte, pod bool) (object, error) {
 	}
 	return object{
 		name: name{pod, o.Metadata.Namespace, o.Metadata.Name}, version: o.Metadata.ResourceVersion,
-		labels: o.Metadata.Labels, slice: o.sliceBody,
+		created: o.Metadata.Created, labels: o.Metadata.Labels, slice: o.sliceBody,
 	}, nil
 }
 

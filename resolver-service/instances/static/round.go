@@ -1,6 +1,7 @@
 package static
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -285,9 +286,10 @@ func (r *round) flush() error {
 	return r.emit(change)
 }
 
-// news is what has changed since it was told last.
+// news is what has changed since it was told last, by name: an object says nothing of when
+// its instance came up.
 func (r *round) news() instances.Change {
-	c := instances.Change{Full: !r.full}
+	c := instances.Change{Full: !r.full, Standing: true}
 	if r.full {
 		c.Delete = r.deleted
 	}
@@ -303,6 +305,9 @@ func (r *round) news() instances.Change {
 			c.Refused = append(c.Refused, t.refused)
 		}
 	}
+	slices.SortFunc(c.Put, func(a, b catalog.Instance) int {
+		return cmp.Or(strings.Compare(a.App.Namespace, b.App.Namespace), strings.Compare(a.ID, b.ID))
+	})
 	slices.SortFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return c
 }
