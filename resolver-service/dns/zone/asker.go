@@ -86,19 +86,23 @@ type who struct {
 // that a listed forwarder sends, or the sender's own.
 func (x *exchange) ask() {
 	z, w := x.zone, &x.who
+	w.address = plain(x.query.From.Addr())
+	believed := len(z.cfg.Forwarders) > 0 && z.believes(w.address)
+	x.query.Known = x.query.Known || believed
+	callers, _ := z.topology.Callers().Load()
 	if x.query.As != (catalog.App{}) {
 		w.app, w.known = x.query.As, true
+		if !x.query.Known { // whoever gets there is the app, and need not be anybody's instance
+			_, x.query.Known = callers.Get(w.address)
+		}
 		return
 	}
-	w.address = plain(x.query.From.Addr())
-	if len(z.cfg.Forwarders) > 0 && z.believes(w.address) {
-		x.query.Known = true
+	if believed {
 		w.told = x.asked.Subnet.Sent // so that the answer is kept for that network alone
 		if client, ok := x.asked.Subnet.Whole(); ok {
 			w.address, w.subnet = client.Unmap(), true
 		}
 	}
-	callers, _ := z.topology.Callers().Load()
 	caller, ok := callers.Get(w.address)
 	if !ok {
 		return
