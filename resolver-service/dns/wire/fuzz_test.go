@@ -264,6 +264,8 @@ func FuzzAppendOptions(f *testing.F) {
 	for _, seed := range seeds(f) {
 		f.Add(seed)
 	}
+	f.Add(longOPT(maxMessage))
+	f.Add(longOPT(maxMessage + HeaderSize + optSize)) // as long as its OPT record can say
 	for _, text := range intoOptions {
 		b, err := hex.DecodeString(text)
 		if err != nil {
@@ -275,14 +277,18 @@ func FuzzAppendOptions(f *testing.F) {
 		var before, after dns.Msg
 		readable := before.Unpack(message) == nil
 		q := Query{OPT: OPT{EDNS: true, NSID: true}}
-		out := AppendOptions(append([]byte(nil), message...), &q, &Options{NSID: "west-1"})
+		o := Options{NSID: "west-1", Cookie: make([]byte, ClientCookieSize+ServerCookieSize)}
+		out := AppendOptions(append([]byte(nil), message...), &q, &o)
+		if longer := len(out) - len(message); longer != 0 && longer != AppendedSize(&q, &o) {
+			t.Errorf("%d bytes longer, and AppendedSize is %d", longer, AppendedSize(&q, &o))
+		}
 		if !readable {
 			return
 		}
 		if err := after.Unpack(out); err != nil {
 			t.Fatalf("%x became %x: %v", message, out, err)
 		}
-		if opt := before.IsEdns0(); opt != nil && len(out) != len(message) && len(after.IsEdns0().Option) != len(opt.Option)+1 {
+		if opt := before.IsEdns0(); opt != nil && len(out) != len(message) && len(after.IsEdns0().Option) != len(opt.Option)+2 {
 			t.Errorf("%v became %v", opt, after.IsEdns0())
 		}
 	})

@@ -217,6 +217,26 @@ func OptionsSize(q *Query, nsid string) int {
 	return size
 }
 
+// AppendedSize is how much AppendOptions makes a response longer, at most.
+func AppendedSize(q *Query, o *Options) (size int) {
+	if !q.EDNS {
+		return 0
+	}
+	if q.NSID && o.NSID != "" {
+		size += optionHead + len(o.NSID)
+	}
+	if len(o.Cookie) > 0 {
+		size += optionHead + len(o.Cookie)
+	}
+	if o.Subnet {
+		size += optionHead + 4 + (int(q.Subnet.Prefix)+7)/8
+	}
+	if o.Error {
+		size += optionHead + 2
+	}
+	return size
+}
+
 // OpenOptions adds the OPT record with its options, the error last. The caller may append the
 // error's text to Buf before it calls Finish with the mark.
 func (r *Response) OpenOptions(q *Query, o *Options) (mark int) {

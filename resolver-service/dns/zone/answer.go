@@ -168,6 +168,10 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 // instance answers the name of one ready instance.
 func (x *exchange) instance(n *name, entry *catalog.Entry, route *catalog.Route) {
 	address, ok := parseInstance(n.host)
+	if ok && route.State == catalog.Unheard {
+		x.nothingReady(n, entry, route)
+		return
+	}
 	if !ok || !reachable(route) || route.Gateway || !hasInstance(route, address) {
 		x.missing(n, notFound, whyNoInstance)
 		return
@@ -206,9 +210,8 @@ func hasInstance(route *catalog.Route, address netip.Addr) bool {
 // nothingReady answers for an app that the caller may call, with nothing ready behind the
 // entry, or behind the one route that is asked for.
 func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Route) {
-	if !x.zone.isSettled() {
-		x.outcome, x.why = notReady, why{about: whyNotSettled}
-		x.response.Authoritative = false
+	if !x.settled {
+		x.wait(whyNotSettled)
 		return
 	}
 	x.soa(n)
@@ -217,7 +220,7 @@ func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Ro
 		x.outcome = stale
 	}
 	if x.asked.EDNS { // made of strings, so only where somebody reads it
-		plan := entry.Plan
+		plan := x.withUnheard(entry).Plan
 		if route != nil {
 			plan = catalog.NewPlan(entry.App, []catalog.Route{*route})
 		}
@@ -233,9 +236,8 @@ func (x *exchange) unresolved(because string) {
 
 // missing answers for a name that is not there for the caller.
 func (x *exchange) missing(n *name, o outcome, about about) {
-	if (about == whyUnknown || about == whyNotHeld && o == notFound || about == whyNoInstance) && !x.zone.isSettled() {
-		x.outcome, x.why = notReady, why{about: whyNotSettled}
-		x.response.Authoritative = false
+	if (about == whyUnknown || about == whyNotHeld && o == notFound || about == whyNoInstance) && !x.settled {
+		x.wait(whyNotSettled)
 		return
 	}
 	x.outcome, x.why = o, why{about: about, app: n.label(), trim: !n.domain}
@@ -272,15 +274,23 @@ func (x *exchange) hinfo() {
 // itself is rule 1 of a lookup for an app without a selection, in a cluster where such
 // apps see nothing: it sees its own instances all the same. They have to be asked for.
 func (x *exchange) itself(n *name) {
+	if entry := x.self(); entry != nil {
+		x.held(n, entry)
+	}
+}
+
+// self is what the caller sees of itself. Where it is nil, the exchange is later, or its outcome
+// not ready.
+func (x *exchange) self() *catalog.Entry {
 	if x.ctx == nil {
 		x.later = true
-		return
+		return nil
 	}
 	entry, err := x.zone.topology.Self(x.ctx, x.who.app)
 	if err != nil {
-		x.outcome, x.why = notReady, why{about: whyText, text: "not ready: the service is stopping, or has too much to do; ask again"}
-		x.response.Authoritative = false
-		return
+		x.wait(whyText)
+		x.why.text = "not ready: the service is stopping, or has too much to do; ask again"
+		return nil
 	}
-	x.held(n, entry)
+	return entry
 }

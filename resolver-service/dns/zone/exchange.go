@@ -25,6 +25,8 @@ type exchange struct {
 
 	outcome outcome
 	later   bool
+	settled bool   // Config.Settled was, before anything was looked up
+	anew    bool   // the view was read again
 	unnamed bool   // callers may dial the answer's addresses without a server name
 	meant   uint16 // the port that they must dial
 	why     why
@@ -104,6 +106,7 @@ func (x *exchange) route() {
 		x.outcome = transfer
 		return
 	}
+	x.settled = z.isSettled()
 	x.ask()
 	if below, ok := z.domain.of(&m.Name); ok {
 		x.inZone(below)
@@ -155,19 +158,25 @@ func (x *exchange) forward(out []byte, limit int, options *wire.Options) []byte 
 		}
 	}
 	options.NSID = x.zone.cfg.NSID
-	return wire.AppendOptions(forward.Truncate(response, limit-wire.OptionsSize(&x.asked, options.NSID)), &x.asked, options)
+	return wire.AppendOptions(forward.Truncate(response, limit-wire.AppendedSize(&x.asked, options)), &x.asked, options)
 }
 
 // synced gets the view that decides. Where there is none yet, the outcome is not ready.
 func (x *exchange) synced() bool {
 	view, ok := x.zone.view(x.who.app)
 	if !ok {
-		x.outcome, x.why = notReady, why{about: whyNotSynced}
+		x.wait(whyNotSynced)
 		return false
 	}
 	x.view = view
 	x.response.Authoritative = true
 	return true
+}
+
+// wait answers what is not known yet, and may be in a moment.
+func (x *exchange) wait(about about) {
+	x.outcome, x.why = notReady, why{about: about}
+	x.response.Authoritative = false
 }
 
 // anywhere is one of n places.

@@ -10,6 +10,9 @@ import (
 // explain answers a person who asks for TXT: what a lookup of the app ends with, and
 // why. With a route, only that one is told of.
 func (x *exchange) explain(entry *catalog.Entry, only *catalog.Route) {
+	if only == nil {
+		entry = x.withUnheard(entry)
+	}
 	d := entry.Explain()
 	x.outcome = answered
 	x.text("app", entry.App.String())

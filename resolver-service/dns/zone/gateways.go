@@ -23,7 +23,8 @@ type gateways struct {
 
 type packedClusters struct {
 	versions
-	byName map[string]*cluster
+	byName  map[string]*cluster
+	unheard []string // clusters of which nothing has been heard yet, sorted
 }
 
 // versions tell what something was made of: each channel is closed, and another, once
@@ -98,8 +99,9 @@ func (g *gateways) pack() *packedClusters {
 	case before.versions == v:
 		return before
 	}
-	next := &packedClusters{v, map[string]*cluster{}}
+	next := &packedClusters{versions: v, byName: map[string]*cluster{}}
 	if all != nil {
+		next.unheard = all.Unheard
 		for name, listed := range all.Addresses {
 			c := before.byName[name]
 			if c == nil {
@@ -220,6 +222,25 @@ func (p *addresses) of(t wire.Type) (records []byte, size int) {
 
 // none tells whether there are no addresses.
 func (p *addresses) none() bool { return p == nil || len(p.records) == 0 }
+
+// has tells whether an address is one of them.
+func (p *addresses) has(a netip.Addr) bool {
+	if p == nil {
+		return false
+	}
+	t := wire.TypeA
+	if a.Is6() {
+		t = wire.TypeAAAA
+	}
+	bytes := a.AsSlice()
+	records, size := p.of(t)
+	for end := size; end <= len(records); end += size {
+		if string(records[end-len(bytes):end]) == string(bytes) {
+			return true
+		}
+	}
+	return false
+}
 
 // each calls f with each address.
 func (p *addresses) each(f func(netip.Addr)) {

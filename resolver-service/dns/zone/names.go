@@ -144,13 +144,23 @@ func (x *exchange) held(n *name, entry *catalog.Entry) {
 
 // inCluster answers an app's name in a cluster: by the route of the caller's entry there.
 func (x *exchange) inCluster(n *name, entry *catalog.Entry) {
+	if r := routeTo(entry, n.cluster); r != nil {
+		x.appRecords(n, entry, r)
+		return
+	}
+	if !everywhere(entry) || !x.mayExport(n, entry) {
+		x.missing(n, notFound, whyNoRoute)
+	}
+}
+
+// routeTo is an entry's route to a cluster; nil where it has none.
+func routeTo(entry *catalog.Entry, cluster string) *catalog.Route {
 	for i := range entry.Routes {
-		if r := &entry.Routes[i]; r.Cluster == n.cluster {
-			x.appRecords(n, entry, r)
-			return
+		if r := &entry.Routes[i]; r.Cluster == cluster {
+			return r
 		}
 	}
-	x.missing(n, notFound, whyNoRoute)
+	return nil
 }
 
 // stranger answers for a caller that is not known: the names of gateways, and they tell

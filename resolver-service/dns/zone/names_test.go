@@ -314,31 +314,6 @@ func TestNamesOfDaprsServicesInKubernetes(t *testing.T) {
 	})
 }
 
-func TestReverseNames(t *testing.T) {
-	w := shop(t)
-	refused := "REFUSED\nerror: 20 Not Authoritative: this server answers for isthmus.internal"
-	w.check("shop/checkout", []row{
-		{"1.0.0.10.in-addr.arpa. PTR", `
-			NOERROR aa
-			1.0.0.10.in-addr.arpa. 5 IN PTR 10-0-0-1.orders.shop.west.isthmus.internal.`},
-		{"1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa. PTR", `
-			NOERROR aa
-			1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa. 5 IN PTR fd00-0-0-0-0-0-0-1.orders.shop.west.isthmus.internal.`},
-		{"9.0.0.10.in-addr.arpa. PTR", `
-			NOERROR aa
-			9.0.0.10.in-addr.arpa. 5 IN PTR 10-0-0-9.checkout.shop.west.isthmus.internal.`},
-		{"1.0.0.10.in-addr.arpa. A", `
-			NOERROR aa
-			authority: 1.0.0.10.in-addr.arpa. 5 IN SOA ns.isthmus.internal. hostmaster.isthmus.internal. serial 3600 600 86400 5`},
-		{"7.0.0.10.in-addr.arpa. PTR +", refused}, // an app that it may not see
-		{"3.0.0.10.in-addr.arpa. PTR +", refused},
-		{"01.0.0.10.in-addr.arpa. PTR +", refused},
-		{"256.0.0.10.in-addr.arpa. PTR +", refused},
-		{"0.0.10.in-addr.arpa. PTR +", refused},
-		{"in-addr.arpa. NS +", refused},
-	})
-}
-
 func TestWhatIsNotSyncedIsNeverMissing(t *testing.T) {
 	settled := make(chan struct{})
 	w := newWorld(t, west, func(c *Config) { c.Settled = settled })
@@ -350,13 +325,28 @@ func TestWhatIsNotSyncedIsNeverMissing(t *testing.T) {
 			w.check(who, []row{{name + " A +", "SERVFAIL\nerror: 14 Not Ready: not ready: the config store's full set has not arrived yet"}})
 		}
 	}
-	w.apply(full(), runs("shop/orders", "10.0.0.1:50002"))
+	w.apply(full(reaches("east", "203.0.113.7:15443"), selects("shop/cart", calls("shop/invoices"), calls("shop/here", via("local", 0, 1)))),
+		runs("shop/orders", "10.0.0.1:50002"))
 	waits := "SERVFAIL\nerror: 14 Not Ready: not ready: instances and other clusters have not all been heard since the start; ask again"
 	w.check("shop/checkout", []row{
 		{"orders.shop.isthmus.internal. A", "NOERROR aa\norders.shop.isthmus.internal. 5 IN A 10.0.0.1"},
 		{"stock.shop.isthmus.internal. A +", waits},
 	})
 	w.check("10.0.0.9", []row{{"orders.shop.isthmus.internal. A +", waits}})
+	w.check("shop/cart", []row{
+		{"invoices.shop.isthmus.internal. A +", waits},
+		{"invoices.shop.east.isthmus.internal. A +", waits},
+		{"invoices.shop.east.isthmus.internal. HTTPS +", waits},
+		{"3.invoices.shop.east.isthmus.internal. AAAA +", waits},
+		{"10-3-0-1.invoices.shop.east.isthmus.internal. A +", waits},
+		{"_dapr._tcp.invoices.shop.east.isthmus.internal. SRV +", waits},
+		{"_dapr._tcp.3.invoices.shop.east.isthmus.internal. SRV +", waits},
+		{"invoices.shop.mars.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine}, // no Cluster object has the name
+		{"here.shop.east.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},     // the selection leads it elsewhere
+		{"stock.shop.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},
+	})
+	w.apply(says("east", has("shop/invoices", 1)))
+	w.check("shop/cart", []row{{"invoices.shop.east.isthmus.internal. A", "NOERROR aa\ninvoices.shop.east.isthmus.internal. 30 IN A 203.0.113.7"}})
 	close(settled)
 	w.check("shop/checkout", []row{{"stock.shop.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine}})
 	w.check("10.0.0.9", []row{{"orders.shop.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine}})

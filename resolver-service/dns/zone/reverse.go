@@ -3,11 +3,13 @@ package zone
 import (
 	"net/netip"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// pointer4 answers d.c.b.a.in-addr.arpa where a.b.c.d is an instance that the caller may
-// see. It tells whether it is.
+// pointer4 answers d.c.b.a.in-addr.arpa where a.b.c.d is an instance here that the caller may
+// see, or may be one for all that is known yet. It tells whether it has answered.
 func (x *exchange) pointer4(below int) bool {
 	if below != 4 {
 		return false
@@ -55,31 +57,70 @@ func (x *exchange) pointer6(below int) bool {
 	return x.pointer(netip.AddrFrom16(sixteen))
 }
 
-// pointer answers the reverse name of an address where it is an instance's, of one app
-// that the caller's view holds.
+// pointer answers the reverse name of an address where it is that of an instance here, of one
+// app that the caller's view leads to here: with the name that answers with the address.
 func (x *exchange) pointer(address netip.Addr) bool {
 	z := x.zone
 	callers, _ := z.topology.Callers().Load()
-	owner, ok := callers.Get(address)
-	if !ok || owner.Shared || !x.who.known {
+	owner, known := callers.Get(address)
+	known = known && x.who.known
+	view, synced := z.view(x.who.app)
+	switch {
+	case x.who.shared || owner.Shared:
+		return false
+	case !synced:
+		return x.early(address, whyNotSynced)
+	case !known && !x.settled:
+		return x.early(address, whyNotSettled)
+	case !known:
 		return false
 	}
-	view, ok := z.view(x.who.app)
-	if !ok {
+	x.view = view
+	entry, holds := view.Entries.Get(owner.App)
+	if !holds {
+		if owner.App != x.who.app || view.Open {
+			return false
+		}
+		if entry = x.self(); entry == nil {
+			return true
+		}
+	}
+	route := routeTo(entry, z.cfg.Cluster)
+	if route == nil {
 		return false
 	}
-	if _, holds := view.Entries.Get(owner.App); !holds && owner.App != x.who.app {
+	x.pointTo(address, entry, route)
+	return true
+}
+
+// early answers the reverse name of an address that nobody is known to have yet, if it is not a
+// public one. What other servers say of the others is, for most, that they are not there, and
+// that for hours (RFC 6303); of a public address they say what they will say later too.
+func (x *exchange) early(address netip.Addr, about about) bool {
+	if !forward.Private(address) {
 		return false
 	}
-	x.view, x.outcome = view, answered
+	x.wait(about)
+	return true
+}
+
+// pointTo answers the reverse name of an instance, which is ready where the route has its
+// address.
+func (x *exchange) pointTo(address netip.Addr, entry *catalog.Entry, route *catalog.Route) {
+	packed, _ := x.addresses(entry.Plan, route)
+	ready := reachable(route) && packed.has(plain(address))
+	if !ready && !x.settled {
+		x.wait(whyNotSettled)
+		return
+	}
 	r := &x.response
 	r.Authoritative = true
-	if x.asked.Type != wire.TypePTR {
+	if x.asked.Type != wire.TypePTR || !ready {
 		x.empty(&name{}) // of all reverse names this one alone is ours
-		return true
+		return
 	}
-	mark := r.Open(wire.Owner, wire.TypePTR, z.ttl)
-	r.Buf = z.appendInstanceName(r.Buf, address, owner.App, z.cfg.Cluster)
+	x.outcome = answered
+	mark := r.Open(wire.Owner, wire.TypePTR, x.zone.ttl)
+	r.Buf = x.zone.appendInstanceName(r.Buf, address, entry.App, x.zone.cfg.Cluster)
 	r.Close(wire.Answer, mark)
-	return true
 }

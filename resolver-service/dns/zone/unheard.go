@@ -1,0 +1,61 @@
+package zone
+
+import (
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// An endpoint without routes leads to every cluster that exports its app. Which those are is not
+// known of a cluster that has not been heard yet: its entry has no route there, and yet the app's
+// name there is not one that is missing. It is answered, and explained, as that of a route that
+// is not ready, which it would be if the endpoint named the cluster.
+
+// everywhere tells whether an entry leads to every cluster that exports the app.
+func everywhere(e *catalog.Entry) bool {
+	s, at := e.Rule.Selection, int(e.Rule.Index)
+	return e.Rule.Text == "" && s != nil && at < len(s.Endpoints) && len(s.Endpoints[at].Routes) == 0
+}
+
+// mayExport answers an app's name in a cluster to which an entry for everywhere has no route, if
+// it is not known that the cluster does not export the app. It tells whether it has answered.
+func (x *exchange) mayExport(n *name, entry *catalog.Entry) bool {
+	unheard := x.zone.gateways.load().unheard
+	if at, found := slices.BinarySearch(unheard, n.cluster); found {
+		entry = withRoutes(entry, unheard[at:at+1])
+		x.appRecords(n, entry, routeTo(entry, unheard[at]))
+		return true
+	}
+	// Views are published before it is said that a cluster has been heard, and ours may be older.
+	view, ok := x.zone.view(x.who.app)
+	if !ok || x.anew || view == x.view {
+		return false
+	}
+	x.view, x.anew = view, true
+	x.app(n)
+	return true
+}
+
+// withUnheard is an entry for people to read: with a route to every cluster that may export the
+// app.
+func (x *exchange) withUnheard(entry *catalog.Entry) *catalog.Entry {
+	if !everywhere(entry) {
+		return entry
+	}
+	return withRoutes(entry, x.zone.gateways.load().unheard)
+}
+
+// withRoutes is an entry with a route to each of some clusters that have not been heard, as one
+// without routes of its own has them.
+func withRoutes(entry *catalog.Entry, unheard []string) *catalog.Entry {
+	routes := entry.Routes
+	for _, cluster := range unheard {
+		if routeTo(entry, cluster) == nil {
+			routes = append(slices.Clip(routes), catalog.Route{Cluster: cluster, Priority: 1, Weight: catalog.DefaultWeight, State: catalog.Unheard})
+		}
+	}
+	if len(routes) == len(entry.Routes) {
+		return entry
+	}
+	return catalog.NewEntry(entry.App, entry.Rule, routes)
+}
