@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -127,7 +128,26 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 	m.app(t, m.east, "shop", "invoices")
 	checkout := m.app(t, m.west, "shop", "checkout")
 	answers(t, checkout, "invoices", "east")
-	l := startLoad(t, "the service restarts, and its peer is slow", calling(checkout, "invoices"))
+	for try := 1; ; try++ {
+		l, slow := m.restartWhileSlow(t, way, checkout)
+		if n := l.failures(); n == 0 || slow < mustWait || try == stillness.Tries {
+			t.Logf("at try %d the peer was heard %s after the restart", try, slow)
+			l.noneFailed()
+			return
+		}
+		t.Logf("once more: the machine was slow, and the peer was heard %s after the restart; %s", slow, l.failed[0])
+	}
+}
+
+// mustWait is how long a service surely waits for its peers' first word: a little less
+// than it says it does (docs/peering.md), since the clock here starts before its own.
+const mustWait = 4 * time.Second
+
+// restartWhileSlow makes calls while west's service restarts and its peer says nothing, and
+// tells how long after the restart it was heard.
+func (m *mesh) restartWhileSlow(t *testing.T, way *relay, checkout *sandbox.Sidecar) (l *load, slow time.Duration) {
+	t.Helper()
+	l = startLoad(t, "the service restarts, and its peer is slow", calling(checkout, "invoices"))
 	meshtest.Eventually(t, meshtest.Patience, func() error {
 		if way.connections() < 2 { // the peers' own, and that of the calls
 			return fmt.Errorf("%d connections through the relay", way.connections())
@@ -141,13 +161,17 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 	if err := m.west.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
+	restarted := time.Now()
 	if err := m.west.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second) // the sidecar comes back, the peer does not answer
 	release()
+	m.leadsTo(t, m.west, "shop/checkout", "invoices", "east")
+	slow = time.Since(restarted)
 	l.answersFrom("east")
-	l.noneFailed()
+	l.end()
+	return l, slow
 }
 
 // revisionsNeverGoBack looks at the spans of a sidecar's lookups in their order.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -43,7 +44,7 @@ func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
 	if err := instances["east three"].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	m.hasReady(t, m.west, "spread/checkout", "orders", 4)
+	m.isLedTo(t, m.west, checkout, "spread/checkout", "orders", 4)
 	l.answersFrom("east one")
 	l.end()
 	l.fewFailed()
@@ -81,7 +82,7 @@ func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
 		if err := instances[name].Kill(); err != nil {
 			t.Fatal(err)
 		}
-		m.hasReady(t, m.west, "again/checkout", "orders", 4)
+		m.isLedTo(t, m.west, checkout, "again/checkout", "orders", 4)
 		spread(t, checkout, 400, 4) // so that the connections lead to those that are left
 		l := startLoad(t, name+" of five remote instances comes back", calling(checkout, "orders"))
 		instances[name] = start(name)
@@ -104,6 +105,31 @@ func (m *mesh) hasReady(t *testing.T, c *sandbox.Cluster, caller, app string, in
 			err = fmt.Errorf("%s is led to %+v for %s, want %d instances", caller, d, app, instances)
 		}
 		return err
+	})
+}
+
+// isLedTo is hasReady for the caller itself, which is told a little later: its lookups go by
+// the view that its service has by then.
+func (m *mesh) isLedTo(t *testing.T, c *sandbox.Cluster, from *sandbox.Sidecar, caller, app string, instances int) {
+	t.Helper()
+	m.hasReady(t, c, caller, app, instances)
+	d, err := m.explain(t, c, caller, app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, traceparent := newTrace(true)
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if _, err := from.Invoke(meshtest.Within(t, meshtest.Attempt), app, "hello", http.Header{"Traceparent": {traceparent}}); err != nil {
+			return err
+		}
+		newest := uint64(0)
+		for _, s := range m.lookupSpans(trace, caller) { // those that have been sent
+			newest = max(newest, s.revision)
+		}
+		if newest < d.Revision {
+			return fmt.Errorf("%s looks %s up in revision %d, and its service has %d", caller, app, newest, d.Revision)
+		}
+		return nil
 	})
 }
 
