@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
@@ -19,18 +16,31 @@ import (
 // asker asks once. It gives up when ctx ends.
 type asker func(ctx context.Context) (status, output string)
 
-// asker is nil for a check that asks nobody.
-func (f *checkFields) asker() asker {
+// asker is nil for a check that asks nobody. One that is discreet tells of no answer more
+// than whether it is a good one.
+func (f *checkFields) asker(discreet bool) asker {
+	var ask asker
 	switch f.kind() {
 	case "http":
-		return f.askHTTP()
+		return f.askHTTP(discreet)
 	case "tcp":
-		return f.askTCP
+		ask = f.askTCP
 	case "grpc":
-		return f.askGRPC
+		ask = f.askGRPC
 	}
-	return nil
+	if ask == nil || !discreet {
+		return ask
+	}
+	return func(ctx context.Context) (status, output string) {
+		if status, output = ask(ctx); status == critical {
+			output = untold
+		}
+		return status, output
+	}
 }
+
+// untold is the output of a check that failed, of which no more may be told.
+const untold = "failed; why is told only of checks that ask the address that the service was registered from"
 
 func (f *checkFields) security(host string) *tls.Config {
 	if f.TLSServerName != "" {
@@ -64,28 +74,35 @@ func (f *checkFields) askGRPC(ctx context.Context) (status, output string) {
 	return passing, "gRPC check " + f.GRPC + ": success"
 }
 
-func (f *checkFields) askHTTP() asker {
-	method := f.Method
-	if method == "" {
-		method = http.MethodGet
+func (f *checkFields) askHTTP(discreet bool) asker {
+	method, text := f.Method, f.Body
+	if method == "" || discreet && !f.onlyAsks() {
+		method, text = http.MethodGet, ""
 	}
 	transport := probe.Transport(f.security(""))
 	transport.TLSClientConfig.ServerName = f.TLSServerName
 	client := &http.Client{Transport: transport, CheckRedirect: f.redirect}
 	return func(ctx context.Context) (status, output string) {
-		q, err := http.NewRequestWithContext(ctx, method, f.HTTP, strings.NewReader(f.Body))
+		q, err := http.NewRequestWithContext(ctx, method, f.HTTP, strings.NewReader(text))
 		if err != nil {
 			return critical, err.Error()
 		}
 		f.headers(q)
 		answer, err := client.Do(q)
-		if err != nil {
+		switch {
+		case err != nil && discreet:
+			return critical, untold
+		case err != nil:
 			return critical, told(ctx, err)
 		}
 		defer answer.Body.Close()
-		var body bytes.Buffer
-		_, _ = io.CopyN(&body, answer.Body, longestOutput) // what there is of it
-		output = fmt.Sprintf("HTTP %s %s: %s Output: %s", method, f.HTTP, answer.Status, strings.ToValidUTF8(body.String(), "?"))
+		if discreet {
+			output = fmt.Sprintf("HTTP %s %s: %d %s", method, f.HTTP, answer.StatusCode, http.StatusText(answer.StatusCode))
+		} else {
+			var body bytes.Buffer
+			_, _ = io.CopyN(&body, answer.Body, longestOutput) // what there is of it
+			output = fmt.Sprintf("HTTP %s %s: %s Output: %s", method, f.HTTP, answer.Status, strings.ToValidUTF8(body.String(), "?"))
+		}
 		switch {
 		case answer.StatusCode >= 200 && answer.StatusCode <= 299:
 			return passing, output
@@ -132,44 +149,4 @@ func told(ctx context.Context, err error) string {
 		return context.DeadlineExceeded.Error() + ": " + err.Error()
 	}
 	return err.Error()
-}
-
-// checkTarget holds a check to its own instance: who registers one could otherwise have
-// this machine ask any other, and read the answer.
-func checkTarget(f *checkFields, address string, sender netip.Addr) error {
-	var host string
-	switch f.kind() {
-	case "http":
-		u, err := url.Parse(f.HTTP)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return &apiError{400, "Invalid check: " + quoted(f.HTTP) + " is no URL with http or https"}
-		}
-		host = u.Hostname()
-	case "tcp":
-		host = hostOf(f.TCP)
-	case "grpc":
-		target, _, _ := strings.Cut(f.GRPC, "/")
-		host = hostOf(target)
-	default:
-		return nil
-	}
-	ip, err := netip.ParseAddr(host)
-	ip = ip.Unmap()
-	local := host == "localhost" || err == nil && ip.IsLoopback()
-	switch {
-	case local:
-		if sender.IsLoopback() {
-			return nil // elsewhere it is the instance that is meant, and here it would be us
-		}
-	case err == nil && ip == sender.Unmap(), host == address && address != "" && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified():
-		return nil
-	}
-	return &apiError{400, "Invalid check: it asks " + quoted(host) + ", and a check here may ask the service's own address or that which registers it, neither loopback from another machine nor link-local"}
-}
-
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return address
 }

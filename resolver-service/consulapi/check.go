@@ -171,7 +171,7 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	case was == nil && len(s.checks) >= mostChecks:
 		err = tooManyChecks()
 	default:
-		err = cmp.Or(checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, instead))
+		err = cmp.Or(r.checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, instead))
 	}
 	if err != nil {
 		r.mu.Unlock()
@@ -275,7 +275,7 @@ func (r *registry) start(o *owned, c *check) {
 		c.expiry = time.AfterFunc(time.Duration(c.fields.TTL), func() { r.expired(o, c) })
 		return
 	}
-	ask := c.fields.asker()
+	ask := c.fields.asker(r.discreet(c.fields, c.service.sender))
 	if ask == nil {
 		return // one of maintenance
 	}

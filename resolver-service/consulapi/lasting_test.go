@@ -52,31 +52,53 @@ func TestAServiceDoesNotGatherChecks(t *testing.T) {
 // TestACheckAsksNobodyElse: above all not this machine's own ports, nor a cloud's metadata,
 // under an address that the client has made up.
 func TestACheckAsksNobodyElse(t *testing.T) {
+	r := lone(nil, "")
+	r.here = func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
+	const full, discreet = "full", "discreet"
 	for _, c := range []struct {
 		host, address, sender string
-		may                   bool
+		may                   string
 	}{
-		{"10.0.0.7", "10.0.0.7", "10.0.0.7", true},
-		{"10.0.0.8", "10.0.0.8", "10.0.0.7", true},
-		{"10.0.0.7", "10.0.0.8", "10.0.0.7", true},
-		{"10.0.0.9", "10.0.0.8", "10.0.0.7", false},
-		{"127.0.0.1", "", "127.0.0.1", true},
-		{"localhost", "10.0.0.7", "127.0.0.1", true},
-		{"127.0.0.1", "127.0.0.1", "10.0.0.7", false},
-		{"::1", "::1", "10.0.0.7", false},
-		{"::ffff:127.0.0.1", "::ffff:127.0.0.1", "10.0.0.7", false},
-		{"localhost", "localhost", "10.0.0.7", false},
-		{"169.254.169.254", "169.254.169.254", "10.0.0.7", false},
-		{"fe80::1", "fe80::1", "10.0.0.7", false},
-		{"169.254.3.4", "", "169.254.3.4", true},
+		{"10.0.0.7", "10.0.0.7", "10.0.0.7", full},
+		{"10.0.0.8", "10.0.0.8", "10.0.0.7", discreet},
+		{"10.0.0.7", "10.0.0.8", "10.0.0.7", full},
+		{"10.0.0.9", "10.0.0.8", "10.0.0.7", ""},
+		{"10.0.0.1", "10.0.0.1", "127.0.0.1", full},
+		{"10.0.0.1", "", "127.0.0.1", full},
+		{"10.0.0.1", "10.0.0.1", "10.0.0.7", discreet},
+		{"10.0.0.8", "10.0.0.8", "127.0.0.1", discreet},
+		{"127.0.0.1", "", "127.0.0.1", full},
+		{"localhost", "10.0.0.7", "127.0.0.1", full},
+		{"127.0.0.1", "127.0.0.1", "10.0.0.7", ""},
+		{"127.0.0.1", "127.0.0.1", "10.0.0.1", ""},
+		{"::1", "::1", "10.0.0.7", ""},
+		{"::ffff:127.0.0.1", "::ffff:127.0.0.1", "10.0.0.7", ""},
+		{"localhost", "localhost", "10.0.0.7", ""},
+		{"localhost", "127.0.0.1", "10.0.0.7", ""},
+		{"host.example", "host.example", "10.0.0.7", ""},
+		{"169.254.169.254", "169.254.169.254", "10.0.0.7", ""},
+		{"fe80::1", "fe80::1", "10.0.0.7", ""},
+		{"0.0.0.0", "0.0.0.0", "10.0.0.7", ""},
+		{"169.254.3.4", "", "169.254.3.4", full},
 	} {
-		at := c.host
+		at, sender := c.host, netip.MustParseAddr(c.sender)
 		if strings.Contains(at, ":") {
 			at = "[" + at + "]"
 		}
-		for _, f := range []*checkFields{{HTTP: "http://" + at + ":80/"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
-			if err := checkTarget(f, c.address, netip.MustParseAddr(c.sender)); (err == nil) != c.may {
-				t.Errorf("%s asks %s for a service at %q of %s: %v", f.kind(), c.host, c.address, c.sender, err)
+		for _, f := range []*checkFields{{HTTP: "http://" + at + ":80/"}, {HTTP: "http://" + at + ":80/", Method: "POST", Body: "x"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
+			got, err := full, r.checkTarget(f, c.address, sender)
+			if r.discreet(f, sender) {
+				got = discreet
+			}
+			if err != nil {
+				got = ""
+			}
+			want := c.may
+			if want == discreet && f.Method == "POST" {
+				want = ""
+			}
+			if got != want {
+				t.Errorf("%s %s asks %s for a service at %q of %s: %q %v, want %q", f.kind(), f.Method, c.host, c.address, c.sender, got, err, want)
 			}
 		}
 	}

@@ -81,6 +81,7 @@ type registry struct {
 	store   *store
 	log     *slog.Logger
 	self    *node
+	here    func(netip.Addr) bool // tells whether an address is this machine's
 	portKey string
 	counter *atomic.Uint64 // of indexes
 
@@ -89,6 +90,7 @@ type registry struct {
 
 	mu      sync.Mutex           // guards what is below, and what hangs on it; files are written with it
 	dirty   map[catalog.App]bool // those that the topology may not have as they are
+	last    int64                // when the last service was registered, where there are no other replicas
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
 	checks  sync.WaitGroup
@@ -135,6 +137,7 @@ type registered struct {
 	address netip.AddrPort // of the instance; not valid for one that can't be called
 	key     topology.InstanceKey
 	since   since
+	hearsay bool // it was registered from another machine than its address is of, as far as is known
 }
 
 // status is that of the service.
@@ -150,6 +153,7 @@ type service struct {
 	file    string
 	size    int // of the definition
 	since   since
+	hearsay bool
 }
 
 // since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
@@ -161,7 +165,7 @@ type since struct {
 
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
-		to: to, share: share, store: st, log: log, self: self, portKey: portKey, counter: counter,
+		to: to, share: share, store: st, log: log, self: self, here: thisMachine, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
@@ -211,7 +215,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		return err
 	}
 	for _, c := range d.all() {
-		if err := checkTarget(&c.checkFields, d.Address, sender); err != nil {
+		if err := r.checkTarget(&c.checkFields, d.Address, sender); err != nil {
 			return err
 		}
 	}
@@ -222,7 +226,10 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		r.mu.Unlock()
 		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
 	}
-	s := &service{def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: r.since(app, d.ID)}
+	s := &service{
+		def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: r.since(app, d.ID),
+		hearsay: !r.same(address.Addr(), sender),
+	}
 	instead := 0
 	if old != nil {
 		instead = old.size
@@ -243,10 +250,12 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 	return r.tell(ctx)
 }
 
-// since is that of a service that registers now.
+// since is that of a service that registers now, later than all before. It is called with mu
+// held.
 func (r *registry) since(app catalog.App, id string) since {
 	if r.share == nil {
-		return since{at: time.Now().UnixMilli()}
+		r.last = max(r.last+1, time.Now().UnixMilli())
+		return since{at: r.last}
 	}
 	return since{at: r.share.Since(topology.InstanceKey{App: app, ID: id})}
 }
@@ -383,7 +392,7 @@ func (r *registry) publish(o *owned) {
 
 // shown is a service as it is answered.
 func (r *registry) shown(o *owned, s *service) *registered {
-	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since}
+	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since, hearsay: s.hearsay}
 	for _, c := range s.checks {
 		shown.checks = append(shown.checks, c.shown)
 	}

@@ -151,7 +151,7 @@ func (r *registry) restore(all []*saved) (services int) {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", saved.Service.ID, "err", err)
 			continue
 		}
-		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}, size: sizeOf(saved.Service), since: since{saved.Since, true}}
+		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}, size: sizeOf(saved.Service), since: since{saved.Since, true}, hearsay: !r.same(address.Addr(), saved.Sender)}
 		s.file = r.store.path(o.app, s.def.ID)
 		s.node = r.nodeService(s.def, s.sender, nil)
 		for _, c := range saved.Checks {
@@ -161,6 +161,9 @@ func (r *registry) restore(all []*saved) (services int) {
 			restored := r.newCheck(s, c.ID, c.Shown.Name, c.Fields)
 			restored.shown.Status, restored.shown.Output, restored.shown.Type = c.Shown.Status, c.Shown.Output, c.Shown.Type
 			restored.shown.Interval, restored.shown.Timeout = c.Shown.Interval, c.Shown.Timeout
+			if r.discreet(c.Fields, s.sender) {
+				restored.shown.Output = "" // of who asked once, and told more
+			}
 			restored.succeeded = c.Shown.Status == passing
 			if !s.def.has(c.ID, c.Fields) {
 				restored.size = sizeOf(c.Fields)

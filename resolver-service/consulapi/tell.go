@@ -13,20 +13,20 @@ func (r *registry) tell(ctx context.Context) error {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	changed := r.takeDirty()
-	change := topology.InstanceChange{Source: Source}
+	change := &changeSet{}
 	want := make([]map[string]standing, len(changed))
 	var news []standing
 	for n, o := range changed {
 		want[n] = o.instances()
-		news = append(news, o.differences(want[n], &change)...)
+		news = append(news, o.differences(want[n], change)...)
 	}
-	if len(change.Put)+len(change.Delete) > 0 {
-		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
+	if all := change.all(); len(all) > 0 {
+		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: all}); err != nil {
 			r.again(changed)
 			return &apiError{500, "what is registered can't be published: " + err.Error()}
 		}
 	}
-	r.tellOthers(news, change.Delete)
+	r.tellOthers(news, change.gone)
 	for n, o := range changed {
 		o.told = want[n]
 	}
@@ -56,6 +56,38 @@ func (r *registry) again(changed []*owned) {
 type standing struct {
 	instance catalog.Instance
 	since    since
+	hearsay  bool
+}
+
+// changeSet is what the topology has to be told.
+type changeSet struct {
+	gone []topology.InstanceKey
+	put  map[word][]catalog.Instance
+}
+
+// word is how an instance is known.
+type word struct{ standing, hearsay, present bool }
+
+// add adds an instance; registered says that it was registered now.
+func (c *changeSet) add(s standing, registered bool) {
+	w := word{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
+	if c.put == nil {
+		c.put = map[word][]catalog.Instance{}
+	}
+	c.put[w] = append(c.put[w], s.instance)
+}
+
+// all are the changes: what is gone before all else, and who tells of itself last.
+func (c *changeSet) all() (all []topology.InstanceChange) {
+	if len(c.gone) > 0 {
+		all = append(all, topology.InstanceChange{Source: Source, Delete: c.gone})
+	}
+	for _, w := range []word{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
+		if put := c.put[w]; len(put) > 0 {
+			all = append(all, topology.InstanceChange{Source: Source, Put: put, Standing: w.standing, Hearsay: w.hearsay, Present: w.present})
+		}
+	}
+	return all
 }
 
 // instances are those of the app that the topology should have, by ID.
@@ -65,19 +97,20 @@ func (o *owned) instances() map[string]standing {
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}, s.since}
+			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}, s.since, s.hearsay}
 		}
 	}
 	return want
 }
 
 // differences adds what the topology has to be told. News are what others have to be told
-// of it; to them, who registers once more without a change has come here last.
-func (o *owned) differences(want map[string]standing, change *topology.InstanceChange) (news []standing) {
+// of it; to both, who registers once more without a change has come here now, and last.
+func (o *owned) differences(want map[string]standing, change *changeSet) (news []standing) {
 	for id, now := range want {
 		was, there := o.told[id]
-		if !there || was.instance != now.instance {
-			change.Put = append(change.Put, now.instance)
+		registered := !there || was.since != now.since
+		if was.instance != now.instance || registered && !(there && now.hearsay) {
+			change.add(now, registered)
 		}
 		if !there || was != now {
 			news = append(news, now)
@@ -85,7 +118,7 @@ func (o *owned) differences(want map[string]standing, change *topology.InstanceC
 	}
 	for id := range o.told {
 		if _, stays := want[id]; !stays {
-			change.Delete = append(change.Delete, topology.InstanceKey{App: o.app, ID: id})
+			change.gone = append(change.gone, topology.InstanceKey{App: o.app, ID: id})
 		}
 	}
 	return news

@@ -1,0 +1,191 @@
+package consulapi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+)
+
+// listening has the changes that the topology is told.
+type listening struct{ all []string }
+
+func (l *listening) Apply(_ context.Context, c topology.Change) (uint64, error) {
+	for _, i := range c.Instances {
+		text := ""
+		for _, p := range i.Put {
+			text += fmt.Sprint(" ", p.ID, " at ", p.Address)
+		}
+		for _, key := range i.Delete {
+			text += " without " + key.ID
+		}
+		for _, w := range []struct {
+			is   bool
+			said string
+		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " hearsay"}} {
+			if w.is {
+				text += w.said
+			}
+		}
+		l.all = append(l.all, text[1:])
+	}
+	return 1, nil
+}
+
+// TestTheTopologyIsToldWhoSpeaks: of an address that the sender is at, of one that it only
+// names, and of what was registered before a restart.
+func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
+	dir := t.TempDir()
+	told := &listening{}
+	r := lone(nil, dir)
+	here := func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
+	r.to, r.here = told, here
+	register := func(id, address, sender string) {
+		t.Helper()
+		d := &serviceDefinition{ID: id, Name: "orders", Address: address, Port: 7, Check: &checkDefinition{CheckID: id, checkFields: checkFields{TTL: duration(time.Hour), Status: passing}}}
+		if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr(sender), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(want ...string) {
+		t.Helper()
+		if got := strings.Join(told.all, ", "); got != strings.Join(want, ", ") {
+			t.Errorf("told: %s\nwant: %s", got, strings.Join(want, ", "))
+		}
+		told.all = nil
+	}
+	register("own", "10.0.0.7", "10.0.0.7")
+	register("own", "10.0.0.7", "10.0.0.7") // once more, which is news: it tells of itself
+	register("implied", "", "10.0.0.8")
+	register("here", "10.0.0.1", "127.0.0.1")
+	register("named", "10.0.0.9", "10.0.0.7")
+	register("named", "10.0.0.9", "10.0.0.7") // which is not
+	register("remote", "10.0.0.1", "10.0.0.7")
+	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 hearsay", "remote at 10.0.0.1:7 hearsay")
+	if err := r.update(t.Context(), r.own(shop("orders")), "own", critical, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.deregister(t.Context(), shop("orders"), "implied"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.deregister(t.Context(), shop("orders"), "remote"); err != nil {
+		t.Fatal(err)
+	}
+	says("own at 10.0.0.7:7", "without implied", "without remote")
+
+	r = lone(nil, dir)
+	r.to, r.here = told, here
+	r.restore(r.store.load(r.log))
+	if err := r.tell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(told.all) != 2 || !strings.Contains(told.all[0], "own at 10.0.0.7:7") || !strings.Contains(told.all[0], "here at 10.0.0.1:7") || !strings.HasSuffix(told.all[0], "standing") ||
+		told.all[1] != "named at 10.0.0.9:7 standing hearsay" {
+		t.Errorf("told after a restart: %q", told.all)
+	}
+	told.all = nil
+	register("here", "10.0.0.1", "127.0.0.1")
+	says("here at 10.0.0.1:7 present")
+}
+
+// TestACheckElsewhereTellsNothing of what it was answered, but for the status: whoever has a
+// token could read by it what this machine can reach.
+func TestACheckElsewhereTellsNothing(t *testing.T) {
+	var wrote atomic.Bool
+	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodPut {
+			wrote.Store(true)
+		}
+		w.WriteHeader(http.StatusTeapot)
+		fmt.Fprint(w, "a secret")
+	}))
+	defer secret.Close()
+	banner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer banner.Close()
+	go func() {
+		for {
+			c, err := banner.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			fmt.Fprint(c, "SSH-2.0-secret\r\n\r\n")
+			c.Close()
+		}
+	}()
+	every := duration(time.Second)
+	checks := map[string]*checkFields{
+		"a page":           {HTTP: secret.URL, Interval: every},
+		"no page":          {HTTP: "http://" + banner.Addr().String(), Interval: every},
+		"grpc of a page":   {GRPC: secret.Listener.Addr().String(), Interval: every},
+		"grpc of a banner": {GRPC: banner.Addr().String(), Interval: every},
+		"tls of a banner":  {TCP: banner.Addr().String(), TCPUseTLS: true, Interval: every},
+		"a write":          {HTTP: secret.URL, Method: "PUT", Body: "x", Interval: every}, // of a former version
+	}
+	was := &saved{Namespace: "shop", App: "orders", Sender: netip.MustParseAddr("10.0.0.7"), Service: &serviceDefinition{ID: "x", Name: "orders", Address: "127.0.0.1"}}
+	for id, f := range checks {
+		was.Checks = append(was.Checks, savedCheck{id, f, &healthCheck{Status: critical, Output: "a secret of before"}})
+	}
+	r := lone(nil, "")
+	r.restore([]*saved{was})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- r.run(ctx) }()
+	outputs := func() map[string]string {
+		all, _ := r.own(shop("orders")).roster.Load()
+		outputs := map[string]string{}
+		for _, c := range all.services[0].checks {
+			if c.Output != "" {
+				outputs[c.CheckID] = c.Output
+			}
+		}
+		return outputs
+	}
+	serverstest.Await(t, "all are asked", func() bool { return len(outputs()) == len(checks) })
+	for id, output := range outputs() {
+		want := untold
+		if strings.HasPrefix(checks[id].HTTP, secret.URL) {
+			want = "HTTP GET " + secret.URL + ": 418 I'm a teapot"
+		}
+		if output != want {
+			t.Errorf("%s: %q, want %q", id, output, want)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if wrote.Load() {
+		t.Error("it writes where it may only ask")
+	}
+}
+
+// TestTheAddressOfThisMachine: one that it has besides loopback is its own to who asks by
+// loopback, so that a sidecar's own check shows all.
+func TestTheAddressOfThisMachine(t *testing.T) {
+	r := lone(nil, "")
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if a := netip.MustParsePrefix(i.String()).Addr(); !r.same(a, netip.MustParseAddr("127.0.0.1")) || r.same(a, netip.MustParseAddr("192.0.2.1")) {
+			t.Errorf("%s", a)
+		}
+	}
+	if r.same(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")) || !r.same(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.1")) {
+		t.Error("192.0.2.1 is nobody's here")
+	}
+}
