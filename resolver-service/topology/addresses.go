@@ -5,22 +5,31 @@ import (
 	"slices"
 )
 
-// addresses knows which app each instance's address belongs to, over all sources: the
-// one whose instance came up at it last. Other apps that a source still has there are
-// shadowed: the address is not theirs until that instance is gone.
+// addresses knows which app each instance's address belongs to, over all sources: the one
+// with the strongest claim, which mostly is the newest. Other apps that a source still has
+// there are shadowed: the address is not theirs until that instance is gone.
 type addresses struct {
 	hosts
-	contested map[netip.AddrPort][]claimant // the claims of several apps, the newest last
-	// taken has who is served with an address that a change has taken away from it: until
-	// that is published, nobody else may be.
-	taken map[netip.AddrPort]*node
+	contested map[netip.AddrPort][]claimant // the claims of several apps, the strongest last
+	claims    uint64                        // numbers them
+	// taken has who is served with an address that a change has reached: until what comes
+	// of it is published, nobody else may be.
+	taken  map[netip.AddrPort]*node
+	offers offers
 }
 
 func newAddresses() addresses {
 	return addresses{
 		hosts:     newHosts(),
 		contested: map[netip.AddrPort][]claimant{}, taken: map[netip.AddrPort]*node{},
+		offers: newOffers(),
 	}
+}
+
+// disputed tells whether others, here or in other clusters, have a claim to an address that
+// somebody has.
+func (as *addresses) disputed(a netip.AddrPort) bool {
+	return len(as.contested) > 0 && as.contested[a] != nil || as.offers.any(a)
 }
 
 // owns tells whether an address that an app has is not another's by now.
@@ -28,64 +37,112 @@ func (as *addresses) owns(n *node, a netip.AddrPort) bool {
 	return len(as.contested) == 0 || as.owner(a) == n
 }
 
-// claimant is an instance that a source names at an address.
-type claimant struct {
-	*node
-	source, id string
-}
-
-// claim notes that an instance has come up at an address, and returns the app that loses
-// it by that.
+// claim notes that an instance has come to an address, and returns the app that loses it
+// by that.
 func (as *addresses) claim(c claimant, a netip.AddrPort) (loser *node) {
 	owner, contested := as.owner(a), as.contested[a]
-	switch {
-	case contested != nil:
-		as.contested[a] = append(contested, c)
-	case owner != nil && owner != c.node:
-		as.contested[a] = append(owner.claims(a), c)
+	if owner != c.node || as.offers.any(a) {
+		as.note(owner, a)
 	}
-	if owner == c.node {
+	if contested == nil && (owner == nil || owner == c.node) {
+		as.set(a, c.node, c.hearsay && c.onlyHearsay(a))
 		return nil
 	}
-	as.set(a, c.node)
-	if owner != nil {
-		as.lose(owner, a)
+	if contested == nil {
+		for _, other := range owner.claims(a) {
+			contested = as.enter(contested, other)
+		}
 	}
-	return owner
+	loser, _ = as.decide(a, as.enter(contested, c))
+	return loser
+}
+
+// enter puts a claim in its place among others, as the newest.
+func (as *addresses) enter(claims []claimant, c claimant) []claimant {
+	as.claims++
+	c.number = as.claims
+	return inPlace(claims, c)
+}
+
+func inPlace(claims []claimant, c claimant) []claimant {
+	at, _ := slices.BinarySearchFunc(claims, c, claimant.compare)
+	return slices.Insert(claims, at, c)
 }
 
 // release notes that an instance is at an address no longer, and returns the app that
 // has the address by that.
 func (as *addresses) release(c claimant, a netip.AddrPort) (heir *node) {
+	as.note(as.owner(a), a)
+	contested := as.contested[a]
+	if contested != nil {
+		_, heir = as.decide(a, slices.Delete(contested, c.among(contested), c.among(contested)+1))
+		return heir
+	}
+	if c.has(a) {
+		as.set(a, c.node, c.onlyHearsay(a))
+	} else {
+		as.remove(a)
+	}
+	return nil
+}
+
+// restate notes that a claim to an address is another than before, and the newest or not.
+func (as *addresses) restate(c claimant, a netip.AddrPort, newest bool) (loser, heir *node) {
+	if as.disputed(a) {
+		as.note(as.owner(a), a)
+	}
 	contested := as.contested[a]
 	if contested == nil {
-		if !c.has(a) {
-			as.lose(c.node, a)
-			as.remove(a)
-		}
-		return nil
+		as.set(a, c.node, c.onlyHearsay(a))
+		return nil, nil
 	}
-	contested = slices.DeleteFunc(contested, func(other claimant) bool { return other == c })
-	heir = contested[len(contested)-1].node
-	if slices.ContainsFunc(contested, func(other claimant) bool { return other.node != heir }) {
-		as.contested[a] = contested
+	at := c.among(contested)
+	c.number = contested[at].number
+	contested = slices.Delete(contested, at, at+1)
+	if newest {
+		return as.decide(a, as.enter(contested, c))
+	}
+	return as.decide(a, inPlace(contested, c))
+}
+
+// decide gives an address to the strongest of its claims, and returns who loses and who has
+// it by that.
+func (as *addresses) decide(a netip.AddrPort, claims []claimant) (loser, heir *node) {
+	strongest := claims[len(claims)-1]
+	if slices.ContainsFunc(claims, func(other claimant) bool { return other.node != strongest.node }) {
+		as.contested[a] = claims
 	} else {
 		delete(as.contested, a)
 	}
 	owner := as.owner(a)
-	if heir == owner {
-		return nil
+	as.set(a, strongest.node, strongest.hearsay)
+	if owner == strongest.node {
+		return nil, nil
 	}
-	as.lose(owner, a)
-	as.set(a, heir)
-	return heir
+	return owner, strongest.node
 }
 
-// lose notes that an app must be seen without an address before another has it.
-func (as *addresses) lose(n *node, a netip.AddrPort) {
-	if _, served := slices.BinarySearch(n.ready, a.String()); served && as.taken[a] == nil {
-		as.taken[a] = n
+// note notes who is served with an address, before a change that reaches it: that app must
+// be seen without it before another has it.
+func (as *addresses) note(owner *node, a netip.AddrPort) {
+	if as.taken[a] != nil {
+		return
 	}
+	if owner != nil {
+		if _, served := slices.BinarySearch(owner.ready, a.String()); served {
+			as.taken[a] = owner
+			return
+		}
+	}
+	if top, ok := as.offers.top[a]; ok {
+		as.taken[a] = top.node
+	}
+}
+
+// withheld tells whether an address must not be an app's yet: another is served with it.
+func (as *addresses) withheld(n *node, a netip.AddrPort) bool {
+	served := as.taken[a]
+	return served != nil && served.app != n.app
 }
 
 // has tells whether any source knows the app at an address.
@@ -93,11 +150,21 @@ func (n *node) has(a netip.AddrPort) bool {
 	return slices.ContainsFunc(n.instances, func(i instance) bool { return i.address == a })
 }
 
+// serves tells whether the app has an instance at an address that takes calls.
+func (n *node) serves(a netip.AddrPort) bool {
+	return n.has(a) && !slices.ContainsFunc(n.instances, func(i instance) bool { return i.address == a && i.draining })
+}
+
+// onlyHearsay tells whether nobody but somebody elsewhere knows the app at an address.
+func (n *node) onlyHearsay(a netip.AddrPort) bool {
+	return !slices.ContainsFunc(n.instances, func(i instance) bool { return i.address == a && !i.hearsay })
+}
+
 // claims are those of the app's instances at an address.
 func (n *node) claims(a netip.AddrPort) (claims []claimant) {
-	for _, i := range n.instances {
-		if i.address == a {
-			claims = append(claims, claimant{n, i.source, i.id})
+	for i := range n.instances {
+		if n.instances[i].address == a {
+			claims = append(claims, n.claimant(&n.instances[i]))
 		}
 	}
 	return claims

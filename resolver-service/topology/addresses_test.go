@@ -118,7 +118,7 @@ func (a *audience) seen() map[string]map[catalog.App]bool {
 	for _, v := range views {
 		for id, e := range v.Entries.All() {
 			for _, r := range e.Routes {
-				if r.Local {
+				if !r.Gateway {
 					see(id, r.Addresses)
 				}
 			}
@@ -140,16 +140,16 @@ func (a *audience) seen() map[string]map[catalog.App]bool {
 func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 	config := west
 	config.Network = "net-1"
-	east := reaches("east", "10.9.0.1:15443")
-	east.Network = "net-1"
+	east, north := reaches("east", "10.9.0.1:15443"), reaches("north", "10.9.0.2:15443")
+	east.Network, north.Network = "net-1", "net-1"
 	ids := []string{"a", "b", "c", "d", "e"}
-	moves := 0
+	moves, direct := 0, 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config.Open = seed%2 == 0
 		g := NewGraph(config)
 		g.Peer("east")
-		objects := []catalog.Object{east}
+		objects := []catalog.Object{east, north}
 		for _, id := range ids {
 			var all []catalog.Endpoint
 			for _, callee := range ids {
@@ -172,9 +172,14 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 					c.Instances[0].Put[0].Draining = r.IntN(6) == 0
 					c.Instances[0].Full = r.IntN(8) == 0
 				}
+				c.Instances[0].Standing, c.Instances[0].Present, c.Instances[0].Hearsay = r.IntN(3) == 0, r.IntN(5) == 0, r.IntN(5) == 0
 				changes = append(changes, from([]string{"stream", "kubernetes"}[r.IntN(2)], c))
 			}
-			updates := g.Apply(with(changes...))
+			change := with(changes...)
+			if change.Peers = randomExports(r, ids); r.IntN(3) == 0 {
+				change.Instances = nil
+			}
+			updates := g.Apply(change)
 			if len(updates) > 1 {
 				moves++
 			}
@@ -183,17 +188,40 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 					follower.take(piece)
 					for address, apps := range follower.seen() {
 						if len(apps) > 1 {
-							t.Fatalf("seed %d, step %d, %+v: %s is seen with %v", seed, step, changes, address, apps)
+							t.Fatalf("seed %d, step %d, %+v: %s is seen with %v", seed, step, change, address, apps)
 						}
 					}
 				}
 			}
 			whole(t, g, follower)
+			direct += len(g.addresses.offers.weaker)
 		}
 	}
-	if moves < 100 {
-		t.Errorf("only %d changes moved an address", moves)
+	if moves < 100 || direct < 100 {
+		t.Errorf("only %d changes moved an address, and %d times peers had one with several apps", moves, direct)
 	}
+}
+
+// randomExports move addresses between the apps and clusters of peers, and of this cluster.
+func randomExports(r *rand.Rand, ids []string) (all []PeerChange) {
+	for range r.IntN(3) {
+		c := PeerChange{Cluster: []string{"east", "north"}[r.IntN(2)], Lease: Fresh, Full: r.IntN(8) == 0}
+		for range 1 + r.IntN(2) {
+			e := has(ids[r.IntN(len(ids))], 0)
+			for n := range 6 {
+				if r.IntN(4) == 0 {
+					e.Addresses = append(e.Addresses, fmt.Sprintf("10.0.0.%d:50002", n))
+				}
+			}
+			if e.Ready = uint32(len(e.Addresses)); e.Ready == 0 {
+				c.Delete = append(c.Delete, e.App)
+			} else {
+				c.Put = append(c.Put, e)
+			}
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // pieces are the values of an update, one by one.

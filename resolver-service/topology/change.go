@@ -71,7 +71,8 @@ type InstanceKey struct {
 	ID  string
 }
 
-// PeerChange is news of one peer.
+// PeerChange is news of one peer. Until its lease is Fresh for the first time, what it exports
+// was there before: see [InstanceChange.Standing].
 type PeerChange struct {
 	Cluster string
 	Full    bool // Put is everything that the peer exports to this cluster
@@ -94,12 +95,15 @@ const (
 // PeerExport is one app that a peer exports to this cluster, or that this cluster
 // exports to a peer. It is immutable.
 type PeerExport struct {
-	App       catalog.App
-	Allow     []catalog.Allow // what concerns the importing cluster
-	Ready     uint32          // how many instances are ready
-	Draining  uint32          // how many more take no new calls
-	Shards    uint32          // host names that callers may spread over; below 2 there are none
-	Addresses []string        // of the ready instances, only between clusters on one network
+	App      catalog.App
+	Allow    []catalog.Allow // what concerns the importing cluster
+	Ready    uint32          // how many instances are ready
+	Draining uint32          // how many more take no new calls
+	Shards   uint32          // host names that callers may spread over; below 2 there are none
+	// Addresses are those of the ready instances, only between clusters on one network. One that
+	// an app has which is ready here, or that came up later with another app of a peer, is not
+	// this app's.
+	Addresses []string
 }
 
 // PeerView is what one peer may know: immutable, complete, with a revision.

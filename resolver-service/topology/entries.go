@@ -99,15 +99,15 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	if export == nil || !export.allows(w.g.cfg.Cluster, w.caller.app) {
 		return catalog.Route{State: catalog.NotExported}
 	}
-	var direct []string
+	var direct, gateway []string
 	if w.g.onNetwork(c) {
-		direct = export.Addresses
+		direct = export.direct()
 	}
-	var gateway []string
-	if len(direct) == 0 && export.Ready > 0 {
+	ready := export.ready()
+	if len(direct) == 0 && ready > 0 {
 		gateway = w.g.gatewayOf(w.callee, c, export)
 	}
-	r := catalog.RemoteRoute(export.Ready, export.Draining, direct, gateway)
+	r := catalog.RemoteRoute(ready, export.Draining, direct, gateway)
 	r.Ramp = w.g.percent(name, w.callee, w.serve)
 	if r.State == catalog.Ready && c.lapsed {
 		r.State = catalog.Lapsed

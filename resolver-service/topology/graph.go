@@ -64,6 +64,8 @@ type instance struct {
 	id       string
 	address  netip.AddrPort
 	draining bool
+	standing bool // it was there before its source was first heard
+	hearsay  bool // somebody elsewhere says so
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from
@@ -109,19 +111,23 @@ func (g *Graph) Revision() uint64 { return g.revision }
 // the other, when an address goes from one app to another: the first has all but the
 // address's new place, so that it is gone from the one app before it is with the other.
 func (g *Graph) Apply(c Change) []Update {
-	second := g.take(c)
+	second, offers := g.take(c)
 	updates := append(make([]Update, 0, 2), g.flush())
-	if len(second) == 0 {
+	if len(second) == 0 && len(offers) == 0 {
 		return updates
 	}
 	for _, n := range second {
 		g.instancesChanged(n.node, n.before)
 	}
+	for _, p := range offers {
+		g.offersChanged(p)
+	}
 	return append(updates, g.flush())
 }
 
-// take returns the apps that have to wait for an address until the rest is published.
-func (g *Graph) take(c Change) (second []waiting) {
+// take returns the apps, here and of peers, that have to wait for an address until the rest
+// is published.
+func (g *Graph) take(c Change) (second []waiting, offers []pair) {
 	g.advance(c.Now)
 	if c.Objects != nil {
 		g.takeObjects(c.Objects)
@@ -129,11 +135,12 @@ func (g *Graph) take(c Change) (second []waiting) {
 	for i := range c.Instances {
 		g.takeInstances(&c.Instances[i])
 	}
-	second = g.settle()
 	for i := range c.Peers {
 		g.takePeer(&c.Peers[i])
 	}
-	return second
+	second, offers = g.settle(), g.settleOffers()
+	clear(g.addresses.taken)
+	return second, offers
 }
 
 func (g *Graph) node(app catalog.App) *node {
@@ -185,12 +192,18 @@ func (g *Graph) isHere(name string) bool {
 	return name == catalog.LocalCluster || name == g.cfg.Cluster
 }
 
+// fewGateways are kept for sharing, beside two for each view, whether or not a view has them.
+const fewGateways = 64
+
 // gateways is the one value for a set of clusters, sorted, so that views which lead
 // to the same clusters share it.
 func (g *Graph) gateways(names []string) *catalog.Gateways {
 	key := strings.Join(names, ",")
 	if have := g.shared[key]; have != nil {
 		return have
+	}
+	if len(g.shared) >= fewGateways+2*g.counts.Views {
+		clear(g.shared) // half of them at least are those of no view any more
 	}
 	made := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: make(map[string][]string, len(names))}
 	for _, name := range names {

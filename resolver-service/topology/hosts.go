@@ -21,13 +21,15 @@ type hosts struct {
 // host is the one address at an IP address. The node is nil where there are several.
 type host struct {
 	*node
-	port uint16
+	port    uint16
+	hearsay bool // that the app is there
 }
 
 // several are the addresses at an IP address with more than one.
 type several struct {
-	ports map[uint16]*node
+	ports map[uint16]host
 	apps  map[*node]int // how many of the ports each app has
+	sure  map[*node]int // the same without hearsay
 }
 
 func newHosts() hosts {
@@ -69,7 +71,7 @@ func (hs *hosts) owner(a netip.AddrPort) *node {
 	case !ok:
 		return nil
 	case h.node == nil:
-		return hs.several[a.Addr()].ports[a.Port()]
+		return hs.several[a.Addr()].ports[a.Port()].node
 	case h.port != a.Port():
 		return nil
 	default:
@@ -77,29 +79,33 @@ func (hs *hosts) owner(a netip.AddrPort) *node {
 	}
 }
 
-// set gives an address to an app.
-func (hs *hosts) set(a netip.AddrPort, n *node) {
+// set gives an address to an app, which may be there by hearsay alone.
+func (hs *hosts) set(a netip.AddrPort, n *node, hearsay bool) {
+	is := host{n, a.Port(), hearsay}
 	h, ok := hs.at(a.Addr())
 	switch {
 	case !ok:
 		hs.count++
-		hs.put(a.Addr(), host{n, a.Port()})
+		hs.put(a.Addr(), is)
 		return
 	case h.node != nil && h.port == a.Port():
-		hs.put(a.Addr(), host{n, a.Port()})
+		if h != is {
+			hs.put(a.Addr(), is)
+		}
 		return
 	case h.node != nil:
 		hs.put(a.Addr(), host{})
-		hs.several[a.Addr()] = &several{map[uint16]*node{h.port: h.node}, map[*node]int{h.node: 1}}
+		s := &several{map[uint16]host{}, map[*node]int{}, map[*node]int{}}
+		s.enter(h)
+		hs.several[a.Addr()] = s
 	}
 	s := hs.several[a.Addr()]
-	if old := s.ports[a.Port()]; old != nil {
+	if old := s.ports[a.Port()]; old.node != nil {
 		s.leave(old)
 	} else {
 		hs.count++
 	}
-	s.ports[a.Port()] = n
-	s.apps[n]++
+	s.enter(is)
 }
 
 // remove takes an address from whoever has it.
@@ -115,28 +121,44 @@ func (hs *hosts) remove(a netip.AddrPort) {
 	}
 	s := hs.several[a.Addr()]
 	old := s.ports[a.Port()]
-	if old == nil {
+	if old.node == nil {
 		return
 	}
 	hs.count--
 	delete(s.ports, a.Port())
 	s.leave(old)
 	if len(s.ports) == 1 {
-		for port, n := range s.ports {
-			hs.put(a.Addr(), host{n, port})
+		for _, h := range s.ports {
+			hs.put(a.Addr(), h)
 		}
 		delete(hs.several, a.Addr())
 	}
 }
 
-// leave notes that an app has a port less.
-func (s *several) leave(n *node) {
-	if s.apps[n]--; s.apps[n] == 0 {
-		delete(s.apps, n)
+// enter notes who has a port.
+func (s *several) enter(h host) {
+	s.ports[h.port] = h
+	s.apps[h.node]++
+	if !h.hearsay {
+		s.sure[h.node]++
 	}
 }
 
-// caller is who asks from an IP address.
+// leave notes that an app has a port less.
+func (s *several) leave(h host) {
+	less := func(apps map[*node]int) {
+		if apps[h.node]--; apps[h.node] == 0 {
+			delete(apps, h.node)
+		}
+	}
+	less(s.apps)
+	if !h.hearsay {
+		less(s.sure)
+	}
+}
+
+// caller is who asks from an IP address. By hearsay that is said only where nothing is known
+// better.
 func (hs *hosts) caller(ip netip.Addr) (caller catalog.Caller, ok bool) {
 	h, ok := hs.at(ip)
 	switch {
@@ -145,7 +167,10 @@ func (hs *hosts) caller(ip netip.Addr) (caller catalog.Caller, ok bool) {
 	case h.node != nil:
 		return catalog.Caller{App: h.app}, true
 	}
-	apps := hs.several[ip].apps
+	apps := hs.several[ip].sure
+	if len(apps) == 0 {
+		apps = hs.several[ip].apps
+	}
 	if len(apps) > 1 {
 		return catalog.Caller{Shared: true}, true
 	}

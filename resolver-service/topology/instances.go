@@ -19,7 +19,7 @@ func (g *Graph) takeInstances(c *InstanceChange) {
 		g.deleteInstance(c.Source, key)
 	}
 	for i := range c.Put {
-		g.putInstance(c.Source, &c.Put[i])
+		g.putInstance(c, &c.Put[i])
 	}
 }
 
@@ -54,37 +54,74 @@ func (n *node) find(source, id string) (int, bool) {
 	})
 }
 
-func (g *Graph) putInstance(source string, i *catalog.Instance) {
+func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	n := g.node(i.App)
-	at, found := n.find(source, i.ID)
-	address := netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port())
-	now, c := instance{source, i.ID, address, i.Draining}, claimant{n, source, i.ID}
+	at, found := n.find(c.Source, i.ID)
+	now := instance{
+		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
+		standing: c.Source == static || c.Standing && !c.Present, hearsay: c.Hearsay,
+	}
 	switch {
 	case !found:
 		n.instances = inserted(n.instances, at, now)
-		g.sources[source]++
-		g.claim(c, address)
-	case n.instances[at] == now:
-		return
-	default:
-		old := n.instances[at].address
+		g.sources[c.Source]++
+		g.claim(n.claimant(&now), now.address)
+	case n.instances[at].address != now.address:
+		old := n.instances[at]
 		n.instances[at] = now
-		if old != address {
-			g.vacate(c, old)
-			g.claim(c, address)
-		}
+		g.vacate(n.claimant(&old), old.address)
+		g.claim(n.claimant(&now), now.address)
+	default:
+		g.restate(n, at, now, c.Present && !now.standing)
+		return
 	}
 	g.touch(n)
+}
+
+// restate notes what a source says of an instance that is where it was. present says that the
+// instance tells of itself: it has come up there now. What somebody elsewhere says of it does
+// not make less of what is known better.
+func (g *Graph) restate(n *node, at int, now instance, present bool) {
+	old := n.instances[at]
+	now.hearsay = now.hearsay && old.hearsay
+	now.standing = old.standing && !present
+	if now == old && !present {
+		return
+	}
+	n.instances[at] = now
+	if now.draining != old.draining {
+		g.touch(n)
+	}
+	if now.hearsay == old.hearsay && !g.addresses.disputed(now.address) {
+		return
+	}
+	c := n.claimant(&now)
+	loser, heir := g.addresses.restate(c, now.address, present)
+	g.changesHands(now.address, loser, heir)
+	if loser != nil && present {
+		g.tell(c, now.address, loser)
+	}
 }
 
 // claim notes that an instance has come up at an address, and who had it before.
 func (g *Graph) claim(c claimant, a netip.AddrPort) {
 	loser := g.addresses.claim(c, a)
-	g.callerChanged(a.Addr())
-	if loser == nil {
-		return
+	g.changesHands(a, loser, c.node)
+	if loser != nil {
+		g.tell(c, a, loser)
 	}
+}
+
+// changesHands reaches those whose an address is or was.
+func (g *Graph) changesHands(a netip.AddrPort, loser, heir *node) {
 	g.touch(loser)
+	g.touch(heir)
+	g.callerChanged(a.Addr())
+	g.addresses.offers.reach(a)
+}
+
+// tell has somebody told that an app has lost an address.
+func (g *Graph) tell(c claimant, a netip.AddrPort, loser *node) {
 	if len(g.takeovers) < maxTakeovers {
 		g.takeovers = append(g.takeovers, takeover{a, loser.app, c.app, c.source})
 	}
@@ -92,8 +129,7 @@ func (g *Graph) claim(c claimant, a netip.AddrPort) {
 
 // vacate notes that an instance is at an address no longer, and who has it by that.
 func (g *Graph) vacate(c claimant, a netip.AddrPort) {
-	g.touch(g.addresses.release(c, a))
-	g.callerChanged(a.Addr())
+	g.changesHands(a, nil, g.addresses.release(c, a))
 }
 
 // takeover is an address that has become another app's.
@@ -118,9 +154,9 @@ func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	if g.sources[source]--; g.sources[source] == 0 {
 		delete(g.sources, source)
 	}
-	address := n.instances[at].address
+	old := n.instances[at]
 	n.instances = slices.Delete(n.instances, at, at+1)
-	g.vacate(claimant{n, source, key.ID}, address)
+	g.vacate(n.claimant(&old), old.address)
 	g.touch(n)
 }
 
@@ -138,7 +174,6 @@ func (g *Graph) settle() (second []waiting) {
 		g.release(n)
 	}
 	g.touched = nil
-	clear(g.addresses.taken)
 	g.counts.Instances = g.addresses.count
 	return second
 }
@@ -177,11 +212,11 @@ func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withhe
 	var not []string
 	for i := range n.instances {
 		at := &n.instances[i]
-		switch served := g.addresses.taken[at.address]; {
+		switch {
 		case !g.addresses.owns(n, at.address):
 		case at.draining:
 			not = append(not, at.address.String())
-		case served != nil && served != n && g.synced:
+		case g.synced && g.addresses.withheld(n, at.address):
 			withheld = true
 		default:
 			ready = append(ready, at.address.String())

@@ -15,12 +15,20 @@ import (
 
 // world is all that a graph was told, so that another can be told it at once.
 type world struct {
+	network   string
 	objects   map[catalog.Key]catalog.Object
-	instances map[known]catalog.Instance
-	since     map[known]int // when each came up at its address, in claims
-	claims    int
+	instances map[known]told
+	claims    int // so many there were
 	peers     map[string]map[catalog.App]PeerExport
 	leases    map[string]Lease
+	offered   map[offering]int // when each address came up in a cluster on our network, in claims; 0: it was there before
+}
+
+// told is an instance, and since when it is at its address, in claims.
+type told struct {
+	catalog.Instance
+	since             int
+	standing, hearsay bool
 }
 
 // known is an instance as a source names it.
@@ -29,28 +37,25 @@ type known struct {
 	InstanceKey
 }
 
-func newWorld() *world {
-	return &world{map[catalog.Key]catalog.Object{}, map[known]catalog.Instance{}, map[known]int{}, 0, map[string]map[catalog.App]PeerExport{}, map[string]Lease{}}
+func newWorld(network string) *world {
+	return &world{
+		network: network, objects: map[catalog.Key]catalog.Object{}, instances: map[known]told{},
+		peers: map[string]map[catalog.App]PeerExport{}, leases: map[string]Lease{}, offered: map[offering]int{},
+	}
 }
 
 // takes notes a change. What it deletes goes before what it puts.
 func (w *world) takes(c Change) {
 	if c.Objects != nil {
+		near := w.near()
 		w.takesObjects(c.Objects)
+		w.networksChange(near)
 	}
 	for _, ic := range c.Instances {
 		w.takesInstances(ic)
 	}
 	for _, p := range c.Peers {
-		if w.peers[p.Cluster] == nil || p.Full {
-			w.peers[p.Cluster] = map[catalog.App]PeerExport{}
-		}
-		for _, a := range p.Delete {
-			delete(w.peers[p.Cluster], a)
-		}
-		for _, e := range p.Put {
-			w.peers[p.Cluster][e.App] = e
-		}
+		w.takesExports(p)
 		switch {
 		case p.Lease == Fresh || p.Lease == Expired && w.leases[p.Cluster] != Unchanged:
 			w.leases[p.Cluster] = p.Lease
@@ -65,22 +70,30 @@ func (w *world) takesInstances(c InstanceChange) {
 		named := slices.ContainsFunc(c.Put, func(i catalog.Instance) bool { return k == known{c.Source, InstanceKey{i.App, i.ID}} })
 		return k.source == c.Source && (c.Full && !named || slices.Contains(c.Delete, k.InstanceKey))
 	}
-	maps.DeleteFunc(w.instances, func(k known, _ catalog.Instance) bool { return gone(k) })
+	maps.DeleteFunc(w.instances, func(k known, _ told) bool { return gone(k) })
 	for _, i := range c.Put {
 		k := known{c.Source, InstanceKey{i.App, i.ID}}
-		if old, had := w.instances[k]; !had || old.Address != i.Address {
-			w.claims++
-			w.since[k] = w.claims
+		old, had := w.instances[k]
+		now := told{i, old.since, old.standing, old.hearsay && c.Hearsay}
+		present := c.Present && c.Source != static
+		if !had || old.Address != i.Address {
+			now.standing, now.hearsay = c.Standing || c.Source == static, c.Hearsay
 		}
-		w.instances[k] = i
+		if !had || old.Address != i.Address || present {
+			w.claims++
+			now.since = w.claims
+		}
+		now.standing = now.standing && !present
+		w.instances[k] = now
 	}
 }
 
 // inOrder are the instances as they came up.
 func (w *world) inOrder() (all []InstanceChange) {
-	keys := slices.SortedFunc(maps.Keys(w.instances), func(a, b known) int { return w.since[a] - w.since[b] })
+	keys := slices.SortedFunc(maps.Keys(w.instances), func(a, b known) int { return w.instances[a].since - w.instances[b].since })
 	for _, k := range keys {
-		all = append(all, InstanceChange{Source: k.source, Put: []catalog.Instance{w.instances[k]}})
+		i := w.instances[k]
+		all = append(all, InstanceChange{Source: k.source, Put: []catalog.Instance{i.Instance}, Standing: i.standing, Hearsay: i.hearsay})
 	}
 	return all
 }
@@ -105,13 +118,7 @@ func (w *world) afresh(cfg Config) *Graph {
 		Objects:   &ObjectChange{Full: true, Put: slices.Collect(maps.Values(w.objects))},
 		Instances: w.inOrder(),
 	})
-	for name, es := range w.peers {
-		g.Apply(Change{Peers: []PeerChange{{Cluster: name, Full: true, Put: slices.Collect(maps.Values(es))}}})
-		if w.leases[name] != Unchanged {
-			g.Apply(lease(name, Fresh))
-			g.Apply(lease(name, w.leases[name]))
-		}
-	}
+	w.tellExports(g)
 	return g
 }
 
@@ -173,7 +180,7 @@ func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
 	id := func() string { return ids[r.IntN(len(ids))] }
-	source := func() string { return []string{"test", "test", "other"}[r.IntN(3)] }
+	source := func() string { return []string{"test", "other", "stream", static}[r.IntN(4)] }
 	name := func() string { return names[r.IntN(len(names))] }
 	switch r.IntN(11) {
 	case 0, 1:
@@ -207,6 +214,10 @@ func randomChange(r *rand.Rand) Change {
 		if r.IntN(3) == 0 {
 			e.Allow = []catalog.Allow{{App: id()}}
 		}
+		for range r.IntN(3) {
+			e.Addresses = append(e.Addresses, fmt.Sprintf("10.0.0.%d:50002", r.IntN(7)))
+			e.Ready = uint32(len(e.Addresses))
+		}
 		return says(name(), e)
 	case 9:
 		if r.IntN(2) == 0 {
@@ -216,7 +227,9 @@ func randomChange(r *rand.Rand) Change {
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:5000%d", r.IntN(5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
-		return Change{Instances: []InstanceChange{{Source: source(), Put: []catalog.Instance{i}}}}
+		return Change{Instances: []InstanceChange{{
+			Source: source(), Put: []catalog.Instance{i}, Standing: r.IntN(3) == 0, Present: r.IntN(6) == 0, Hearsay: r.IntN(4) == 0,
+		}}}
 	}
 }
 
@@ -233,7 +246,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	ramping := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w, g := newWorld(), NewGraph(config)
+		w, g := newWorld(config.Network), NewGraph(config)
 		g.Peer("east")
 		g.Apply(full())
 		for step := range 120 {
@@ -258,6 +271,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			is := serve(g)
 			checkRamps(t, g, what)
 			checkShards(t, g)
+			checkOffers(t, g, what)
 			ramping += len(g.ramps.all)
 			if want := serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)

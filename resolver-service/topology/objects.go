@@ -158,8 +158,11 @@ func (g *Graph) setExport(n *node, next *catalog.AppExport) {
 // setCluster reaches the routes that name the cluster, the apps that it exports, and
 // what is told to it as a peer.
 func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
-	old := c.object
+	old, near := c.object, g.onNetwork(c)
 	c.object = next
+	if now := g.onNetwork(c); now != near {
+		g.joinsNetwork(c, now)
+	}
 	clear(g.shared)
 	g.dirty.clusters = true
 	g.dirtyCluster(c)

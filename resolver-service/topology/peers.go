@@ -8,6 +8,7 @@ import (
 
 func (g *Graph) takePeer(p *PeerChange) {
 	c := g.cluster(p.Cluster)
+	standing := !c.heard
 	switch p.Lease {
 	case Fresh, Expired:
 		g.setLease(c, p.Lease == Expired)
@@ -21,17 +22,17 @@ func (g *Graph) takePeer(p *PeerChange) {
 		}
 		for n := range c.exports {
 			if !stands[n.app] {
-				g.setRemote(c, n, nil)
+				g.setRemote(c, n, nil, standing)
 			}
 		}
 	}
 	for _, app := range p.Delete {
 		if n := g.apps[app]; n != nil {
-			g.setRemote(c, n, nil)
+			g.setRemote(c, n, nil, standing)
 		}
 	}
 	for i := range p.Put {
-		g.setRemote(c, g.node(p.Put[i].App), &p.Put[i])
+		g.setRemote(c, g.node(p.Put[i].App), &p.Put[i], standing)
 	}
 	g.releaseCluster(c)
 }
@@ -63,15 +64,22 @@ func (g *Graph) forget(c *cluster) {
 	}
 }
 
-func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
+// setRemote takes in what a peer says of an app; standing: what was there before the peer
+// was first heard.
+func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport, standing bool) {
 	var old *PeerExport
 	if had := n.remote.of(c.name); had != nil {
-		old = had.PeerExport
+		if old = had.PeerExport; had.left != nil {
+			g.addresses.offers.touch(offer{node: n, cluster: c})
+		}
 	}
 	if old == export || old != nil && export != nil && old.same(export) {
 		return
 	}
 	g.remoteRamp(c, n, old, export)
+	if g.onNetwork(c) {
+		g.offer(c, n, old.addresses(), export.addresses(), standing)
+	}
 	if export == nil {
 		n.remote.remove(c.name)
 		delete(c.exports, n)
@@ -83,6 +91,13 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 		g.dirty.entry(caller, n)
 	}
 	g.release(n)
+}
+
+func (e *PeerExport) addresses() []string {
+	if e == nil {
+		return nil
+	}
+	return e.Addresses
 }
 
 // same tells whether two exports say the same.

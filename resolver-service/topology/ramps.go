@@ -151,7 +151,7 @@ func (g *Graph) servedElsewhere(n *node, but string) bool {
 	}
 	for i := range n.remote {
 		export := &n.remote[i]
-		if c := g.clusters[export.cluster]; export.cluster != but && export.Ready > 0 && c.object != nil && c.heard && !c.lapsed {
+		if c := g.clusters[export.cluster]; export.cluster != but && export.ready() > 0 && c.object != nil && c.heard && !c.lapsed {
 			return true
 		}
 	}

@@ -11,9 +11,27 @@ import (
 type imported struct {
 	*PeerExport
 	cluster string
-	gateway []string // its addresses there, for all callers to share; see Graph.gatewayOf
-	port    string   // of them
-	allowed allowed  // of many entries of Allow; nil until it is asked for
+	gateway []string  // its addresses there, for all callers to share; see Graph.gatewayOf
+	port    string    // of them
+	left    *[]string // of its addresses those that are not another app's; nil: all
+	allowed allowed   // of many entries of Allow; nil until it is asked for
+}
+
+// direct are the addresses of the instances there, for a cluster on one network.
+func (i *imported) direct() []string {
+	if i.left != nil {
+		return *i.left
+	}
+	return i.Addresses
+}
+
+// ready is how many instances there are ready. One whose address is another app's does not
+// count, so that no call goes to it by the gateway instead.
+func (i *imported) ready() uint32 {
+	if i.left != nil {
+		return min(i.Ready, uint32(len(*i.left)))
+	}
+	return i.Ready
 }
 
 // allowed are the callers of one cluster that an export allows: by name, and with an empty

@@ -39,12 +39,12 @@ type Told struct {
 	Unnamed    bool // names are answered that callers may dial without a server name
 }
 
-// Taken is an instance that a source names, whose address is another app's by now.
+// Taken is an instance that a source or another cluster names, whose address is another app's.
 type Taken struct {
 	Address netip.AddrPort
-	Source  string
+	Source  string // or "cluster " and the cluster's name
 	By      catalog.App
-	From    string // the source that names the other app there
+	From    string // the source that names the other app there, or the cluster in the same way
 }
 
 // Say tells what is known of an app beside a caller's decision.
@@ -68,6 +68,31 @@ func (g *Graph) taken(app catalog.App) (all []Taken) {
 		taken := Taken{Address: i.address, Source: i.source, By: owner.app}
 		if claims := owner.claims(i.address); len(claims) > 0 {
 			taken.From = claims[0].source
+		}
+		all = append(all, taken)
+	}
+	for i := range n.remote {
+		all = append(all, g.takenOf(n, &n.remote[i])...)
+	}
+	return all
+}
+
+// takenOf are addresses of the app in another cluster that lead to another app.
+func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
+	c := g.clusters[export.cluster]
+	if export.left == nil || !g.onNetwork(c) {
+		return nil
+	}
+	for _, text := range export.Addresses {
+		a, ok := canonical(text)
+		if !ok || g.leads(offer{node: n, cluster: c}, a) {
+			continue
+		}
+		taken := Taken{Address: a, Source: "cluster " + c.name}
+		if owner := g.addresses.owner(a); owner != nil && owner != n && owner.serves(a) {
+			taken.By, taken.From = owner.app, owner.claims(a)[0].source
+		} else if top := g.addresses.offers.top[a]; top.node != nil {
+			taken.By, taken.From = top.app, "cluster "+top.cluster.name
 		}
 		all = append(all, taken)
 	}

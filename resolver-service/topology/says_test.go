@@ -80,9 +80,9 @@ func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
 	if told, err := top.Say(t.Context(), app("checkout"), app("orders")); err != nil || len(told.Taken) != 0 {
 		t.Errorf("%+v (%v), before anything was taken", told, err)
 	}
-	top.must(t, named("static", "ledger"))
+	top.must(t, named("consul", "ledger"))
 	told, err := top.Say(t.Context(), app("checkout"), app("orders"))
-	want := []Taken{{at, "stream", app("ledger"), "static"}}
+	want := []Taken{{at, "stream", app("ledger"), "consul"}}
 	if err != nil || !slices.Equal(told.Taken, want) || told.Own != "west" {
 		t.Errorf("%+v (%v); want %+v taken", told, err, want)
 	}

@@ -191,7 +191,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
-		t.log.Warn("an address has become another app's: the newest to name it has it", "address", o.address.String(),
+		t.log.Warn("an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -19,13 +20,20 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 	}
 	before := g.save()
 	undo := g.inverse(&c)
-	g.takeObjects(&c)
+	g.tryObjects(&c)
 	update := g.flush()
 	effects := g.effects(before, &update)
-	g.takeObjects(&undo)
+	g.tryObjects(&undo)
 	g.flush()
 	g.restore(before)
 	return effects, nil
+}
+
+// tryObjects takes objects without the two parts that they are published in.
+func (g *Graph) tryObjects(c *ObjectChange) {
+	g.takeObjects(c)
+	clear(g.addresses.taken)
+	g.settleOffers()
 }
 
 // saved is what has been served, to be served again after a Try.
@@ -36,12 +44,34 @@ type saved struct {
 	allGateways *catalog.Gateways
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
+	offers      map[offered]uint64 // of clusters that are on the network no more
+}
+
+// offered is an offer, by its address.
+type offered struct {
+	netip.AddrPort
+	pair
+}
+
+// recall keeps the number of an offer that is taken back.
+func (s *saved) recall(a netip.AddrPort, o offer, number uint64) {
+	if s != nil {
+		s.offers[offered{a, pair{o.node, o.cluster}}] = number
+	}
+}
+
+// recalled is the number of an offer that is made again.
+func (s *saved) recalled(a netip.AddrPort, o offer) (number uint64, ok bool) {
+	if s != nil {
+		number, ok = s.offers[offered{a, pair{o.node, o.cluster}}]
+	}
+	return number, ok
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
 		revision: g.revision, open: g.open, gateway: g.gateway, allGateways: g.allGateways,
-		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
+		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}, offers: map[offered]uint64{},
 	}
 	for name, view := range g.peers {
 		s.peers[name] = view
