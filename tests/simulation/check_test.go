@@ -20,16 +20,41 @@ func (w *world) check(s *service) {
 	if have == nil {
 		return
 	}
+	whose := owners{}
 	for _, d := range s.replica.cluster.sidecars {
 		view, ok := look(s, d.app)
 		if !ok {
 			continue
+		}
+		if wrong := whose.see(view); wrong != "" {
+			w.fail("owner: %s: %s", s.replica.host, wrong)
 		}
 		selection, _ := have[(&catalog.AppEndpoints{App: d.app}).Key()].(*catalog.AppEndpoints)
 		w.checkView(s, d.app, selection, view)
 	}
 	w.checkExports(s, have)
 	w.checkGateway(s, have)
+}
+
+// owners are the apps that views lead to, by the addresses of their instances.
+type owners map[string]catalog.App
+
+// see takes a view in. It says which address is that of two apps; empty if none is.
+func (os owners) see(view *catalog.View) (wrong string) {
+	for callee, entry := range view.Entries.All() {
+		for i := range entry.Routes {
+			if entry.Routes[i].Gateway {
+				continue
+			}
+			for _, address := range entry.Routes[i].Addresses {
+				if other, seen := os[address]; seen && other != callee {
+					wrong = fmt.Sprintf("%s is that of %s and of %s", address, other, callee)
+				}
+				os[address] = callee
+			}
+		}
+	}
+	return wrong
 }
 
 // checkGateway sees that the gateway leads to what this cluster exports, and to nothing

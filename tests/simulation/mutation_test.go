@@ -60,7 +60,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"a cluster that nobody calls again":              {mutation{losesGateways: true}, "calm: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const most = 40
+			const most = 100 // since the order of steps decides which find it
 			var other error
 			for seed := range uint64(most) {
 				steps, without := 40, []string{"one-way"}
@@ -88,4 +88,32 @@ func everythingBut(these ...string) (without []string) {
 		}
 	}
 	return without
+}
+
+// TestTwoAppsAtOneAddressAreFound shows views to the invariant that a topology can't be made
+// to break from outside.
+func TestTwoAppsAtOneAddressAreFound(t *testing.T) {
+	view := func(a catalog.App, r catalog.Route) *catalog.View {
+		entry := catalog.NewEntry(a, catalog.Rule{}, []catalog.Route{r})
+		return &catalog.View{Entries: catalog.NewTable([]catalog.Edit[*catalog.Entry]{{App: a, Value: entry}})}
+	}
+	one, other := []string{"10.0.0.1:50002", "10.0.0.2:50002"}, []string{"10.0.0.2:50002"}
+	for what, test := range map[string]struct {
+		app   catalog.App
+		route catalog.Route
+		found bool
+	}{
+		"another app here":        {app("ledger"), catalog.LocalRoute(other, 0), true},
+		"another app of a peer":   {app("ledger"), catalog.RemoteRoute(1, 0, other, nil), true},
+		"the same app of a peer":  {app("orders"), catalog.RemoteRoute(1, 0, other, nil), false},
+		"one gateway of two apps": {app("ledger"), catalog.RemoteRoute(1, 0, nil, other), false},
+	} {
+		whose := owners{}
+		if wrong := whose.see(view(app("orders"), catalog.LocalRoute(one, 0))); wrong != "" {
+			t.Errorf("%s: %s", what, wrong)
+		}
+		if wrong := whose.see(view(test.app, test.route)); (wrong != "") != test.found {
+			t.Errorf("%s: %q; is it found? want %v", what, wrong, test.found)
+		}
+	}
 }

@@ -102,7 +102,58 @@ func (m maker) exportedBy(by string) (string, func(*world)) {
 	return fmt.Sprintf("%s by %s to %v", a, by, e.Allow), func(w *world) { w.put(by, e) }
 }
 
-func (m maker) moves() (string, func(*world)) { return m.movesIn(one(m, clusterNames)) }
+func (m maker) moves() (string, func(*world)) {
+	if m.chance(30) {
+		return m.handsOver()
+	}
+	return m.movesIn(one(m, clusterNames))
+}
+
+// handsOver gives one of three addresses on the network that clusters share to an app of one of
+// them, which may be that of another before.
+func (m maker) handsOver() (string, func(*world)) {
+	in, a, n := one(m, []string{"north", "west"}), one(m, apps), m.IntN(3)
+	draining, gone := m.chance(20), m.chance(10)
+	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(n)}), 50002)
+	text := fmt.Sprintf("%s on net-1 is %s in %s", address, a, in)
+	if draining {
+		text += ", draining"
+	}
+	if gone {
+		text = fmt.Sprintf("%s on net-1 is gone", address)
+	}
+	return text, func(w *world) {
+		for _, c := range w.clusters {
+			_, running, _ := c.instances.newest()
+			if there := at(running, address); len(there) > 0 || c.name == in && !gone {
+				c.instances.edit(func(all map[topology.InstanceKey]catalog.Instance) {
+					for _, key := range there {
+						delete(all, key)
+					}
+					if c.name == in && !gone {
+						c.runs(all, catalog.Instance{ID: fmt.Sprint("n", n), App: a, Address: address, Draining: draining})
+					}
+				})
+			}
+		}
+	}
+}
+
+// at are the instances at an address.
+func at(all map[topology.InstanceKey]catalog.Instance, address netip.AddrPort) (keys []topology.InstanceKey) {
+	for key, i := range all {
+		if i.Address == address {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// runs adds an instance to a cluster's.
+func (c *cluster) runs(all map[topology.InstanceKey]catalog.Instance, i catalog.Instance) {
+	c.ever[placed{i.App, i.Address.String()}] = true
+	all[topology.InstanceKey{App: i.App, ID: i.ID}] = i
+}
 
 // movesIn changes an instance of a cluster: there are eight addresses, each with one app at
 // a time.
@@ -119,15 +170,11 @@ func (m maker) movesIn(in string) (string, func(*world)) {
 	return text, func(w *world) {
 		c := w.cluster(in)
 		c.instances.edit(func(all map[topology.InstanceKey]catalog.Instance) {
-			for key, i := range all {
-				if i.Address == address {
-					delete(all, key)
-				}
+			for _, key := range at(all, address) {
+				delete(all, key)
 			}
 			if !gone {
-				key := topology.InstanceKey{App: a, ID: fmt.Sprint("i", n)}
-				c.ever[placed{a, address.String()}] = true
-				all[key] = catalog.Instance{ID: key.ID, App: a, Address: address, Draining: draining}
+				c.runs(all, catalog.Instance{ID: fmt.Sprint("i", n), App: a, Address: address, Draining: draining})
 			}
 		})
 	}

@@ -95,10 +95,15 @@ func newPlan(seed uint64, steps int, without []string) *plan {
 // begin makes the first state: clusters that know each other, run, and export some.
 func (m maker) begin(p *plan) (steps []step) {
 	add := func(kind, text string, do func(*world)) { steps = append(steps, step{kind, text, do}) }
+	near := m.chance(60) // clusters on one network know that from the start
 	for _, name := range clusterNames {
 		for _, other := range clusterNames {
 			if other != name {
-				add("know", name+" knows "+other, func(w *world) { w.know(name, object(other, w.cluster(other).staleAfter, []int{0, 1}, 0, "")) })
+				network := ""
+				if near {
+					network = networkOf[other]
+				}
+				add("know", name+" knows "+other, func(w *world) { w.know(name, object(other, w.cluster(other).staleAfter, []int{0, 1}, 0, network)) })
 			}
 		}
 		for range 3 {

@@ -91,7 +91,7 @@ func (t *talk) step() {
 	h := s.hears[from]
 	switch n := t.IntN(20); {
 	case n < 5:
-		make := one(t.maker, []func(maker) (string, func(*world)){maker.selects, maker.exported, maker.exported, maker.knows, maker.moves, maker.moves})
+		make := one(t.maker, []func(maker) (string, func(*world)){maker.selects, maker.exported, maker.exported, maker.knows, maker.moves, maker.handsOver, maker.handsOver})
 		text, do := make(t.maker)
 		t.say("%s", text)
 		do(t.world)
@@ -129,8 +129,26 @@ func (t *talk) apply(s *speaker, c topology.Change) {
 		if u.Open != nil {
 			s.open = u.Open
 		}
+		t.checkOwners(s)
 		for peer, view := range u.Peers {
 			t.tell(s, peer, view)
+		}
+	}
+}
+
+// checkOwners sees that no address is that of two apps.
+func (t *talk) checkOwners(s *speaker) {
+	whose := owners{}
+	views := []*catalog.View{s.open}
+	for _, view := range s.views {
+		views = append(views, view)
+	}
+	for _, view := range views {
+		if view == nil {
+			continue
+		}
+		if wrong := whose.see(view); wrong != "" {
+			t.fail("%s: %s", s.name, wrong)
 		}
 	}
 }
@@ -184,11 +202,28 @@ func (t *talk) hear(s *speaker, from string, n int) {
 		if t.skips && t.chance(10) {
 			continue
 		}
-		t.apply(s, topology.Change{Peers: []topology.PeerChange{change}})
+		for _, part := range t.parts(change) {
+			t.apply(s, topology.Change{Peers: []topology.PeerChange{part}})
+		}
 		if t.chance(10) {
 			t.apply(s, topology.Change{Peers: []topology.PeerChange{change}}) // twice is as good as once
 		}
 	}
+}
+
+// parts are what is told of a word at a time: all, or one app after the other in any order.
+func (t *talk) parts(c topology.PeerChange) (all []topology.PeerChange) {
+	if c.Full || t.chance(50) {
+		return []topology.PeerChange{c}
+	}
+	for i := range c.Put {
+		all = append(all, topology.PeerChange{Cluster: c.Cluster, Lease: c.Lease, Put: c.Put[i : i+1]})
+	}
+	for i := range c.Delete {
+		all = append(all, topology.PeerChange{Cluster: c.Cluster, Lease: c.Lease, Delete: c.Delete[i : i+1]})
+	}
+	t.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
 }
 
 func (t *talk) cut(s *speaker, from string) {
