@@ -130,6 +130,9 @@ func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool,
 }
 
 func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) error {
+	for _, warning := range applied.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
+	}
 	if output == show.Table {
 		return show.Apply(cmd.OutOrStdout(), applied)
 	}

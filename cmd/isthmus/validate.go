@@ -39,6 +39,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 		}
 		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
 		show.WarnOfGateways(cmd.ErrOrStderr(), set.Objects)
+		show.WarnOfInstances(cmd.ErrOrStderr(), set.Objects)
 		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", count(len(set.Objects), "object"), count(set.Files, "file"))
 		return nil
 	}

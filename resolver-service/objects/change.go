@@ -37,7 +37,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 	if err != nil {
 		return nil, s.explain(untouched(err))
 	}
-	answer := &v1alpha1.ApplyResponse{Results: p.results}
+	answer := &v1alpha1.ApplyResponse{Results: p.results, Warnings: s.warnings(writes)}
 	if answer.Effects, answer.EffectsLeftOut, err = s.try(ctx, p.writes); err != nil {
 		return nil, err
 	}

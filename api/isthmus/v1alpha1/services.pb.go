@@ -1285,8 +1285,11 @@ type ApplyResponse struct {
 	Revision uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the topology that has the change; 0 for a dry run
 	// How many more decisions change than effects has.
 	EffectsLeftOut uint32 `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is no mistake of one object and most likely not meant, of the objects that were
+	// sent beside all others.
+	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
@@ -1345,6 +1348,13 @@ func (x *ApplyResponse) GetEffectsLeftOut() uint32 {
 		return x.EffectsLeftOut
 	}
 	return 0
+}
+
+func (x *ApplyResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ApplyResult struct {
@@ -3519,12 +3529,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vApplyObject\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1f\n" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
-	"ifRevision\"\xc2\x01\n" +
+	"ifRevision\"\xde\x01\n" +
 	"\rApplyResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
 	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
-	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\"\xa0\x01\n" +
+	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\x12\x1a\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"\xa0\x01\n" +
 	"\vApplyResult\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +

@@ -42,7 +42,8 @@ type round struct {
 	done    chan outcome
 	running sync.WaitGroup
 
-	dirty    bool // something is to be told
+	dirty    bool                // something is to be told
+	doubled  []instances.Refusal // addresses that two objects have, which is told and no more
 	beatEnd  time.Time
 	begun    int // checks in this beat
 	deleted  []topology.InstanceKey
@@ -144,6 +145,10 @@ func (r *round) take() {
 			r.drop(t, nil)
 			delete(targets, key)
 		}
+	}
+	r.doubled = nil
+	for _, d := range catalog.DoubledAddresses(objects) {
+		r.doubled = append(r.doubled, instances.Refusal{Where: d.Instance.Key().String(), Err: d.Problem()})
 	}
 }
 
@@ -305,9 +310,10 @@ func (r *round) news() instances.Change {
 			c.Refused = append(c.Refused, t.refused)
 		}
 	}
+	c.Refused = append(c.Refused, r.doubled...)
 	slices.SortFunc(c.Put, func(a, b catalog.Instance) int {
 		return cmp.Or(strings.Compare(a.App.Namespace, b.App.Namespace), strings.Compare(a.ID, b.ID))
 	})
-	slices.SortFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
+	slices.SortStableFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
@@ -105,10 +106,17 @@ func (w *watched) await(t *testing.T, want string, words ...string) {
 	}
 }
 
-// named is an instance of orders with a check every second.
+// named is an instance of orders with a check every second, at 10.0.0.5:50002 if it is called
+// one, and at an address of its own in any case.
 func named(name string) *catalog.AppInstance {
+	address := netip.MustParseAddrPort("10.0.0.5:50002")
+	if name != "one" {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(name))
+		address = netip.AddrPortFrom(netip.AddrFrom16([16]byte(h.Sum([]byte{0xfd, 0, 0, 0, 0, 0, 0, 1}))), 50002)
+	}
 	return &catalog.AppInstance{
-		Namespace: "shop", Name: name, App: "orders", Address: netip.MustParseAddrPort("10.0.0.5:50002"),
+		Namespace: "shop", Name: name, App: "orders", Address: address,
 		Check: &catalog.HealthCheck{Port: 50002, Interval: time.Second, Timeout: 500 * time.Millisecond, HealthyAfter: 1, UnhealthyAfter: 2},
 	}
 }
@@ -428,5 +436,22 @@ func TestInstancesComeByNameAsOnesThatStood(t *testing.T) {
 	})
 	if want := "finance/z shop/a shop/b shop/c shop/d shop/e shop/f"; !errors.Is(err, done) || strings.Join(got, " ") != want {
 		t.Errorf("%v, %q; want %q", err, got, want)
+	}
+}
+
+// Two objects with one address are told of for as long as that is so, and nothing is withheld.
+func TestTwoObjectsAtOneAddressAreNamed(t *testing.T) {
+	named := func(name, app, address string) *catalog.AppInstance {
+		return &catalog.AppInstance{Namespace: "shop", Name: name, App: app, Address: netip.MustParseAddrPort(address)}
+	}
+	one, other := named("one", "orders", "10.0.0.1:1"), named("other", "billing", "10.0.0.1:1")
+	w := watch(t, nil, one)
+	w.await(t, "orders/one ready")
+	w.objects.Store([]*catalog.AppInstance{one, other})
+	w.await(t, "billing/other ready, orders/one ready", "AppInstance shop/one: the address 10.0.0.1:1 for shop/orders is that of AppInstance shop/other too")
+	w.objects.Store([]*catalog.AppInstance{one, named("other", "billing", "10.0.0.2:1")})
+	w.await(t, "billing/other ready, orders/one ready")
+	if _, refused := w.now(); len(refused) > 0 {
+		t.Errorf("there are still named %q", refused)
 	}
 }

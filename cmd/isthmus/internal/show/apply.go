@@ -18,6 +18,9 @@ type Applied struct {
 
 	// EffectsLeftOut is how many more decisions change than are listed.
 	EffectsLeftOut uint32 `json:"effectsLeftOut" yaml:"effectsLeftOut"`
+
+	// Warnings are about what is no mistake of one object and most likely not meant.
+	Warnings []string `json:"warnings,omitempty" yaml:"warnings,omitempty"`
 }
 
 // Result is what became of one object.
@@ -41,7 +44,7 @@ type Effect struct {
 
 // AppliedOf reads an answer.
 func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
-	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut()}
+	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut(), Warnings: m.GetWarnings()}
 	for _, r := range m.GetResults() {
 		a.Results = append(a.Results, Result{
 			Kind: r.GetKey().GetKind(), Namespace: r.GetKey().GetNamespace(), Name: r.GetKey().GetName(),

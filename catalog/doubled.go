@@ -1,0 +1,61 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Doubled is an AppInstance with an address that another has, too. That is no mistake of one
+// object, and passes where an address is handed from one app to another.
+type Doubled struct {
+	Instance *AppInstance
+	First    *AppInstance // whose the address is of the two, while both are ready
+}
+
+// DoubledAddresses finds the AppInstance objects with an address that another of them has,
+// in the order of their keys. It changes nothing of what it is given.
+func DoubledAddresses(all []*AppInstance) []Doubled {
+	first, doubled := make(map[netip.AddrPort]*AppInstance, len(all)), map[netip.AddrPort][]*AppInstance{}
+	for _, i := range all {
+		a := netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port())
+		switch before := first[a]; {
+		case before == nil:
+			first[a] = i
+		case before.Key() == i.Key():
+		case i.compareClaim(before) < 0:
+			first[a], doubled[a] = i, append(doubled[a], before)
+		default:
+			doubled[a] = append(doubled[a], i)
+		}
+	}
+	var found []Doubled
+	for a, others := range doubled {
+		for _, i := range others {
+			found = append(found, Doubled{i, first[a]})
+		}
+	}
+	slices.SortFunc(found, func(a, b Doubled) int { return a.Instance.Key().Compare(b.Instance.Key()) })
+	return found
+}
+
+// compareClaim is below zero where an address of both is this one's: the topology decides by
+// the same, so that all replicas come to it whatever they heard of first.
+func (i *AppInstance) compareClaim(o *AppInstance) int {
+	return cmp.Or(i.AppRef().Compare(o.AppRef()), strings.Compare(i.Name, o.Name))
+}
+
+// String names the object and its problem.
+func (d Doubled) String() string { return d.Instance.Key().String() + ": " + d.Problem().Error() }
+
+// Problem says what is so, who is answered, and what to do.
+func (d Doubled) Problem() error {
+	if d.Instance.AppRef() == d.First.AppRef() {
+		return fmt.Errorf("the address %s is that of %s too, of the same app: the two count as one instance; delete one of them",
+			d.Instance.Address, d.First.Key())
+	}
+	return fmt.Errorf("the address %s for %s is that of %s too, for %s, and an address is one app's: %s is answered with it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
+		d.Instance.Address, d.Instance.AppRef(), d.First.Key(), d.First.AppRef(), d.First.AppRef())
+}

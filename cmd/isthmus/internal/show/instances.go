@@ -1,0 +1,23 @@
+package show
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// WarnOfInstances writes a line for each AppInstance, of those among others, with an address
+// that another has, too. A service warns by itself of what is applied to it, since it knows
+// what is there already.
+func WarnOfInstances(w io.Writer, all []catalog.Object) {
+	var placed []*catalog.AppInstance
+	for _, object := range all {
+		if i, ok := object.(*catalog.AppInstance); ok {
+			placed = append(placed, i)
+		}
+	}
+	for _, d := range catalog.DoubledAddresses(placed) {
+		fmt.Fprintf(w, "warning: %s:%d: %s\n", d.Instance.Source.File, d.Instance.Source.Line, d)
+	}
+}
