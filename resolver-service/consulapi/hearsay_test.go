@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -187,5 +188,32 @@ func TestTheAddressOfThisMachine(t *testing.T) {
 	}
 	if r.same(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")) || !r.same(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.1")) {
 		t.Error("192.0.2.1 is nobody's here")
+	}
+}
+
+// TestATokenTakesNobodysAddress: whose address a token names for its app stays where it is, in
+// views, and as the one who asks from there.
+func TestATokenTakesNobodysAddress(t *testing.T) {
+	i := ours(t)
+	at := netip.MustParseAddrPort("192.0.2.5:50002")
+	change := topology.InstanceChange{Source: "test", Present: true, Put: []catalog.Instance{{ID: "1", App: shop("checkout"), Address: at}}}
+	if _, err := i.topology.Apply(t.Context(), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range []string{"50002", "50003"} {
+		body := `{"ID":"` + port + `","Name":"orders","Address":"192.0.2.5","Port":1,"Meta":{"DAPR_PORT":"` + port + `"}}`
+		if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", body); r.code != 200 {
+			t.Fatal(r)
+		}
+		if d := i.topology.Resolve(shop("checkout"), shop("checkout")); d.Address != at.String() {
+			t.Errorf("port %s: checkout is led to %q", port, d.Address)
+		}
+		if d := i.topology.Resolve(shop("checkout"), shop("orders")); d.Address == at.String() {
+			t.Errorf("port %s: orders is led to checkout", port)
+		}
+		callers, _ := i.topology.Callers().Load()
+		if c, ok := callers.Get(at.Addr()); !ok || c.App != shop("checkout") || c.Shared {
+			t.Errorf("port %s: who asks from there is %+v", port, c)
+		}
 	}
 }
