@@ -67,18 +67,24 @@ func (o offer) compare(other offer) int {
 	return cmp.Or(cmp.Compare(o.number, other.number), strings.Compare(other.cluster.name, o.cluster.name), other.app.Compare(o.app))
 }
 
+// maxOffers bounds the offers of one address that are kept. Of what is beyond it, nothing is
+// true: it is as if that were never offered.
+const maxOffers = 256
+
 // put adds an offer.
 func (os *offers) put(a netip.AddrPort, o offer) {
 	top, any := os.top[a]
-	switch {
-	case !any:
+	if !any {
 		os.top[a] = o
-	case top.compare(o) < 0:
+		return
+	}
+	if top.compare(o) < 0 {
 		os.top[a] = o
-		os.weaker[a] = append(os.weaker[a], top)
 		os.touch(top)
-	default:
-		os.weaker[a] = append(os.weaker[a], o)
+		o = top
+	}
+	if weaker := os.weaker[a]; len(weaker)+1 < maxOffers {
+		os.weaker[a] = append(weaker, o)
 	}
 }
 
@@ -87,6 +93,9 @@ func (os *offers) remove(a netip.AddrPort, o offer) (number uint64) {
 	top, weaker := os.top[a], os.weaker[a]
 	if !top.is(o) {
 		at := slices.IndexFunc(weaker, o.is)
+		if at < 0 {
+			return 0 // it was one too many
+		}
 		number = weaker[at].number
 		os.keep(a, slices.Delete(weaker, at, at+1))
 		return number
@@ -148,10 +157,19 @@ func (g *Graph) offer(c *cluster, n *node, had, has []string, standing bool) {
 func difference(had, has []string) (lost, gained []string) {
 	had, has = ascending(had), ascending(has)
 	for len(had) > 0 || len(has) > 0 {
+		order := 0
 		switch {
-		case len(has) == 0 || len(had) > 0 && had[0] < has[0]:
+		case len(has) == 0:
+			order = -1
+		case len(had) == 0:
+			order = 1
+		default:
+			order = strings.Compare(had[0], has[0])
+		}
+		switch {
+		case order < 0:
 			lost, had = append(lost, had[0]), had[1:]
-		case len(had) == 0 || has[0] < had[0]:
+		case order > 0:
 			gained, has = append(gained, has[0]), has[1:]
 		default:
 			had, has = had[1:], has[1:]

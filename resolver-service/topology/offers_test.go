@@ -145,6 +145,42 @@ func TestToTryAnotherNetworkChangesNothing(t *testing.T) {
 	checkOffers(t, g, "after it")
 }
 
+// A peer may say that all its apps are at one address.
+func TestOffersOfOneAddressAreBounded(t *testing.T) {
+	const a = "10.0.0.1:50002"
+	g := oneNetwork()
+	g.Apply(lease("east", Fresh))
+	for _, order := range []string{"the first goes first", "the last goes first"} {
+		g.Apply(says("east", offersAt("ledger", a)))
+		for i := range 2 * maxOffers {
+			g.Apply(says("east", offersAt(fmt.Sprint("app-", i), a)))
+		}
+		g.Apply(says("east", offersAt("orders", a)))
+		if got := leads(g); got != "ok "+a+" east; unavailable" {
+			t.Errorf("%s, with many at one address", got)
+		}
+		for _, weaker := range g.addresses.offers.weaker {
+			if len(weaker) >= maxOffers {
+				t.Errorf("%d offers of one address are kept", len(weaker))
+			}
+		}
+		g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("orders")}}}})
+		for i := range 2 * maxOffers {
+			if order != "the first goes first" {
+				i = 2*maxOffers - 1 - i
+			}
+			g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app(fmt.Sprint("app-", i))}}}})
+		}
+		if got := leads(g); got != "unavailable; ok "+a+" east" {
+			t.Errorf("%s: %s, once the many are gone", order, got)
+		}
+		g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
+		if n := len(g.addresses.offers.top) + len(g.addresses.offers.weaker); n != 0 {
+			t.Errorf("%s: %d offers are kept of nothing", order, n)
+		}
+	}
+}
+
 func TestNothingIsKeptOfAddressesElsewhere(t *testing.T) {
 	g := NewGraph(west)
 	g.Apply(full(reaches("east", "10.9.0.1:15443")))
