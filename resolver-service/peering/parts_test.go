@@ -98,7 +98,7 @@ func TestRenewalsCountNoLongerWhilePartOfADifferenceIsMissing(t *testing.T) {
 func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 	o := newOutbox("east", nil)
 	s := &stream{Server: &Server{}, by: &asker{}, pings: &pings{}}
-	for revision, exports := range [][]*topology.PeerExport{{export("ledger", 1)}, large(), nil} {
+	for revision, exports := range [][]*topology.PeerExport{{export("ledger", 1)}, large()[:6000], nil} {
 		view := viewOf(uint64(revision+1), exports...)
 		all := 0
 		var last *v1alpha1.ExportsResponse
@@ -111,7 +111,7 @@ func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 			}
 			last, all = s.told(m, o.reaches(view)), all+1
 		}
-		if last.Digest != s.by.content.digest(view) || revision > 0 && all < 2 {
+		if last.Digest != s.by.content.digest(view) || revision == 1 && all < 2 {
 			t.Errorf("revision %d: the last of %d messages has digest %x, want %x", view.Revision, all, last.Digest, s.by.content.digest(view))
 		}
 	}
