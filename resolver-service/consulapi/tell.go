@@ -1,7 +1,10 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -62,7 +65,7 @@ type standing struct {
 // changeSet is what the topology has to be told.
 type changeSet struct {
 	gone []topology.InstanceKey
-	put  map[word][]catalog.Instance
+	put  map[word][]standing
 }
 
 // word is how an instance is known.
@@ -72,19 +75,27 @@ type word struct{ standing, hearsay, present bool }
 func (c *changeSet) add(s standing, registered bool) {
 	w := word{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
 	if c.put == nil {
-		c.put = map[word][]catalog.Instance{}
+		c.put = map[word][]standing{}
 	}
-	c.put[w] = append(c.put[w], s.instance)
+	c.put[w] = append(c.put[w], s)
 }
 
-// all are the changes: what is gone before all else, and who tells of itself last.
+// all are the changes: what is gone before all else, and who tells of itself last. Within
+// each, who registered last comes last: of several that stood before, that one has an address.
 func (c *changeSet) all() (all []topology.InstanceChange) {
 	if len(c.gone) > 0 {
 		all = append(all, topology.InstanceChange{Source: Source, Delete: c.gone})
 	}
 	for _, w := range []word{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
-		if put := c.put[w]; len(put) > 0 {
-			all = append(all, topology.InstanceChange{Source: Source, Put: put, Standing: w.standing, Hearsay: w.hearsay, Present: w.present})
+		change := topology.InstanceChange{Source: Source, Standing: w.standing, Hearsay: w.hearsay, Present: w.present}
+		slices.SortFunc(c.put[w], func(a, b standing) int {
+			return cmp.Or(cmp.Compare(a.since.at, b.since.at), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
+		})
+		for _, s := range c.put[w] {
+			change.Put = append(change.Put, s.instance)
+		}
+		if len(change.Put) > 0 {
+			all = append(all, change)
 		}
 	}
 	return all
