@@ -89,7 +89,7 @@ func (g *Graph) restate(n *node, at int, now instance, present bool) {
 		return
 	}
 	n.instances[at] = now
-	if now.draining != old.draining {
+	if now.draining != old.draining || now.hearsay != old.hearsay {
 		g.touch(n)
 	}
 	if now.hearsay == old.hearsay && !g.addresses.disputed(now.address) {
@@ -195,7 +195,9 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	}
 	g.counts.Draining += int(draining) - int(n.draining)
 	n.ready, n.draining, n.local, n.plans = ready, draining, nil, nil
-	g.localRamp(n, before)
+	if g.saved == nil {
+		g.localRamp(n, before)
+	}
 	for caller := range n.callers {
 		g.dirty.entry(caller, n)
 	}
@@ -216,6 +218,7 @@ func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withhe
 		case !g.addresses.owns(n, at.address):
 		case at.draining:
 			not = append(not, at.address.String())
+		case g.outbid(n, at):
 		case g.synced && g.addresses.withheld(n, at.address):
 			withheld = true
 		default:

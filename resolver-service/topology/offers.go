@@ -11,8 +11,9 @@ import (
 // each is: what reaches the peers' instances must not lead to another app's, whether in this
 // cluster, in theirs or in another's. What peers say of themselves comes in parts, and late.
 //
-// A peer's offer takes no address from an app that is ready here: this cluster's own sources
-// know better what runs in it. Of several offers the newest has the address.
+// A peer's offer takes no address from an app that is ready here, unless by hearsay alone:
+// this cluster's own sources know better what runs in it. Of several offers the newest has
+// the address.
 type offers struct {
 	top    map[netip.AddrPort]offer   // the strongest
 	weaker map[netip.AddrPort][]offer // the others, where there are any
@@ -126,7 +127,9 @@ func (g *Graph) offer(c *cluster, n *node, had, has []string, standing bool) {
 	as, o := &g.addresses, offer{node: n, cluster: c}
 	for _, text := range lost {
 		if a, ok := canonical(text); ok {
-			as.note(as.owner(a), a)
+			owner := as.owner(a)
+			as.note(owner, a)
+			g.touchHearsay(owner, a)
 			g.saved.recall(a, o, as.offers.remove(a, o))
 		}
 	}
@@ -138,6 +141,7 @@ func (g *Graph) offer(c *cluster, n *node, had, has []string, standing bool) {
 		}
 		owner := as.owner(a)
 		as.note(owner, a)
+		g.touchHearsay(owner, a)
 		o.number = 0
 		if !standing {
 			as.offers.number++
@@ -256,11 +260,26 @@ func (g *Graph) offersChanged(p pair) (withheld bool) {
 
 // leads tells whether an address that a peer's app has is no other's.
 func (g *Graph) leads(o offer, a netip.AddrPort) bool {
-	if !g.addresses.offers.top[a].is(o) {
-		return false
+	return g.addresses.offers.top[a].is(o) && !keeps(g.addresses.owner(a), o.node, a)
+}
+
+// keeps tells whether who has an address here keeps it from a peer's app.
+func keeps(owner, from *node, a netip.AddrPort) bool {
+	return owner != nil && owner != from && owner.serves(a) && !owner.onlyHearsay(a)
+}
+
+// outbid tells whether an instance here that is known by hearsay alone is at an address which
+// a peer has with another app.
+func (g *Graph) outbid(n *node, i *instance) bool {
+	return i.hearsay && g.addresses.offers.any(i.address) && g.addresses.offers.top[i.address].node != n && n.onlyHearsay(i.address)
+}
+
+// touchHearsay notes that a peer's offer of an address may reach an app here that has it by
+// hearsay alone.
+func (g *Graph) touchHearsay(owner *node, a netip.AddrPort) {
+	if owner != nil && owner.onlyHearsay(a) {
+		g.touch(owner)
 	}
-	owner := g.addresses.owner(a)
-	return owner == nil || owner == o.node || !owner.serves(a)
 }
 
 // leftOf are those of the addresses that an app of a peer has which are not another's.

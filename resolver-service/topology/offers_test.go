@@ -71,6 +71,15 @@ func TestAnAddressOnTheNetworkIsOneApps(t *testing.T) {
 			"unavailable; ok " + a + " east"},
 		{"as long as it is dead", []Change{drains(runs("orders", "1", a)), says("east", offersAt("ledger", a)), runs("orders", "1", a)},
 			"ok " + a + " west; unavailable"},
+		{"hearsay here keeps none from it", []Change{hearsay(runs("orders", "1", a)), lease("east", Fresh), says("east", offersAt("ledger", a))},
+			"unavailable; ok " + a + " east"},
+		{"nor takes any", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a))}, "unavailable; ok " + a + " east"},
+		{"until it is more than that", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), runs("orders", "1", a)},
+			"ok " + a + " west; unavailable"},
+		{"it has what the peer has no more", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), stops("east", "ledger")},
+			"ok " + a + " west; unavailable"},
+		{"also where the cluster leaves the network", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), objects(far)},
+			"ok " + a + " west; ok ledger.shop.east.isthmus.internal:15443 east"},
 		{"an app is the same in two clusters", []Change{runs("orders", "1", a), says("east", offersAt("orders", a))}, "ok " + a + " west; unavailable"},
 		{"an address in no common form is none", []Change{says("east", offersAt("orders", "[::ffff:10.0.0.1]:50002"), offersAt("ledger", a, a))},
 			"unavailable; ok " + a + " east"},
@@ -118,6 +127,11 @@ func TestOnlyWhatIsLeftCounts(t *testing.T) {
 	if got := g.taken(app("orders")); len(got) != 0 {
 		t.Errorf("an operator is told %v", got)
 	}
+	g.Apply(hearsay(runs("ledger", "1", "10.0.0.1:50002")))
+	if got := fmt.Sprint(g.taken(app("orders")), g.taken(app("ledger"))); got != "[] [{10.0.0.1:50002 test shop/orders cluster east}]" {
+		t.Errorf("an operator is told %s", got)
+	}
+	g.Apply(stops("ledger", "1"))
 	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
 	if n := len(g.addresses.offers.top) + len(g.addresses.offers.weaker) + len(g.addresses.offers.pairs); n != 0 {
 		t.Errorf("%d things are kept of a peer that exports nothing", n)

@@ -62,6 +62,11 @@ func (g *Graph) taken(app catalog.App) (all []Taken) {
 	}
 	for _, i := range n.instances {
 		owner := g.addresses.owner(i.address)
+		if g.outbid(n, &i) {
+			top := g.addresses.offers.top[i.address]
+			all = append(all, Taken{i.address, i.source, top.app, "cluster " + top.cluster.name})
+			continue
+		}
 		if owner == nil || owner == n {
 			continue
 		}
@@ -89,7 +94,7 @@ func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
 			continue
 		}
 		taken := Taken{Address: a, Source: "cluster " + c.name}
-		if owner := g.addresses.owner(a); owner != nil && owner != n && owner.serves(a) {
+		if owner := g.addresses.owner(a); keeps(owner, n, a) {
 			taken.By, taken.From = owner.app, owner.claims(a)[0].source
 		} else if top := g.addresses.offers.top[a]; top.node != nil {
 			taken.By, taken.From = top.app, "cluster "+top.cluster.name

@@ -33,6 +33,7 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 func (g *Graph) tryObjects(c *ObjectChange) {
 	g.takeObjects(c)
 	clear(g.addresses.taken)
+	g.settle()
 	g.settleOffers()
 }
 
