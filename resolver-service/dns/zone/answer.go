@@ -220,8 +220,10 @@ func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Ro
 		x.outcome = stale
 	}
 	if x.asked.EDNS { // made of strings, so only where somebody reads it
-		plan := x.withUnheard(entry).Plan
-		if route != nil {
+		var plan *catalog.Plan
+		if route == nil {
+			plan = x.withUnheard(entry).Plan
+		} else {
 			plan = catalog.NewPlan(entry.App, []catalog.Route{*route})
 		}
 		x.why = why{about: whyText, text: plan.Refusal().Error()}

@@ -48,10 +48,10 @@ func (x *exchange) withUnheard(entry *catalog.Entry) *catalog.Entry {
 // withRoutes is an entry with a route to each of some clusters that have not been heard, as one
 // without routes of its own has them.
 func withRoutes(entry *catalog.Entry, unheard []string) *catalog.Entry {
-	routes := entry.Routes
+	routes := append(make([]catalog.Route, 0, len(entry.Routes)+len(unheard)), entry.Routes...)
 	for _, cluster := range unheard {
 		if routeTo(entry, cluster) == nil {
-			routes = append(slices.Clip(routes), catalog.Route{Cluster: cluster, Priority: 1, Weight: catalog.DefaultWeight, State: catalog.Unheard})
+			routes = append(routes, catalog.Route{Cluster: cluster, Priority: 1, Weight: catalog.DefaultWeight, State: catalog.Unheard})
 		}
 	}
 	if len(routes) == len(entry.Routes) {
