@@ -98,6 +98,36 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	says("here at 10.0.0.1:7 present")
 }
 
+// TestWhoRegistersLaterIsLater also after a restart by which the clock was set back.
+func TestWhoRegistersLaterIsLater(t *testing.T) {
+	dir := t.TempDir()
+	register := func(r *registry, app string) {
+		t.Helper()
+		d := &serviceDefinition{ID: app, Name: app, Port: 7}
+		if err := r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.7"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restarted := func() (*registry, *listening) {
+		t.Helper()
+		r, told := lone(nil, dir), &listening{}
+		r.to = told
+		r.restore(r.store.load(r.log))
+		if err := r.tell(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r, told
+	}
+	r := lone(nil, dir)
+	r.last = time.Now().Add(time.Hour).UnixMilli() // the clock is ahead
+	register(r, "b-former")
+	r, _ = restarted() // and is right now
+	register(r, "a-later")
+	if _, told := restarted(); strings.Join(told.all, ", ") != "b-former at 10.0.0.7:7 a-later at 10.0.0.7:7 standing" {
+		t.Errorf("told: %s; want the later one last, which has the address", told.all)
+	}
+}
+
 // TestACheckElsewhereTellsNothing of what it was answered, but for the status: whoever has a
 // token could read by it what this machine can reach.
 func TestACheckElsewhereTellsNothing(t *testing.T) {

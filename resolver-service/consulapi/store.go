@@ -145,6 +145,7 @@ func (r *registry) restore(all []*saved) (services int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, saved := range all {
+		r.last = max(r.last, saved.Since) // also where the clock is behind that by now
 		o := r.own(catalog.App{Namespace: saved.Namespace, ID: saved.App})
 		address, err := r.instanceAddress(saved.Service, saved.Sender)
 		if err != nil || len(o.services) >= mostServices {
