@@ -73,10 +73,13 @@ func (r *record) body(onlyPassing bool) []byte {
 	return b.text
 }
 
+// passes tells whether it can be called.
+func (e *entry) passes() bool { return status(e.Checks) == passing }
+
 func passingOnly(all []*entry) []*entry {
 	kept := make([]*entry, 0, len(all))
 	for _, e := range all {
-		if status(e.Checks) == passing {
+		if e.passes() {
 			kept = append(kept, e)
 		}
 	}

@@ -129,7 +129,8 @@ type Config struct {
 	Alone     string // why nothing can be registered here; empty where it can
 	Topology  *topology.Topology
 	// Settled is closed once views have all that they had before the service started, as far
-	// as that can be known. What is asked before waits for it. Nil: they have.
+	// as that can be known. What is asked before and is not there yet waits for it. Nil: they
+	// have.
 	Settled <-chan struct{}
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil for none

@@ -23,11 +23,16 @@ func (q *request) begin(missing string) error {
 	return q.ask()
 }
 
-// ask finds out who asks, and about which cluster.
+// ask finds out who asks, and about which cluster, and waits until that can be answered.
 func (q *request) ask() error {
 	if err := q.who(); err != nil {
 		return err
 	}
+	return q.ready()
+}
+
+// ready waits until what is asked can be answered, and finds out about which cluster it is.
+func (q *request) ready() error {
 	if err := q.settled(); err != nil {
 		return err
 	}
@@ -86,15 +91,45 @@ func (q *request) healthService() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := q.ask(); err != nil {
+	if err := q.who(); err != nil {
+		return nil, err
+	}
+	if answer, err := q.early(onlyPassing); answer != nil || err != nil {
+		return answer, err
+	}
+	if err := q.ready(); err != nil {
 		return nil, err
 	}
 	r, err := ofPath[*entry](q)
 	if err != nil {
 		return nil, err
 	}
+	answer, _, err := q.instances(r, onlyPassing)
+	return answer, err
+}
+
+// early is what is answered before the service has settled: something to call, where there is
+// such a thing already, to who does not block. Nil has to wait.
+func (q *request) early(onlyPassing bool) (any, error) {
+	if q.blocks() || q.s.settled() || q.datacenter() != nil {
+		return nil, nil
+	}
+	r := q.s.service(q.caller, q.path, q.dc)
+	if r == nil {
+		return nil, nil
+	}
+	answer, passes, err := q.instances(r, onlyPassing)
+	if err != nil || !passes {
+		return nil, err
+	}
+	q.meta(r.index)
+	return answer, nil
+}
+
+// instances are those of a service that are asked for, and whether any of them can be called.
+func (q *request) instances(r *record, onlyPassing bool) (answer any, passes bool, err error) {
 	if q.filter == "" && !q.query.Has("tag") && !q.query.Has("node-meta") {
-		return &reply{code: http.StatusOK, raw: r.body(onlyPassing)}, nil
+		return &reply{code: http.StatusOK, raw: r.body(onlyPassing)}, slices.ContainsFunc(r.entries, (*entry).passes), nil
 	}
 	entries := r.entries
 	if onlyPassing {
@@ -103,7 +138,8 @@ func (q *request) healthService() (any, error) {
 	entries = slices.DeleteFunc(slices.Clone(entries), func(e *entry) bool {
 		return !q.tagged(e.Service.Tags) || !q.nodeMatches(e.Node)
 	})
-	return filtered(q, entries)
+	entries, err = filtered(q, entries)
+	return entries, slices.ContainsFunc(entries, (*entry).passes), err
 }
 
 // tryFilter refuses a filter of a list of T that is wrong before anything is waited for.
@@ -155,25 +191,44 @@ func (q *request) healthChecks() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return filtered(q, q.serviceChecks(r.entries))
+	checks := checksOf(r.entries)
+	sortChecks(checks)
+	return filtered(q, q.onNodes(checks))
 }
 
-// serviceChecks are the checks of services among entries, without those of nodes.
-func (q *request) serviceChecks(entries []*entry) []*healthCheck {
-	checks := []*healthCheck{}
+// nodeCheck is a check with the node that it is on.
+type nodeCheck struct {
+	*healthCheck
+	on *node
+}
+
+// checksOf are the checks of services among entries, without those of nodes.
+func checksOf(entries []*entry) []nodeCheck {
+	checks := []nodeCheck{}
 	for _, e := range entries {
 		for _, c := range e.Checks {
-			if c.ServiceID != "" && q.nodeMatches(e.Node) {
-				checks = append(checks, c)
+			if c.ServiceID != "" {
+				checks = append(checks, nodeCheck{c, e.Node})
 			}
 		}
 	}
-	sortChecks(checks)
 	return checks
 }
 
-func sortChecks(checks []*healthCheck) {
-	slices.SortFunc(checks, func(a, b *healthCheck) int {
+// onNodes are those of checks on nodes that are asked for. What is remembered has all of them,
+// whoever asked first.
+func (q *request) onNodes(all []nodeCheck) []*healthCheck {
+	checks := make([]*healthCheck, 0, len(all))
+	for _, c := range all {
+		if q.nodeMatches(c.on) {
+			checks = append(checks, c.healthCheck)
+		}
+	}
+	return checks
+}
+
+func sortChecks(checks []nodeCheck) {
+	slices.SortFunc(checks, func(a, b nodeCheck) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.CheckID, b.CheckID), strings.Compare(a.ServiceName, b.ServiceName), strings.Compare(a.ServiceID, b.ServiceID))
 	})
 }
@@ -195,33 +250,38 @@ func (q *request) healthState() (any, error) {
 	if narrow {
 		r, err = q.ofServices(names)
 	} else {
-		r, err = q.ofAll("checks\x00"+q.dc, q.allChecks)
+		r, err = q.allChecks()
 	}
 	if err != nil {
 		return nil, err
 	}
 	q.meta(r.index)
-	checks := r.value.([]*healthCheck)
+	checks := q.onNodes(r.value.([]nodeCheck))
 	if q.path != "any" {
-		checks = slices.DeleteFunc(slices.Clone(checks), func(c *healthCheck) bool { return c.Status != q.path })
+		checks = slices.DeleteFunc(checks, func(c *healthCheck) bool { return c.Status != q.path })
 	}
 	return filtered(q, checks)
 }
 
-// ofServices waits for the checks of a few services.
+// ofServices waits for the checks of a few services, each once, however often and in however
+// many ways it is written.
 func (q *request) ofServices(names []string) (*record, error) {
+	w := &world{s: q.s, caller: q.caller}
+	for n, name := range names {
+		names[n] = w.name(w.app(name))
+	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	answer := func() *record {
 		sum := &record{}
-		checks := []*healthCheck{}
+		checks := []nodeCheck{}
 		for _, name := range names {
 			r := q.s.service(q.caller, name, q.dc)
 			if r == nil {
 				return nil
 			}
 			sum.index = max(sum.index, r.index)
-			checks = append(checks, q.serviceChecks(r.entries)...)
+			checks = append(checks, checksOf(r.entries)...)
 		}
 		sortChecks(checks)
 		sum.value = checks
@@ -230,14 +290,19 @@ func (q *request) ofServices(names []string) (*record, error) {
 	return q.until(answer, func() <-chan struct{} { return follow(&q.s.registry.changed) })
 }
 
-// allChecks are the checks of everything that the caller may see.
-func (q *request) allChecks(w *world) any {
-	checks := []*healthCheck{}
-	if q.dc == "" && w.caller.app.ID != "" {
-		checks = append(checks, serfHealth(w.s.node))
+// allChecks waits for the checks of everything that the caller may see.
+func (q *request) allChecks() (*record, error) {
+	return q.ofAll("checks\x00"+q.dc, func(w *world) any { return w.checks(q.dc) })
+}
+
+// checks are those of everything that a caller may see in a cluster.
+func (w *world) checks(dc string) []nodeCheck {
+	checks := []nodeCheck{}
+	if dc == "" && w.caller.app.ID != "" {
+		checks = append(checks, nodeCheck{serfHealth(w.s.node), w.s.node})
 	}
 	for _, name := range w.names() {
-		checks = append(checks, q.serviceChecks(w.service(name, q.dc))...)
+		checks = append(checks, checksOf(w.service(name, dc))...)
 	}
 	sortChecks(checks)
 	return checks
@@ -251,11 +316,16 @@ func (q *request) healthNode() (any, error) {
 	if err := tryFilter[*healthCheck](q); err != nil {
 		return nil, err
 	}
-	r, err := q.ofAll("checks\x00"+q.dc, q.allChecks)
+	r, err := q.allChecks()
 	if err != nil {
 		return nil, err
 	}
 	q.meta(r.index)
-	checks := slices.DeleteFunc(slices.Clone(r.value.([]*healthCheck)), func(c *healthCheck) bool { return c.Node != q.path })
+	checks := []*healthCheck{} // whatever node-meta says, as in Consul
+	for _, c := range r.value.([]nodeCheck) {
+		if c.Node == q.path {
+			checks = append(checks, c.healthCheck)
+		}
+	}
 	return filtered(q, checks)
 }

@@ -145,6 +145,9 @@ func (q *request) blocking() error {
 	return nil
 }
 
+// blocks tells whether the query waits for news.
+func (q *request) blocks() bool { return q.index != 0 || q.hash != "" }
+
 // limit is how long the query blocks: what was asked for and up to a sixteenth more, so
 // that those who began together do not come back together.
 func (q *request) limit() time.Duration {

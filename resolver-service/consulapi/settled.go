@@ -58,8 +58,8 @@ func (q *request) settled() error {
 
 // hold is how long the query waits for the service to settle.
 func (q *request) hold() time.Duration {
-	if q.index == 0 && q.hash == "" {
-		return holdTime
+	if q.blocks() {
+		return q.limit()
 	}
-	return q.limit()
+	return holdTime
 }

@@ -68,6 +68,65 @@ func TestNothingIsWithdrawnByARestart(t *testing.T) {
 	}
 }
 
+// TestWhatIsThereIsNotHeldBack until the service has settled, from who asks without blocking;
+// what is not there may be still to come.
+func TestWhatIsThereIsNotHeldBack(t *testing.T) {
+	i := ours(t, selection("checkout", catalog.Endpoint{App: shop("orders")}), selection("orders"),
+		&catalog.Cluster{Name: "east", Gateways: []string{"203.0.113.7:15443"}, StaleAfter: catalog.DefaultStaleAfter})
+	settled := make(chan struct{})
+	i.server.cfg.Settled = settled
+	const service = "/v1/health/service/orders"
+	waiting := map[string]chan response{}
+	waits := func(when string, queries ...string) {
+		t.Helper()
+		for _, query := range queries {
+			done := make(chan response, 1)
+			waiting[when+service+query] = done
+			go func() {
+				r := response{}
+				for r.code == 0 || r.code == http.StatusInternalServerError && r.body == errNoLeader.text {
+					r = i.do(t, "checkout", "GET", service+query, "") // again, where it has waited for long
+				}
+				done <- r
+			}()
+		}
+		serverstest.Await(t, when+", all wait", func() bool { return i.server.metrics.blocked.Load() >= int64(len(waiting)) })
+		for path, done := range waiting {
+			if len(done) > 0 {
+				t.Errorf("%s is answered before it has settled: %+v", path, <-done)
+			}
+		}
+	}
+	other := []string{"?tag=b", "?filter=Service.Port==8", "?passing&node-meta=a:b"} // than what is there
+	none := map[string]bool{}
+	for _, query := range other {
+		none["passing: "+service+query] = true
+	}
+	blocking := []string{"?index=7&wait=9m", "?passing&index=7&wait=9m"}
+	waits("with nothing: ", append(blocking, "", "?passing")...)
+	if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", `{"Name":"orders","Port":7,"Tags":["a"],"Check":{"TTL":"1h"}}`); r.code != 200 {
+		t.Fatal(r)
+	}
+	waits("critical: ", "", "?passing", "?tag=a")
+	if r := i.do(t, "orders", "PUT", "/v1/agent/check/pass/service:orders", ""); r.code != 200 {
+		t.Fatal(r)
+	}
+	for _, query := range []string{"", "?passing", "?passing&tag=a", "?filter=Service.Port==7", "?index=0", "?passing&wait=9m"} {
+		r := i.do(t, "checkout", "GET", service+query, "")
+		if r.code != 200 || !strings.Contains(r.body, `"Port":7`) || r.header.Get("X-Consul-Index") == "" {
+			t.Errorf("%s of what is there: %d %s", query, r.code, r.body)
+		}
+	}
+	waits("passing: ", append(blocking, other...)...)
+	close(settled)
+	for path, done := range waiting {
+		r := <-done
+		if r.code != 200 || none[path] != (r.body == "[]") || !none[path] && !strings.Contains(r.body, `"Port":7`) {
+			t.Errorf("after it has settled %s is answered %d %s", path, r.code, r.body)
+		}
+	}
+}
+
 // TestWhoHasWaitedForLongIsToldThatThereIsNoLeader, in the words that clients of Consul know.
 func TestWhoHasWaitedForLongIsToldThatThereIsNoLeader(t *testing.T) {
 	i := ours(t)

@@ -62,12 +62,18 @@ func TestAServiceOfAnotherNamespaceHasOneName(t *testing.T) {
 		"agent/health/service/name/orders.shop":                     {200, `"Service":"orders"`},
 		"catalog/services":                                          {200, `"orders.finance":[]`},
 		"catalog/node-services/isthmus-west?filter=Port+!=+0":       {200, `"Service":"orders.finance"`},
-		"health/state/any?filter=ServiceName==%22ORDERS.finance%22": {200, `[]`},
 		"agent/health/service/name/orders.finance?format=text":      {503, `critical`},
 	} {
 		if r := get(path); r.code != want.code || !strings.Contains(r.body, want.has) {
 			t.Errorf("%s: %d %s, want %d with %s", path, r.code, r.body, want.code, want.has)
 		}
+	}
+	const once, odd = "health/state/any?filter=ServiceName==%22orders.finance%22", "ServiceName==%22ORDERS.finance%22"
+	if r := get("health/state/any?filter=" + odd); r.code != 200 || r.body != "[]" {
+		t.Errorf("by a name in another case: %d %s, want an empty list", r.code, r.body)
+	}
+	if one, both := get(once), get(once+"+or+"+odd); both.code != 200 || both.body != one.body {
+		t.Errorf("by two spellings of a name: %d %s, want what there is by the one: %s", both.code, both.body, one.body)
 	}
 }
 
