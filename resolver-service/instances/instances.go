@@ -32,10 +32,14 @@ type Source interface {
 
 // Change is news from one source. emit must not keep the slices.
 type Change struct {
-	Full    bool               // Put is everything that the source has
-	Put     []catalog.Instance // who came up first comes first, as far as the source knows, and always in one order
-	Delete  []topology.InstanceKey
+	Full   bool               // Put is everything that the source has
+	Put    []catalog.Instance // who came up first comes first, as far as the source knows, and always in one order
+	Delete []topology.InstanceKey
+	// Present are those of Put that have registered now, or since the source was last read:
+	// each has come up at its address, also where nothing else of it is new.
+	Present []topology.InstanceKey
 	Refused []Refusal // all that the source has at the moment and can't be used
+	Remarks []Refusal // all that is used and is not as it should be, which is told after what is refused
 	// Standing says that the source knows of nothing when it came up. What is in its first
 	// full set is taken to have been there before in any case.
 	Standing bool

@@ -36,6 +36,8 @@ type touch struct {
 	told  *catalog.Instance // nil for one that was not told of
 	came  uint64            // orders those that came to their addresses, the last with the highest
 	stood bool              // it was at its address before the source was heard
+	// present says that it has registered since, also where it is as it was told.
+	present bool
 }
 
 func newStanding(limit int) *standing {
@@ -54,8 +56,13 @@ func (s *standing) apply(c Change) {
 			s.remove(key)
 		}
 	}
+	present := make(map[topology.InstanceKey]bool, len(c.Present))
+	for _, key := range c.Present {
+		present[key] = true
+	}
 	for i := range c.Put {
-		s.put(&c.Put[i], c.Standing || !s.heard)
+		stood := c.Standing || !s.heard
+		s.put(&c.Put[i], stood, !stood && present[keyOf(&c.Put[i])])
 	}
 	s.heard = s.heard || c.Full
 }
@@ -75,7 +82,7 @@ func (s *standing) reset(put []catalog.Instance) {
 	s.beyond = false
 }
 
-func (s *standing) put(i *catalog.Instance, stood bool) {
+func (s *standing) put(i *catalog.Instance, stood, present bool) {
 	key := keyOf(i)
 	now := *i
 	now.Zone = shortened(now.Zone, maxZone)
@@ -90,13 +97,14 @@ func (s *standing) put(i *catalog.Instance, stood bool) {
 		return
 	}
 	delete(s.refused, key)
-	if !stands || was != now {
-		t := s.touch(key)
-		s.instances[key] = now
-		if !stands || was.Address != now.Address {
-			s.clock++
-			t.came, t.stood = s.clock, stood
-		}
+	if stands && was == now && !present {
+		return
+	}
+	t := s.touch(key)
+	s.instances[key] = now
+	if !stands || was.Address != now.Address || present {
+		s.clock++
+		t.came, t.stood, t.present = s.clock, stood, t.present || present
 	}
 }
 
@@ -144,9 +152,9 @@ func (s *standing) flush(source string, first bool) (changes []topology.Instance
 		}
 	}
 	for _, key := range put {
-		stood := s.touched[key].stood
-		next(len(change.Put) > 0 && change.Standing != stood)
-		change.Standing = stood
+		t := s.touched[key]
+		next(len(change.Put) > 0 && (change.Standing != t.stood || change.Present != t.present))
+		change.Standing, change.Present = t.stood, t.present
 		change.Put = append(change.Put, s.instances[key])
 		next(len(change.Put) == portion)
 	}
@@ -159,13 +167,14 @@ func (s *standing) flush(source string, first bool) (changes []topology.Instance
 	return changes
 }
 
-// different are those that are other than the topology was told, and those that have gone.
+// different are those that are other than the topology was told, or have registered since,
+// and those that have gone.
 // What stood before comes first, and then what came in its order.
 func (s *standing) different() (put, gone []topology.InstanceKey) {
 	for key, t := range s.touched {
 		now, stands := s.instances[key]
 		switch {
-		case stands && (t.told == nil || *t.told != now):
+		case stands && (t.told == nil || *t.told != now || t.present):
 			put = append(put, key)
 		case !stands && t.told != nil:
 			gone = append(gone, key)

@@ -50,6 +50,13 @@ func (s *said) Apply(_ context.Context, c topology.Change) (uint64, error) {
 func hears(t *testing.T, slow time.Duration, s *script) string {
 	t.Helper()
 	to := &said{slow: slow}
+	tells(t, to, s)
+	return strings.Join(to.words, " ")
+}
+
+// tells has a feed tell a topology what a source says, until it has nothing more to say.
+func tells(t *testing.T, to Applier, s *script) {
+	t.Helper()
 	f, err := NewFeed(FeedConfig{Sources: []Source{s}}, to, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +64,6 @@ func hears(t *testing.T, slow time.Duration, s *script) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_ = f.Run(ctx) // until its time is up
-	return strings.Join(to.words, " ")
 }
 
 // What a source has when it is first heard stood before, and nothing that comes later.

@@ -132,11 +132,22 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			}
 			continue
 		}
+		if o.registers(p.key, since) {
+			c.Present = append(c.Present, topology.InstanceKey{App: i.App, ID: i.ID})
+		}
 		o.latest = max(o.latest, min(since, latestSince))
 		o.know(p.key, other{instance: i, lease: p.lease, revision: p.revision, since: since})
 		c.Put = append(c.Put, i)
 	}
 	return c
+}
+
+// registers tells whether what is read of a key is a registration that was not known, and
+// not what was only written again. Of one that went and is back, nothing but that it is later
+// than all others says so.
+func (o *others) registers(key string, since int64) bool {
+	was, known := o.known[key]
+	return since > o.latest || known && since > was.since
 }
 
 // What is remembered of replicas, and of keys that can't be used, is bounded.
@@ -201,8 +212,13 @@ func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duratio
 		c.Put = append(c.Put, was.instance)
 	}
 	for _, p := range pairs { // the newest come last
-		if now, known := o.known[p.key]; known {
-			c.Put = append(c.Put, now.instance)
+		now, known := o.known[p.key]
+		if !known {
+			continue
+		}
+		c.Put = append(c.Put, now.instance)
+		if was, knew := former[p.key]; knew && now.since > was.since {
+			c.Present = append(c.Present, topology.InstanceKey{App: now.instance.App, ID: now.instance.ID})
 		}
 	}
 	return c
