@@ -40,7 +40,7 @@ var (
 	sourceState   = describe("source_ready", "1 once the full set of a source of instances is in.", "source")
 	sourceFailing = describe("source_failing_seconds", "For how long a source of instances could not be read; 0 when it can.", "source")
 	sourceHas     = describe("source_instances", "Instances that a source has.", "source")
-	sourceBad     = describe("source_refused", "What a source has and can't be used; counted up to a hundred.", "source")
+	sourceBad     = describe("source_refused", "What a source has and can't be used, or is not as it should be.", "source")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
@@ -110,7 +110,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(sourceState, truth(source.GetReady()), source.GetName())
 		gauge(sourceFailing, since(source.GetFailingUnixMs()), source.GetName())
 		gauge(sourceHas, float64(source.GetInstances()), source.GetName())
-		gauge(sourceBad, float64(len(source.GetRefused())), source.GetName())
+		gauge(sourceBad, float64(max(len(source.GetRefused()), int(source.GetRefusedCount()))), source.GetName())
 	}
 }
 

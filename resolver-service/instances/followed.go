@@ -23,10 +23,10 @@ type followed struct {
 	told     bool // and has been taken for the topology
 	dirty    bool // something came since it was last taken
 	heard    time.Time
-	since    int       // how often the source has failed
-	well     bool      // something came since it failed last
-	own      []Refusal // of the source, the first hundred
-	ownCount int
+	since    int      // how often the source has failed
+	well     bool     // something came since it failed last
+	own      refusals // of the source
+	remarks  refusals
 	known    map[string]bool // refusals that were logged
 	status   Status          // as it is published
 }
@@ -89,7 +89,7 @@ func (s *followed) heardOf(c Change) error {
 	defer s.mu.Unlock()
 	s.standing.apply(c)
 	s.synced, s.dirty, s.well, s.heard = true, true, true, time.Now()
-	s.own, s.ownCount = append([]Refusal(nil), c.Refused[:min(len(c.Refused), maxRefused)]...), len(c.Refused)
+	s.own, s.remarks = firstOf(c.Refused), firstOf(c.Remarks)
 	if !c.Full && s.standing.roomAgain() {
 		return errAgain
 	}
@@ -123,9 +123,10 @@ func (s *followed) take() *snapshot {
 	if !s.dirty {
 		return nil
 	}
+	refused := s.own.and(s.standing.refusals(maxRefused), len(s.standing.refused)).and(s.remarks.first, s.remarks.count)
 	n := &snapshot{of: s, changes: s.standing.flush(s.source.Name(), !s.told), since: s.since, status: Status{
 		Source: s.source.Name(), Ready: true, Instances: len(s.standing.instances), Heard: s.heard,
-		Refused: append(s.own[:len(s.own):len(s.own)], s.standing.refusals(maxRefused-len(s.own))...), RefusedCount: s.ownCount + len(s.standing.refused),
+		Refused: refused.first, RefusedCount: refused.count,
 	}}
 	s.dirty, s.told = false, true
 	return n

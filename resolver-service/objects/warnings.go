@@ -46,7 +46,7 @@ func (s *Server) warnings(writes []configstore.Write) (all []string) {
 		}
 	}
 	if left > 0 {
-		all = append(all, fmt.Sprintf("%d more AppInstance objects have an address that another has, too; isthmus status -v names them", left))
+		all = append(all, fmt.Sprintf("%d more AppInstance objects have an address that another has, too; isthmus status counts them, and with -v names the first hundred", left))
 	}
 	return all
 }

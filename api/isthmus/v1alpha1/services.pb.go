@@ -2874,7 +2874,8 @@ type SourceStatus struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                         // why it can't be read at the moment; its last state stands
 	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"` // since when; 0 when it can
 	Instances     uint32                 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
-	Refused       []*RefusedObject       `protobuf:"bytes,6,rep,name=refused,proto3" json:"refused,omitempty"` // what it names and can't be used; the first hundred
+	Refused       []*RefusedObject       `protobuf:"bytes,6,rep,name=refused,proto3" json:"refused,omitempty"`                                // what it names and can't be used, and then what is not as it should be; the first hundred
+	RefusedCount  uint32                 `protobuf:"varint,7,opt,name=refused_count,json=refusedCount,proto3" json:"refused_count,omitempty"` // how many there are in all; 0 where that is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2949,6 +2950,13 @@ func (x *SourceStatus) GetRefused() []*RefusedObject {
 		return x.Refused
 	}
 	return nil
+}
+
+func (x *SourceStatus) GetRefusedCount() uint32 {
+	if x != nil {
+		return x.RefusedCount
+	}
+	return 0
 }
 
 // TrustStatus is one certificate.
@@ -3652,14 +3660,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
-	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\"\xcf\x01\n" +
+	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\"\xf4\x01\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
 	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\x12\x1c\n" +
 	"\tinstances\x18\x05 \x01(\rR\tinstances\x129\n" +
-	"\arefused\x18\x06 \x03(\v2\x1f.isthmus.v1alpha1.RefusedObjectR\arefused\"\x86\x02\n" +
+	"\arefused\x18\x06 \x03(\v2\x1f.isthmus.v1alpha1.RefusedObjectR\arefused\x12#\n" +
+	"\rrefused_count\x18\a \x01(\rR\frefusedCount\"\x86\x02\n" +
 	"\vTrustStatus\x12\x10\n" +
 	"\x03use\x18\x01 \x01(\tR\x03use\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +

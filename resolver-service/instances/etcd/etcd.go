@@ -129,13 +129,14 @@ func (s *Source) tell(c instances.Change) error {
 	if s.emit == nil {
 		return nil
 	}
-	c.Refused = append(s.others.refusals(), s.others.strangers(s.self(), s.lease, s.cluster)...)
 	if s.failing != nil {
-		c.Refused = append(c.Refused, instances.Refusal{
+		c.Refused = []instances.Refusal{{
 			Where: "what sidecars registered with this replica, " + s.replica,
 			Err:   fmt.Errorf("other replicas are not told of changes: %w", s.failing),
-		})
+		}}
 	}
+	c.Refused = append(c.Refused, s.others.refusals()...)
+	c.Remarks = s.others.strangers(s.self(), s.lease, s.cluster)
 	return s.emit(c)
 }
 

@@ -310,7 +310,7 @@ func (r *round) news() instances.Change {
 			c.Refused = append(c.Refused, t.refused)
 		}
 	}
-	c.Refused = append(c.Refused, r.doubled...)
+	c.Remarks = r.doubled
 	slices.SortFunc(c.Put, func(a, b catalog.Instance) int {
 		return cmp.Or(strings.Compare(a.App.Namespace, b.App.Namespace), strings.Compare(a.ID, b.ID))
 	})

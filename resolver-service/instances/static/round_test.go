@@ -61,7 +61,7 @@ func (w *watched) take(c instances.Change) error {
 	for _, i := range c.Put {
 		w.stands[i.App.ID+"/"+i.ID] = i
 	}
-	w.refused = slices.Clone(c.Refused)
+	w.refused = slices.Concat(c.Refused, c.Remarks)
 	select {
 	case w.news <- struct{}{}:
 	default:

@@ -173,7 +173,7 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 	fmt.Fprintln(w)
 	var table [][]string
 	for _, s := range all {
-		table = append(table, []string{s.GetName(), sourceState(s, now), number(s.GetInstances()), fmt.Sprint(len(s.GetRefused()))})
+		table = append(table, []string{s.GetName(), sourceState(s, now), number(s.GetInstances()), fmt.Sprint(refusedOf(s))})
 	}
 	if err := rows(w, []string{"SOURCE", "STATE", "INSTANCES", "REFUSED"}, table); err != nil {
 		return err
@@ -182,15 +182,24 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 		if s.GetError() != "" {
 			fmt.Fprintf(w, "\nsource %s: %s\n", s.GetName(), s.GetError())
 		}
-		if n := len(s.GetRefused()); n > fewRefused && !details {
+		n := refusedOf(s)
+		if n > fewRefused && !details {
 			fmt.Fprintf(w, "\nsource %s: %d refused; isthmus status -v names them\n", s.GetName(), n)
 			continue
 		}
 		for _, r := range s.GetRefused() {
 			fmt.Fprintf(w, "\nsource %s: refused %s: %s\n", s.GetName(), r.GetSource(), r.GetError())
 		}
+		if named := len(s.GetRefused()); n > named {
+			fmt.Fprintf(w, "\nsource %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)
+		}
 	}
 	return nil
+}
+
+// refusedOf is how many of a source are refused, of which the status names the first.
+func refusedOf(s *v1alpha1.SourceStatus) int {
+	return max(len(s.GetRefused()), int(s.GetRefusedCount()))
 }
 
 // fewRefused is how many refusals of a source are named where no details are asked for.

@@ -108,7 +108,7 @@ func TestAPeerIsShownWhole(t *testing.T) {
 		Sources: []*v1alpha1.SourceStatus{
 			{Name: "kubernetes", Ready: true, Instances: 12},
 			{Name: "consul", Ready: true, Instances: 3, Error: "connection refused", FailingUnixMs: ago(12 * time.Second),
-				Refused: []*v1alpha1.RefusedObject{{Source: "service orders, instance 7", Error: "no address"}}},
+				Refused: []*v1alpha1.RefusedObject{{Source: "service orders, instance 7", Error: "no address"}}, RefusedCount: 120},
 		},
 		Peers: []*v1alpha1.PeerStatus{{
 			Cluster: "east", State: "damped", SinceUnixMs: ago(30 * time.Second), LastWordUnixMs: ago(200 * time.Millisecond),
@@ -131,11 +131,13 @@ func TestAPeerIsShownWhole(t *testing.T) {
 	want := `
 SOURCE       STATE           INSTANCES   REFUSED
 kubernetes   ready           12          0
-consul       stale for 12s   3           1
+consul       stale for 12s   3           120
 
 source consul: connection refused
 
 source consul: refused service orders, instance 7: no address
+
+source consul: 119 more, which are named once there are fewer
 
 PEER   STATE    FOR   LAST WORD   LEASE        EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
 east   damped   30s   200ms ago   damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3
