@@ -14,22 +14,14 @@ type addresses struct {
 	claims    uint64                        // numbers them
 	// taken has who is served with an address that a change has reached: until what comes
 	// of it is published, nobody else may be.
-	taken  map[netip.AddrPort]*node
-	offers offers
+	taken map[netip.AddrPort]*node
 }
 
 func newAddresses() addresses {
 	return addresses{
 		hosts:     newHosts(),
 		contested: map[netip.AddrPort][]claimant{}, taken: map[netip.AddrPort]*node{},
-		offers: newOffers(),
 	}
-}
-
-// disputed tells whether others, here or in other clusters, have a claim to an address that
-// somebody has.
-func (as *addresses) disputed(a netip.AddrPort) bool {
-	return len(as.contested) > 0 && as.contested[a] != nil || as.offers.any(a)
 }
 
 // owns tells whether an address that an app has is not another's by now.
@@ -41,7 +33,7 @@ func (as *addresses) owns(n *node, a netip.AddrPort) bool {
 // by that.
 func (as *addresses) claim(c claimant, a netip.AddrPort) (loser *node) {
 	owner, contested := as.owner(a), as.contested[a]
-	if owner != c.node || as.offers.any(a) {
+	if owner != c.node {
 		as.note(owner, a)
 	}
 	if contested == nil && (owner == nil || owner == c.node) {
@@ -88,14 +80,12 @@ func (as *addresses) release(c claimant, a netip.AddrPort) (heir *node) {
 
 // restate notes that a claim to an address is another than before, and the newest or not.
 func (as *addresses) restate(c claimant, a netip.AddrPort, newest bool) (loser, heir *node) {
-	if as.disputed(a) {
-		as.note(as.owner(a), a)
-	}
 	contested := as.contested[a]
 	if contested == nil {
 		as.set(a, c.node, c.onlyHearsay(a))
 		return nil, nil
 	}
+	as.note(as.owner(a), a)
 	at := c.among(contested)
 	c.number = contested[at].number
 	contested = slices.Delete(contested, at, at+1)
@@ -125,17 +115,11 @@ func (as *addresses) decide(a netip.AddrPort, claims []claimant) (loser, heir *n
 // note notes who is served with an address, before a change that reaches it: that app must
 // be seen without it before another has it.
 func (as *addresses) note(owner *node, a netip.AddrPort) {
-	if as.taken[a] != nil {
+	if owner == nil || as.taken[a] != nil {
 		return
 	}
-	if owner != nil {
-		if _, served := slices.BinarySearch(owner.ready, a.String()); served {
-			as.taken[a] = owner
-			return
-		}
-	}
-	if top, ok := as.offers.top[a]; ok {
-		as.taken[a] = top.node
+	if _, served := slices.BinarySearch(owner.ready, a.String()); served {
+		as.taken[a] = owner
 	}
 }
 
@@ -148,11 +132,6 @@ func (as *addresses) withheld(n *node, a netip.AddrPort) bool {
 // has tells whether any source knows the app at an address.
 func (n *node) has(a netip.AddrPort) bool {
 	return slices.ContainsFunc(n.instances, func(i instance) bool { return i.address == a })
-}
-
-// serves tells whether the app has an instance at an address that takes calls.
-func (n *node) serves(a netip.AddrPort) bool {
-	return n.has(a) && !slices.ContainsFunc(n.instances, func(i instance) bool { return i.address == a && i.draining })
 }
 
 // onlyHearsay tells whether nobody but somebody elsewhere knows the app at an address.

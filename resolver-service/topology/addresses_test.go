@@ -99,12 +99,13 @@ func TestAnInstanceThatSourcesDisagreeOnIsNotReady(t *testing.T) {
 	}
 }
 
-// seen is where an audience sees each address: the apps with it in any view, in the
-// gateway's table and in what peers know.
+// seen is where an audience sees each address of a cluster, by both: the apps with it in any
+// view, in the gateway's table and in what peers know.
 func (a *audience) seen() map[string]map[catalog.App]bool {
 	all := map[string]map[catalog.App]bool{}
-	see := func(app catalog.App, addresses []string) {
+	see := func(cluster string, app catalog.App, addresses []string) {
 		for _, address := range addresses {
+			address = cluster + " " + address
 			if all[address] == nil {
 				all[address] = map[catalog.App]bool{}
 			}
@@ -119,17 +120,17 @@ func (a *audience) seen() map[string]map[catalog.App]bool {
 		for id, e := range v.Entries.All() {
 			for _, r := range e.Routes {
 				if !r.Gateway {
-					see(id, r.Addresses)
+					see(r.Cluster, id, r.Addresses)
 				}
 			}
 		}
 	}
 	for id, b := range a.gateway.Backends.All() {
-		see(id, b.Instances)
+		see(west.Cluster, id, b.Instances)
 	}
 	for _, p := range a.peers {
 		for id, e := range p.Exports.All() {
-			see(id, e.Addresses)
+			see(west.Cluster, id, e.Addresses)
 		}
 	}
 	return all
@@ -194,7 +195,9 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 				}
 			}
 			whole(t, g, follower)
-			direct += len(g.addresses.offers.weaker)
+			for _, c := range g.clusters {
+				direct += len(c.offers.weaker)
+			}
 		}
 	}
 	if moves < 100 || direct < 100 {
@@ -248,7 +251,7 @@ func whole(t *testing.T, g *Graph, a *audience) {
 	seen := a.seen()
 	for id, n := range g.apps {
 		for _, i := range n.instances {
-			if address := i.address.String(); slices.Contains(n.ready, address) && !seen[address][id] {
+			if address := i.address.String(); slices.Contains(n.ready, address) && !seen[west.Cluster+" "+address][id] {
 				t.Fatalf("%s is not seen at %s", id, address)
 			}
 		}

@@ -58,7 +58,7 @@ type InstanceChange struct {
 	// not come up at its address now, so it takes none from another app by that.
 	Standing bool
 	// Present says that the instances that are put tell of themselves now: each has come up
-	// at its address, also where nothing else of it is new.
+	// at its address, also where nothing else of it is new. Of Hearsay it says nothing.
 	Present bool
 	// Hearsay says that they are told of by somebody who is elsewhere, and who may name any
 	// address: it contests none that another app has.
@@ -101,8 +101,7 @@ type PeerExport struct {
 	Draining uint32          // how many more take no new calls
 	Shards   uint32          // host names that callers may spread over; below 2 there are none
 	// Addresses are those of the ready instances, only between clusters on one network. One that
-	// an app has which is ready here, or that came up later with another app of a peer, is not
-	// this app's.
+	// came up later with another app of the same cluster is not this app's.
 	Addresses []string
 }
 

@@ -64,6 +64,8 @@ func TestWhoseAnAddressIs(t *testing.T) {
 		{"and does not tell of itself", []Change{billing, present(orders)}, "billing"},
 		{"hearsay takes nothing", []Change{standing(orders), hearsay(stock)}, "orders"},
 		{"nor if it is told again and again", []Change{standing(drains(orders)), present(hearsay(stock)), present(hearsay(stock))}, "orders"},
+		{"nor if it says that it tells of itself", []Change{stock, billing, present(hearsay(stock))}, "billing"},
+		{"nor if what was there before does", []Change{standing(stock), standing(billing), standing(present(hearsay(stock)))}, "billing"},
 		{"nor does it keep anything", []Change{hearsay(stock), standing(drains(orders))}, "orders"},
 		{"it has what nobody else has", []Change{billing, hearsay(stock), from("stream", stops("billing", "1"))}, "stock"},
 		{"the instance itself is no hearsay", []Change{billing, hearsay(stock), present(stock)}, "stock"},

@@ -27,7 +27,8 @@ type Graph struct {
 	allGateways *catalog.Gateways // of every cluster with an object
 
 	addresses addresses
-	sources   map[string]int // instances of each source
+	sources   map[string]int      // instances of each source
+	moves     map[*cluster]*moves // of the change that is being taken in
 	ramps     ramps
 	touched   []*node    // whose instances a change has reached, each once
 	takeovers []takeover // that nobody was told of yet
@@ -76,6 +77,7 @@ type cluster struct {
 	heard   bool
 	lapsed  bool
 	exports map[*node]struct{}           // apps that the cluster exports to this one
+	offers  offers                       // of their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster
 }
 
@@ -91,6 +93,7 @@ func NewGraph(cfg Config) *Graph {
 
 		addresses: newAddresses(),
 		sources:   map[string]int{},
+		moves:     map[*cluster]*moves{},
 		ramps:     ramps{next: never, all: map[rampKey]*ramp{}},
 	}
 	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil), Rule: catalog.ClosedRule}

@@ -125,10 +125,10 @@ func TestToKnowWhoAsksTakesLittleRoom(t *testing.T) {
 			Caller:  catalog.Caller{App: app(fmt.Sprintf("app-%05d", i/each))},
 		})
 	}
-	before := heap()
+	before := heapSize()
 	var none *catalog.Callers
 	all := none.With(edits...)
-	size := heap() - before
+	size := heapSize() - before
 	if perAddress := float64(size) / (apps * each); perAddress > 130 {
 		t.Errorf("%.0f bytes for each address, want 130 or less", perAddress)
 	}

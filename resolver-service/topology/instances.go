@@ -57,9 +57,10 @@ func (n *node) find(source, id string) (int, bool) {
 func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	n := g.node(i.App)
 	at, found := n.find(c.Source, i.ID)
+	present := c.Present && !c.Hearsay
 	now := instance{
 		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
-		standing: c.Source == static || c.Standing && !c.Present, hearsay: c.Hearsay,
+		standing: c.Source == static || c.Standing && !present, hearsay: c.Hearsay,
 	}
 	switch {
 	case !found:
@@ -72,7 +73,7 @@ func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 		g.vacate(n.claimant(&old), old.address)
 		g.claim(n.claimant(&now), now.address)
 	default:
-		g.restate(n, at, now, c.Present && !now.standing)
+		g.restate(n, at, now, present && !now.standing)
 		return
 	}
 	g.touch(n)
@@ -92,7 +93,7 @@ func (g *Graph) restate(n *node, at int, now instance, present bool) {
 	if now.draining != old.draining || now.hearsay != old.hearsay {
 		g.touch(n)
 	}
-	if now.hearsay == old.hearsay && !g.addresses.disputed(now.address) {
+	if now.hearsay == old.hearsay && g.addresses.contested[now.address] == nil {
 		return
 	}
 	c := n.claimant(&now)
@@ -117,7 +118,6 @@ func (g *Graph) changesHands(a netip.AddrPort, loser, heir *node) {
 	g.touch(loser)
 	g.touch(heir)
 	g.callerChanged(a.Addr())
-	g.addresses.offers.reach(a)
 }
 
 // tell has somebody told that an app has lost an address.
@@ -218,7 +218,6 @@ func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withhe
 		case !g.addresses.owns(n, at.address):
 		case at.draining:
 			not = append(not, at.address.String())
-		case g.outbid(n, at):
 		case g.synced && g.addresses.withheld(n, at.address):
 			withheld = true
 		default:

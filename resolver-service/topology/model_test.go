@@ -75,7 +75,7 @@ func (w *world) takesInstances(c InstanceChange) {
 		k := known{c.Source, InstanceKey{i.App, i.ID}}
 		old, had := w.instances[k]
 		now := told{i, old.since, old.standing, old.hearsay && c.Hearsay}
-		present := c.Present && c.Source != static
+		present := c.Present && !c.Hearsay && c.Source != static
 		if !had || old.Address != i.Address {
 			now.standing, now.hearsay = c.Standing || c.Source == static, c.Hearsay
 		}

@@ -2,158 +2,171 @@ package topology
 
 import (
 	"cmp"
+	"container/heap"
 	"net/netip"
 	"slices"
 	"strings"
 )
 
-// offers are the addresses that peers name which are on this cluster's network, and whose
-// each is: what reaches the peers' instances must not lead to another app's, whether in this
-// cluster, in theirs or in another's. What peers say of themselves comes in parts, and late.
+// offers are the addresses on this cluster's network that one peer names, and which of its apps
+// each belongs to. What a peer says of itself comes in parts, and late: an address that goes
+// from one of its apps to another may be named with both. The newest has it.
 //
-// A peer's offer takes no address from an app that is ready here, unless by hearsay alone:
-// this cluster's own sources know better what runs in it. Of several offers the newest has
-// the address.
+// Between peers, and between a peer and what runs here, nobody takes any: whoever names an
+// address says something of itself, and nothing of others.
 type offers struct {
 	top    map[netip.AddrPort]offer   // the strongest
-	weaker map[netip.AddrPort][]offer // the others, where there are any
+	weaker map[netip.AddrPort]*rivals // the others, where there are any
 	number uint64                     // of the newest
-	pairs  map[pair]struct{}          // that a change has reached
 }
 
-// offer is an address with an app of a peer.
+// offer is an address with an app of the peer.
 type offer struct {
 	*node
-	cluster *cluster
-	number  uint64 // the newest has the highest; 0: it was there before the peer was first heard
+	number uint64 // the newest has the highest; 0: it was there before the peer was first heard
 }
-
-// pair is an app of a peer.
-type pair struct {
-	*node
-	cluster *cluster
-}
-
-func newOffers() offers {
-	return offers{top: map[netip.AddrPort]offer{}, weaker: map[netip.AddrPort][]offer{}, pairs: map[pair]struct{}{}}
-}
-
-// any tells whether a peer names an address.
-func (os *offers) any(a netip.AddrPort) bool {
-	if len(os.top) == 0 {
-		return false
-	}
-	_, ok := os.top[a]
-	return ok
-}
-
-// touch notes that a change may have reached which addresses an app of a peer has.
-func (os *offers) touch(o offer) { os.pairs[pair{o.node, o.cluster}] = struct{}{} }
-
-// reach notes that a change has reached an address here.
-func (os *offers) reach(a netip.AddrPort) {
-	if len(os.top) == 0 {
-		return
-	}
-	if top, ok := os.top[a]; ok {
-		os.touch(top)
-	}
-}
-
-func (o offer) is(other offer) bool { return o.node == other.node && o.cluster == other.cluster }
 
 // compare is below zero where an offer is weaker than another. Those that were there before
 // are told apart by what all replicas see.
 func (o offer) compare(other offer) int {
-	return cmp.Or(cmp.Compare(o.number, other.number), strings.Compare(other.cluster.name, o.cluster.name), other.app.Compare(o.app))
+	return cmp.Or(cmp.Compare(o.number, other.number), other.app.Compare(o.app))
 }
 
-// maxOffers bounds the offers of one address that are kept. Of what is beyond it, nothing is
-// true: it is as if that were never offered.
-const maxOffers = 256
+// rivals are a heap of offers, with the strongest first.
+type rivals struct {
+	offers []offer
+	at     map[*node]int // the place of each
+}
 
-// put adds an offer.
-func (os *offers) put(a netip.AddrPort, o offer) {
+func (r *rivals) Len() int           { return len(r.offers) }
+func (r *rivals) Less(i, j int) bool { return r.offers[i].compare(r.offers[j]) > 0 }
+
+func (r *rivals) Swap(i, j int) {
+	r.offers[i], r.offers[j] = r.offers[j], r.offers[i]
+	r.at[r.offers[i].node], r.at[r.offers[j].node] = i, j
+}
+
+// Push appends an offer.
+func (r *rivals) Push(o any) {
+	r.at[o.(offer).node] = len(r.offers)
+	r.offers = append(r.offers, o.(offer))
+}
+
+// Pop takes the last.
+func (r *rivals) Pop() any {
+	last := r.offers[len(r.offers)-1]
+	r.offers = slices.Delete(r.offers, len(r.offers)-1, len(r.offers))
+	delete(r.at, last.node)
+	return last
+}
+
+// put adds an offer, and returns the app that loses the address by that.
+func (os *offers) put(a netip.AddrPort, o offer) (loser *node) {
+	if os.top == nil {
+		os.top, os.weaker = map[netip.AddrPort]offer{}, map[netip.AddrPort]*rivals{}
+	}
 	top, any := os.top[a]
 	if !any {
 		os.top[a] = o
-		return
+		return nil
 	}
 	if top.compare(o) < 0 {
 		os.top[a] = o
-		os.touch(top)
-		o = top
+		loser, o = top.node, top
 	}
-	if weaker := os.weaker[a]; len(weaker)+1 < maxOffers {
-		os.weaker[a] = append(weaker, o)
+	if os.weaker[a] == nil {
+		os.weaker[a] = &rivals{at: map[*node]int{}}
 	}
+	heap.Push(os.weaker[a], o)
+	return loser
 }
 
-// remove takes an offer back, and returns its number.
-func (os *offers) remove(a netip.AddrPort, o offer) (number uint64) {
-	top, weaker := os.top[a], os.weaker[a]
-	if !top.is(o) {
-		at := slices.IndexFunc(weaker, o.is)
-		if at < 0 {
-			return 0 // it was one too many
-		}
-		number = weaker[at].number
-		os.keep(a, slices.Delete(weaker, at, at+1))
-		return number
-	}
-	if len(weaker) == 0 {
+// remove takes an offer back, and returns the app that has the address by that.
+func (os *offers) remove(a netip.AddrPort, n *node) (heir *node) {
+	weaker := os.weaker[a]
+	switch {
+	case os.top[a].node != n:
+		heap.Remove(weaker, weaker.at[n])
+	case weaker == nil:
 		delete(os.top, a)
-		return top.number
+		return nil
+	default:
+		next := heap.Pop(weaker).(offer)
+		os.top[a], heir = next, next.node
 	}
-	next := slices.MaxFunc(weaker, offer.compare)
-	os.top[a] = next
-	os.keep(a, slices.DeleteFunc(weaker, next.is))
-	os.touch(next)
-	return top.number
+	if weaker.Len() == 0 {
+		delete(os.weaker, a)
+	}
+	return heir
 }
 
-func (os *offers) keep(a netip.AddrPort, weaker []offer) {
-	if len(weaker) == 0 {
-		delete(os.weaker, a)
-	} else {
-		os.weaker[a] = weaker
+// moves are what a change has reached of a peer's offers.
+type moves struct {
+	// taken has who is served with an address: until what comes of the change is published,
+	// no other app of the peer may be.
+	taken   map[netip.AddrPort]*node
+	reached map[*node]struct{} // whose addresses may be others than before
+}
+
+// movesOf are those of a peer.
+func (g *Graph) movesOf(c *cluster) *moves {
+	m := g.moves[c]
+	if m == nil {
+		m = &moves{map[netip.AddrPort]*node{}, map[*node]struct{}{}}
+		g.moves[c] = m
 	}
+	return m
+}
+
+// touch notes that the addresses of an app may be others than before.
+func (m *moves) touch(n *node) {
+	if n != nil {
+		m.reached[n] = struct{}{}
+	}
+}
+
+// note notes who is served with an address, before a change that reaches it.
+func (m *moves) note(a netip.AddrPort, top *node) {
+	if top != nil && m.taken[a] == nil {
+		m.taken[a] = top
+	}
+}
+
+// withheld tells whether an address must not be an app's yet: another is served with it.
+func (m *moves) withheld(a netip.AddrPort, n *node) bool {
+	return m != nil && m.taken[a] != nil && m.taken[a] != n
 }
 
 // offer notes which addresses a peer's app has, and which it had. standing says that those
 // were there before the peer was first heard.
 func (g *Graph) offer(c *cluster, n *node, had, has []string, standing bool) {
 	lost, gained := difference(had, has)
-	as, o := &g.addresses, offer{node: n, cluster: c}
+	if len(lost) == 0 && len(gained) == 0 {
+		return
+	}
+	m, os := g.movesOf(c), &c.offers
 	for _, text := range lost {
 		if a, ok := canonical(text); ok {
-			owner := as.owner(a)
-			as.note(owner, a)
-			g.touchHearsay(owner, a)
-			g.saved.recall(a, o, as.offers.remove(a, o))
+			m.note(a, os.top[a].node)
+			m.touch(os.remove(a, n))
 		}
 	}
 	for _, text := range gained {
 		a, ok := canonical(text)
 		if !ok {
-			as.offers.touch(o)
+			m.touch(n)
 			continue
 		}
-		owner := as.owner(a)
-		as.note(owner, a)
-		g.touchHearsay(owner, a)
-		o.number = 0
+		o := offer{node: n}
 		if !standing {
-			as.offers.number++
-			o.number = as.offers.number
+			os.number++
+			o.number = os.number
 		}
-		if before, ok := g.saved.recalled(a, o); ok {
-			o.number = before
+		if top := os.top[a].node; top != nil || m.withheld(a, n) {
+			m.note(a, top)
+			m.touch(n)
 		}
-		if owner != nil || as.offers.any(a) || as.withheld(n, a) {
-			as.offers.touch(o)
-		}
-		as.offers.put(a, o)
+		m.touch(os.put(a, o))
 	}
 }
 
@@ -205,30 +218,33 @@ func canonical(text string) (a netip.AddrPort, ok bool) {
 
 // joinsNetwork notes that a cluster is on this cluster's network by now, or no more.
 func (g *Graph) joinsNetwork(c *cluster, joins bool) {
+	g.saved.keep(c)
+	c.offers = offers{}
 	for n := range c.exports {
-		addresses := n.remote.of(c.name).Addresses
 		if joins {
-			g.offer(c, n, nil, addresses, true)
-		} else {
-			g.offer(c, n, addresses, nil, true)
+			g.offer(c, n, nil, n.remote.of(c.name).Addresses, true)
 		}
-		g.addresses.offers.touch(offer{node: n, cluster: c})
+		g.movesOf(c).touch(n)
 	}
+}
+
+// pair is an app of a peer.
+type pair struct {
+	*cluster
+	*node
 }
 
 // settleOffers brings the addresses of the peers' apps that a change has reached up to date,
 // and returns those with an address that another app is still served with: they come second.
 func (g *Graph) settleOffers() (second []pair) {
-	os := &g.addresses.offers
-	if len(os.pairs) == 0 {
-		return nil
-	}
-	for p := range os.pairs {
-		if g.offersChanged(p) {
-			second = append(second, p)
+	for c, m := range g.moves {
+		for n := range m.reached {
+			if p := (pair{c, n}); g.offersChanged(p) {
+				second = append(second, p)
+			}
 		}
 	}
-	clear(os.pairs)
+	clear(g.moves)
 	return second
 }
 
@@ -236,7 +252,7 @@ func (g *Graph) settleOffers() (second []pair) {
 // before. It leaves out those that others are still served with, and tells whether there are
 // any.
 func (g *Graph) offersChanged(p pair) (withheld bool) {
-	export := p.remote.of(p.cluster.name)
+	export := p.remote.of(p.name)
 	if export == nil {
 		return false
 	}
@@ -258,43 +274,19 @@ func (g *Graph) offersChanged(p pair) (withheld bool) {
 	return withheld
 }
 
-// leads tells whether an address that a peer's app has is no other's.
-func (g *Graph) leads(o offer, a netip.AddrPort) bool {
-	return g.addresses.offers.top[a].is(o) && !keeps(g.addresses.owner(a), o.node, a)
-}
-
-// keeps tells whether who has an address here keeps it from a peer's app.
-func keeps(owner, from *node, a netip.AddrPort) bool {
-	return owner != nil && owner != from && owner.serves(a) && !owner.onlyHearsay(a)
-}
-
-// outbid tells whether an instance here that is known by hearsay alone is at an address which
-// a peer has with another app.
-func (g *Graph) outbid(n *node, i *instance) bool {
-	return i.hearsay && g.addresses.offers.any(i.address) && g.addresses.offers.top[i.address].node != n && n.onlyHearsay(i.address)
-}
-
-// touchHearsay notes that a peer's offer of an address may reach an app here that has it by
-// hearsay alone.
-func (g *Graph) touchHearsay(owner *node, a netip.AddrPort) {
-	if owner != nil && owner.onlyHearsay(a) {
-		g.touch(owner)
-	}
-}
-
-// leftOf are those of the addresses that an app of a peer has which are not another's.
+// leftOf are those of the addresses that an app of a peer has which are not another's of that
+// peer.
 func (g *Graph) leftOf(p pair, all []string) (left []string, withheld bool) {
-	as, o := &g.addresses, offer{node: p.node, cluster: p.cluster}
+	m := g.moves[p.cluster]
 	for _, text := range all {
 		a, ok := canonical(text)
-		if !ok || !g.leads(o, a) {
-			continue
-		}
-		if g.synced && as.withheld(p.node, a) {
+		switch {
+		case !ok || p.offers.top[a].node != p.node:
+		case g.synced && g.saved == nil && m.withheld(a, p.node):
 			withheld = true
-			continue
+		default:
+			left = append(left, text)
 		}
-		left = append(left, text)
 	}
 	return left, withheld
 }

@@ -123,12 +123,18 @@ func (w *world) tellExports(g *Graph) {
 // those that are not on our network.
 func checkOffers(t *testing.T, g *Graph, what string) {
 	t.Helper()
-	kept, want := 0, 0
-	for _, weaker := range g.addresses.offers.weaker {
-		kept += len(weaker)
-	}
-	kept += len(g.addresses.offers.top)
 	for _, c := range g.clusters {
+		kept, want := len(c.offers.top), 0
+		for a, weaker := range c.offers.weaker {
+			if kept += weaker.Len(); weaker.Len() == 0 || len(weaker.at) != weaker.Len() {
+				t.Fatalf("%s: of %s %d offers are kept, of %d apps", what, a, weaker.Len(), len(weaker.at))
+			}
+			for at, o := range weaker.offers {
+				if weaker.at[o.node] != at || c.offers.top[a].compare(o) <= 0 {
+					t.Fatalf("%s: %s is offered with %s, which is not in its place", what, a, o.app)
+				}
+			}
+		}
 		for n := range c.exports {
 			if export := n.remote.of(c.name); g.onNetwork(c) {
 				for _, text := range ascending(export.Addresses) {
@@ -140,9 +146,12 @@ func checkOffers(t *testing.T, g *Graph, what string) {
 				t.Fatalf("%s: of %s in %s, which is not on the network, %v are left", what, n.app, c.name, *export.left)
 			}
 		}
+		if kept != want {
+			t.Fatalf("%s: %d offers of %s are kept of %d", what, kept, c.name, want)
+		}
 	}
-	if kept != want || len(g.addresses.taken) != 0 || len(g.addresses.offers.pairs) != 0 {
-		t.Fatalf("%s: %d offers are kept of %d, and of a change %d, %d", what, kept, want, len(g.addresses.taken), len(g.addresses.offers.pairs))
+	if len(g.addresses.taken) != 0 || len(g.moves) != 0 {
+		t.Fatalf("%s: of the change are kept %v, %v", what, g.addresses.taken, g.moves)
 	}
 	for a, claims := range g.addresses.contested {
 		if !slices.IsSortedFunc(claims, claimant.compare) {

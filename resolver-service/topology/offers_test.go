@@ -2,7 +2,9 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -33,7 +35,7 @@ func leads(g *Graph) string {
 	return show(v.Explain(app("orders"))) + "; " + show(v.Explain(app("ledger")))
 }
 
-func TestAnAddressOnTheNetworkIsOneApps(t *testing.T) {
+func TestAnAddressOfAPeerIsOneAppsOfIt(t *testing.T) {
 	const a, b = "10.0.0.1:50002", "10.0.0.2:50002"
 	far := reaches("east", "10.9.0.1:15443")
 	near := reaches("east", "10.9.0.1:15443")
@@ -54,39 +56,30 @@ func TestAnAddressOnTheNetworkIsOneApps(t *testing.T) {
 			says("east", offersAt("ledger", a))}, "unavailable; ok " + a + " east"},
 		{"and then the loss", []Change{says("east", offersAt("orders", a), offersAt("ledger", b)),
 			says("east", offersAt("ledger", a)), says("east", offersAt("orders", b))}, "ok " + b + " east; ok " + a + " east"},
-		{"it moves to another cluster", []Change{says("east", offersAt("orders", a)), lease("north", Fresh), says("north", offersAt("ledger", a))},
-			"unavailable; ok " + a + " north"},
-		{"and back, when that stops it", []Change{says("east", offersAt("orders", a)), lease("north", Fresh), says("north", offersAt("ledger", a)),
-			stops("north", "ledger")}, "ok " + a + " east; unavailable"},
-		{"what was there before north was heard takes nothing", []Change{lease("east", Fresh), says("east", offersAt("orders", a)), hears("north", offersAt("ledger", a))},
+		{"and the newest has it while both name it", []Change{lease("east", Fresh), says("east", offersAt("ledger", a)), says("east", offersAt("orders", a))},
 			"ok " + a + " east; unavailable"},
-		{"of two that were there before, the name decides", []Change{hears("north", offersAt("ledger", a)), hears("east", offersAt("orders", a))},
-			"ok " + a + " east; unavailable"},
-		{"in whatever order they are heard", []Change{hears("east", offersAt("orders", a)), hears("north", offersAt("ledger", a))},
-			"ok " + a + " east; unavailable"},
-		{"a peer takes none from who is ready here", []Change{runs("orders", "1", a), lease("east", Fresh), says("east", offersAt("ledger", a, b))},
-			"ok " + a + " west; ok " + b + " east"},
-		{"and loses it to who is", []Change{says("east", offersAt("ledger", a)), runs("orders", "1", a)}, "ok " + a + " west; unavailable"},
-		{"a dead registration here keeps none from it", []Change{drains(runs("orders", "1", a)), says("east", offersAt("ledger", a))},
+		{"the other has it back, when that stops", []Change{lease("east", Fresh), says("east", offersAt("ledger", a)), says("east", offersAt("orders", a)), stops("east", "orders")},
 			"unavailable; ok " + a + " east"},
-		{"as long as it is dead", []Change{drains(runs("orders", "1", a)), says("east", offersAt("ledger", a)), runs("orders", "1", a)},
-			"ok " + a + " west; unavailable"},
-		{"hearsay here keeps none from it", []Change{hearsay(runs("orders", "1", a)), lease("east", Fresh), says("east", offersAt("ledger", a))},
-			"unavailable; ok " + a + " east"},
-		{"nor takes any", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a))}, "unavailable; ok " + a + " east"},
-		{"until it is more than that", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), runs("orders", "1", a)},
-			"ok " + a + " west; unavailable"},
-		{"it has what the peer has no more", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), stops("east", "ledger")},
-			"ok " + a + " west; unavailable"},
-		{"also where the cluster leaves the network", []Change{says("east", offersAt("ledger", a)), hearsay(runs("orders", "1", a)), objects(far)},
-			"ok " + a + " west; ok ledger.shop.east.isthmus.internal:15443 east"},
-		{"an app is the same in two clusters", []Change{runs("orders", "1", a), says("east", offersAt("orders", a))}, "ok " + a + " west; unavailable"},
+		{"what is told again is not newer", []Change{lease("east", Fresh), says("east", offersAt("ledger", a)), says("east", offersAt("orders", a)), says("east", offersAt("ledger", a, b))},
+			"ok " + a + " east; ok " + b + " east"},
+		{"of two that were there before, the name decides", []Change{hears("east", offersAt("orders", a), offersAt("ledger", a))}, "unavailable; ok " + a + " east"},
+		{"in whatever order they are told", []Change{hears("east", offersAt("ledger", a), offersAt("orders", a))}, "unavailable; ok " + a + " east"},
+		{"what was there before takes nothing from what came up", []Change{lease("east", Fresh), says("east", offersAt("orders", a)),
+			lease("east", Forgotten), says("east", offersAt("ledger", a))}, "ok " + a + " east; unavailable"},
+		{"another cluster takes nothing", []Change{says("east", offersAt("orders", a)), lease("north", Fresh), says("north", offersAt("ledger", a))},
+			"ok " + a + " east; ok " + a + " north"},
+		{"nor from who is here", []Change{runs("orders", "1", a), lease("east", Fresh), says("east", offersAt("ledger", a))},
+			"ok " + a + " west; ok " + a + " east"},
+		{"nor does that take from it", []Change{lease("east", Fresh), says("east", offersAt("ledger", a)), runs("orders", "1", a)},
+			"ok " + a + " west; ok " + a + " east"},
+		{"nor from hearsay here", []Change{hearsay(runs("orders", "1", a)), lease("east", Fresh), says("east", offersAt("ledger", a))},
+			"ok " + a + " west; ok " + a + " east"},
 		{"an address in no common form is none", []Change{says("east", offersAt("orders", "[::ffff:10.0.0.1]:50002"), offersAt("ledger", a, a))},
 			"unavailable; ok " + a + " east"},
-		{"a cluster leaves the network", []Change{says("east", offersAt("orders", a)), says("north", offersAt("ledger", a)), objects(far)},
-			"ok orders.shop.east.isthmus.internal:15443 east; ok " + a + " north"},
-		{"and comes back: its addresses are those of before", []Change{lease("north", Fresh), says("north", offersAt("ledger", a)), says("east", offersAt("orders", a)), objects(far), objects(near)},
-			"unavailable; ok " + a + " north"},
+		{"a cluster leaves the network", []Change{says("east", offersAt("orders", a)), says("east", offersAt("ledger", a)), objects(far)},
+			"ok orders.shop.east.isthmus.internal:15443 east; ok ledger.shop.east.isthmus.internal:15443 east"},
+		{"and comes back: its addresses are those of before", []Change{lease("east", Fresh), says("east", offersAt("ledger", a)), says("east", offersAt("orders", a)), objects(far), objects(near)},
+			"unavailable; ok " + a + " east"},
 	} {
 		g := oneNetwork()
 		for _, c := range test.given {
@@ -103,7 +96,7 @@ func TestAnAddressOnTheNetworkIsOneApps(t *testing.T) {
 func TestOnlyWhatIsLeftCounts(t *testing.T) {
 	g := oneNetwork()
 	g.Apply(says("east", offersAt("orders", "10.0.0.1:50002", "10.0.0.2:50002")))
-	g.Apply(runs("ledger", "1", "10.0.0.1:50002"))
+	g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002")))
 	route := func() catalog.Route {
 		e, _ := g.viewOf(app("checkout")).Entries.Get(app("orders"))
 		return e.Routes[1]
@@ -111,87 +104,150 @@ func TestOnlyWhatIsLeftCounts(t *testing.T) {
 	if r := route(); r.Ready != 1 || r.State != catalog.Ready || fmt.Sprint(r.Addresses) != "[10.0.0.2:50002]" {
 		t.Errorf("%+v, with one of two addresses left", r)
 	}
-	g.Apply(runs("ledger", "2", "10.0.0.2:50002"))
+	g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002", "10.0.0.2:50002")))
 	if r := route(); r.Ready != 0 || r.State != catalog.Empty || len(r.Addresses) != 0 {
 		t.Errorf("%+v, with no address left", r)
 	}
-	want := "[{10.0.0.1:50002 cluster east shop/ledger test} {10.0.0.2:50002 cluster east shop/ledger test}]"
-	if got := fmt.Sprint(g.taken(app("orders"))); got != want {
+	want := "[{10.0.0.1:50002 cluster east shop/ledger cluster east} {10.0.0.2:50002 cluster east shop/ledger cluster east}]"
+	if got := fmt.Sprint(g.taken(app("orders")), g.taken(app("ledger"))); got != want+" []" {
 		t.Errorf("an operator is told %s, want %s", got, want)
 	}
-	g.Apply(stops("ledger", "1"))
-	g.Apply(stops("ledger", "2"))
+	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("ledger")}}}})
 	if r := route(); r.Ready != 2 || len(r.Addresses) != 2 {
 		t.Errorf("%+v, with both addresses back", r)
 	}
 	if got := g.taken(app("orders")); len(got) != 0 {
 		t.Errorf("an operator is told %v", got)
 	}
-	g.Apply(hearsay(runs("ledger", "1", "10.0.0.1:50002")))
-	if got := fmt.Sprint(g.taken(app("orders")), g.taken(app("ledger"))); got != "[] [{10.0.0.1:50002 test shop/orders cluster east}]" {
-		t.Errorf("an operator is told %s", got)
-	}
-	g.Apply(stops("ledger", "1"))
 	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
-	if n := len(g.addresses.offers.top) + len(g.addresses.offers.weaker) + len(g.addresses.offers.pairs); n != 0 {
-		t.Errorf("%d things are kept of a peer that exports nothing", n)
+	if os := g.clusters["east"].offers; len(os.top)+len(os.weaker)+len(g.moves) != 0 {
+		t.Errorf("%v and %v are kept of a peer that exports nothing", os, g.moves)
 	}
 }
 
 // What is tried is as if it had not been: also whose the addresses of a cluster are that
 // would leave the network.
 func TestToTryAnotherNetworkChangesNothing(t *testing.T) {
-	g := oneNetwork()
-	g.Apply(lease("north", Fresh))
-	g.Apply(lease("east", Fresh))
-	g.Apply(says("north", offersAt("ledger", "10.0.0.1:50002")))
-	g.Apply(says("east", offersAt("orders", "10.0.0.1:50002")))
-	before := leads(g)
-	effects, err := g.Try(ObjectChange{Put: []catalog.Object{reaches("east", "10.9.0.1:15443")}})
-	if err != nil || len(effects) != 2 {
-		t.Errorf("%v, %v; want that both apps are reached elsewhere", effects, err)
+	near, far := reaches("east", "10.9.0.1:15443"), reaches("east", "10.9.0.1:15443")
+	near.Network = "net-1"
+	for what, tried := range map[string][]catalog.Object{"leaves": {far}, "leaves and comes back": {far, near}} {
+		g := oneNetwork()
+		g.Apply(lease("east", Fresh))
+		g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002")))
+		g.Apply(says("east", offersAt("orders", "10.0.0.1:50002")))
+		before := leads(g)
+		effects, err := g.Try(ObjectChange{Put: tried})
+		if err != nil || len(effects) != 2 {
+			t.Errorf("%s: %v, %v; want that both apps are reached elsewhere", what, effects, err)
+		}
+		g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002", "10.0.0.9:50002")))
+		g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002")))
+		if after := leads(g); after != before {
+			t.Errorf("%s: %s; before, it was %s", what, after, before)
+		}
+		checkOffers(t, g, what)
 	}
-	g.Apply(says("north", offersAt("ledger", "10.0.0.1:50002", "10.0.0.9:50002")))
-	g.Apply(says("north", offersAt("ledger", "10.0.0.1:50002")))
-	if after := leads(g); after != before {
-		t.Errorf("%s; before, it was %s", after, before)
-	}
-	checkOffers(t, g, "after it")
 }
 
-// A peer may say that all its apps are at one address.
-func TestOffersOfOneAddressAreBounded(t *testing.T) {
-	const a = "10.0.0.1:50002"
+// A peer may say that all its apps are at one address. It harms none but itself, and when the
+// others have gone, the one that is left has the address.
+func TestManyAppsOfAPeerAtOneAddress(t *testing.T) {
+	const a, many = "10.0.0.1:50002", 20_000
 	g := oneNetwork()
 	g.Apply(lease("east", Fresh))
 	for _, order := range []string{"the first goes first", "the last goes first"} {
 		g.Apply(says("east", offersAt("ledger", a)))
-		for i := range 2 * maxOffers {
-			g.Apply(says("east", offersAt(fmt.Sprint("app-", i), a)))
+		put, away := PeerChange{Cluster: "east"}, PeerChange{Cluster: "east"}
+		for i := range many {
+			put.Put = append(put.Put, offersAt(fmt.Sprint("app-", i), a))
+			away.Delete = append(away.Delete, app(fmt.Sprint("app-", i)))
+		}
+		if order == "the last goes first" {
+			slices.Reverse(away.Delete)
+		}
+		g.Apply(Change{Peers: []PeerChange{put}})
+		if got := leads(g); got != "unavailable; unavailable" {
+			t.Errorf("%s, with many at one address", got)
 		}
 		g.Apply(says("east", offersAt("orders", a)))
 		if got := leads(g); got != "ok "+a+" east; unavailable" {
-			t.Errorf("%s, with many at one address", got)
+			t.Errorf("%s, with another there", got)
 		}
-		for _, weaker := range g.addresses.offers.weaker {
-			if len(weaker) >= maxOffers {
-				t.Errorf("%d offers of one address are kept", len(weaker))
-			}
-		}
+		checkOffers(t, g, order)
 		g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("orders")}}}})
-		for i := range 2 * maxOffers {
-			if order != "the first goes first" {
-				i = 2*maxOffers - 1 - i
-			}
-			g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app(fmt.Sprint("app-", i))}}}})
-		}
+		g.Apply(Change{Peers: []PeerChange{away}})
 		if got := leads(g); got != "unavailable; ok "+a+" east" {
 			t.Errorf("%s: %s, once the many are gone", order, got)
 		}
 		g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
-		if n := len(g.addresses.offers.top) + len(g.addresses.offers.weaker); n != 0 {
-			t.Errorf("%s: %d offers are kept of nothing", order, n)
+		checkOffers(t, g, order)
+	}
+}
+
+// TestAPeerChangesNothingOfOthers tells one of two graphs also what a peer says, which names
+// all the addresses there are, and holds all that is not about that peer to the other.
+func TestAPeerChangesNothingOfOthers(t *testing.T) {
+	config := west
+	config.Network = "net-1"
+	objects := []catalog.Object{exports("a"), exports("b")}
+	for _, name := range []string{"east", "north", "south"} {
+		c := reaches(name, "10.9.0.1:15443")
+		c.Network = "net-1"
+		objects = append(objects, c)
+	}
+	ids := []string{"a", "b", "c", "d", "e"}
+	for _, id := range ids {
+		objects = append(objects, selects(id, calls("a"), calls("b"), calls("c"), calls("d"), calls("e")))
+	}
+	others := func(g *Graph) served {
+		all := serve(g)
+		for _, from := range ids {
+			for a, e := range g.viewOf(app(from)).Entries.All() {
+				routes := slices.DeleteFunc(slices.Clone(e.Routes), func(r catalog.Route) bool { return r.Cluster == "east" })
+				all[from+" "+a.ID] = fmt.Sprintf("%+v", routes)
+			}
+			delete(all, from+" gateways")
 		}
+		delete(all, "stats")
+		for _, id := range ids {
+			for _, taken := range g.taken(app(id)) {
+				if taken.Source != "cluster east" {
+					all["taken "+id] += fmt.Sprint(taken)
+				}
+			}
+		}
+		return all
+	}
+	contested := 0
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		with, without := NewGraph(config), NewGraph(config)
+		for _, g := range []*Graph{with, without} {
+			g.Peer("east")
+			g.Apply(full(objects...))
+			for _, name := range []string{"east", "north", "south"} {
+				g.Apply(lease(name, Fresh))
+			}
+		}
+		for step := range 150 {
+			c := randomChange(r)
+			if c.Objects != nil {
+				continue
+			}
+			if r.IntN(2) == 0 {
+				c = Change{Peers: randomExports(r, ids)}
+			}
+			with.Apply(c)
+			c.Peers = slices.DeleteFunc(slices.Clone(c.Peers), func(p PeerChange) bool { return p.Cluster == "east" })
+			without.Apply(c)
+			if is, want := others(with), others(without); !maps.Equal(is, want) {
+				t.Fatalf("seed %d, step %d, %+v: with what east says\n%v\nand without\n%v", seed, step, c, is, want)
+			}
+			contested += len(with.clusters["east"].offers.weaker) * len(with.clusters["north"].offers.weaker)
+		}
+	}
+	if contested < 100 {
+		t.Errorf("only %d times two peers moved addresses", contested)
 	}
 }
 
@@ -199,7 +255,7 @@ func TestNothingIsKeptOfAddressesElsewhere(t *testing.T) {
 	g := NewGraph(west)
 	g.Apply(full(reaches("east", "10.9.0.1:15443")))
 	g.Apply(says("east", offersAt("orders", "10.0.0.1:50002")))
-	if n := len(g.addresses.offers.top); n != 0 {
+	if n := len(g.clusters["east"].offers.top); n != 0 {
 		t.Errorf("%d addresses are kept of a cluster that is not on the network", n)
 	}
 }

@@ -70,7 +70,7 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport, standing bool
 	var old *PeerExport
 	if had := n.remote.of(c.name); had != nil {
 		if old = had.PeerExport; had.left != nil {
-			g.addresses.offers.touch(offer{node: n, cluster: c})
+			g.movesOf(c).touch(n)
 		}
 	}
 	if old == export || old != nil && export != nil && old.same(export) {

@@ -61,20 +61,13 @@ func (g *Graph) taken(app catalog.App) (all []Taken) {
 		return nil
 	}
 	for _, i := range n.instances {
-		owner := g.addresses.owner(i.address)
-		if g.outbid(n, &i) {
-			top := g.addresses.offers.top[i.address]
-			all = append(all, Taken{i.address, i.source, top.app, "cluster " + top.cluster.name})
+		claims := g.addresses.contested[i.address]
+		if len(claims) == 0 {
 			continue
 		}
-		if owner == nil || owner == n {
-			continue
+		if strongest := claims[len(claims)-1]; strongest.node != n {
+			all = append(all, Taken{i.address, i.source, strongest.app, strongest.source})
 		}
-		taken := Taken{Address: i.address, Source: i.source, By: owner.app}
-		if claims := owner.claims(i.address); len(claims) > 0 {
-			taken.From = claims[0].source
-		}
-		all = append(all, taken)
 	}
 	for i := range n.remote {
 		all = append(all, g.takenOf(n, &n.remote[i])...)
@@ -82,7 +75,7 @@ func (g *Graph) taken(app catalog.App) (all []Taken) {
 	return all
 }
 
-// takenOf are addresses of the app in another cluster that lead to another app.
+// takenOf are addresses of the app in another cluster that are those of another app there.
 func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
 	c := g.clusters[export.cluster]
 	if export.left == nil || !g.onNetwork(c) {
@@ -90,16 +83,9 @@ func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
 	}
 	for _, text := range export.Addresses {
 		a, ok := canonical(text)
-		if !ok || g.leads(offer{node: n, cluster: c}, a) {
-			continue
+		if top := c.offers.top[a].node; ok && top != n {
+			all = append(all, Taken{a, "cluster " + c.name, top.app, "cluster " + c.name})
 		}
-		taken := Taken{Address: a, Source: "cluster " + c.name}
-		if owner := g.addresses.owner(a); keeps(owner, n, a) {
-			taken.By, taken.From = owner.app, owner.claims(a)[0].source
-		} else if top := g.addresses.offers.top[a]; top.node != nil {
-			taken.By, taken.From = top.app, "cluster "+top.cluster.name
-		}
-		all = append(all, taken)
 	}
 	return all
 }

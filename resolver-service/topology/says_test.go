@@ -86,4 +86,11 @@ func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
 	if err != nil || !slices.Equal(told.Taken, want) || told.Own != "west" {
 		t.Errorf("%+v (%v); want %+v taken", told, err, want)
 	}
+	top.must(t, hearsay(named("another", "ledger"))) // which isn't why it has it
+	top.must(t, hearsay(named("other", "cart")))
+	for id, want := range map[string]Taken{"orders": want[0], "cart": {at, "other", app("ledger"), "consul"}} {
+		if told, err := top.Say(t.Context(), app("checkout"), app(id)); err != nil || !slices.Equal(told.Taken, []Taken{want}) {
+			t.Errorf("%s: %+v (%v); want %+v taken", id, told, err, want)
+		}
+	}
 }

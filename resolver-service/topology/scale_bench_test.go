@@ -40,7 +40,7 @@ func instanceOf(a catalog.App, i, j int) catalog.Instance {
 func BenchmarkInstanceChanges(b *testing.B) {
 	for _, apps := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("apps=%d", apps), func(b *testing.B) {
-			before := heap()
+			before := heapSize()
 			top := running(b, Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true})
 			change := fleet(apps)
 			start := time.Now()
@@ -55,13 +55,13 @@ func BenchmarkInstanceChanges(b *testing.B) {
 				i++
 			}
 			b.ReportMetric(float64(ready.Milliseconds()), "ms-to-ready")
-			b.ReportMetric(float64(heap()-before)/(1<<20), "MiB-heap")
+			b.ReportMetric(float64(heapSize()-before)/(1<<20), "MiB-heap")
 			runtime.KeepAlive(top)
 		})
 	}
 }
 
-func heap() uint64 {
+func heapSize() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

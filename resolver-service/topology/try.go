@@ -2,7 +2,6 @@ package topology
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -20,18 +19,20 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 	}
 	before := g.save()
 	undo := g.inverse(&c)
-	g.tryObjects(&c)
+	g.takeObjects(&c)
+	g.settleTried()
 	update := g.flush()
 	effects := g.effects(before, &update)
-	g.tryObjects(&undo)
+	g.takeObjects(&undo)
+	g.restoreOffers(before)
+	g.settleTried()
 	g.flush()
 	g.restore(before)
 	return effects, nil
 }
 
-// tryObjects takes objects without the two parts that they are published in.
-func (g *Graph) tryObjects(c *ObjectChange) {
-	g.takeObjects(c)
+// settleTried settles without the two parts that a change is published in.
+func (g *Graph) settleTried() {
 	clear(g.addresses.taken)
 	g.settle()
 	g.settleOffers()
@@ -45,34 +46,33 @@ type saved struct {
 	allGateways *catalog.Gateways
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
-	offers      map[offered]uint64 // of clusters that are on the network no more
+	offers      map[*cluster]offers // of those that have come to the network, or left it
 }
 
-// offered is an offer, by its address.
-type offered struct {
-	netip.AddrPort
-	pair
-}
-
-// recall keeps the number of an offer that is taken back.
-func (s *saved) recall(a netip.AddrPort, o offer, number uint64) {
-	if s != nil {
-		s.offers[offered{a, pair{o.node, o.cluster}}] = number
+// keep keeps the offers of a cluster that is about to get others.
+func (s *saved) keep(c *cluster) {
+	if s == nil {
+		return
+	}
+	if _, ok := s.offers[c]; !ok {
+		s.offers[c] = c.offers
 	}
 }
 
-// recalled is the number of an offer that is made again.
-func (s *saved) recalled(a netip.AddrPort, o offer) (number uint64, ok bool) {
-	if s != nil {
-		number, ok = s.offers[offered{a, pair{o.node, o.cluster}}]
+// restoreOffers gives clusters back the offers that they had.
+func (g *Graph) restoreOffers(s *saved) {
+	for c, had := range s.offers {
+		c.offers = had
+		for n := range c.exports {
+			g.movesOf(c).touch(n)
+		}
 	}
-	return number, ok
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
 		revision: g.revision, open: g.open, gateway: g.gateway, allGateways: g.allGateways,
-		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}, offers: map[offered]uint64{},
+		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}, offers: map[*cluster]offers{},
 	}
 	for name, view := range g.peers {
 		s.peers[name] = view

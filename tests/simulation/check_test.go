@@ -36,10 +36,13 @@ func (w *world) check(s *service) {
 	w.checkGateway(s, have)
 }
 
-// owners are the apps that views lead to, by the addresses of their instances.
-type owners map[string]catalog.App
+// owners are the apps that views lead to, by the addresses of their instances in each cluster.
+type owners map[instanceOf]catalog.App
 
-// see takes a view in. It says which address is that of two apps; empty if none is.
+// instanceOf is an address as one cluster names it: between clusters, nobody decides whose it is.
+type instanceOf struct{ cluster, address string }
+
+// see takes a view in. It says which address is that of two apps of a cluster; empty if none is.
 func (os owners) see(view *catalog.View) (wrong string) {
 	for callee, entry := range view.Entries.All() {
 		for i := range entry.Routes {
@@ -47,10 +50,11 @@ func (os owners) see(view *catalog.View) (wrong string) {
 				continue
 			}
 			for _, address := range entry.Routes[i].Addresses {
-				if other, seen := os[address]; seen && other != callee {
-					wrong = fmt.Sprintf("%s is that of %s and of %s", address, other, callee)
+				at := instanceOf{entry.Routes[i].Cluster, address}
+				if other, seen := os[at]; seen && other != callee {
+					wrong = fmt.Sprintf("%s in %s is that of %s and of %s", address, at.cluster, other, callee)
 				}
-				os[address] = callee
+				os[at] = callee
 			}
 		}
 	}

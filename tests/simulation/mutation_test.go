@@ -97,20 +97,27 @@ func TestTwoAppsAtOneAddressAreFound(t *testing.T) {
 		entry := catalog.NewEntry(a, catalog.Rule{}, []catalog.Route{r})
 		return &catalog.View{Entries: catalog.NewTable([]catalog.Edit[*catalog.Entry]{{App: a, Value: entry}})}
 	}
+	in := func(cluster string, r catalog.Route) catalog.Route {
+		r.Cluster = cluster
+		return r
+	}
 	one, other := []string{"10.0.0.1:50002", "10.0.0.2:50002"}, []string{"10.0.0.2:50002"}
 	for what, test := range map[string]struct {
 		app   catalog.App
 		route catalog.Route
 		found bool
 	}{
-		"another app here":        {app("ledger"), catalog.LocalRoute(other, 0), true},
-		"another app of a peer":   {app("ledger"), catalog.RemoteRoute(1, 0, other, nil), true},
-		"the same app of a peer":  {app("orders"), catalog.RemoteRoute(1, 0, other, nil), false},
-		"one gateway of two apps": {app("ledger"), catalog.RemoteRoute(1, 0, nil, other), false},
+		"another app here":             {app("ledger"), in("west", catalog.LocalRoute(other, 0)), true},
+		"another app of a peer":        {app("ledger"), in("north", catalog.RemoteRoute(1, 0, other, nil)), true},
+		"an app of another peer":       {app("ledger"), in("east", catalog.RemoteRoute(1, 0, other, nil)), false},
+		"the same app of a peer":       {app("orders"), in("north", catalog.RemoteRoute(1, 0, other, nil)), false},
+		"one gateway of two of a peer": {app("ledger"), in("north", catalog.RemoteRoute(1, 0, nil, other)), false},
 	} {
 		whose := owners{}
-		if wrong := whose.see(view(app("orders"), catalog.LocalRoute(one, 0))); wrong != "" {
-			t.Errorf("%s: %s", what, wrong)
+		for _, r := range []catalog.Route{in("west", catalog.LocalRoute(one, 0)), in("north", catalog.RemoteRoute(2, 0, one, nil))} {
+			if wrong := whose.see(view(app("orders"), r)); wrong != "" {
+				t.Errorf("%s: %s", what, wrong)
+			}
 		}
 		if wrong := whose.see(view(test.app, test.route)); (wrong != "") != test.found {
 			t.Errorf("%s: %q; is it found? want %v", what, wrong, test.found)

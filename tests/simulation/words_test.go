@@ -136,7 +136,7 @@ func (t *talk) apply(s *speaker, c topology.Change) {
 	}
 }
 
-// checkOwners sees that no address is that of two apps.
+// checkOwners sees that no address is that of two apps of a cluster.
 func (t *talk) checkOwners(s *speaker) {
 	whose := owners{}
 	views := []*catalog.View{s.open}
