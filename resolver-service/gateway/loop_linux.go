@@ -15,15 +15,16 @@ import (
 // they are open: a pair remembers what it may still read or write, and is moved on
 // until nothing can be.
 type loop struct {
-	cfg   relayConfig
-	epoll int
-	wake  int    // an eventfd: there are jobs
-	buf   []byte // for whatever is being passed on right now
-	pipes pipes
-	busy  []*pair       // used up their turn and have more to do
-	door  *acceptor     // takes new connections; nil where none does
-	over  bool          // the loop is to end
-	ended chan struct{} // closed when it has
+	cfg    relayConfig
+	epoll  int
+	wake   int    // an eventfd: there are jobs
+	buf    []byte // for whatever is being passed on right now
+	pipes  pipes
+	stalls stalls
+	busy   []*pair       // used up their turn and have more to do
+	door   *acceptor     // takes new connections; nil where none does
+	over   bool          // the loop is to end
+	ended  chan struct{} // closed when it has
 
 	mu      sync.Mutex
 	pairs   []*pair // by slot; nil where free
@@ -61,7 +62,7 @@ func newLoop(cfg relayConfig) (*loop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), ended: make(chan struct{})}
+	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), stalls: stalls{after: cfg.stall}, ended: make(chan struct{})}
 	if err := l.watch(wake, unix.EPOLLIN, wakeSlot, 0); err != nil {
 		unix.Close(epoll)
 		unix.Close(wake)
@@ -144,7 +145,7 @@ func (l *loop) run() {
 	ready := make([]*pair, 0, eventBatch)
 	yielded := time.Now()
 	for !l.over {
-		wait := -1
+		wait := l.stalls.wait()
 		if len(l.busy) > 0 {
 			wait = 0
 		}
@@ -161,7 +162,9 @@ func (l *loop) run() {
 			ready[i] = nil
 		}
 		l.others(events[:max(n, 0)])
-		if now := time.Now(); now.Sub(yielded) > yieldEvery {
+		now := time.Now()
+		l.endStalled(now)
+		if now.Sub(yielded) > yieldEvery {
 			runtime.Gosched()
 			yielded = now
 		}

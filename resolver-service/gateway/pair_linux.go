@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +16,7 @@ type pair struct {
 	tag             int32
 	dialing         *dialing // until the backend is known to be there
 	queued          bool     // waits for its turn
+	behind          bool     // is among the loop's stalls
 	ended           bool
 }
 
@@ -36,6 +38,8 @@ type end struct {
 	told     bool   // it was told that no more comes
 	bulk     bool   // what came for it last came in bulk
 	reset    bool   // it was reset, or failed; a read tells, unless the end comes first
+
+	blocked time.Time // since when it has taken nothing of what waits for it; zero where nothing waits
 }
 
 func (p *pair) side(backend int32) *end {
@@ -91,6 +95,9 @@ func (l *loop) advance(p *pair) {
 	case more:
 		p.queued = true
 		l.busy = append(l.busy, p)
+		l.stalls.note(p)
+	default:
+		l.stalls.note(p)
 	}
 }
 
@@ -182,11 +189,14 @@ func (e *end) took(n int, short bool) {
 
 // flush writes what is on its way, and tells whether that is all.
 func (l *loop) flush(e *end) (done bool, err error) {
+	took := false
 	for e.pipe != nil {
 		n, err := again(splice(e.pipe.out, e.fd, e.pipe.held))
 		if err != nil || n < 0 {
+			e.blocks(took)
 			return false, err
 		}
+		took = true
 		if e.pipe.held -= n; e.pipe.held == 0 {
 			l.pipes.put(e.pipe)
 			e.pipe = nil
@@ -195,11 +205,13 @@ func (l *loop) flush(e *end) (done bool, err error) {
 	for len(e.rest) > 0 {
 		n, err := again(unix.Write(e.fd, e.rest))
 		if err != nil || n < 0 {
+			e.blocks(took)
 			return false, err
 		}
+		took = true
 		e.rest = e.rest[n:]
 	}
-	e.rest = nil
+	e.rest, e.blocked = nil, time.Time{}
 	return true, nil
 }
 
