@@ -1,6 +1,7 @@
 package otlp_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,6 +226,24 @@ func TestBadHeadersFile(t *testing.T) {
 	}
 }
 
+// lockedBuffer is a log that is read while others may still write to it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
 // A receiver that is away holds up neither start nor end.
 func TestReceiverIsAway(t *testing.T) {
 	clearEnv(t)
@@ -233,7 +253,7 @@ func TestReceiverIsAway(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	var log strings.Builder
+	var log lockedBuffer // the exporter tells of its last failure after the end, too
 	p, err := otlp.New(t.Context(), otlp.Config{OTLP: &otlp.Exporter{Endpoint: address}}, "west", slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
