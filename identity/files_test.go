@@ -10,13 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 )
 
 // served is the resolver service of west with its identity in files, in a bubble of
@@ -83,22 +83,9 @@ func (s *served) shows() *x509.Certificate {
 }
 
 // logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
+type logBuffer struct{ logged.Buffer }
 
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) count(s string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return strings.Count(b.text.String(), s)
-}
+func (b *logBuffer) count(s string) int { return strings.Count(b.String(), s) }
 
 func TestFilesAreReadAgain(t *testing.T) {
 	withFiles(t, goodFiles, func(s *served) {

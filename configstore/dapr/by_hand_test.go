@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 )
 
 // seen is a Watch and what its reader has.
@@ -310,7 +311,7 @@ func TestPostgresSubscribesAgainAfterItsConnectionWasEnded(t *testing.T) {
 func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	r, prefix := startRedis(t), newPrefix()
 	w := opened(t, told(yamlOf(t, kindRedis, r.settings("", redisPassword)), prefix))
-	var log lockedBuffer
+	var log logged.Buffer
 	reader := r.user(t, pageRules(t, "isthmus-reader", prefix))
 	c := told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)
 	c.Heartbeat = 20 * time.Millisecond
@@ -336,23 +337,4 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	if said() != 1 || !strings.Contains(log.String(), "set notify-keyspace-events to Kg$") {
 		t.Errorf("logged %q; want what is amiss, once, and what to do", log.String())
 	}
-}
-
-// lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-// Write is that of io.Writer.
-func (l *lockedBuffer) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(text)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
@@ -165,7 +165,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 func TestNoPermissionForStatuses(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
-	var log lockedBuffer
+	var log logged.Buffer
 	s, err := Open(c.config(t, "reader"), configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -179,23 +179,6 @@ func TestNoPermissionForStatuses(t *testing.T) {
 	if n := strings.Count(text, "level=WARN"); n != 1 || !strings.Contains(text, `verb \"patch\" on clusters/status.isthmus.dev`) {
 		t.Errorf("logged %d warnings:\n%s\nwant one, with the permission that is missing", n, text)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // TestNewestVerdictFirst holds the order in which many statuses are written.

@@ -1,10 +1,9 @@
 package stream_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 )
 
 // sourceOf is the identity of an app whose files were issued by ca, loaded.
@@ -93,24 +93,6 @@ func TestAnAppHasItsOwnViewOnly(t *testing.T) {
 	}
 }
 
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) has(s string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Contains(l.text.Bytes(), []byte(s))
-}
-
 // A sidecar believes only the service of its own cluster.
 func TestAWrongServiceIsRefused(t *testing.T) {
 	ca := identitytest.NewCA(t)
@@ -121,11 +103,11 @@ func TestAWrongServiceIsRefused(t *testing.T) {
 		"an app named as the service is": {Namespace: "shop", ID: "isthmus-west"},
 	} {
 		s := secured(t, ca, service, selection(checkout, orders))
-		log := &logged{}
+		log := new(logged.Buffer)
 		c := sidecarWith(t, slog.New(slog.NewTextHandler(log, nil)), s.address, checkout, 50001, filesOf(ca, checkout))
-		for end := time.Now().Add(patience); !log.has("isthmus-system/isthmus-west"); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); !strings.Contains(log.String(), "isthmus-system/isthmus-west"); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: the log does not say who was expected: %s", what, log.text.String())
+				t.Fatalf("%s: the log does not say who was expected: %s", what, log.String())
 			}
 		}
 		if _, ok := c.Gateways().Load(); ok {
@@ -143,9 +125,9 @@ func TestAWrongServiceIsRefused(t *testing.T) {
 
 func TestInsecureWarnsAtEveryStart(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0")
-	log := &logged{}
+	log := new(logged.Buffer)
 	sidecarWith(t, slog.New(slog.NewTextHandler(log, nil)), s.address, checkout, 50001, nil).finds(checkout, "127.0.0.1:50001")
-	for end := time.Now().Add(patience); !log.has("insecure"); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(log.String(), "insecure"); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no warning")
 		}

@@ -1,7 +1,6 @@
 package otlp_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/tracing/collector"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
@@ -226,24 +225,6 @@ func TestBadHeadersFile(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that is read while others may still write to it.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // A receiver that is away holds up neither start nor end.
 func TestReceiverIsAway(t *testing.T) {
 	clearEnv(t)
@@ -253,7 +234,7 @@ func TestReceiverIsAway(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	var log lockedBuffer // the exporter tells of its last failure after the end, too
+	var log logged.Buffer // the exporter tells of its last failure after the end, too
 	p, err := otlp.New(t.Context(), otlp.Config{OTLP: &otlp.Exporter{Endpoint: address}}, "west", slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
