@@ -160,7 +160,7 @@ func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
 		r.share.Withdraw(key)
 	}
 	for _, s := range news {
-		key := topology.InstanceKey{App: s.instance.App, ID: s.instance.ID}
+		key := topology.KeyOf(&s.instance)
 		l := lost{key, s.since.at}
 		r.share.Share(s.instance, s.since.at, s.since.restored, func() { go r.taken(l) })
 	}

@@ -33,7 +33,7 @@ func (s *stalls) wait() int {
 	if len(s.behind) == 0 {
 		return -1
 	}
-	return int(max(s.every().Milliseconds(), 1))
+	return int(s.every().Milliseconds())
 }
 
 // due returns the pairs in which bytes have waited for too long, and forgets those in which

@@ -63,7 +63,7 @@ func TestWhoRegistersOnceMoreHasTheAddressAgain(t *testing.T) {
 func registered(all ...catalog.Instance) Change {
 	c := Change{Put: all}
 	for i := range all {
-		c.Present = append(c.Present, keyOf(&all[i]))
+		c.Present = append(c.Present, topology.KeyOf(&all[i]))
 	}
 	return c
 }

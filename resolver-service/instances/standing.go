@@ -62,7 +62,7 @@ func (s *standing) apply(c Change) {
 	}
 	for i := range c.Put {
 		stood := c.Standing || !s.heard
-		s.put(&c.Put[i], stood, !stood && present[keyOf(&c.Put[i])])
+		s.put(&c.Put[i], stood, !stood && present[topology.KeyOf(&c.Put[i])])
 	}
 	s.heard = s.heard || c.Full
 }
@@ -71,7 +71,7 @@ func (s *standing) apply(c Change) {
 func (s *standing) reset(put []catalog.Instance) {
 	there := make(map[topology.InstanceKey]bool, len(put))
 	for i := range put {
-		there[keyOf(&put[i])] = true
+		there[topology.KeyOf(&put[i])] = true
 	}
 	for key := range s.instances {
 		if !there[key] {
@@ -83,7 +83,7 @@ func (s *standing) reset(put []catalog.Instance) {
 }
 
 func (s *standing) put(i *catalog.Instance, stood, present bool) {
-	key := keyOf(i)
+	key := topology.KeyOf(i)
 	now := *i
 	now.Zone = shortened(now.Zone, maxZone)
 	if err := check(&now); err != nil {
@@ -205,10 +205,6 @@ func (s *standing) refusals(few int) []Refusal {
 		all = append(all, Refusal{fmt.Sprintf("instance %s of %s", printable(key.ID), printable(key.App.String())), s.refused[key]})
 	}
 	return all
-}
-
-func keyOf(i *catalog.Instance) topology.InstanceKey {
-	return topology.InstanceKey{App: i.App, ID: i.ID}
 }
 
 // check tells why an instance can't be used.

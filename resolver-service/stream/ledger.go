@@ -25,7 +25,7 @@ type record struct {
 }
 
 func (r *record) key() topology.InstanceKey {
-	return topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+	return topology.KeyOf(&r.instance)
 }
 
 func newLedger() *ledger {
@@ -148,12 +148,12 @@ func (l *ledger) flush() (n news) {
 // restored stood before.
 func (n *news) changes(restored bool) (all []topology.InstanceChange) {
 	came := make(map[topology.InstanceKey]bool, len(n.came))
-	for _, i := range n.came {
-		came[topology.InstanceKey{App: i.App, ID: i.ID}] = true
+	for i := range n.came {
+		came[topology.KeyOf(&n.came[i])] = true
 	}
 	rest := topology.InstanceChange{Source: Source, Delete: n.changed.Delete, Standing: restored}
 	for _, i := range n.changed.Put {
-		if !came[topology.InstanceKey{App: i.App, ID: i.ID}] {
+		if !came[topology.KeyOf(&i)] {
 			rest.Put = append(rest.Put, i)
 		}
 	}

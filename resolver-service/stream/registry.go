@@ -57,7 +57,7 @@ type registration struct {
 }
 
 func (r *registration) key() topology.InstanceKey {
-	return topology.InstanceKey{App: r.instance.App, ID: r.instance.ID}
+	return topology.KeyOf(&r.instance)
 }
 
 // request asks run to take a registration in, to mark it as draining, or to

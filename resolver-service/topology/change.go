@@ -71,6 +71,9 @@ type InstanceKey struct {
 	ID  string
 }
 
+// KeyOf is the name that an instance has within its source.
+func KeyOf(i *catalog.Instance) InstanceKey { return InstanceKey{App: i.App, ID: i.ID} }
+
 // PeerChange is news of one peer. Until its lease is Fresh for the first time, what it exports
 // was there before: see [InstanceChange.Standing].
 type PeerChange struct {

@@ -34,8 +34,8 @@ func (g *Graph) touch(n *node) {
 // departed are a source's instances that its full set does not name.
 func (g *Graph) departed(c *InstanceChange) []InstanceKey {
 	stands := make(map[InstanceKey]bool, len(c.Put))
-	for _, i := range c.Put {
-		stands[InstanceKey{i.App, i.ID}] = true
+	for i := range c.Put {
+		stands[KeyOf(&c.Put[i])] = true
 	}
 	var gone []InstanceKey
 	for _, n := range g.apps {

@@ -101,7 +101,7 @@ func (c *Config) service(name string, entries []*api.ServiceEntry) service {
 			})
 			continue
 		}
-		now.instances[topology.InstanceKey{App: i.App, ID: i.ID}] = registered{i, e.Service.CreateIndex}
+		now.instances[topology.KeyOf(&i)] = registered{i, e.Service.CreateIndex}
 	}
 	return now
 }

@@ -56,8 +56,10 @@ const latestSince = 1 << 53
 func (o *others) heard(since int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.latest = max(o.latest, min(since, latestSince))
+	o.hear(since)
 }
+
+func (o *others) hear(since int64) { o.latest = max(o.latest, min(since, latestSince)) }
 
 // next is the time of a registration that comes now.
 func (o *others) next(now time.Time) int64 {
@@ -133,9 +135,9 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			continue
 		}
 		if o.registers(p.key, since) {
-			c.Present = append(c.Present, topology.InstanceKey{App: i.App, ID: i.ID})
+			c.Present = append(c.Present, topology.KeyOf(&i))
 		}
-		o.latest = max(o.latest, min(since, latestSince))
+		o.hear(since)
 		o.know(p.key, other{instance: i, lease: p.lease, revision: p.revision, since: since})
 		c.Put = append(c.Put, i)
 	}
@@ -172,7 +174,7 @@ func (o *others) forget(key string, c *instances.Change) {
 	}
 	delete(o.known, key)
 	o.release(was.lease)
-	c.Delete = append(c.Delete, topology.InstanceKey{App: was.instance.App, ID: was.instance.ID})
+	c.Delete = append(c.Delete, topology.KeyOf(&was.instance))
 }
 
 // reset takes in everything there is, and returns it as the full set.
@@ -218,7 +220,7 @@ func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duratio
 		}
 		c.Put = append(c.Put, now.instance)
 		if was, knew := former[p.key]; knew && now.since > was.since {
-			c.Present = append(c.Present, topology.InstanceKey{App: now.instance.App, ID: now.instance.ID})
+			c.Present = append(c.Present, topology.KeyOf(&now.instance))
 		}
 	}
 	return c

@@ -55,14 +55,14 @@ func (s *Source) Since(topology.InstanceKey) int64 { return s.others.next(time.N
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
 func (s *Source) Register(i catalog.Instance, taken func()) {
-	s.Share(i, s.Since(topology.InstanceKey{App: i.App, ID: i.ID}), false, taken)
+	s.Share(i, s.Since(topology.KeyOf(&i)), false, taken)
 }
 
 // Share is Register for one who keeps registrations over a restart: since is what Since
 // said when the instance registered, and restored that this was before the restart. With
 // the same since it has a change of the instance written.
 func (s *Source) Share(i catalog.Instance, since int64, restored bool, taken func()) {
-	key := keyOf(topology.InstanceKey{App: i.App, ID: i.ID})
+	key := keyOf(topology.KeyOf(&i))
 	s.others.heard(since)
 	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
 	s.own.mu.Lock()
