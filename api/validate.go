@@ -184,10 +184,6 @@ func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
 		c.RampUp = v.duration("spec.rampUp", s, 0, MaxRampUp)
 	}
 	c.Trust = v.trust(spec.GetTrust())
-	noGateway := len(spec.GetGateways()) == 0 && (!v.there("spec.gateways") || v.blank("spec.gateways"))
-	if m.Spec != nil && noGateway && c.Network == "" && !v.there("spec.network") {
-		v.refuse("spec", "has neither gateways nor a network, so nothing leads to the cluster", "write at least one")
-	}
 	return c
 }
 

@@ -96,8 +96,6 @@ func Refusals() []Refusal {
 		{"too many endpoints", Object("AppEndpoints", shop, "\n  endpoints:"+items(catalog.MaxEndpoints+1, "app: a")), `spec.endpoints: has 20001 items; at most 20000 are taken; select fewer apps`},
 
 		// What a Cluster may say.
-		{"a cluster with no way to it", Object("Cluster", "{name: east}", "{staleAfter: 5s}"), `f.yaml:4:7: spec: has neither gateways nor a network, so nothing leads to the cluster; write at least one`},
-		{"a cluster with no gateway in its list", Object("Cluster", "{name: east}", "{gateways: []}"), `f.yaml:4:7: spec: has neither gateways nor a network, so nothing leads to the cluster; write at least one`},
 		{"a gateway with no address", Object("Cluster", "{name: east}", "{gateways: [{}]}"), `f.yaml:4:19: spec.gateways[0].address: is missing; write "host:port"`},
 		{"a gateway that can't be", Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"), `spec.gateways[0].address: gateway address "gw:99999": port "99999" is not a number from 1 to 65535`},
 		{"a gateway behind an interface", Object("Cluster", "{name: east}", "{gateways: [{address: \"[fe80::1%eth0]:443\"}]}"), `spec.gateways[0].address: gateway address "[fe80::1%eth0]:443" has a zone, which is a name that one machine alone knows; write an IP or a DNS name, with or without a port`},

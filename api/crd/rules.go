@@ -153,10 +153,6 @@ func nameRule(what string, check func(string) error) rule {
 
 func clusterSpec(s *schema) {
 	keepNull(s)
-	s.Rules = append(s.Rules, rule{
-		Rule:    "has(self.gateways) && self.gateways.size() > 0 || has(self.network)",
-		Message: "has neither gateways nor a network, so nothing leads to the cluster; write at least one",
-	})
 }
 
 func gateways(s *schema) {

@@ -141,7 +141,6 @@ func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
 	c := strict(t)
 	c.makeNamespaces(t, "shop")
 	for text, want := range map[string]string{
-		apitest.Object("Cluster", "{name: east}", "{staleAfter: 5s}"):                            "has neither gateways nor a network, so nothing leads to the cluster; write at least one",
 		apitest.Object("Cluster", "{name: local}", "{network: a}"):                               `cluster name "local" is reserved; choose another`,
 		apitest.Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"):               "is out of bounds; write one from 100ms to 24h0m0s",
 		apitest.Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"):       `port "99999" is not a number from 1 to 65535`,

@@ -151,7 +151,7 @@ func (a *acceptor) passAtOnce(client int, first []byte) bool {
 		return false
 	}
 	to, refused := a.route(greeting{host: host})
-	if refused != nil {
+	if refused != nil || to.ofPeers() {
 		return false
 	}
 	i := to.choose(a.loads)

@@ -39,9 +39,10 @@ type Config struct {
 	// Plaintext lets HTTP/2 without TLS in, routed by the :authority of the first
 	// request of a connection. For development: nothing is encrypted or checked.
 	Plaintext bool
-	// Peer is the "host:port" of this cluster's resolver service, served under its
-	// reserved name (see [catalog.Domain.PeerHost]); empty: not served.
-	Peer string
+	// Peers takes over the TLS connections of other clusters' resolver services, which ask
+	// for the reserved name (see [catalog.Domain.PeerHost]); nil: nobody may ask for that. It
+	// gets the connection with every byte that the client sent, and closes it.
+	Peers func(net.Conn)
 
 	HelloTimeout time.Duration // from accepting a connection to knowing its name: 10 s
 	DialTimeout  time.Duration // for one instance; all tries together get three times that: 2 s
@@ -79,11 +80,6 @@ type Gateway struct {
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Table == nil || cfg.Logger == nil {
 		return nil, errors.New("gateway: Config.Table and Config.Logger must be set")
-	}
-	if cfg.Peer != "" {
-		if _, _, err := net.SplitHostPort(cfg.Peer); err != nil {
-			return nil, errors.New("gateway: Config.Peer " + cfg.Peer + ": want host:port of the resolver service")
-		}
 	}
 	cfg = cfg.withDefaults()
 	m, err := newMetrics(cfg.Metrics)

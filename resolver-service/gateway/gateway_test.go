@@ -23,8 +23,7 @@ import (
 
 func TestPassesAConnectionToTheAppItNames(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		_, port, _ := net.SplitHostPort(tlsBackend(t, "resolver"))
-		gw := serve(t, Config{Peer: "localhost:" + port}, exports(1, map[string][]string{
+		gw := serve(t, Config{Peers: tlsPeers(t, "resolver")}, exports(1, map[string][]string{
 			"orders": {tlsBackend(t, "orders")},
 			"ledger": {tlsBackend(t, "ledger")},
 		}), with)
@@ -334,7 +333,6 @@ func TestNewRefusesWhatCanNotWork(t *testing.T) {
 	for what, cfg := range map[string]Config{
 		"no table":                 {Logger: logger},
 		"no logger":                {Table: table},
-		"a peer without a port":    {Table: table, Logger: logger, Peer: "127.0.0.1"},
 		"metrics registered twice": {Table: table, Logger: logger, Metrics: registry},
 	} {
 		if _, err := New(cfg); err == nil {

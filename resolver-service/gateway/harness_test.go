@@ -235,15 +235,24 @@ var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 
 // tlsBackend greets every TLS client with its name and a newline, then echoes.
 func tlsBackend(t testing.TB, name string) string {
+	return backend(t, func(c *net.TCPConn) { greetAndEcho(c, name) })
+}
+
+func greetAndEcho(c net.Conn, name string) {
 	cert, _ := identity()
-	return backend(t, func(c *net.TCPConn) {
-		conn := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
-		if _, err := io.WriteString(conn, name+"\n"); err != nil {
-			return
-		}
-		io.Copy(conn, conn)
-		conn.CloseWrite()
-	})
+	conn := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+	if _, err := io.WriteString(conn, name+"\n"); err != nil {
+		return
+	}
+	io.Copy(conn, conn)
+	conn.CloseWrite()
+}
+
+// tlsPeers is a resolver service for Config.Peers, as tlsBackend.
+func tlsPeers(t testing.TB, name string) func(net.Conn) {
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	return func(c net.Conn) { running.Go(func() { defer c.Close(); greetAndEcho(c, name) }) }
 }
 
 // dialTCP connects and gives the connection a deadline, so that no test hangs.

@@ -13,7 +13,7 @@ import (
 func TestAnAddressOfAnAppsOwn(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
 		table := exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}, "ledger": {tlsBackend(t, "ledger")}})
-		gw := serve(t, Config{Peer: deadAddress(t)}, table, with)
+		gw := serve(t, Config{Peers: tlsPeers(t, "resolver")}, table, with)
 		l := listen(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)

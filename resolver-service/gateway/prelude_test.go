@@ -66,14 +66,13 @@ func TestPlaintextIsRefusedWithAdvice(t *testing.T) {
 
 func TestPlaintextIsRoutedByAuthority(t *testing.T) {
 	eachRelay(t, func(t *testing.T, with option) {
-		gw := serve(t, Config{Plaintext: true, Peer: grpcBackend(t, "resolver")}, exports(1, map[string][]string{
+		gw := serve(t, Config{Plaintext: true, Peers: func(c net.Conn) { t.Error("a peer in plain text is handed over"); c.Close() }}, exports(1, map[string][]string{
 			"orders": {deadAddress(t), grpcBackend(t, "orders")},
 			"ledger": {grpcBackend(t, "ledger")},
 		}), with)
 		for host, name := range map[string]string{
 			ordersHost + ":15443": "orders",
 			ledgerHost:            "ledger",
-			peerHost:              "resolver",
 		} {
 			client := grpcClient(t, gw.addr, host)
 			var calls sync.WaitGroup
@@ -85,6 +84,9 @@ func TestPlaintextIsRoutedByAuthority(t *testing.T) {
 				})
 			}
 			calls.Wait()
+		}
+		if err := check(t, grpcClient(t, gw.addr, peerHost), ""); err == nil || !strings.Contains(err.Error(), string(unknownName)) {
+			t.Errorf("the resolver service in plain text: %v", err)
 		}
 		if _, _, err := call(t, gw.addr, "absent.shop.east.isthmus.internal"); err == nil || !strings.Contains(err.Error(), "unrecognized name") {
 			t.Errorf("TLS beside it: %v", err)

@@ -8,8 +8,8 @@ import (
 
 // destination is where connections for a name go.
 type destination struct {
-	app       catalog.App // zero: this cluster's resolver service
-	instances []string    // "host:port", at least one
+	app       catalog.App // zero: this cluster's resolver service, which has no instances here
+	instances []string    // "host:port", at least one for an app
 	shard     int         // that was named, or catalog.NoShard
 	first     int         // the place in instances of the shard's own
 	revision  uint64      // of the table that said so
@@ -34,6 +34,9 @@ func (s *serving) route(in greeting) (destination, *refusal) {
 	return to, refused
 }
 
+// ofPeers tells whether the destination is this cluster's resolver service.
+func (d *destination) ofPeers() bool { return d.app == catalog.App{} }
+
 // route is the one place where a name becomes a destination. A number in front of an
 // app's name is a shard of it; any number has an instance, since callers may know a
 // number of shards that is past or to come.
@@ -48,10 +51,10 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	if !ok || table == nil {
 		return refuse(notReady)
 	}
-	// Another cluster's name leads here too: who made the mistake reads in our certificate
-	// which cluster this is.
-	if g.cfg.Peer != "" && table.Domain.IsPeerHost(in.host) {
-		return destination{instances: []string{g.cfg.Peer}, shard: catalog.NoShard, revision: table.Revision}, nil
+	// Another cluster's name leads here too: our certificate tells that client which cluster
+	// this is. Without TLS nobody could tell who asks, so that is refused.
+	if g.cfg.Peers != nil && in.stream == 0 && table.Domain.IsPeerHost(in.host) {
+		return destination{shard: catalog.NoShard, revision: table.Revision}, nil
 	}
 	b, shard, ok := table.Lookup(in.host)
 	if !ok {

@@ -20,6 +20,7 @@ type serving struct {
 	hellos *hellos
 	open   atomic.Int64   // connections accepted and not yet closed
 	conns  sync.WaitGroup // the same, to wait for
+	peers  peerConns      // those that Config.Peers took over
 	dials  context.Context
 	giveUp context.CancelFunc // ends dials
 }
@@ -139,7 +140,11 @@ func (s *serving) ended(instance string) {
 func (s *serving) welcome(h *halfOpen, in *replay) {
 	defer in.release()
 	greeting, to, refused := s.meet(h, in)
-	if refused == nil {
+	switch {
+	case refused != nil:
+	case to.ofPeers():
+		s.handOver(h.conn, greeting)
+	default:
 		refused = s.connect(h.conn, greeting, to, nil)
 	}
 	if refused != nil {
@@ -210,6 +215,7 @@ func (s *serving) drain(timeout time.Duration) {
 	s.cfg.Logger.Info("gateway closes connections that did not end in time", "connections", s.open.Load(), "timeout", timeout)
 	s.giveUp()
 	s.hellos.close()
+	s.peers.close()
 	s.relay.close()
 	<-idle
 }

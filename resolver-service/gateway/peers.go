@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// peerConn is a connection of another cluster's resolver service, from its first byte.
+type peerConn struct {
+	net.Conn
+	first  []byte // read by the gateway; given out before the rest
+	of     *serving
+	closed sync.Once
+}
+
+// handOver gives a connection to Config.Peers. It counts as open until that closes it.
+func (s *serving) handOver(client *net.TCPConn, in greeting) {
+	client.SetDeadline(time.Time{})
+	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: s}
+	if !s.peers.add(conn) {
+		conn.Close()
+		return
+	}
+	s.cfg.Peers(conn)
+}
+
+// Read gives out what the gateway read, and then what comes. One goroutine may call it.
+func (c *peerConn) Read(p []byte) (int, error) {
+	if len(c.first) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.first)
+	if c.first = c.first[n:]; len(c.first) == 0 {
+		c.first = nil
+	}
+	return n, nil
+}
+
+// SyscallConn is that of the TCP connection, for options of the socket.
+func (c *peerConn) SyscallConn() (syscall.RawConn, error) {
+	return c.Conn.(syscall.Conn).SyscallConn()
+}
+
+// Close closes the connection and counts it out.
+func (c *peerConn) Close() error {
+	err := c.Conn.Close()
+	c.closed.Do(func() {
+		c.of.peers.remove(c)
+		c.of.ended("")
+	})
+	return err
+}
+
+// peerConns are the connections that were handed over and are open.
+type peerConns struct {
+	mu     sync.Mutex
+	open   map[*peerConn]struct{}
+	closed bool
+}
+
+// add takes a connection in; false once all were closed.
+func (p *peerConns) add(c *peerConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	if p.open == nil {
+		p.open = map[*peerConn]struct{}{}
+	}
+	p.open[c] = struct{}{}
+	return true
+}
+
+func (p *peerConns) remove(c *peerConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, c)
+}
+
+// close closes every connection that is left, and those to come.
+func (p *peerConns) close() {
+	p.mu.Lock()
+	p.closed = true
+	left := make([]*peerConn, 0, len(p.open))
+	for c := range p.open {
+		left = append(left, c)
+	}
+	p.mu.Unlock()
+	for _, c := range left {
+		c.Close()
+	}
+}
