@@ -2,30 +2,83 @@ package identity
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // ServerCredentials are [Source.ServerTLS] for a gRPC server, plain text when
-// insecure. Handlers learn who calls from [FromContext].
+// insecure. Handlers learn who calls from [FromContext]. A connection ends when a
+// certificate that let it in expires, and when own roots change so that it would be refused.
 func (s *Source) ServerCredentials(authorize func(ID) error) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return identified{credentials.NewTLS(s.ServerTLS(authorize))}
+	return s.server(false, func(cs tls.ConnectionState, at time.Time) (standing, error) {
+		return s.verifyClient(cs, at, authorize)
+	})
 }
 
 // ClientCredentials are [Source.ClientTLS] for a gRPC client, plain text when
-// insecure.
+// insecure. A connection ends as one of [Source.ServerCredentials] does; [Source.Renewal]
+// says when to make another one before that.
 func (s *Source) ClientCredentials(expect func(ID) error) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return identified{credentials.NewTLS(s.ClientTLS(expect))}
+	return s.client(false, func(chain []*x509.Certificate, at time.Time) error {
+		own, err := s.ownRoots()
+		if err == nil {
+			_, err = verifyPeer(tls.ConnectionState{PeerCertificates: chain}, at, own, expect)
+		}
+		return err
+	})
+}
+
+// longestSpread is the longest wait before a connection is made anew for a newer
+// certificate: roots may change for thousands of clients at one moment.
+const longestSpread = 5 * time.Second
+
+// Renewal returns nil when a client should make its connection anew, that of a stream with
+// the context ctx: this process has another certificate by now, or the server should have.
+// Otherwise it returns when ctx ends, with its error.
+func (s *Source) Renewal(ctx context.Context) error {
+	var late <-chan time.Time
+	var own *tls.Certificate
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(authInfo); ok {
+			own = info.own
+			if in, ok := renewIn(info.State.PeerCertificates[0], time.Now()); ok {
+				timer := time.NewTimer(in)
+				defer timer.Stop()
+				late = timer.C
+			}
+		}
+	}
+	for {
+		m, _, changed := s.current.Follow()
+		if own != nil && m.cert != own {
+			left := max(0, time.Until(own.Leaf.NotAfter))
+			live.Sleep(ctx, rand.N(min(longestSpread, left/10)+1))
+			return ctx.Err()
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // FromContext is who is at the other end of a gRPC call: in a server's handler the
@@ -40,45 +93,26 @@ func FromContext(ctx context.Context) (ID, bool) {
 	return info.id, ok
 }
 
-// identified is TLS that remembers who the other end is.
-type identified struct {
-	credentials.TransportCredentials
-}
-
-// authInfo is what a connection of identified is known by.
+// authInfo is what a connection is known by.
 type authInfo struct {
 	credentials.TLSInfo
-	id   ID
-	peer string // see standing
-}
-
-// ClientHandshake is the client's side of TLS.
-func (c identified) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return identify(c.TransportCredentials.ClientHandshake(ctx, authority, conn))
-}
-
-// ServerHandshake is the server's side of TLS.
-func (c identified) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return identify(c.TransportCredentials.ServerHandshake(conn))
-}
-
-// Clone makes a copy.
-func (c identified) Clone() credentials.TransportCredentials {
-	return identified{c.TransportCredentials.Clone()}
+	id   ID               // of the other end
+	peer string           // see standing
+	own  *tls.Certificate // that a client has shown
 }
 
 // identify reads who the other end is from a certificate that was verified already.
-func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, credentials.AuthInfo, error) {
+func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, authInfo, error) {
 	if err != nil {
-		return nil, nil, err
+		return nil, authInfo{}, err
 	}
 	t, ok := info.(credentials.TLSInfo)
 	if !ok || len(t.State.PeerCertificates) == 0 || len(t.State.PeerCertificates[0].URIs) != 1 {
-		return nil, nil, errors.Join(errors.New("identity: handshake without a peer's certificate"), conn.Close())
+		return nil, authInfo{}, errors.Join(errors.New("identity: handshake without a peer's certificate"), conn.Close())
 	}
 	id, err := fromURI(t.State.PeerCertificates[0].URIs[0])
 	if err != nil {
-		return nil, nil, errors.Join(err, conn.Close())
+		return nil, authInfo{}, errors.Join(err, conn.Close())
 	}
 	return conn, authInfo{TLSInfo: t, id: id}, nil
 }

@@ -126,8 +126,8 @@ func TestPlainTextAndTLSDoNotMix(t *testing.T) {
 	}
 }
 
-// A server rotates its certificate and its roots. Who is connected stays connected,
-// and new connections see and are judged by what is new.
+// A server rotates its certificate and its roots. A connection stays while its root does.
+// New connections see and are judged by what is new.
 func TestRotationUnderALiveServer(t *testing.T) {
 	oldCA, newCA := identitytest.NewCA(t), identitytest.NewCA(t)
 	cfg := oldCA.Config(west)
@@ -154,13 +154,20 @@ func TestRotationUnderALiveServer(t *testing.T) {
 	pair := newCA.Issue(west, func(c *x509.Certificate) { c.SerialNumber.SetInt64(42) })
 	identitytest.Write(t, cfg.Files.Cert, pair.Cert)
 	identitytest.Write(t, cfg.Files.Key, pair.Key)
-	identitytest.Write(t, cfg.Files.CA, newCA.PEM())
-	if err := service.Load(t.Context()); err != nil {
-		t.Fatal(err)
+	roots := func(pem []byte) {
+		t.Helper()
+		identitytest.Write(t, cfg.Files.CA, pem)
+		if err := service.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
-
+	roots(append(oldCA.PEM(), newCA.PEM()...))
 	if err := call(connected); err != nil {
-		t.Errorf("after: who was connected lost its connection: %v", err)
+		t.Errorf("with both roots: a client lost its connection: %v", err)
+	}
+	roots(newCA.PEM())
+	if err := call(connected); err == nil {
+		t.Error("without its root: a client still has its connection")
 	}
 	p, err := dial(t, s.address, newClient.ClientCredentials(identity.OneOf(west)))()
 	if err != nil {

@@ -64,6 +64,18 @@ func (id ID) String() string {
 	return "spiffe://" + id.TrustDomain + "/ns/" + id.App.Namespace + "/" + id.App.ID
 }
 
+// CheckTrustDomain tells whether a text is the name of a SPIFFE trust domain.
+func CheckTrustDomain(s string) error {
+	td, err := spiffeid.TrustDomainFromString(s)
+	if err == nil && td.Name() != s {
+		err = fmt.Errorf("want the name alone, %s", td.Name())
+	}
+	if err != nil {
+		return fmt.Errorf("trust domain %q: %w", s, err)
+	}
+	return nil
+}
+
 // ParseID reads a SPIFFE ID of the form that Dapr gives to apps, and nothing else.
 func ParseID(s string) (ID, error) {
 	id, err := spiffeid.FromString(s)

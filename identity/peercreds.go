@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"time"
@@ -19,22 +20,25 @@ func (s *Source) PeerCredentials(namespace, cluster string) credentials.Transpor
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return &toPeer{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, namespace, cluster}
+	return s.client(true, func(chain []*x509.Certificate, at time.Time) error {
+		_, err := s.verifyService(namespace, cluster, chain, at)
+		s.peers.note(cluster, chain, err)
+		return err
+	})
 }
 
-// ServiceCredentials are [Source.ServerCredentials] that let in peers' resolver
-// services, too, by the roots that [Source.SetPeers] names for them. Handlers must ask
-// [FromPeer]: such a caller may do only what a peer may.
-func (s *Source) ServiceCredentials(authorize func(ID) error) credentials.TransportCredentials {
+// PeeringCredentials are for a gRPC server that lets in nobody but the resolver services of
+// the clusters that [Source.SetPeers] names, each by the roots that count for it. Handlers
+// learn from [FromPeer] which cluster calls. They are plain text when insecure.
+func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return &service{credentials.NewTLS(s.ServerTLS(authorize)), s, authorize}
+	return s.server(true, s.verifyPeerClient)
 }
 
-// FromPeer is the cluster whose resolver service makes a call, when it is believed by
-// that cluster's roots alone and not by this one's. It may call nothing but what is for
-// peers, whatever app its certificate names.
+// FromPeer is the cluster whose resolver service makes a call, at a server with
+// [Source.PeeringCredentials].
 func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -44,71 +48,74 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	return info.peer, ok && info.peer != ""
 }
 
-// toPeer is the client's side of TLS to one cluster's resolver service. What it embeds
-// answers for all but the handshake.
-type toPeer struct {
+// client is a client's side of TLS. What it embeds answers for all but the handshake.
+type client struct {
 	credentials.TransportCredentials
-	source             *Source
-	namespace, cluster string
+	source *Source
+	renews bool // the server is to show its newest certificate now and then
+	verify func(chain []*x509.Certificate, at time.Time) error
+}
+
+func (s *Source) client(renews bool, verify func([]*x509.Certificate, time.Time) error) *client {
+	return &client{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, renews, verify}
 }
 
 // Clone makes a copy.
-func (c *toPeer) Clone() credentials.TransportCredentials {
+func (c *client) Clone() credentials.TransportCredentials {
 	copied := *c
 	copied.TransportCredentials = c.TransportCredentials.Clone()
 	return &copied
 }
 
 // ClientHandshake is the client's side of TLS.
-func (c *toPeer) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, peers: &s.peers}
-	// No session is resumed: there is no cache of them.
-	cfg := &tls.Config{
-		MinVersion:           tls.VersionTLS12,
-		InsecureSkipVerify:   true, // replaced by VerifyConnection
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.certificate() },
-		VerifyConnection: func(cs tls.ConnectionState) error {
-			_, err := s.verifyService(c.namespace, c.cluster, cs.PeerCertificates, at)
-			s.peers.note(c.cluster, cs.PeerCertificates, err)
-			return err
-		},
+	w := &watched{Conn: raw, of: &s.connections}
+	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
+	var own *tls.Certificate
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
+		own, err = s.certificate()
+		return own, err
 	}
 	conn, info, err := identify(credentials.NewTLS(cfg).ClientHandshake(ctx, authority, w))
 	if err != nil {
 		return nil, nil, err
 	}
-	chain := info.(authInfo).State.PeerCertificates
-	err = s.peers.watch(w, chain[0], func() error {
-		_, err := s.verifyService(c.namespace, c.cluster, chain, at)
-		return err
-	})
-	if err != nil {
+	info.own = own
+	chain := info.State.PeerCertificates
+	if err := s.connections.watch(w, chain, c.renews, func() error { return c.verify(chain, at) }); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return conn, info, nil
 }
 
-// service is the server's side of TLS for sidecars, operators and peers.
-type service struct {
+// server is a server's side of TLS.
+type server struct {
 	credentials.TransportCredentials
-	source    *Source
-	authorize func(ID) error
+	source *Source
+	renews bool // clients are to show their newest certificate now and then
+	verify func(cs tls.ConnectionState, at time.Time) (standing, error)
+}
+
+func (s *Source) server(renews bool, verify func(tls.ConnectionState, time.Time) (standing, error)) *server {
+	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, renews, verify}
 }
 
 // Clone makes a copy.
-func (c *service) Clone() credentials.TransportCredentials {
-	return &service{c.TransportCredentials.Clone(), c.source, c.authorize}
+func (c *server) Clone() credentials.TransportCredentials {
+	copied := *c
+	copied.TransportCredentials = c.TransportCredentials.Clone()
+	return &copied
 }
 
 // ServerHandshake is the server's side of TLS.
-func (c *service) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, peers: &s.peers}
-	var who standing
+	w := &watched{Conn: raw, of: &s.connections}
+	var was standing
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
-			who, err = s.verifyClient(cs, at, c.authorize)
+			was, err = c.verify(cs, at)
 		}
 		return err
 	})
@@ -116,29 +123,18 @@ func (c *service) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	known := info.(authInfo)
-	known.peer = who.peer
-	if cluster, ok := s.peers.service(who.id.App); ok {
-		if err := c.keep(w, cluster, who, known.State); err != nil {
-			return nil, nil, errors.Join(err, conn.Close())
-		}
-	}
-	return conn, known, nil
-}
-
-// keep has the connection of a resolver service watched. One that must be believed for
-// another reason than before is ended: what it may do differs.
-func (c *service) keep(w *watched, cluster string, was standing, cs tls.ConnectionState) error {
-	at := time.Now()
-	err := c.source.peers.watch(w, cs.PeerCertificates[0], func() error {
-		now, err := c.source.verifyClient(cs, at, c.authorize)
+	info.peer = was.peer
+	if err := s.connections.watch(w, info.State.PeerCertificates, c.renews, func() error {
+		now, err := c.verify(info.State, at)
 		if err == nil && now != was {
-			err = errors.New("identity: the trust in cluster " + cluster + " has changed; it may come back")
+			err = errTrustChanged
 		}
 		return err
-	})
-	if err == nil {
-		c.source.peers.note(cluster, cs.PeerCertificates, nil)
+	}); err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
 	}
-	return err
+	if was.peer != "" {
+		s.peers.note(was.peer, info.State.PeerCertificates, nil)
+	}
+	return conn, info, nil
 }

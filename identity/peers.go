@@ -4,25 +4,22 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// peers is what is known of other clusters' resolver services: whom to believe, which
-// connections there are, and which certificates were seen.
+// peers is what is known of other clusters' resolver services: whom to believe, and which
+// certificates were seen.
 type peers struct {
 	mu        sync.Mutex
 	namespace string // of Isthmus' own apps
 	trusts    map[string]*trust
-	watched   map[*watched]struct{}
 	shown     map[string]shown
 }
 
@@ -89,23 +86,19 @@ func (p *peers) trustOf(namespace, cluster string) *trust {
 	return newTrust(namespace, cluster, catalog.Trust{})
 }
 
-// claims tells which peer's resolver service a client says that it is; nil for anyone
-// else, and for a cluster that nothing is known of.
-func (p *peers) claims(id ID) *trust {
+// claims tells which peer's resolver service a client says that it is. The error is that it
+// says it is something else, or that this cluster has no Cluster object for it.
+func (p *peers) claims(id ID) (*trust, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cluster, ok := ServiceCluster(p.namespace, id.App)
-	if !ok {
-		return nil
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("identity: %s is no resolver service; nobody else may call here", id)
+	case p.trusts[cluster] == nil:
+		return nil, fmt.Errorf("identity: %s: there is no Cluster object for %s here; apply one, which may be without gateways, to let that cluster ask", id, cluster)
 	}
-	return p.trusts[cluster]
-}
-
-// service is the cluster whose resolver service an app is.
-func (p *peers) service(app catalog.App) (cluster string, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return ServiceCluster(p.namespace, app)
+	return p.trusts[cluster], nil
 }
 
 // note keeps the certificate that a cluster has shown.
@@ -124,85 +117,6 @@ func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
 	p.shown[cluster] = shown{chain[0], err}
 }
 
-// watched is a connection to or from a peer. It is ended when the peer is not believed
-// any more.
-type watched struct {
-	net.Conn
-	peers *peers
-	check func() error // whether it would be let in now; set once it was
-	renew *time.Timer  // ends it, so that the next one is by a newer certificate
-}
-
-// Close ends the connection.
-func (w *watched) Close() error {
-	w.peers.mu.Lock()
-	delete(w.peers.watched, w)
-	if w.renew != nil {
-		w.renew.Stop()
-	}
-	w.peers.mu.Unlock()
-	return w.Conn.Close()
-}
-
-// dead tells whether the connection was closed from below: gRPC does so where it fails
-// right after the handshake.
-func (w *watched) dead() bool {
-	c, ok := w.Conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	return err != nil || raw.Control(func(uintptr) {}) != nil
-}
-
-// watch keeps a connection in sight that was let in by a certificate, or returns why it is
-// not any more: what it was checked against may have changed meanwhile.
-//
-// A connection may outlive its certificate, but it is made anew once the other side
-// should have a newer one: so what a peer has shown last tells whether it renews.
-func (p *peers) watch(w *watched, leaf *x509.Certificate, check func() error) error {
-	p.mu.Lock()
-	w.check = check
-	if in, ok := renewIn(leaf, time.Now()); ok {
-		w.renew = time.AfterFunc(in, func() { w.Close() })
-	}
-	if p.watched == nil {
-		p.watched = map[*watched]struct{}{}
-	}
-	maps.DeleteFunc(p.watched, func(other *watched, _ struct{}) bool {
-		dead := other.dead()
-		if dead && other.renew != nil {
-			other.renew.Stop()
-		}
-		return dead
-	})
-	p.watched[w] = struct{}{}
-	p.mu.Unlock()
-	return check()
-}
-
-// renewIn is when to make a connection anew that was made by a certificate: a little
-// before a third of its life is left, since Dapr's are renewed at half of it, and not at
-// the same moment as others. It is false where that is over.
-func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
-	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // divided first: centuries don't overflow
-	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
-	return in, in > 0
-}
-
-// recheck ends the connections of peers that are not believed any more.
-func (s *Source) recheck() {
-	s.peers.mu.Lock()
-	all := slices.Collect(maps.Keys(s.peers.watched))
-	s.peers.mu.Unlock()
-	for _, w := range all {
-		if err := w.check(); err != nil {
-			s.log.Warn("ended the connection of a peer that is not trusted any more", "remote", w.RemoteAddr().String(), "err", err)
-			w.Close()
-		}
-	}
-}
-
 // verifyService checks a server that must be the resolver service of a cluster.
 func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certificate, at time.Time) (ID, error) {
 	own, err := s.ownRoots()
@@ -212,25 +126,17 @@ func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certific
 	return s.peers.trustOf(namespace, cluster).verify(chain, at, own)
 }
 
-// standing is who a client is, and why it is believed.
+// standing is who a client is.
 type standing struct {
 	id   ID
-	peer string // the cluster whose roots alone count for it; empty: own roots do
+	peer string // the cluster whose resolver service it is; empty for everybody who is no peer
 }
 
-// verifyClient checks a client: against a peer's trust where it says that it is that
-// peer's resolver service, and otherwise against own roots.
+// verifyClient checks a sidecar or an operator, against own roots.
 func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (standing, error) {
 	own, err := s.ownRoots()
 	if err != nil {
 		return standing{}, err
-	}
-	if len(cs.PeerCertificates) > 0 {
-		if id, err := claimed(cs.PeerCertificates[0]); err == nil {
-			if t := s.peers.claims(id); t != nil {
-				return s.verifyPeerClient(t, cs, at, own, authorize)
-			}
-		}
 	}
 	id, err := verifyPeer(cs, at, own, authorize)
 	if err != nil {
@@ -254,22 +160,28 @@ func (p *peers) hint(err error, chain []*x509.Certificate) error {
 	return err
 }
 
-func (s *Source) verifyPeerClient(t *trust, cs tls.ConnectionState, at time.Time, own roots, authorize func(ID) error) (standing, error) {
-	id, err := t.verify(cs.PeerCertificates, at, own)
+// verifyPeerClient checks the resolver service of another cluster, against that cluster's
+// trust.
+func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (standing, error) {
+	own, err := s.ownRoots()
 	if err != nil {
 		return standing{}, err
 	}
-	if authorize == nil {
-		return standing{}, errNobody
+	if len(cs.PeerCertificates) == 0 {
+		return standing{}, errors.New("identity: peer: no certificate was shown")
 	}
-	if err := authorize(id); err != nil {
-		return standing{}, fmt.Errorf("identity: peer %s refused: %w", id, err)
+	id, err := claimed(cs.PeerCertificates[0])
+	if err != nil {
+		return standing{}, fmt.Errorf("identity: peer: %w", err)
 	}
-	who := standing{id: id}
-	if len(t.roots) > 0 {
-		who.peer = t.cluster
+	t, err := s.peers.claims(id)
+	if err != nil {
+		return standing{}, err
 	}
-	return who, nil
+	if id, err = t.verify(cs.PeerCertificates, at, own); err != nil {
+		return standing{}, err
+	}
+	return standing{id: id, peer: t.cluster}, nil
 }
 
 // ownRoots are the roots that stand. They don't go with the certificate's life: a

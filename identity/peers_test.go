@@ -25,13 +25,6 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// in puts a certificate into a trust domain.
-func in(t *testing.T, domain string, app catalog.App) func(*x509.Certificate) {
-	return func(c *x509.Certificate) {
-		c.URIs[0] = identitytest.URI(t, identity.ID{TrustDomain: domain, App: app}.String())
-	}
-}
-
 // place is a resolver service's identity, with a server that tells callers how it takes
 // them.
 type place struct {
@@ -45,8 +38,8 @@ type place struct {
 func newPlace(t *testing.T, ca *identitytest.CA, name, domain string) *place {
 	t.Helper()
 	app := identity.ServiceApp("", name)
-	p := &place{name: name, domain: domain, ca: ca, Source: source(t, ca.Config(app, in(t, domain, app)), quiet)}
-	p.address = serveStreams(t, p.ServiceCredentials(identity.Anyone))
+	p := &place{name: name, domain: domain, ca: ca, Source: source(t, ca.Config(app, identitytest.In(t, domain, app)), quiet)}
+	p.address = serveStreams(t, p.PeeringCredentials())
 	return p
 }
 
@@ -178,16 +171,16 @@ func TestAPeersRootsCountForItsServiceAlone(t *testing.T) {
 		"east as an unknown cluster":               {eastCA, "east.example", service("unknown"), "-"},
 		"east's service in another namespace":      {eastCA, "east.example", identity.ServiceApp("mesh", "east"), "-"},
 		"a peer in whatever domain":                {eastCA, "whatever.example", service("any"), "any"},
-		"a peer by own roots":                      {own, "x.example", service("north"), ""},
-		"a peer by own roots in its domain":        {own, "south.example", service("south"), ""},
+		"a peer by own roots":                      {own, "x.example", service("north"), "north"},
+		"a peer by own roots in its domain":        {own, "south.example", service("south"), "south"},
 		"a peer by own roots in another":           {own, "north.example", service("south"), "-"},
-		"an own app":                               {own, "public", checkout, ""},
-		"an own operator":                          {own, "public", identity.CLIApp(""), ""},
-		"a cluster that nobody knows, by own":      {own, "public", service("unknown"), ""},
+		"an own app":                               {own, "public", checkout, "-"},
+		"an own operator":                          {own, "public", identity.CLIApp(""), "-"},
+		"a cluster that nobody knows, by own":      {own, "public", service("unknown"), "-"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			// The client believes any server: what the server believes is what counts.
-			client := presenting(t, c.by.Issue(c.app, in(t, c.domain, c.app)))(west.Source)
+			client := presenting(t, c.by.Issue(c.app, identitytest.In(t, c.domain, c.app)))(west.Source)
 			s, err := open(t, west.address, credentials.NewTLS(client))
 			switch {
 			case c.peer == "-" && err == nil:
@@ -315,14 +308,18 @@ func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	cfg := ca.Config(identity.ServiceApp("", "west"))
 	west := source(t, cfg, quiet)
 	west.SetPeers("", map[string]catalog.Trust{"east": {}})
-	address := serveStreams(t, west.ServiceCredentials(identity.Anyone))
+	address := serveStreams(t, west.PeeringCredentials())
 	east := source(t, ca.Config(identity.ServiceApp("", "east")), quiet)
 	s, err := open(t, address, east.PeerCredentials("", "west"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sidecar := source(t, ca.Config(checkout), quiet)
-	app, err := open(t, address, sidecar.ClientCredentials(identity.OneOf(identity.ServiceApp("", "west"))))
+	asWest := sidecar.ClientCredentials(identity.OneOf(identity.ServiceApp("", "west")))
+	if _, err := open(t, address, asWest); err == nil {
+		t.Error("a sidecar was let in as a peer")
+	}
+	app, err := open(t, serveStreams(t, west.ServerCredentials(identity.Anyone)), asWest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,8 +328,71 @@ func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ends(t)
-	if err := app.Context().Err(); err != nil {
-		t.Errorf("the sidecar's stream ended, too: %v", err)
+	app.ends(t)
+}
+
+// A connection ends when the certificate expires that let it in, on either side, and for
+// clients of either kind.
+func TestAConnectionEndsWhenACertificateExpires(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	service := identity.ServiceApp("", "west")
+	for _, c := range []struct{ what, server, client string }{{"the client's", "long", "short"}, {"the server's", "short", "long"}} {
+		t.Run(c.what, func(t *testing.T) {
+			var err error
+			for _, life := range []time.Duration{2 * time.Second, 15 * time.Second, 45 * time.Second} { // a slow machine needs longer to connect
+				lives := map[string]func(*x509.Certificate){
+					"long": func(*x509.Certificate) {}, "short": func(c *x509.Certificate) { c.NotAfter = time.Now().Add(life) },
+				}
+				server := source(t, ca.Config(service, lives[c.server]), quiet)
+				client := source(t, ca.Config(checkout, lives[c.client]), quiet)
+				var s *stream
+				if s, err = open(t, serveStreams(t, server.ServerCredentials(identity.Anyone)), client.ClientCredentials(identity.OneOf(service))); err == nil {
+					s.ends(t)
+					return
+				}
+			}
+			t.Error(err)
+		})
+	}
+}
+
+// A client is told to come back when it has another certificate, and before the server's
+// is old; until then it is not.
+func TestAClientIsToldWhenToComeBack(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	service := identity.ServiceApp("", "west")
+	server := source(t, ca.Config(service), quiet)
+	cfg := ca.Config(checkout)
+	client := source(t, cfg, quiet)
+	connected := func(to *identity.Source) *stream {
+		s, err := open(t, serveStreams(t, to.ServerCredentials(identity.Anyone)), client.ClientCredentials(identity.OneOf(service)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	told := make(chan error, 1)
+	s := connected(server)
+	go func() { told <- client.Renewal(s.Context()) }()
+	select {
+	case err := <-told:
+		t.Fatalf("told at once: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	pair := ca.Issue(checkout)
+	identitytest.Write(t, cfg.Files.Key, pair.Key)
+	identitytest.Write(t, cfg.Files.Cert, pair.Cert)
+	if err := client.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil {
+		t.Errorf("with another certificate: %v", err)
+	}
+	old := func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-58*time.Second), time.Now().Add(42*time.Second)
+	}
+	if err := client.Renewal(connected(source(t, ca.Config(service, old), quiet)).Context()); err != nil {
+		t.Errorf("with a server whose certificate is old: %v", err)
 	}
 }
 
@@ -414,7 +474,7 @@ func TestARefusalTellsWhoseRootItMayBe(t *testing.T) {
 	west := source(t, identitytest.NewCA(t).Config(identity.ServiceApp("", "west")), slog.New(slog.NewTextHandler(&log, nil)))
 	eastCA := identitytest.NewCA(t)
 	west.SetPeers("", map[string]catalog.Trust{"east": {Roots: string(eastCA.PEM())}})
-	address := serveStreams(t, west.ServiceCredentials(identity.Anyone))
+	address := serveStreams(t, west.ServerCredentials(identity.Anyone))
 	if _, err := open(t, address, credentials.NewTLS(presenting(t, eastCA.Issue(checkout))(west))); err == nil {
 		t.Fatal("an app of east was let in")
 	}
@@ -455,7 +515,7 @@ func TestInsecureKnowsNoPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.SetPeers("", map[string]catalog.Trust{"east": {Roots: "hello"}})
-	address := serveStreams(t, s.ServiceCredentials(nil))
+	address := serveStreams(t, s.PeeringCredentials())
 	got, err := open(t, address, s.PeerCredentials("", "east"))
 	if err != nil || got.peer != "" {
 		t.Errorf("%+v, %v", got, err)

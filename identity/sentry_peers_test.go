@@ -51,7 +51,7 @@ func TestClustersOfTwoSentrysPeer(t *testing.T) {
 		sentrys[name] = newSentry(t, "")
 		sentrys[name].start()
 		services[name] = sentrys[name].serviceOf(name)
-		addresses[name] = serveStreams(t, services[name].ServiceCredentials(identity.Anyone))
+		addresses[name] = serveStreams(t, services[name].PeeringCredentials())
 	}
 	services["west"].SetPeers("", map[string]catalog.Trust{"east": sentrys["east"].trust("east")})
 	services["east"].SetPeers("", map[string]catalog.Trust{"west": sentrys["west"].trust("west")})
@@ -82,7 +82,7 @@ func TestClustersOfTwoSentrysPeer(t *testing.T) {
 	if _, err := open(t, addresses["west"], asEast.PeerCredentials("", "west")); err == nil {
 		t.Error("west takes the third for east")
 	}
-	_, err = open(t, serveStreams(t, asEast.ServiceCredentials(identity.Anyone)), services["west"].PeerCredentials("", "east"))
+	_, err = open(t, serveStreams(t, asEast.PeeringCredentials()), services["west"].PeerCredentials("", "east"))
 	if err == nil || !strings.Contains(err.Error(), "add east's root to Cluster east, spec.trust.roots") {
 		t.Errorf("west connects to the third in place of east: %v", err)
 	}

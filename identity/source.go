@@ -2,12 +2,15 @@ package identity
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,8 +44,9 @@ type Source struct {
 	current live.Value[*material]
 	failure atomic.Pointer[error] // of the latest load; nil when it succeeded
 
-	refusals throttle // of log lines about refused peers
-	peers    peers
+	refusals    throttle // of log lines about refused peers
+	peers       peers
+	connections connections
 }
 
 // New makes a source of the identity of app, and starts nothing. Credentials that
@@ -193,9 +197,20 @@ func (s *Source) load(ctx context.Context, failed func(error)) error {
 		s.log.Info("identity loaded", "app", m.id.App.String(), "trustDomain", m.id.TrustDomain,
 			"expires", m.cert.Leaf.NotAfter, "from", s.origin.String())
 		s.current.Store(m)
-		s.recheck() // own roots may count for peers, too
+		if old == nil || !slices.EqualFunc(old.roots, m.roots, (*x509.Certificate).Equal) {
+			s.recheck()
+		}
 	}
 	return nil
+}
+
+// recheck ends the connections that would not be let in any more.
+func (s *Source) recheck() {
+	s.connections.recheck(func(c net.Conn, err error) {
+		if s.refusals.allow("", time.Second) {
+			s.log.Warn("ended a connection that is not trusted any more", "remote", c.RemoteAddr().String(), "err", err)
+		}
+	})
 }
 
 // usable is the material for a handshake, or the reason why there is none.

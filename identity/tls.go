@@ -70,14 +70,19 @@ func (s *Source) ClientTLS(expect func(ID) error) *tls.Config {
 	if s.Insecure() {
 		return nil
 	}
+	return s.clientTLS(func(cs tls.ConnectionState) error {
+		_, err := s.verify(cs, expect)
+		return err
+	})
+}
+
+func (s *Source) clientTLS(verify func(tls.ConnectionState) error) *tls.Config {
+	// No session is resumed: there is no cache of them.
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		InsecureSkipVerify:   true, // replaced by VerifyConnection
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.certificate() },
-		VerifyConnection: func(cs tls.ConnectionState) error {
-			_, err := s.verify(cs, expect)
-			return err
-		},
+		VerifyConnection:     verify,
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -47,6 +46,9 @@ type client struct {
 	log         *slog.Logger
 	contact     *contact
 	publish     func(*mirror)
+	// renewal waits until the connection of a stream's context is to be made anew; its error
+	// is that of the context.
+	renewal func(context.Context) error
 
 	// Of run's goroutine.
 	mirror *mirror // nil before the first view
@@ -58,11 +60,14 @@ type client struct {
 	leave   context.CancelFunc
 	drained chan struct{} // closed once views are without the instance
 	once    sync.Once     // closes drained
+
+	running sync.WaitGroup // goroutines of channels
 }
 
 // run keeps the stream open until ctx ends. A replica of the service that is lost makes
 // room for the next at once; after all were tried in vain there is a pause.
 func (c *client) run(ctx context.Context) {
+	defer c.running.Wait()
 	var last replica
 	for failures := 0; ; failures++ {
 		lived := c.tryEach(ctx, &last, failures)
@@ -162,15 +167,11 @@ func (c *client) dial(to replica) (*grpc.ClientConn, error) {
 	)
 }
 
-// session is one stream from hello to its end, which always has a reason. Before the
-// instance is ready, the stream is for the view alone, and ends when it gets ready. It
-// ends too when there is no word for as long as patience; 0 is no limit.
+// session is the stream to one replica from hello to its end, which always has a reason, and
+// the streams that take its place when certificates are renewed. Before the instance is
+// ready, the stream is for the view alone, and ends when it gets ready. It ends too when
+// there is no word for as long as patience; 0 is no limit.
 func (c *client) session(ctx context.Context, to replica, ready bool, patience time.Duration) error {
-	conn, err := c.dial(to)
-	if err != nil {
-		return fmt.Errorf("resolver service %s: %w", to, err)
-	}
-	defer func() { _ = conn.Close() }() // nothing is lost: the stream has ended
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	if !ready {
@@ -182,9 +183,14 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 		heard = func() { timer.Stop() }
 		defer heard()
 	}
-	stream, err := pb.NewResolverClient(conn).Watch(ctx)
+	first, err := c.open(ctx, to, ready)
 	if err == nil {
-		err = c.follow(stream, to, ready && (c.drain.Err() == nil || c.hailed.Load()), heard)
+		c.contact.reach("resolver service " + to.String())
+		err = c.follow(ctx, first, func() {
+			heard()
+			c.heard = true
+			c.contact.gain(to.String())
+		})
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -192,67 +198,66 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 	return fmt.Errorf("resolver service %s: %w", to, explained(err))
 }
 
-// follow says hello, with the instance if it is to be registered, and takes in what
-// comes. heard is called before the first of it is.
-func (c *client) follow(stream pb.Resolver_WatchClient, to replica, register bool, heard func()) error {
-	if c.contact.away() > provisionalFor {
-		c.mirror = c.mirror.final()
+// follow takes in what comes on a channel. When the channel is to be renewed, it opens
+// another beside it, and goes over to that with its first word: so the instance stays
+// registered, and no change is missed. heard is called at the first word of all.
+func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
+	var next *channel // that is to take the place of now; nil while there is none
+	defer func() {
+		now.close()
+		next.close()
+	}()
+	var late <-chan time.Time // next has had its time
+	var renew <-chan struct{} = now.renew
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case r := <-now.received:
+			if r.err != nil {
+				return r.err
+			}
+			if !now.heard {
+				heard()
+			}
+			c.take(now, r.change)
+		case <-renew:
+			renew = nil
+			var err error
+			if next, err = c.open(ctx, now.to, now.registers); err != nil {
+				c.log.Debug("the stream can't be made anew for now", "resolver", now.to.String(), "err", err)
+			}
+			late = time.After(successionTimeout)
+		case r := <-next.words():
+			if r.err == nil {
+				c.take(next, r.change)
+				now.close()
+				now, next, late, renew = next, nil, nil, next.renew
+				continue
+			}
+			next.close()
+			next = nil
+		case <-late: // now goes on, and is renewed once more
+			next.close()
+			next, late, renew = nil, nil, closedChannel
+		}
 	}
+}
+
+// successionTimeout is how long a stream has for its first word that is to take another's
+// place, and from one such attempt to the next.
+const successionTimeout = 5 * time.Second
+
+// closedChannel is always ready.
+var closedChannel = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// take takes in a message. The first on a channel is about the view that its hello named.
+func (c *client) take(from *channel, change *pb.WatchResponse) {
 	base := c.mirror
-	if base != nil && base.digests.Len() > maxKnown {
-		base = nil
+	if !from.heard {
+		from.heard, base = true, from.base
 	}
-	hello := &pb.Hello{App: wire.App(c.app), Revision: c.mirror.revision(), Known: base.known(), Provisional: c.mirror != nil && c.mirror.provisional}
-	if register {
-		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Draining: c.drain.Err() != nil}
-	}
-	if err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}}); err != nil {
-		return errors.Join(last(stream), err)
-	}
-	c.contact.reach("resolver service " + to.String())
-	if register {
-		c.hailed.Store(true)
-		defer c.drainThrough(stream)()
-	}
-	for first := true; ; first = false {
-		change, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if first {
-			heard()
-			c.heard = true
-			c.contact.gain(to.String())
-		} else {
-			base = c.mirror
-		}
-		c.take(base, change)
-	}
-}
-
-// drainThrough says on a stream that the instance drains, now or when the time comes. It
-// returns what ends that.
-func (c *client) drainThrough(stream pb.Resolver_WatchClient) (end func()) {
-	said := make(chan struct{})
-	stop := context.AfterFunc(c.drain, func() {
-		defer close(said)
-		// A failure is that of the stream, which Recv returns.
-		_ = stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
-	})
-	return func() {
-		if !stop() {
-			<-said
-		}
-	}
-}
-
-// last is why a stream on which nothing can be sent has ended.
-func last(stream pb.Resolver_WatchClient) error {
-	_, err := stream.Recv()
-	return err
-}
-
-func (c *client) take(base *mirror, change *pb.WatchResponse) {
+	from.base = nil
 	next, err := base.with(change)
 	if err != nil {
 		c.log.Warn("a part of the view can't be read, and what stood before stays; is the service newer than this sidecar?",

@@ -36,7 +36,8 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			r.serve(&served{view: m.view})
 			r.mirrors.Store(m)
 		},
-		ready: ready, drain: drain, leave: leave, drained: make(chan struct{}),
+		renewal: id.Renewal,
+		ready:   ready, drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
 	if m, age := file.load(); m != nil {

@@ -2,13 +2,11 @@ package resolverservice
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -23,64 +21,27 @@ type calls struct {
 	streams atomic.Int64 // of sidecars
 }
 
-// newGRPC makes the server of every gRPC service.
-func (s *Service) newGRPC() *grpc.Server {
+// handshakeTimeout is how long a client may take to be known.
+const handshakeTimeout = 5 * time.Second
+
+// newServer makes a gRPC server for a listener, whose calls are held to access.
+func (s *Service) newServer(listener string, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
 	options := append(stream.ServerOptions(),
-		grpc.Creds(s.identity.ServiceCredentials(identity.Anyone)),
-		tracing.ServerOption(s.spans, s.cfg.Cluster),
-		grpc.ChainUnaryInterceptor(s.admit, s.count),
-		grpc.ChainStreamInterceptor(s.admitStream, s.countStreams),
-	)
-	server := grpc.NewServer(options...)
+		grpc.Creds(creds), grpc.ConnectionTimeout(handshakeTimeout), tracing.ServerOption(s.spans, s.cfg.Cluster))
+	options = append(options, s.admit(listener)...)
+	return grpc.NewServer(append(options, more...)...)
+}
+
+// newGRPC makes the server for sidecars and operators.
+func (s *Service) newGRPC() *grpc.Server {
+	server := s.newServer(atResolver, s.identity.ServerCredentials(identity.Anyone),
+		grpc.ChainUnaryInterceptor(s.count), grpc.ChainStreamInterceptor(s.countStreams))
 	v1alpha1.RegisterResolverServer(server, s.stream)
-	v1alpha1.RegisterPeeringServer(server, s.peers)
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(),
 	}, s.store, s.feed, s.topology, s.log))
 	v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
 	return server
-}
-
-// forOperators are the services that nobody else may call.
-var forOperators = []string{v1alpha1.Objects_ServiceDesc.ServiceName, v1alpha1.Status_ServiceDesc.ServiceName}
-
-// admit lets operators alone call what is for operators.
-func (s *Service) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if err := s.admitPeer(ctx, info.FullMethod); err != nil {
-		return nil, err
-	}
-	service := serviceOf(info.FullMethod)
-	id, known := identity.FromContext(ctx)
-	if known && slices.Contains(forOperators, service) && !slices.Contains(s.cfg.operators(), id.App) {
-		s.log.Warn("refused a caller that is no operator", "app", id.App.String(), "method", info.FullMethod)
-		return nil, status.Errorf(codes.PermissionDenied, "%s is for operators, and app %s is none; operators are named in isthmus.yaml of the service", service, id.App)
-	}
-	return handle(ctx, req)
-}
-
-// admitStream holds peers to what is for peers.
-func (s *Service) admitStream(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if err := s.admitPeer(ss.Context(), info.FullMethod); err != nil {
-		return err
-	}
-	return handle(server, ss)
-}
-
-// admitPeer refuses all but peering to a caller whose certificate is believed by a
-// peer's roots alone. It is that peer's resolver service, and never an app or an operator.
-func (s *Service) admitPeer(ctx context.Context, method string) error {
-	cluster, ok := identity.FromPeer(ctx)
-	if !ok || serviceOf(method) == v1alpha1.Peering_ServiceDesc.ServiceName {
-		return nil
-	}
-	s.log.Warn("refused a peer what is not for peers", "peer", cluster, "method", method)
-	return status.Errorf(codes.PermissionDenied, "the certificate is believed by the roots of cluster %s alone, for peering and nothing else", cluster)
-}
-
-// serviceOf is the service of a method's full name, "/service/method".
-func serviceOf(method string) string {
-	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	return service
 }
 
 // count counts lookups by outcome.

@@ -57,7 +57,9 @@ func (l Listen) nothing() bool { return reflect.ValueOf(l).IsZero() }
 type Identity struct {
 	identity.Config `yaml:",inline"`
 
-	Namespace string `yaml:"namespace"` // of Isthmus' own apps
+	Namespace       string   `yaml:"namespace"`       // of Isthmus' own apps
+	TrustDomains    []string `yaml:"trustDomains"`    // whose apps are this cluster's, beside the service's own
+	InsecureExposed bool     `yaml:"insecureExposed"` // insecure may listen on other addresses than loopback
 }
 
 // Gateway bounds what the gateway takes. Zero values are the gateway's defaults.

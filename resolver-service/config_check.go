@@ -92,6 +92,16 @@ func (c *Config) checkIdentity(doc *strictyaml.Document) {
 		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
 	refuseErr(doc, "identity", c.Identity.Check())
+	for i, d := range c.Identity.TrustDomains {
+		if err := identity.CheckTrustDomain(d); err != nil && d != "" {
+			doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")
+		}
+	}
+	at := c.Listen.Resolver
+	if _, unix := unixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !onLoopback(at) {
+		doc.Refuse("identity.insecure", "without certificates everybody who reaches listen.resolver, "+at+", is an operator",
+			"listen on 127.0.0.1, give the service a certificate, or write insecureExposed: true beside it")
+	}
 }
 
 func (c *Config) checkBounds(doc *strictyaml.Document) {

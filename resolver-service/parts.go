@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // startCore starts what ends last: the topology, and all that feeds it. The instances
@@ -52,12 +54,20 @@ func ended(ctx context.Context, err error) error {
 func (s *Service) startEdges(edges, ingress *stage) {
 	if l := s.listeners["resolver"]; l != nil {
 		edges.start("streams", s.stream.Run)
-		edges.start("listen.resolver", func(ctx context.Context) error { return s.serveGRPC(ctx, l) })
+		edges.start("listen.resolver", func(ctx context.Context) error {
+			first, cancel := context.WithTimeout(ctx, headStart)
+			_ = s.identity.Wait(first) // without one it serves all the same, and /readyz says so
+			cancel()
+			return serveGRPC(ctx, s.grpc, l)
+		})
 	}
 	s.startDNS(edges)
 	s.startConsul(edges)
 	if l := s.listeners["gateway"]; l != nil {
 		ingress.start("listen.gateway", func(ctx context.Context) error { return s.gateway.Serve(ctx, l) })
+		if s.peerGRPC != nil {
+			ingress.start("peers' calls", s.servePeers)
+		}
 	}
 	s.startApps(ingress)
 }
@@ -70,20 +80,17 @@ const callsTimeout = 2 * time.Second
 const headStart = 2 * time.Second
 
 // serveGRPC serves until ctx ends, and lets calls that run finish.
-func (s *Service) serveGRPC(ctx context.Context, l net.Listener) error {
-	first, cancel := context.WithTimeout(ctx, headStart)
-	_ = s.identity.Wait(first) // without one it serves all the same, and /readyz says so
-	cancel()
+func serveGRPC(ctx context.Context, server *grpc.Server, l net.Listener) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		late := time.AfterFunc(callsTimeout, s.grpc.Stop)
+		late := time.AfterFunc(callsTimeout, server.Stop)
 		defer late.Stop()
-		s.grpc.GracefulStop()
+		server.GracefulStop()
 	})
-	err := s.grpc.Serve(l)
+	err := server.Serve(l)
 	if stop() {
-		s.grpc.Stop()
+		server.Stop()
 		return err
 	}
 	<-stopped

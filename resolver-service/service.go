@@ -47,15 +47,17 @@ type Service struct {
 	metrics  *admin.Metrics
 	age      revisionAge
 
-	stream  *stream.Server
-	peers   *peering.Server
-	grpc    *grpc.Server
-	gateway *gateway.Gateway
-	consul  *consulapi.Server // nil: there is no Consul API
-	dns     *dns.Server       // nil: DNS is not answered
-	admin   *admin.Server
-	spans   *otlp.Provider
-	calls   calls
+	stream   *stream.Server
+	grpc     *grpc.Server // of sidecars and operators
+	peers    *peering.Server
+	peerGRPC *grpc.Server // of peers; nil: they are not served
+	handed   *handedOver  // their connections
+	gateway  *gateway.Gateway
+	consul   *consulapi.Server // nil: there is no Consul API
+	dns      *dns.Server       // nil: DNS is not answered
+	admin    *admin.Server
+	spans    *otlp.Provider
+	calls    calls
 }
 
 // New makes a service, and starts nothing.
@@ -168,7 +170,7 @@ func (s *Service) buildEdges() (err error) {
 	s.grpc = s.newGRPC()
 	g := s.cfg.Gateway
 	s.gateway, err = gateway.New(gateway.Config{
-		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peer: s.peerTarget(),
+		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(),
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
 		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
 	})
@@ -179,22 +181,6 @@ func (s *Service) buildEdges() (err error) {
 		return err
 	}
 	return s.buildDNS()
-}
-
-// peerTarget is where the gateway finds the resolver service of its own cluster.
-func (s *Service) peerTarget() string {
-	tcp, ok := s.Addr("resolver").(*net.TCPAddr)
-	if !ok {
-		if s.Addr("gateway") != nil {
-			s.log.Warn("peers can't reach this cluster's resolver service through its gateway: listen.resolver is not host:port")
-		}
-		return ""
-	}
-	target := *tcp
-	if target.IP.IsUnspecified() {
-		target.IP = net.IPv4(127, 0, 0, 1)
-	}
-	return target.String()
 }
 
 func (s *Service) view(app catalog.App) (*catalog.View, bool) {

@@ -7,10 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -145,67 +141,11 @@ func (r *running) ownPrint() string {
 	return ""
 }
 
-// A peer that is believed by its own roots alone may do nothing but peer, even where its
-// name is among the operators'.
-func TestAPeerByItsOwnRootsIsNoAppAndNoOperator(t *testing.T) {
-	westCA, eastCA := identitytest.NewCA(t), identitytest.NewCA(t)
-	cfg, as := configOf(t, "west", westCA), identity.ServiceApp("", "east")
-	cfg.Operators = append(cfg.Operators, as.String())
-	west := start(t, cfg, westCA)
-	west.apply(trusting("east", west.Addr("gateway"), eastCA.PEM()))
-	conn := west.connectAsEast(eastCA, westCA)
-	calls := map[string]error{}
-	west.within("east is believed", func() bool {
-		_, calls["Apply"] = v1alpha1.NewObjectsClient(conn).Apply(t.Context(), &v1alpha1.ApplyRequest{})
-		return status.Code(calls["Apply"]) != codes.Unavailable
-	})
-	_, calls["Status"] = v1alpha1.NewStatusClient(conn).Status(t.Context(), &v1alpha1.StatusRequest{})
-	_, calls["Resolve"] = v1alpha1.NewResolverClient(conn).Resolve(t.Context(), &v1alpha1.ResolveRequest{Caller: wireApp(as), App: wireApp(orders)})
-	watch, err := v1alpha1.NewResolverClient(conn).Watch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, calls["Watch"] = watch.Recv()
-	for call, err := range calls {
-		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "for peering and nothing else") {
-			t.Errorf("%s: %v", call, err)
-		}
-	}
-	exports, err := v1alpha1.NewPeeringClient(conn).Exports(t.Context())
-	if err == nil {
-		_ = exports.Send(&v1alpha1.ExportsRequest{Cluster: "east"})
-		_, err = exports.Recv()
-	}
-	if err != nil {
-		t.Errorf("Exports: %v", err)
-	}
-}
-
-// connectAsEast connects as the resolver service of east, by an authority of its own.
-func (r *running) connectAsEast(by, roots *identitytest.CA) *grpc.ClientConn {
-	r.t.Helper()
-	app := identity.ServiceApp("", "east")
-	source, err := identity.New(by.Config(app), app, r.log)
-	if err == nil {
-		err = source.Load(r.t.Context())
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	source.SetPeers("", map[string]catalog.Trust{"west": {Roots: string(roots.PEM())}})
-	conn, err := grpc.NewClient("passthrough:///"+r.Addr("resolver").String(), grpc.WithTransportCredentials(source.PeerCredentials("", "west")))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { conn.Close() })
-	return conn
-}
-
 func TestAnOperatorIsToldMoreOfPeersThanAnApp(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	west, east := start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca)
 	others := strings.Replace(export("west"), "cluster: west", "cluster: west, app: cart", 1)
-	east.apply(others)
+	east.apply(others + "---\n" + clusterOnly("west"))
 	west.apply(clusterAt("east", east.Addr("gateway"), staleAfter.String()) + "---\n" + selectsOrders)
 	west.within("east heard", func() bool { return west.peer("east").GetExports() == 1 })
 	ask := func(as catalog.App) []*v1alpha1.RouteDecision {

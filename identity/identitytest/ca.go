@@ -127,6 +127,13 @@ func Write(t testing.TB, path string, text []byte) {
 	}
 }
 
+// In puts a certificate into a trust domain.
+func In(t testing.TB, domain string, app catalog.App) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		c.URIs[0] = URI(t, identity.ID{TrustDomain: domain, App: app}.String())
+	}
+}
+
 // URI parses a URI that the test wrote.
 func URI(t testing.TB, s string) *url.URL {
 	t.Helper()

@@ -23,6 +23,7 @@ type Links struct {
 	identity *identity.Source
 	log      *slog.Logger
 	settling *settling
+	known    chan struct{} // closed once the Cluster objects are known
 
 	mu     sync.Mutex // guards the map for Status; Run alone changes it
 	links  map[string]*running
@@ -37,13 +38,16 @@ type running struct {
 
 // NewLinks makes links, and starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), links: map[string]*running{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), known: make(chan struct{}), links: map[string]*running{}}
 }
 
 // Settled is closed once each cluster that the store named at first has said what it
 // exports, or has had 5 s for it. What a service knew of its peers ends with it: until
 // then views lack what the peers will say in a moment.
 func (l *Links) Settled() <-chan struct{} { return l.settling.done }
+
+// Known is closed once the Cluster objects are known, which say who may ask.
+func (l *Links) Known() <-chan struct{} { return l.known }
 
 // Join has the links and the server tell each other's peers and operators what the other
 // knows: how a peer is heard, and whether it asks. It is called before either runs.
@@ -115,6 +119,11 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	if known {
 		l.settling.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trusts(clusters, l.cfg.Cluster))
+		select {
+		case <-l.known:
+		default:
+			close(l.known)
+		}
 	}
 	for _, c := range clusters {
 		if !wanted[c.Name] {

@@ -101,7 +101,7 @@ func (p *place) serve(address string) {
 		p.t.Fatal(err)
 	}
 	s := &server{address: l.Addr().String(), peering: NewServer(p.cfg, p.Topology, quiet)}
-	s.grpc = grpc.NewServer(grpc.Creds(p.id.ServiceCredentials(identity.Anyone)), grpc.StreamInterceptor(s.watch))
+	s.grpc = grpc.NewServer(grpc.Creds(p.id.PeeringCredentials()), grpc.StreamInterceptor(s.watch))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.peering)
 	s.done.Go(func() { _ = s.grpc.Serve(l) })
 	p.server = s

@@ -156,9 +156,9 @@ func (s *Server) admit(ctx context.Context, cluster string) error {
 		return status.Errorf(codes.FailedPrecondition,
 			"the asking cluster and the asked one are both named %q; give each cluster a name of its own in isthmus.yaml", cluster)
 	}
-	want := identity.ServiceApp(s.cfg.Namespace, cluster)
-	if id, ok := identity.FromContext(ctx); ok && id.App != want {
-		return status.Errorf(codes.PermissionDenied, "cluster %s is asked for as app %s; its resolver service is app %s", cluster, id.App, want)
+	id, ok := identity.FromContext(ctx)
+	if peer, _ := identity.FromPeer(ctx); ok && peer != cluster {
+		return status.Errorf(codes.PermissionDenied, "cluster %s is asked for by %s; its resolver service is app %s", cluster, id, identity.ServiceApp(s.cfg.Namespace, cluster))
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func newParts(ctx context.Context, at place) (s *parts, err error) {
 		return nil, err
 	}
 	s.server = grpc.NewServer(append(stream.ServerOptions(),
-		grpc.Creds(s.id.ServiceCredentials(identity.Anyone)), grpc.StreamInterceptor(s.told.watch))...)
+		grpc.Creds(s.id.PeeringCredentials()), grpc.StreamInterceptor(s.told.watch))...)
 	pb.RegisterResolverServer(s.server, s.streams)
 	pb.RegisterPeeringServer(s.server, s.peers)
 	s.listener, err = net.Listen("tcp", "127.0.0.1:0")

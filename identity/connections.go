@@ -1,0 +1,117 @@
+package identity
+
+import (
+	"crypto/x509"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// connections are those that were let in by certificates. Each ends when one of these
+// expires, or when the trust that let it in has changed so that it would be refused now.
+type connections struct {
+	mu    sync.Mutex
+	open  map[*watched]struct{}
+	sweep int // how many there may be before those that died are looked for
+}
+
+// fewConnections are not worth a look for those that died.
+const fewConnections = 64
+
+// watched is one connection.
+type watched struct {
+	net.Conn
+	of    *connections
+	check func() error // whether it would be let in now; set once it was
+	end   *time.Timer  // closes it
+}
+
+// Close ends the connection.
+func (w *watched) Close() error {
+	w.of.mu.Lock()
+	delete(w.of.open, w)
+	if w.end != nil {
+		w.end.Stop()
+	}
+	w.of.mu.Unlock()
+	return w.Conn.Close()
+}
+
+// dead tells whether the connection was closed from below: gRPC does so where it fails
+// right after the handshake.
+func (w *watched) dead() bool {
+	c, ok := w.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	return err != nil || raw.Control(func(uintptr) {}) != nil
+}
+
+// watch keeps a connection in sight that was let in by a chain of certificates. It returns
+// an error when the trust has changed meanwhile, and closes nothing. The connection is
+// closed when the chain expires. With renew it is closed earlier, so that the other side
+// comes back with a newer certificate; see [renewIn].
+func (cs *connections) watch(w *watched, chain []*x509.Certificate, renew bool, check func() error) error {
+	cs.mu.Lock()
+	w.check = check
+	w.end = time.AfterFunc(closeIn(chain, renew, time.Now()), func() { w.Close() })
+	if cs.open == nil {
+		cs.open = map[*watched]struct{}{}
+	}
+	if len(cs.open) >= max(cs.sweep, fewConnections) {
+		maps.DeleteFunc(cs.open, func(other *watched, _ struct{}) bool {
+			dead := other.dead()
+			if dead {
+				other.end.Stop()
+			}
+			return dead
+		})
+		cs.sweep = 2 * len(cs.open)
+	}
+	cs.open[w] = struct{}{}
+	cs.mu.Unlock()
+	return check()
+}
+
+// recheck ends the connections that would not be let in any more, and calls ended with each.
+func (cs *connections) recheck(ended func(net.Conn, error)) {
+	cs.mu.Lock()
+	all := slices.Collect(maps.Keys(cs.open))
+	cs.mu.Unlock()
+	for _, w := range all {
+		if err := w.check(); err != nil {
+			ended(w, err)
+			w.Close()
+		}
+	}
+}
+
+// errTrustChanged ends a connection that is let in for another reason than before.
+var errTrustChanged = errors.New("identity: the trust in it has changed; it may come back")
+
+// closeIn is how long a connection may last that was let in by a chain of certificates.
+func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration {
+	left := chain[0].NotAfter.Sub(now)
+	for _, c := range chain[1:] {
+		left = min(left, c.NotAfter.Sub(now))
+	}
+	if in, ok := renewIn(chain[0], now); renew && ok {
+		return min(left, in)
+	}
+	return left
+}
+
+// renewIn is when to make a connection anew that was made by a certificate: a little
+// before a third of its life is left, since Dapr's are renewed at half of it, and not at
+// the same moment as others. It is false where that is over.
+func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
+	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // divided first: centuries don't overflow
+	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
+	return in, in > 0
+}

@@ -1,0 +1,146 @@
+package nameresolution
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+)
+
+// channel is one connection to a replica with its one stream, after the hello. Its fields
+// belong to the client's goroutine, but for the channels.
+type channel struct {
+	to        replica
+	registers bool    // the hello named the instance
+	base      *mirror // that the hello named; nil once the first message is taken in
+	heard     bool    // something came
+
+	received chan word
+	renew    chan struct{} // closed when the connection is to be made anew
+	end      func()
+}
+
+// word is a message of the service, or why there are no more.
+type word struct {
+	change *pb.WatchResponse
+	err    error
+}
+
+// open connects to a replica and says hello, with the instance if it is to be registered.
+func (c *client) open(ctx context.Context, to replica, ready bool) (*channel, error) {
+	conn, err := c.dial(to)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ch := &channel{
+		to: to, registers: ready && (c.drain.Err() == nil || c.hailed.Load()),
+		received: make(chan word), renew: make(chan struct{}),
+	}
+	ch.end = func() {
+		cancel()
+		_ = conn.Close() // nothing is lost: the stream has ended
+	}
+	stream, err := pb.NewResolverClient(conn).Watch(ctx)
+	if err == nil {
+		err = c.greet(stream, ch)
+	}
+	if err != nil {
+		ch.end()
+		return nil, err
+	}
+	undrain := func() {}
+	if ch.registers {
+		c.hailed.Store(true)
+		undrain = c.drainThrough(stream)
+	}
+	c.running.Go(func() {
+		if !ch.read(ctx, stream) {
+			return
+		}
+		c.running.Go(func() {
+			if c.renewal(stream.Context()) == nil {
+				close(ch.renew)
+			}
+		})
+		for ch.read(ctx, stream) {
+		}
+	})
+	ended := ch.end
+	ch.end = sync.OnceFunc(func() {
+		ended()
+		undrain()
+	})
+	return ch, nil
+}
+
+// greet says hello.
+func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
+	if c.contact.away() > provisionalFor {
+		c.mirror = c.mirror.final()
+	}
+	if ch.base = c.mirror; ch.base != nil && ch.base.digests.Len() > maxKnown {
+		ch.base = nil
+	}
+	hello := &pb.Hello{
+		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
+	}
+	if ch.registers {
+		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Draining: c.drain.Err() != nil}
+	}
+	err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}})
+	if err != nil {
+		return errors.Join(last(stream), err)
+	}
+	return nil
+}
+
+// read hands on the next message, or why there is none; then it returns false.
+func (ch *channel) read(ctx context.Context, stream pb.Resolver_WatchClient) bool {
+	change, err := stream.Recv()
+	select {
+	case ch.received <- word{change, err}:
+		return err == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// words are what comes; on no channel nothing does.
+func (ch *channel) words() <-chan word {
+	if ch == nil {
+		return nil
+	}
+	return ch.received
+}
+
+// close ends the stream and its connection; a nil channel has none.
+func (ch *channel) close() {
+	if ch != nil {
+		ch.end()
+	}
+}
+
+// drainThrough says on a stream that the instance drains, now or when the time comes. It
+// returns what ends that.
+func (c *client) drainThrough(stream pb.Resolver_WatchClient) (end func()) {
+	said := make(chan struct{})
+	stop := context.AfterFunc(c.drain, func() {
+		defer close(said)
+		// A failure is that of the stream, which Recv returns.
+		_ = stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
+	})
+	return func() {
+		if !stop() {
+			<-said
+		}
+	}
+}
+
+// last is why a stream on which nothing can be sent has ended.
+func last(stream pb.Resolver_WatchClient) error {
+	_, err := stream.Recv()
+	return err
+}

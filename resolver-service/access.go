@@ -1,0 +1,125 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// kind is a kind of caller, by certificate.
+type kind string
+
+const (
+	sidecar  kind = "sidecar"     // an app of this cluster
+	operator kind = "operator"    // one that the configuration names
+	peer     kind = "peer"        // another cluster's resolver service
+	foreign  kind = "foreign app" // under a root of ours, in a trust domain that is not
+	nobody   kind = "nobody"      // without a certificate, which takes identity.insecure
+)
+
+// The two gRPC servers.
+const (
+	atResolver = "resolver" // listen.resolver
+	atGateway  = "gateway"  // the reserved name at listen.gateway
+)
+
+// access says who may call which method where. A method without a line is for nobody.
+// Handlers decide which app's view a sidecar may have: its own.
+var access = map[string]map[string][]kind{
+	atResolver: {
+		v1alpha1.Resolver_Watch_FullMethodName:   {sidecar, operator, nobody},
+		v1alpha1.Resolver_Resolve_FullMethodName: {sidecar, operator, nobody},
+		v1alpha1.Objects_Apply_FullMethodName:    {operator, nobody},
+		v1alpha1.Objects_Get_FullMethodName:      {operator, nobody},
+		v1alpha1.Objects_Delete_FullMethodName:   {operator, nobody},
+		v1alpha1.Objects_History_FullMethodName:  {operator, nobody},
+		v1alpha1.Status_Status_FullMethodName:    {operator, nobody},
+	},
+	atGateway: {
+		v1alpha1.Peering_Exports_FullMethodName: {peer},
+		v1alpha1.Peering_Renew_FullMethodName:   {peer},
+	},
+}
+
+// kindOf is what kind of caller makes a call.
+func (s *Service) kindOf(ctx context.Context) (kind, identity.ID) {
+	id, known := identity.FromContext(ctx)
+	_, isPeer := identity.FromPeer(ctx)
+	cluster, isService := identity.ServiceCluster(s.cfg.Identity.Namespace, id.App)
+	switch {
+	case !known:
+		return nobody, id
+	case isPeer, isService && cluster != s.cfg.Cluster:
+		return peer, id
+	case !s.ownDomain(id.TrustDomain):
+		return foreign, id
+	case slices.Contains(s.cfg.operators(), id.App):
+		return operator, id
+	default:
+		return sidecar, id
+	}
+}
+
+// ownDomain tells whether apps of a trust domain are this cluster's.
+func (s *Service) ownDomain(domain string) bool {
+	own, ok := s.identity.ID()
+	return ok && own.TrustDomain == domain || slices.Contains(s.cfg.Identity.TrustDomains, domain)
+}
+
+// checkAccess refuses a call that access does not allow.
+func (s *Service) checkAccess(ctx context.Context, listener, method string) error {
+	kind, id := s.kindOf(ctx)
+	if slices.Contains(access[listener][method], kind) {
+		return nil
+	}
+	s.log.Warn("refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
+	return status.Error(codes.PermissionDenied, s.refusal(kind, id, serviceOf(method)))
+}
+
+// refusal says why a caller may not call a service, and what to do.
+func (s *Service) refusal(k kind, id identity.ID, service string) string {
+	switch k {
+	case foreign:
+		own, _ := s.identity.ID()
+		return fmt.Sprintf("%s is of another trust domain than cluster %s, which is %s; if its apps belong here, name it in isthmus.yaml of the service, identity.trustDomains",
+			id, s.cfg.Cluster, own.TrustDomain)
+	case peer:
+		return fmt.Sprintf("%s is the resolver service of another cluster; it may ask for exports through the gateway, and nothing else", id)
+	case nobody:
+		return "a caller without a certificate may call nothing here"
+	default:
+		return fmt.Sprintf("%s is for operators, and app %s is none; operators are named in isthmus.yaml of the service", service, id.App)
+	}
+}
+
+// serviceOf is the service of a method's full name, "/service/method".
+func serviceOf(method string) string {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	return service
+}
+
+// admit holds the calls at a listener to access.
+func (s *Service) admit(listener string) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if err := s.checkAccess(ctx, listener, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return handle(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			if err := s.checkAccess(ss.Context(), listener, info.FullMethod); err != nil {
+				return err
+			}
+			return handle(server, ss)
+		}),
+	}
+}
