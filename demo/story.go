@@ -52,7 +52,12 @@ func must(name string) string {
 	return path
 }
 
-const eastObjects = `# what east lets others call
+const eastObjects = `# who may ask east, and what it lets them call
+apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: west}
+spec: {}                      # no gateways: no app of east calls west
+---
 apiVersion: isthmus.dev/v1alpha1
 kind: AppExport
 metadata: {namespace: shop, name: orders}

@@ -30,6 +30,7 @@ type ClusterOptions struct {
 	Name      string
 	Authority *Authority // clusters that call each other share one; nil: plain text
 	Sentry    *Sentry    // one that runs already; nil: one is started
+	NoSentry  bool       // none is started, and the service has its certificate from files
 	// TrustDomain is that of its Sentry and service; DefaultTrustDomain by default.
 	TrustDomain string
 	Traces      string         // OTLP endpoint that spans go to; empty: nowhere
@@ -46,7 +47,7 @@ type ClusterOptions struct {
 func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, error) {
 	c := &Cluster{Name: o.Name, Sentry: o.Sentry, s: s, authority: o.Authority, traces: o.Traces}
 	var err error
-	if o.Authority != nil && o.Sentry == nil {
+	if o.Authority != nil && o.Sentry == nil && !o.NoSentry {
 		if c.Sentry, err = s.Sentry(ctx, SentryOptions{Cluster: o.Name, Authority: o.Authority, TrustDomain: o.TrustDomain, Host: o.Host}); err != nil {
 			return nil, err
 		}
@@ -57,7 +58,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 		}
 	}
 	c.Service, err = s.Service(ctx, ServiceOptions{
-		Cluster: o.Name, Sentry: c.Sentry, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
+		Cluster: o.Name, Sentry: c.Sentry, Authority: o.Authority, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
 		Env: o.Env, Secrets: o.Secrets,
 	})
 	if err != nil {
@@ -68,18 +69,11 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 
 // operator writes a certificate for the command line.
 func (c *Cluster) operator() error {
-	cert, key, err := c.authority.Leaf(DefaultTrustDomain, identity.CLIApp(""))
+	files, err := c.s.files("cli-"+c.Name, c.authority, c.Sentry.appTrustDomain(), identity.CLIApp(""))
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join("cli-" + c.Name)
-	for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key, "ca.pem": c.authority.Anchors()} {
-		path, err := c.s.file(filepath.Join(dir, name), text)
-		if err != nil {
-			return err
-		}
-		c.cli = filepath.Dir(path)
-	}
+	c.cli = filepath.Dir(files["ca"].(string))
 	return nil
 }
 

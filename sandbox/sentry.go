@@ -93,3 +93,12 @@ func (s *Sandbox) sentryFiles(name string, o SentryOptions, sentry *Sentry) (con
 	}
 	return s.file(name+".yaml", []byte(sentryConfig))
 }
+
+// appTrustDomain is that of the service and the operator beside a Sentry, or without one:
+// Dapr's default, unless the Sentry has another trust domain than it would by default.
+func (s *Sentry) appTrustDomain() string {
+	if s == nil || s.TrustDomain == DefaultTrustDomain {
+		return "public"
+	}
+	return s.TrustDomain
+}

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // Service is a running "isthmus serve" of one cluster.
@@ -22,16 +25,18 @@ type Service struct {
 // ServiceOptions say how to run a service. What is left out is what a user gets who
 // leaves it out, but for the addresses, which are free ports of loopback.
 type ServiceOptions struct {
-	Name     string // in messages and of the log; "isthmus-<cluster>" by default
-	Cluster  string
-	Store    map[string]any // an embedded store in the sandbox's directory by default
-	Gateway  string         // where its gateway listens, host:port
-	Sentry   *Sentry        // identity from it; nil: insecure
-	Traces   string         // OTLP endpoint that spans go to; empty: nowhere
-	Listen   map[string]any // more keys of "listen", such as dns
-	Settings map[string]any // more keys of the configuration; they win over all above
-	Env      []string
-	Secrets  string // see [Command]
+	Name    string // in messages and of the log; "isthmus-<cluster>" by default
+	Cluster string
+	Store   map[string]any // an embedded store in the sandbox's directory by default
+	Gateway string         // where its gateway listens, host:port
+	Sentry  *Sentry        // identity from it; nil: insecure, or from Authority
+	// Authority gives the service a certificate in files, without a Sentry.
+	Authority *Authority
+	Traces    string         // OTLP endpoint that spans go to; empty: nowhere
+	Listen    map[string]any // more keys of "listen", such as dns
+	Settings  map[string]any // more keys of the configuration; they win over all above
+	Env       []string
+	Secrets   string // see [Command]
 }
 
 // Service starts an Isthmus service and waits until it is ready.
@@ -73,12 +78,38 @@ func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
 	if o.Gateway != "" {
 		service.Gateway = o.Gateway
 	}
-	text, err := yaml.Marshal(o.configuration(service, s.dir))
+	configuration := o.configuration(service, s.dir)
+	if o.Authority != nil && o.Sentry == nil {
+		files, err := s.files(o.Name, o.Authority, o.Sentry.appTrustDomain(), identity.ServiceApp("", o.Cluster))
+		if err != nil {
+			return nil, fmt.Errorf("configure %s: %w", o.Name, err)
+		}
+		configuration["identity"] = map[string]any{"files": files}
+	}
+	text, err := yaml.Marshal(configuration)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", o.Name, err)
 	}
 	service.Config, err = s.file(o.Name+".yaml", text)
 	return service, err
+}
+
+// files writes a certificate of an app, and names its files as a configuration does.
+func (s *Sandbox) files(name string, by *Authority, trustDomain string, app catalog.App) (map[string]any, error) {
+	cert, key, err := by.Leaf(trustDomain, app)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]any{}
+	for as, f := range map[string]struct {
+		name string
+		text []byte
+	}{"cert": {"cert.pem", cert}, "key": {"key.pem", key}, "ca": {"ca.pem", by.Anchors()}} {
+		if files[as], err = s.file(filepath.Join(name+"-identity", f.name), f.text); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
 }
 
 func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
@@ -98,9 +129,7 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 		from := map[string]any{
 			"address": o.Sentry.Address, "trustAnchorsFile": o.Sentry.AnchorsFile, "trustDomain": o.Sentry.TrustDomain,
 		}
-		if o.Sentry.TrustDomain != DefaultTrustDomain {
-			from["appTrustDomain"] = o.Sentry.TrustDomain
-		}
+		from["appTrustDomain"] = o.Sentry.appTrustDomain()
 		c["identity"] = map[string]any{"sentry": from}
 	}
 	if o.Traces != "" {

@@ -22,8 +22,9 @@ type lab struct {
 	*network.Network
 	dir               string
 	west, east, north *cluster
-	callers, cart     *network.Place // cart asks from a place of its own
-	ca                string         // file with the root of the certificate for DNS over TLS
+	callers, cart     *network.Place     // cart asks from a place of its own
+	ca                string             // file with the root of the certificate for DNS over TLS
+	authority         *sandbox.Authority // of the clusters; nil: there are no peers, and no certificates
 }
 
 // Addresses. Programs that choose no address ask from the first of their place.
@@ -55,6 +56,9 @@ func newLab(ctx context.Context, dir string) (*lab, error) {
 	defer cancel()
 	l := &lab{Network: network.New(1), dir: dir}
 	var err error
+	if l.authority, err = sandbox.NewAuthority(); err != nil {
+		return l, err
+	}
 	if l.callers, err = l.Place(checkout, follower, sharing, relay, stranger); err != nil {
 		return l, err
 	}
@@ -80,7 +84,7 @@ func newLab(ctx context.Context, dir string) (*lab, error) {
 		if *c.into, err = newCluster(l, c.name, c.number); err != nil {
 			return l, err
 		}
-		settings := map[string]any{"gateway": map[string]any{"plaintext": true}}
+		settings := map[string]any{}
 		if c.network != "" {
 			settings["network"] = c.network
 		}
@@ -174,9 +178,10 @@ func (l *lab) close() error {
 // cluster is a cluster in a place of its own.
 type cluster struct {
 	*sandbox.Cluster
-	name  string
-	place *network.Place
-	box   *sandbox.Sandbox
+	name      string
+	authority *sandbox.Authority
+	place     *network.Place
+	box       *sandbox.Sandbox
 }
 
 func newCluster(l *lab, name string, number int) (*cluster, error) {
@@ -186,20 +191,24 @@ func newCluster(l *lab, name string, number int) (*cluster, error) {
 		return nil, err
 	}
 	box, err := sandbox.NewIn(place, filepath.Join(l.dir, name), quiet)
-	return &cluster{name: name, place: place, box: box}, err
+	return &cluster{name: name, authority: l.authority, place: place, box: box}, err
 }
 
-// start starts the cluster's service, in the clear, with its gateway at every address.
+// start starts the cluster's service, with its gateway at every address.
 func (c *cluster) start(ctx context.Context, listen, settings map[string]any) (err error) {
 	c.Cluster, err = c.box.Cluster(ctx, sandbox.ClusterOptions{
-		Name: c.name, Gateway: "0.0.0.0:" + gatewayPort, Listen: listen, Settings: settings,
+		Name: c.name, Authority: c.authority, NoSentry: true, Gateway: "0.0.0.0:" + gatewayPort, Listen: listen, Settings: settings,
 	})
 	return err
 }
 
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(ctx context.Context, objects string) error {
-	return c.isthmus(ctx, objects, "apply", "--insecure", "-f", "-")
+	args := []string{"apply", "-f", "-"}
+	if c.authority == nil {
+		args = append(args, "--insecure")
+	}
+	return c.isthmus(ctx, objects, args...)
 }
 
 // isthmus runs the command line against the cluster.

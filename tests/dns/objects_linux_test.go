@@ -58,7 +58,7 @@ spec:
 }
 
 var eastObjects = strings.Join([]string{
-	export("orders", "west"), export("stock", "west"), export("everywhere", "west"),
+	meshtest.Cluster("west"), export("orders", "west"), export("stock", "west"), export("everywhere", "west"),
 	instance("orders-1", "shop/orders", "10.77.2.101:50002"),
 	instance("stock-1", "shop/stock", "10.77.2.102:50002"),
 	instance("everywhere-1", "shop/everywhere", "10.77.2.103:50002"),

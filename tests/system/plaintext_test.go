@@ -62,8 +62,8 @@ func TestInsecureIsSaidAtEveryStart(t *testing.T) {
 
 func TestWithPlaintextAGatewayTellsAppsApartByTheirNames(t *testing.T) {
 	plaintext := map[string]any{"gateway": map[string]any{"plaintext": true}}
-	m := ownMesh(t, meshOptions{plain: true, westSettings: plaintext, eastSettings: plaintext})
-	from := m.pair(t)
+	m := ownMesh(t, meshOptions{westSettings: plaintext, eastSettings: plaintext})
+	from := m.pair(t, "--enable-mtls=false")
 	answers(t, from, "orders", "east")
 	answers(t, from, "payments", "east")
 	for i := range 400 {
