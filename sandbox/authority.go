@@ -129,10 +129,6 @@ func (a *Authority) leaf(name string, fill func(*x509.Certificate)) (cert, key [
 	return certPEM(leaf), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// authoritySince is when the certificates of an authority begin to be valid: before the
-// fake clocks of tests, which start in 2000.
-var authoritySince = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
-
 func caTemplate(name string) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -141,7 +137,7 @@ func caTemplate(name string) (*x509.Certificate, error) {
 	return &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: name, Organization: []string{"isthmus"}},
-		NotBefore:             authoritySince,
+		NotBefore:             time.Now().Add(-time.Minute),
 		NotAfter:              time.Now().Add(authorityLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
