@@ -149,6 +149,7 @@ func (c *Cluster) configuration(o SidecarOptions) (string, error) {
 	} else {
 		component["identity"] = map[string]any{"sentry": map[string]any{
 			"address": c.Sentry.Address, "trustAnchorsFile": c.Sentry.AnchorsFile, "trustDomain": c.Sentry.TrustDomain,
+			"appTrustDomain": c.Sentry.appTrustDomain(),
 		}}
 	}
 	for key, value := range o.Component {

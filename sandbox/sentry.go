@@ -94,11 +94,14 @@ func (s *Sandbox) sentryFiles(name string, o SentryOptions, sentry *Sentry) (con
 	return s.file(name+".yaml", []byte(sentryConfig))
 }
 
+// AppTrustDomain is that of apps which ask for no other, as Dapr has it.
+const AppTrustDomain = "public"
+
 // appTrustDomain is that of the service and the operator beside a Sentry, or without one:
 // Dapr's default, unless the Sentry has another trust domain than it would by default.
 func (s *Sentry) appTrustDomain() string {
 	if s == nil || s.TrustDomain == DefaultTrustDomain {
-		return "public"
+		return AppTrustDomain
 	}
 	return s.TrustDomain
 }

@@ -24,7 +24,7 @@ import (
 // roots.
 func (m *mesh) certificate(t *testing.T, by *sandbox.Authority, app catalog.App) *identity.Files {
 	t.Helper()
-	cert, key, err := by.Leaf(sandbox.DefaultTrustDomain, app)
+	cert, key, err := by.Leaf(sandbox.AppTrustDomain, app)
 	if err != nil {
 		t.Fatal(err)
 	}
