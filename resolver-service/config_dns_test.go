@@ -144,15 +144,15 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 
 func TestWhatIsSaidOfAListenerThatIsNotThereIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"listen: {resolver: ':1'}\ndns: {ttl: 5s}":                            `isthmus.yaml:4:12: dns.ttl: nobody listens for DNS; write listen: {dns: "127.0.0.1:7453"}, beside the other parts that are to run, or leave it out`,
-		"listen: {resolver: ':1'}\ndns: {forward: 192.0.2.1}":                 "isthmus.yaml:4:16: dns.forward: nobody listens for DNS",
-		"listen: {resolver: ':1'}\ndns: {rateLimit: {slip: 1, responses: 1}}": "isthmus.yaml:4:18: dns.rateLimit: nobody listens for DNS",
-		"listen: {resolver: ':1'}\ndns: {tls: {cert: a, key: b}}":             "isthmus.yaml:4:12: dns.tls: no listener has TLS",
-		"listen: {resolver: ':1'}\nconsul: {anonymous: shop/cart}":            `isthmus.yaml:4:9: consul: nobody listens for it; write listen: {consul: "127.0.0.1:8500"}, beside the other parts that are to run, or leave consul out`,
-		"consul: {anonymous: shop/cart}":                                      "isthmus.yaml:3:9: consul: nobody listens for it",
-		"listen: {gateway: ':1'}\ndns: {kubernetes: cluster.local}":           "",
-		"listen: {dns: ':1'}\ndns: {ttl: 5s}":                                 "",
-		"dns: {ttl: 5s, forward: 192.0.2.1}":                                  "",
+		"listen: {resolver: 'localhost:1'}\ndns: {ttl: 5s}":                            `isthmus.yaml:4:12: dns.ttl: nobody listens for DNS; write listen: {dns: "127.0.0.1:7453"}, beside the other parts that are to run, or leave it out`,
+		"listen: {resolver: 'localhost:1'}\ndns: {forward: 192.0.2.1}":                 "isthmus.yaml:4:16: dns.forward: nobody listens for DNS",
+		"listen: {resolver: 'localhost:1'}\ndns: {rateLimit: {slip: 1, responses: 1}}": "isthmus.yaml:4:18: dns.rateLimit: nobody listens for DNS",
+		"listen: {resolver: 'localhost:1'}\ndns: {tls: {cert: a, key: b}}":             "isthmus.yaml:4:12: dns.tls: no listener has TLS",
+		"listen: {resolver: 'localhost:1'}\nconsul: {anonymous: shop/cart}":            `isthmus.yaml:4:9: consul: nobody listens for it; write listen: {consul: "127.0.0.1:8500"}, beside the other parts that are to run, or leave consul out`,
+		"consul: {anonymous: shop/cart}":                                               "isthmus.yaml:3:9: consul: nobody listens for it",
+		"listen: {gateway: ':1'}\ndns: {kubernetes: cluster.local}":                    "",
+		"listen: {dns: ':1'}\ndns: {ttl: 5s}":                                          "",
+		"dns: {ttl: 5s, forward: 192.0.2.1}":                                           "",
 	} {
 		_, err := Parse("isthmus.yaml", []byte(least+text))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {

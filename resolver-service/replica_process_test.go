@@ -19,11 +19,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
@@ -59,7 +62,8 @@ type replicaProcess struct {
 	t                        *testing.T
 	name, config             string
 	resolver, gateway, admin string
-	exile                    string // none: that of a real service
+	exile                    string           // none: that of a real service
+	ca                       *identitytest.CA // nil: plain text
 	log                      *os.File
 	cmd                      *exec.Cmd
 }
@@ -98,6 +102,37 @@ func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess 
 		p.log.Close()
 	})
 	return p
+}
+
+// certify gives a replica that has not started a certificate in place of plain text.
+func (p *replicaProcess) certify(cluster string, ca *identitytest.CA) {
+	p.t.Helper()
+	p.ca = ca
+	f := ca.Config(identity.ServiceApp("", cluster)).Files
+	text, err := os.ReadFile(p.config)
+	if err == nil {
+		files := fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA)
+		err = os.WriteFile(p.config, []byte(strings.Replace(string(text), "{insecure: true}", files, 1)), 0o600)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// credentials are those of an app that calls the replica.
+func (p *replicaProcess) credentials(app catalog.App) credentials.TransportCredentials {
+	p.t.Helper()
+	if p.ca == nil {
+		return insecure.NewCredentials()
+	}
+	source, err := identity.New(p.ca.Config(app), app, slog.New(slog.DiscardHandler))
+	if err == nil {
+		err = source.Load(p.t.Context())
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return source.ClientCredentials(identity.Anyone)
 }
 
 // start starts the replica and waits until it is ready.
@@ -158,7 +193,7 @@ func (p *replicaProcess) apply(yaml string) {
 	for _, o := range objects {
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(o)})
 	}
-	conn, err := grpc.NewClient("passthrough:///"+p.resolver, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+p.resolver, grpc.WithTransportCredentials(p.credentials(identity.CLIApp(""))))
 	if err != nil {
 		p.t.Fatal(err)
 	}

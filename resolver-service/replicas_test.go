@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
@@ -48,6 +49,10 @@ func sidecarIn(t *testing.T, cluster string, replicas []*replicaProcess, app cat
 	c := &caller{Resolver: nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)}), app: app, port: port}
 	configuration := map[string]any{
 		"resolver": strings.Join(addresses, ", "), "cluster": cluster, "identity": map[string]any{"insecure": true}, "resolveTimeout": "10s",
+	}
+	if ca := replicas[0].ca; ca != nil {
+		f := ca.Config(app).Files
+		configuration["identity"] = map[string]any{"files": map[string]any{"cert": f.Cert, "key": f.Key, "ca": f.CA}}
 	}
 	if err := c.Init(t.Context(), configuration, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port}); err != nil {
 		t.Fatal(err)
@@ -260,21 +265,24 @@ func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 
 func linkMoves(t *testing.T, wrong func(format string, args ...any)) {
 	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
+	ca := identitytest.NewCA(t)
 	var east []*replicaProcess
 	for _, name := range []string{"e1", "e2"} {
 		p := newReplica(t, "east", name, etcd.Addr(), "")
+		p.certify("east", ca)
 		p.exile = "100ms"
 		p.start()
 		east = append(east, p)
 	}
 	west := newReplica(t, "west", "w1", etcd.Addr(), "")
+	west.certify("west", ca)
 	west.exile = "100ms"
 	west.start()
 	served := sidecarIn(t, "east", east, orders, 50002)
 	defer served.Close()
 	asks := sidecarAt(t, []*replicaProcess{west}, checkout, 50001)
 	defer asks.Close()
-	east[0].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\nspec: {allow: [{cluster: west}]}\n")
+	east[0].apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\nspec: {allow: [{cluster: west}]}\n---\n" + clusterOnly("west"))
 	west.apply(fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [{address: '%s'}, {address: '%s'}], staleAfter: 4s}\n---\n", east[0].gateway, east[1].gateway) + selectsOrders)
 	serverstest.Await(t, "orders is found in east", func() bool {
 		_, err := asks.ResolveID(t.Context(), orders)
