@@ -195,6 +195,10 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil
+	for _, w := range g.warnings {
+		t.log.Warn("other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
+	}
+	g.warnings = nil
 	if u.Revision != t.revision.Load() {
 		t.changed.Store(max(t.changed.Load(), time.Now().Unix()))
 		t.revision.Store(u.Revision)
