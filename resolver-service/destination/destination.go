@@ -88,8 +88,11 @@ func (r *Rules) listens(a netip.AddrPort) bool {
 	})
 }
 
+// Local tells whether an IP address is one of this host.
+func (r *Rules) Local(ip netip.Addr) bool { return r.host().Has(ip) }
+
 func (r *Rules) host() *Host {
-	if r.Host == nil {
+	if r == nil || r.Host == nil {
 		return This
 	}
 	return r.Host
