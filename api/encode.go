@@ -138,7 +138,11 @@ func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.Fiel
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendJSON(b, value.List().Get(i).Message())
+			if field.Kind() == protoreflect.MessageKind {
+				b = appendJSON(b, value.List().Get(i).Message())
+			} else {
+				b = appendQuoted(b, value.List().Get(i).String())
+			}
 		}
 		return append(b, ']')
 	case field.Kind() == protoreflect.MessageKind:

@@ -221,6 +221,7 @@ func (v *validator) networkRanges(texts []string, network string) (all []netip.P
 		p, err := netip.ParsePrefix(text)
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
+		case text == "" && v.root != nil: // that was reported
 		case err != nil || p.Addr().Is4In6():
 			v.refuse(at, fmt.Sprintf("%q is no range of IP addresses", shorten(text)), "write one such as 10.2.0.0/16")
 		case p != p.Masked():

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +48,7 @@ type running struct {
 func configOf(t *testing.T, cluster string, ca *identitytest.CA) *Config {
 	t.Helper()
 	dir := t.TempDir()
-	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\n"+
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\ndevelopment: {loopback: true}\n"+
 		"listen: {resolver: '127.0.0.1:0', gateway: '127.0.0.1:0', admin: '127.0.0.1:0'}\n", cluster, dir)
 	if ca != nil {
 		f := ca.Config(identity.ServiceApp("", cluster)).Files
@@ -68,10 +69,16 @@ func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	return r
 }
 
+// anywhere has each sidecar of a test be one of another host.
+func anywhere(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
+
 // launch is start without waiting.
 func launch(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
+	if cfg.source == nil {
+		cfg.source = anywhere
+	}
 	r := &running{Service: New(cfg, log), t: t, ca: ca}
 	if err := r.Listen(); err != nil {
 		t.Fatal(err)

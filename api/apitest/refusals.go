@@ -116,7 +116,7 @@ func Refusals() []Refusal {
 		{"a lease that is too short", Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"), `spec.staleAfter: 1ms is out of bounds; write one from 100ms to 24h0m0s`},
 		{"a network with a space", Object("Cluster", "{name: east}", "{network: \"net 1\"}"), `spec.network: network "net 1" has ' ' at position 4`},
 		{"a network with a long name", Object("Cluster", "{name: east}", "{network: "+strings.Repeat("n", 64)+"}"), `is 64 characters long; at most 63 are taken`},
-		{"a range that is none", Object("Cluster", "{name: east}", "{network: a, networkRanges: [10.0.0.1]}"), `f.yaml:4:35: spec.networkRanges[0]: "10.0.0.1" is no range of IP addresses; write one such as 10.2.0.0/16`},
+		{"a range that is none", Object("Cluster", "{name: east}", "{network: a, networkRanges: [10.0.0.1]}"), `f.yaml:4:36: spec.networkRanges[0]: "10.0.0.1" is no range of IP addresses; write one such as 10.2.0.0/16`},
 		{"a range with a host in it", Object("Cluster", "{name: east}", "{network: a, networkRanges: [10.2.0.0/16, 10.0.0.1/8]}"), `spec.networkRanges[1]: "10.0.0.1/8" has bits set after its first 8; write 10.0.0.0/8`},
 		{"a range in two forms", Object("Cluster", "{name: east}", "{network: a, networkRanges: [\"::ffff:10.0.0.0/104\"]}"), `is no range of IP addresses`},
 		{"ranges of no network", Object("Cluster", "{name: east}", "{gateways: [{address: gw}], networkRanges: [10.2.0.0/16]}"), `spec.networkRanges: says where instances are on a shared network, and there is no spec.network; write the network's name beside it, or leave it out`},
