@@ -45,7 +45,8 @@ func runReplica(path string) (code int) {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		err = Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		cfg.source = anywhere
+	err = Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
