@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,16 +68,11 @@ func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	return r
 }
 
-// anywhere has each sidecar of a test be one of another host.
-func anywhere(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
-
 // launch is start without waiting.
 func launch(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
-	if cfg.source == nil {
-		cfg.source = anywhere
-	}
+	cfg.elsewhere()
 	r := &running{Service: New(cfg, log), t: t, ca: ca}
 	if err := r.Listen(); err != nil {
 		t.Fatal(err)
