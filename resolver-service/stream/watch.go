@@ -94,6 +94,7 @@ func (w *watch) serve(ctx context.Context) error {
 	}
 	leave, err := w.s.admit(ctx, w.hello)
 	if err != nil {
+		w.s.registry.warn.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
 		return err
 	}
 	defer leave()

@@ -88,7 +88,7 @@ func newParts(ctx context.Context, p place, log *slog.Logger) (s parts, err erro
 	}
 	s.topology = topology.New(topology.Config{Cluster: cluster, Domain: catalog.DefaultDomain, Open: true}, log)
 	s.feed = objects.NewFeed(s.store, s.topology, log)
-	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), Settle: settle, Source: elsewhere, MaxStreams: math.MaxInt}, s.topology, prometheus.NewRegistry(), log)
+	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), Settle: settle, Source: manyHosts, MaxStreams: math.MaxInt}, s.topology, prometheus.NewRegistry(), log)
 	if err != nil {
 		return s, err
 	}
@@ -155,5 +155,5 @@ func startProfile(dir string) (end func() error, err error) {
 	}, nil
 }
 
-// elsewhere takes each sidecar for one of another host: here all of them are one process.
-func elsewhere(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
+// manyHosts takes each sidecar for one of another host: here all of them are one process.
+func manyHosts(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
