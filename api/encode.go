@@ -37,6 +37,9 @@ func ToProto(obj catalog.Object) proto.Message {
 		for _, g := range o.AppGateways {
 			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: g.Address, App: g.App.ID, Namespace: g.App.Namespace})
 		}
+		for _, p := range o.NetworkRanges {
+			spec.NetworkRanges = append(spec.NetworkRanges, p.String())
+		}
 		if o.StaleAfter != 0 && o.StaleAfter != catalog.DefaultStaleAfter {
 			spec.StaleAfter = o.StaleAfter.String()
 		}
@@ -135,7 +138,11 @@ func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.Fiel
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendJSON(b, value.List().Get(i).Message())
+			if field.Kind() == protoreflect.MessageKind {
+				b = appendJSON(b, value.List().Get(i).Message())
+			} else {
+				b = appendQuoted(b, value.List().Get(i).String())
+			}
 		}
 		return append(b, ']')
 	case field.Kind() == protoreflect.MessageKind:

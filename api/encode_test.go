@@ -96,6 +96,9 @@ func anyObject(r *rand.Rand) catalog.Object {
 		return e
 	case 1:
 		c := &catalog.Cluster{Name: pick(), Network: pick(), StaleAfter: time.Duration(1+r.IntN(100)) * time.Second, RampUp: time.Duration(r.IntN(12)) * time.Second, Source: catalog.Source{Line: 1}}
+		for i := range r.IntN(3) {
+			c.NetworkRanges = append(c.NetworkRanges, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}[i])
+		}
 		for i := range r.IntN(4) {
 			c.Gateways = append(c.Gateways, fmt.Sprintf("[2001:db8::%d]:15443", i+1))
 		}

@@ -39,7 +39,7 @@ func appendYAML(b []byte, m protoreflect.Message, indent string) []byte {
 		value := m.Get(field)
 		switch {
 		case field.IsList():
-			b = appendYAMLList(b, value.List(), indent)
+			b = appendYAMLList(b, value.List(), field, indent)
 		case field.Kind() == protoreflect.MessageKind && (!flat(field.Message()) || hasBlock(value.Message())):
 			b = append(b, '\n')
 			b = appendYAML(b, value.Message(), indent+"  ")
@@ -56,15 +56,19 @@ func appendYAML(b []byte, m protoreflect.Message, indent string) []byte {
 	return b
 }
 
-func appendYAMLList(b []byte, list protoreflect.List, indent string) []byte {
+func appendYAMLList(b []byte, list protoreflect.List, field protoreflect.FieldDescriptor, indent string) []byte {
 	if list.Len() == 0 {
 		return append(b, " []\n"...)
 	}
 	b = append(b, '\n')
 	for i := range list.Len() {
-		item := list.Get(i).Message()
 		b = append(b, indent...)
 		b = append(b, "- "...)
+		if field.Kind() != protoreflect.MessageKind {
+			b = append(appendYAMLScalar(b, list.Get(i), field), '\n')
+			continue
+		}
+		item := list.Get(i).Message()
 		if flat(item.Descriptor()) {
 			b = append(appendFlow(b, item), '\n')
 		} else {

@@ -85,7 +85,9 @@ func (v *validator) instanceAddress(s string) netip.AddrPort {
 		what = "has a zone, which is a name that one machine alone knows"
 	case ip.Is4In6():
 		what = "is an IPv4 address written as IPv6"
-	case !ip.IsGlobalUnicast() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast():
+	case ip.IsLinkLocalUnicast():
+		what = "is link-local, so only hosts on the same link reach it, and metadata services of clouds are there"
+	case catalog.CheckAddress(a) != nil:
 		what = "is not the address of one host"
 	default:
 		return a

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ const (
 	MaxAllow      = 10_000
 	MaxGateways   = 100
 	MaxNetwork    = 63 // characters of a network's name
+	MaxRanges     = 100
 	MinStaleAfter = 100 * time.Millisecond
 	MaxStaleAfter = 24 * time.Hour
 	MaxRampUp     = 10 * time.Minute
@@ -177,6 +179,7 @@ func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
 	if c.Network = intern(spec.GetNetwork()); c.Network != "" {
 		v.check(checkNetwork(c.Network), "spec.network", "give the network another name")
 	}
+	c.NetworkRanges = v.networkRanges(spec.GetNetworkRanges(), c.Network)
 	if s := spec.GetStaleAfter(); s != "" {
 		c.StaleAfter = v.duration("spec.staleAfter", s, MinStaleAfter, MaxStaleAfter)
 	}
@@ -199,6 +202,31 @@ func (v *validator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {
 		v.check(catalog.CheckCluster(m.Name), "metadata.name", "give the cluster another name")
 	}
 	c.Name = intern(m.Name)
+}
+
+// networkRanges reads where instances of the cluster may be.
+func (v *validator) networkRanges(texts []string, network string) (all []netip.Prefix) {
+	const path = "spec.networkRanges"
+	if !v.atMost(path, len(texts), MaxRanges, "write larger ranges") || len(texts) == 0 {
+		return nil
+	}
+	if network == "" {
+		v.refuse(path, "says where instances are on a shared network, and there is no spec.network", "write the network's name beside it, or leave it out")
+	}
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case text == "" && v.root != nil: // that was reported
+		case err != nil || p.Addr().Is4In6():
+			v.refuse(at, fmt.Sprintf("%q is no range of IP addresses", shorten(text)), "write one such as 10.2.0.0/16")
+		case p != p.Masked():
+			v.refuse(at, fmt.Sprintf("%q has bits set after its first %d", shorten(text), p.Bits()), "write "+p.Masked().String())
+		default:
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // duration reads a length of time from min to max.

@@ -93,7 +93,7 @@ func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescripto
 	case n.kind == nullNode:
 		w.refuse(n, "has no value", noValueFix(field))
 	case field.IsList():
-		w.list(m.Mutable(field).List(), n)
+		w.list(m.Mutable(field).List(), field, n)
 	case field.Kind() == protoreflect.MessageKind:
 		w.message(m.Mutable(field).Message(), n)
 	case field.Kind() == protoreflect.Uint32Kind:
@@ -123,15 +123,20 @@ func noValueFix(field protoreflect.FieldDescriptor) string {
 	return "give it one, or leave the field out"
 }
 
-// list fills a list of messages, which is the only sort of list there is.
-func (w *walker) list(l protoreflect.List, n *node) {
+// list fills a list of messages, or of strings: one that can't be read is empty.
+func (w *walker) list(l protoreflect.List, field protoreflect.FieldDescriptor, n *node) {
 	if n.kind != listNode {
 		w.refuse(n, "is "+n.kind.String()+" where a list is wanted", "begin each item with \"- \"")
 		return
 	}
 	for i := range n.children {
 		w.path = append(w.path, step{index: i})
-		w.message(l.AppendMutable().Message(), &n.children[i])
+		if field.Kind() == protoreflect.MessageKind {
+			w.message(l.AppendMutable().Message(), &n.children[i])
+		} else {
+			text, _ := w.text(&n.children[i])
+			l.Append(protoreflect.ValueOfString(text))
+		}
 		w.path = w.path[:len(w.path)-1]
 	}
 }

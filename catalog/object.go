@@ -153,10 +153,12 @@ type Cluster struct {
 	Gateways    []string     // "host:port", each checked by CheckGateway
 	AppGateways []AppGateway // of one port for each app
 	Network     string
-	StaleAfter  time.Duration // 0 in the object means DefaultStaleAfter here
-	RampUp      time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
-	Trust       Trust
-	Source      Source
+	// NetworkRanges are where its instances may be on a shared network; none: anywhere.
+	NetworkRanges []netip.Prefix
+	StaleAfter    time.Duration // 0 in the object means DefaultStaleAfter here
+	RampUp        time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
+	Trust         Trust
+	Source        Source
 }
 
 // Trust says what the certificate of a cluster's resolver service is checked against.
@@ -232,6 +234,9 @@ type Instance struct {
 	Address  netip.AddrPort // of its internal gRPC server
 	Draining bool           // it takes no new calls: it says so, or its source does, or it is not ready
 	Zone     string         // where it runs, for people; empty where the source does not know
+	// Unverified says that another machine than that of the address names it there. It takes
+	// the address from no app that is known there otherwise.
+	Unverified bool
 }
 
 // Allows tells whether the export lets an app of a cluster call.

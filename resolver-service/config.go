@@ -3,7 +3,9 @@
 package resolverservice
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"time"
@@ -24,20 +26,24 @@ type Config struct {
 	DefaultSelection string `yaml:"defaultSelection"`
 	DataDir          string `yaml:"dataDir"`
 
-	Store     Store              `yaml:"store"`
-	Instances Instances          `yaml:"instances"`
-	Replicas  *Replicas          `yaml:"replicas"`
-	Listen    Listen             `yaml:"listen"`
-	Identity  Identity           `yaml:"identity"`
-	Operators []string           `yaml:"operators"`
-	Gateway   Gateway            `yaml:"gateway"`
-	DNS       DNS                `yaml:"dns"`
-	Consul    consulapi.Settings `yaml:"consul"`
-	Tracing   otlp.Config        `yaml:"tracing"`
-	Log       Log                `yaml:"log"`
+	Store       Store              `yaml:"store"`
+	Instances   Instances          `yaml:"instances"`
+	Replicas    *Replicas          `yaml:"replicas"`
+	Listen      Listen             `yaml:"listen"`
+	Identity    Identity           `yaml:"identity"`
+	Operators   []string           `yaml:"operators"`
+	Gateway     Gateway            `yaml:"gateway"`
+	Development Development        `yaml:"development"`
+	DNS         DNS                `yaml:"dns"`
+	Consul      consulapi.Settings `yaml:"consul"`
+	Tracing     otlp.Config        `yaml:"tracing"`
+	Log         Log                `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
-	Cores   int    `yaml:"-"` // that the program's work is spread over; 0 for what Go says
+	// source is stream.Config.Source, for tests whose sidecars of many hosts are one process.
+	source func(ctx context.Context, claimed netip.Addr) netip.Addr
+
+	Cores int `yaml:"-"` // that the program's work is spread over; 0 for what Go says
 }
 
 // Listen says which parts run and where. A part without an address does not run.
@@ -65,6 +71,7 @@ type Identity struct {
 // Gateway bounds what the gateway takes. Zero values are the gateway's defaults.
 type Gateway struct {
 	Plaintext      bool          `yaml:"plaintext"`
+	Allow          []string      `yaml:"allow"` // networks that exported instances must be in; none: any
 	MaxConnections int           `yaml:"maxConnections"`
 	MaxHellos      int           `yaml:"maxHellos"`
 	HelloTimeout   time.Duration `yaml:"helloTimeout"`

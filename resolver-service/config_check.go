@@ -27,6 +27,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkIdle(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
+	c.checkDestinations(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")

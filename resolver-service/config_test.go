@@ -17,7 +17,7 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 	}
 	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
 		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
-		cfg.Log != (Log{"info", "text"}) || cfg.Gateway != (Gateway{}) {
+		cfg.Log != (Log{"info", "text"}) || !reflect.DeepEqual(cfg.Gateway, Gateway{}) || cfg.Development.Loopback {
 		t.Errorf("got %+v", cfg)
 	}
 }
@@ -39,6 +39,7 @@ identity:
 operators: [ops/alice, ops/bob]
 gateway:
   plaintext: true
+  allow: [10.0.0.0/8, "2001:db8::/32"]
   maxConnections: 100
   maxHellos: 10
   helloTimeout: 1s
@@ -46,6 +47,11 @@ gateway:
   drainTimeout: 3s
   stallTimeout: 4s
 tracing: {otlp: {endpoint: "127.0.0.1:4317"}, sampleRatio: 0.5}
+development: {loopback: true}
+instances:
+  delegates:
+  - {networks: [203.0.113.7/32], apps: [shop/orders, "finance/*"], addresses: [10.1.0.0/16], most: 100}
+  - {networks: ["::/0"], apps: ["*"]}
 log: {level: debug, format: json}
 `))
 	if err != nil {
@@ -54,8 +60,11 @@ log: {level: debug, format: json}
 	if !reflect.DeepEqual(cfg.Listen, Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
 		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
 	}
-	if cfg.Gateway != (Gateway{true, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
+	if !reflect.DeepEqual(cfg.Gateway, Gateway{true, []string{"10.0.0.0/8", "2001:db8::/32"}, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
 		t.Errorf("gateway %+v", cfg.Gateway)
+	}
+	if d := cfg.delegates(); len(d) != 2 || d[0].Most != 100 || d[0].Addresses[0].String() != "10.1.0.0/16" || d[0].Apps[1] != "finance/*" || !cfg.Development.Loopback {
+		t.Errorf("delegates %+v, development %+v", d, cfg.Development)
 	}
 	if cfg.Store.Embedded.Path != "/srv/objects.db" || *cfg.Tracing.SampleRatio != 0.5 || cfg.Identity.Sentry.Address != "127.0.0.1:50001" {
 		t.Errorf("got %+v", cfg)
@@ -77,23 +86,30 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		"cluster: west\nidentity: {files: {cert: a}}":                                `isthmus.yaml:2:11: identity: files: key and ca missing`,
 		"cluster: west\nidentity: {files: {crt: a}}":                                 `isthmus.yaml:2:20: identity.files.crt: unknown field; did you mean "cert"?`,
 		"cluster: west\nidentity: {insecure: true, namespace: A}":                    `isthmus.yaml:2:39: identity.namespace: namespace "A"`,
-		good + "domain: a..b":                                  `isthmus.yaml:3:9: domain: a label of domain "a..b" is empty`,
-		good + "defaultSelection: all":                         `isthmus.yaml:3:19: defaultSelection: "all" is not known here; write local or none`,
-		good + "listen: {gatewy: 1:1}":                         `isthmus.yaml:3:10: listen.gatewy: unknown field; did you mean "gateway"?`,
-		good + "listen: {xds: 127.0.0.1:53}":                   `isthmus.yaml:3:10: listen.xds: unknown field; `,
-		good + "listen: {}":                                    `isthmus.yaml:3:9: listen: nothing would run`,
-		good + "listen: {resolver: 7400}":                      `isthmus.yaml:3:20: listen.resolver: "7400" is no address; write host:port`,
-		good + "listen: {resolver: 'unix://run/x'}":            `isthmus.yaml:3:20: listen.resolver: "unix://run/x" has no absolute path; write unix:///path/to/socket`,
-		good + "listen: {gateway: 'unix:///run/x'}":            `isthmus.yaml:3:19: listen.gateway: "unix:///run/x" is no address`,
-		good + "listen: {admin: 'localhost:http'}":             `isthmus.yaml:3:17: listen.admin: "localhost:http" is no address`,
-		good + "store: {embedded: {path: a}, file: {path: b}}": `isthmus.yaml:3:8: store: embedded and file exclude each other`,
-		good + "store: {file: {}}":                             `isthmus.yaml:3:15: store.file.path: is missing; name the directory`,
-		good + "operators: [alice]":                            `isthmus.yaml:3:13: operators[0]: app "alice": want namespace/app-id`,
-		good + "gateway: {maxConnections: 0}":                  `isthmus.yaml:3:27: gateway.maxConnections: 0 is out of bounds`,
-		good + "gateway: {maxHellos: -1}":                      `isthmus.yaml:3:22: gateway.maxHellos: -1 is out of bounds`,
-		good + "gateway: {helloTimeout: fast}":                 `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
-		good + "tracing: {sampleRatio: 2}":                     `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
-		good + "log: {level: loud}":                            `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
+		good + "domain: a..b":                                                                       `isthmus.yaml:3:9: domain: a label of domain "a..b" is empty`,
+		good + "defaultSelection: all":                                                              `isthmus.yaml:3:19: defaultSelection: "all" is not known here; write local or none`,
+		good + "listen: {gatewy: 1:1}":                                                              `isthmus.yaml:3:10: listen.gatewy: unknown field; did you mean "gateway"?`,
+		good + "listen: {xds: 127.0.0.1:53}":                                                        `isthmus.yaml:3:10: listen.xds: unknown field; `,
+		good + "listen: {}":                                                                         `isthmus.yaml:3:9: listen: nothing would run`,
+		good + "listen: {resolver: 7400}":                                                           `isthmus.yaml:3:20: listen.resolver: "7400" is no address; write host:port`,
+		good + "listen: {resolver: 'unix://run/x'}":                                                 `isthmus.yaml:3:20: listen.resolver: "unix://run/x" has no absolute path; write unix:///path/to/socket`,
+		good + "listen: {gateway: 'unix:///run/x'}":                                                 `isthmus.yaml:3:19: listen.gateway: "unix:///run/x" is no address`,
+		good + "listen: {admin: 'localhost:http'}":                                                  `isthmus.yaml:3:17: listen.admin: "localhost:http" is no address`,
+		good + "store: {embedded: {path: a}, file: {path: b}}":                                      `isthmus.yaml:3:8: store: embedded and file exclude each other`,
+		good + "store: {file: {}}":                                                                  `isthmus.yaml:3:15: store.file.path: is missing; name the directory`,
+		good + "operators: [alice]":                                                                 `isthmus.yaml:3:13: operators[0]: app "alice": want namespace/app-id`,
+		good + "gateway: {maxConnections: 0}":                                                       `isthmus.yaml:3:27: gateway.maxConnections: 0 is out of bounds`,
+		good + "gateway: {allow: [10.0.0.1]}":                                                       `isthmus.yaml:3:19: gateway.allow[0]: "10.0.0.1" is no network; write one such as 10.0.0.0/8, or 10.0.0.7/32 for one address`,
+		good + "gateway: {allow: [10.0.0.0/8, 10.0.0.1/24]}":                                        `gateway.allow[1]: "10.0.0.1/24" has bits set after its first 24; write 10.0.0.0/24`,
+		good + "instances: {delegates: [{apps: [shop/orders]}]}":                                    `instances.delegates[0]: has no networks, so it holds for no stream`,
+		good + "instances: {delegates: [{networks: [10.0.0.7/32]}]}":                                `instances.delegates[0]: has no apps, so it holds for no stream`,
+		good + "instances: {delegates: [{networks: [10.0.0.7/32], apps: [orders]}]}":                `instances.delegates[0].apps[0]: `,
+		good + "instances: {delegates: [{networks: [10.0.0.7/32], apps: [\"*\"], most: -1}]}":       `instances.delegates[0].most: -1 is out of bounds; write a number from 1 to 100000, or leave it out for 64`,
+		good + "instances: {delegates: [{networks: [10.0.0.7/32], apps: [\"*\"], addresses: [x]}]}": `instances.delegates[0].addresses[0]: "x" is no network`,
+		good + "gateway: {maxHellos: -1}":                                                           `isthmus.yaml:3:22: gateway.maxHellos: -1 is out of bounds`,
+		good + "gateway: {helloTimeout: fast}":                                                      `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
+		good + "tracing: {sampleRatio: 2}":                                                          `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
+		good + "log: {level: loud}":                                                                 `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
 	} {
 		_, err := Parse("isthmus.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {

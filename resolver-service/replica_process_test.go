@@ -48,6 +48,7 @@ func runReplica(path string) (code int) {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
+		cfg.source = anywhere
 		err = Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	if err != nil {
@@ -82,7 +83,7 @@ func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess 
 	t.Helper()
 	dir := t.TempDir()
 	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t)}
-	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\nlog: {level: debug}\n"+
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\ndevelopment: {loopback: true}\nlog: {level: debug}\n"+
 		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 6s}}\nreplicas: {name: %s}\n"+
 		"listen: {resolver: '%s', gateway: '%s', admin: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
 		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, more)

@@ -82,7 +82,7 @@ func (c *Config) checkReplicas(doc *strictyaml.Document) {
 		doc.Refuse("replicas", fmt.Sprintf("store %s %s", c.Store.Name(), why),
 			"keep the objects in consul, etcd, kubernetes or dapr, or leave replicas out and run one service")
 	}
-	if c.Instances == (Instances{}) {
+	if i := c.Instances; i.Kubernetes == nil && i.Consul == nil && i.Etcd == nil {
 		doc.Refuse("replicas", "no source of instances is shared: a sidecar that registers with one replica would be unknown to the others",
 			"write \"instances: {etcd: {endpoints: [\"127.0.0.1:2379\"]}}\", or kubernetes or consul where every sidecar is known to it")
 	}

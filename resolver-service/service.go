@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
@@ -39,13 +40,15 @@ type Service struct {
 	store    configstore.ReadWriter
 	identity *identity.Source
 	topology *topology.Topology
-	feed     *objects.Feed
-	sources  sources
-	settled  chan struct{} // closed by settle
-	links    *peering.Links
-	registry *prometheus.Registry
-	metrics  *admin.Metrics
-	age      revisionAge
+	// destinations are the rules for addresses, which all parts share.
+	destinations *destination.Rules
+	feed         *objects.Feed
+	sources      sources
+	settled      chan struct{} // closed by settle
+	links        *peering.Links
+	registry     *prometheus.Registry
+	metrics      *admin.Metrics
+	age          revisionAge
 
 	stream   *stream.Server
 	grpc     *grpc.Server // of sidecars and operators
@@ -138,9 +141,10 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	domain := catalog.Domain(s.cfg.Domain)
+	s.destinations = s.rules()
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
-		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes),
+		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain}
@@ -163,6 +167,7 @@ func (s *Service) buildEdges() (err error) {
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
+		Destinations: s.destinations, Delegates: s.cfg.delegates(), Source: s.cfg.source,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ type running struct {
 func configOf(t *testing.T, cluster string, ca *identitytest.CA) *Config {
 	t.Helper()
 	dir := t.TempDir()
-	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\n"+
+	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\ndevelopment: {loopback: true}\n"+
 		"listen: {resolver: '127.0.0.1:0', gateway: '127.0.0.1:0', admin: '127.0.0.1:0'}\n", cluster, dir)
 	if ca != nil {
 		f := ca.Config(identity.ServiceApp("", cluster)).Files
@@ -70,6 +70,7 @@ func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 func launch(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
+	cfg.elsewhere()
 	r := &running{Service: New(cfg, log), t: t, ca: ca}
 	if err := r.Listen(); err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ type Instances struct {
 	Kubernetes *kubernetes.Config `yaml:"kubernetes"`
 	Consul     *consul.Config     `yaml:"consul"`
 	Etcd       *etcd.Config       `yaml:"etcd"`
+	Delegates  []Delegate         `yaml:"delegates"` // of streams
 }
 
 func (c *Config) checkInstances(doc *strictyaml.Document) {
@@ -79,7 +80,7 @@ func (s *Service) buildSources() error {
 		all = append(all, source)
 		s.sources.shared, s.sources.closers = source, append(s.sources.closers, source)
 	}
-	feed, err := instances.NewFeed(instances.FeedConfig{Sources: all, SettleWithin: settleWithin}, s.topology, s.log)
+	feed, err := instances.NewFeed(instances.FeedConfig{Sources: all, SettleWithin: settleWithin, Destinations: s.destinations}, s.topology, s.log)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addIdentity(answer)
 	s.addTrust(answer)
 	s.addSources(answer)
+	s.addRefusals(answer)
 	if s.dns != nil {
 		answer.Dns = s.dns.Status()
 	}

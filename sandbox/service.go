@@ -121,6 +121,8 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 			"resolver": s.Resolver, "gateway": s.Gateway, "admin": s.Admin,
 		},
 		"identity": map[string]any{"insecure": true},
+		// All clusters are on this machine, and so are the gateways that lead to their apps.
+		"development": map[string]any{"loopback": true},
 	}
 	if o.Store != nil {
 		c["store"] = o.Store

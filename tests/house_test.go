@@ -81,7 +81,8 @@ func TestImportsPointDown(t *testing.T) {
 		"configstore":               {"api", "atomicfile", "catalog", "live", "settings", "configstore"},
 		"identity":                  {"api", "catalog", "live", "identity"},
 		"tracing":                   {"api", "catalog", "tracing"},
-		"resolver-service/topology": {"catalog", "live", "configstore"},
+		"resolver-service/topology": {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
+		"resolver-service/destination": {"catalog"},
 		"nameresolution":            {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
 	}
 	edges := []string{"stream", "dns", "consulapi", "gateway", "peering", "admin", "objects"}

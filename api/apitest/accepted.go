@@ -31,6 +31,8 @@ func Accepted() map[string]string {
 		"gateways of every sort":        cluster(`{gateways: [{address: "203.0.113.7:15443"}, {address: 203.0.113.8}, {address: GW.east.example}, {address: "gw.east.example.:1"}, {address: "[2001:db8::1]:65535"}, {address: "[2001:db8::2]"}, {address: "2001:db8::3"}]}`),
 		"gateways for one app each":     cluster(`{gateways: [{address: "203.0.113.7:15443"}, {address: "203.0.113.8:50002", app: orders, namespace: shop}, {address: "[2001:db8::8]:50002", app: orders, namespace: shop}, {address: "gw.east.example:50003", app: orders, namespace: finance}]}`),
 		"as many gateways as can be":    cluster(`{gateways: [` + manyGateways() + `]}`),
+		"ranges of a network":           cluster(`{network: a, networkRanges: [10.2.0.0/16, "2001:db8::/32", 0.0.0.0/0]}`),
+		"no ranges of a network":        cluster("{network: a, networkRanges: []}"),
 		"the shortest lease":            cluster("{network: a, staleAfter: 100ms}"),
 		"the longest lease":             cluster("{network: a, staleAfter: 24h}"),
 		"a ramp of nothing":             cluster("{network: a, rampUp: 0s}"),

@@ -52,8 +52,8 @@ func instanceAddress(s *schema) {
 		Rule:    "int(self.substring(self.lastIndexOf(':') + 1)) >= 1 && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",
 		Message: "the port is not a number from 1 to 65535; write \"ip:port\", such as 10.0.0.5:50002",
 	}, {
-		Rule:    fmt.Sprintf("isIP(%[1]s) && (ip(%[1]s).isGlobalUnicast() || ip(%[1]s).isLoopback() || ip(%[1]s).isLinkLocalUnicast())", ip),
-		Message: "is not the address of one host; write \"ip:port\", such as 10.0.0.5:50002",
+		Rule:    fmt.Sprintf("isIP(%[1]s) && (ip(%[1]s).isGlobalUnicast() || ip(%[1]s).isLoopback())", ip),
+		Message: "is not the address of one host, or link-local; write \"ip:port\", such as 10.0.0.5:50002",
 	}}
 }
 

@@ -60,27 +60,28 @@ func objectRules() map[string]func(*schema) {
 			name(s, catalog.CheckCluster)
 			s.Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}
 		},
-		"Route.priority":         func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
-		"Route.weight":           func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
-		"AppExportSpec.allow":    func(s *schema) { list(s, api.MaxAllow) },
-		"Allow":                  func(s *schema) { keepNull(s); s.MinFields = number(1) },
-		"Allow.cluster":          func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
-		"Allow.namespace":        func(s *schema) { pattern(s, catalog.CheckNamespace) },
-		"Allow.app":              func(s *schema) { pattern(s, catalog.CheckAppID) },
-		"ClusterSpec":            clusterSpec,
-		"ClusterSpec.gateways":   gateways,
-		"ClusterSpec.network":    network,
-		"ClusterSpec.staleAfter": func(s *schema) { duration(s, api.MinStaleAfter, api.MaxStaleAfter) },
-		"ClusterSpec.rampUp":     func(s *schema) { duration(s, 0, api.MaxRampUp) },
-		"Trust":                  trust,
-		"Trust.domain":           trustDomain,
-		"Trust.roots":            roots,
-		"Gateway":                gateway,
-		"Gateway.address":        address,
-		"Gateway.app":            func(s *schema) { name(s, catalog.CheckAppID) },
-		"Gateway.namespace":      func(s *schema) { name(s, catalog.CheckNamespace) },
-		"AppEndpointsSpec":       keepNull,
-		"AppExportSpec":          keepNull,
+		"Route.priority":            func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
+		"Route.weight":              func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
+		"AppExportSpec.allow":       func(s *schema) { list(s, api.MaxAllow) },
+		"Allow":                     func(s *schema) { keepNull(s); s.MinFields = number(1) },
+		"Allow.cluster":             func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
+		"Allow.namespace":           func(s *schema) { pattern(s, catalog.CheckNamespace) },
+		"Allow.app":                 func(s *schema) { pattern(s, catalog.CheckAppID) },
+		"ClusterSpec":               clusterSpec,
+		"ClusterSpec.gateways":      gateways,
+		"ClusterSpec.network":       network,
+		"ClusterSpec.networkRanges": networkRanges,
+		"ClusterSpec.staleAfter":    func(s *schema) { duration(s, api.MinStaleAfter, api.MaxStaleAfter) },
+		"ClusterSpec.rampUp":        func(s *schema) { duration(s, 0, api.MaxRampUp) },
+		"Trust":                     trust,
+		"Trust.domain":              trustDomain,
+		"Trust.roots":               roots,
+		"Gateway":                   gateway,
+		"Gateway.address":           address,
+		"Gateway.app":               func(s *schema) { name(s, catalog.CheckAppID) },
+		"Gateway.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
+		"AppEndpointsSpec":          keepNull,
+		"AppExportSpec":             keepNull,
 	}
 }
 
@@ -153,6 +154,19 @@ func nameRule(what string, check func(string) error) rule {
 
 func clusterSpec(s *schema) {
 	keepNull(s)
+	s.Rules = append(s.Rules, rule{
+		Rule:    "!has(self.networkRanges) || self.networkRanges.size() == 0 || has(self.network)",
+		Message: "networkRanges says where instances are on a shared network, and there is no network; write the network's name beside it, or leave it out",
+	})
+}
+
+func networkRanges(s *schema) {
+	list(s, api.MaxRanges)
+	s.Items.MinLength, s.Items.MaxLength = number(1), number(len("0000:0000:0000:0000:0000:0000:0000:0000/128"))
+	s.Items.Rules = []rule{{
+		Rule:    "isCIDR(self) && cidr(self) == cidr(self).masked()",
+		Message: "is no range of IP addresses, or has bits set after its length; write one such as 10.2.0.0/16",
+	}}
 }
 
 func gateways(s *schema) {

@@ -20,8 +20,9 @@ func cluster(name, network string) *catalog.Cluster {
 func full(name string) *catalog.Cluster {
 	return &catalog.Cluster{
 		Name: name, Gateways: []string{"203.0.113.7:15443", "gw.east.example:15443"}, Network: "net-1",
-		AppGateways: []catalog.AppGateway{{App: catalog.App{Namespace: "shop", ID: "orders"}, Address: "203.0.113.8:50002"}},
-		StaleAfter:  30 * time.Second, RampUp: time.Minute,
+		NetworkRanges: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("2001:db8::/32")},
+		AppGateways:   []catalog.AppGateway{{App: catalog.App{Namespace: "shop", ID: "orders"}, Address: "203.0.113.8:50002"}},
+		StaleAfter:    30 * time.Second, RampUp: time.Minute,
 		Trust: catalog.Trust{Domain: "east.example", Roots: apitest.EastRoot + apitest.NorthRoot},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -128,6 +129,8 @@ type Config struct {
 	Share     Sharer // tells other replicas; nil where there are none
 	Alone     string // why nothing can be registered here; empty where it can
 	Topology  *topology.Topology
+	// Destinations are the rules for the addresses of instances.
+	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far
 	// as that can be known. What is asked before and is not there yet waits for it. Nil: they
 	// have.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -81,6 +82,7 @@ type registry struct {
 	store   *store
 	log     *slog.Logger
 	self    *node
+	rules   *destination.Rules    // for the addresses of instances
 	here    func(netip.Addr) bool // tells whether an address is this machine's
 	portKey string
 	counter *atomic.Uint64 // of indexes
@@ -165,7 +167,7 @@ type since struct {
 
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
-		to: to, share: share, store: st, log: log, self: self, here: thisMachine, portKey: portKey, counter: counter,
+		to: to, share: share, store: st, log: log, self: self, here: destination.This.Has, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
@@ -280,7 +282,11 @@ func (r *registry) instanceAddress(d *serviceDefinition, sender netip.Addr) (net
 	if port == 0 {
 		return netip.AddrPort{}, nil
 	}
-	return netip.AddrPortFrom(host.Unmap(), uint16(port)), nil
+	address := netip.AddrPortFrom(host.Unmap(), uint16(port))
+	if err := r.rules.Instance(address); err != nil {
+		return netip.AddrPort{}, &apiError{400, "Invalid service address: " + err.Error()}
+	}
+	return address, nil
 }
 
 // nodeService is a definition as it is answered. It keeps the index of the service that

@@ -71,6 +71,7 @@ func New(cfg Config) (*Server, error) {
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
+	s.registry.rules = cfg.Destinations
 	for _, t := range cfg.Tokens {
 		app, err := catalog.ParseApp(t.App)
 		if err != nil {

@@ -8,23 +8,6 @@ import (
 	"strings"
 )
 
-// thisMachine tells whether an address is one of the machine that the service runs on.
-func thisMachine(a netip.Addr) bool {
-	if a.IsLoopback() {
-		return true
-	}
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return false // it can't be told
-	}
-	for _, i := range all {
-		if prefix, err := netip.ParsePrefix(i.String()); err == nil && prefix.Addr().Unmap() == a {
-			return true
-		}
-	}
-	return false
-}
-
 // same tells whether an address is known to be of the machine that a request came from: it
 // is where the request came from, or both are this machine's.
 func (r *registry) same(a, sender netip.Addr) bool {

@@ -108,7 +108,7 @@ func (o *owned) instances() map[string]standing {
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing}, s.since, s.hearsay}
+			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.hearsay}, s.since, s.hearsay}
 		}
 	}
 	return want

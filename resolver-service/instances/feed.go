@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -32,8 +33,9 @@ const (
 // FeedConfig says what a Feed follows.
 type FeedConfig struct {
 	Sources      []Source
-	MaxInstances int           // of each source; what is beyond is refused. 0: DefaultMaxInstances
-	SettleWithin time.Duration // how long Settled waits for full sets; 0: DefaultSettleWithin
+	MaxInstances int                // of each source; what is beyond is refused. 0: DefaultMaxInstances
+	Destinations *destination.Rules // for the addresses of instances
+	SettleWithin time.Duration      // how long Settled waits for full sets; 0: DefaultSettleWithin
 }
 
 // Applier takes changes in: it is the topology.
@@ -73,7 +75,7 @@ func NewFeed(c FeedConfig, to Applier, log *slog.Logger) (*Feed, error) {
 		if slices.ContainsFunc(f.followed, func(other *followed) bool { return other.source.Name() == s.Name() }) {
 			return nil, fmt.Errorf("two sources of instances are called %q; what one says would take away what the other does", s.Name())
 		}
-		f.followed = append(f.followed, newFollowed(s, f.max, log.With("source", s.Name())))
+		f.followed = append(f.followed, newFollowed(s, f.max, c.Destinations, log.With("source", s.Name())))
 	}
 	f.publish()
 	return f, nil

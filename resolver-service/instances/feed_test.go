@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -356,12 +357,14 @@ func TestInstancesThatCantBeUsedAreRefusedByName(t *testing.T) {
 		return i
 	}
 	for want, i := range map[string]catalog.Instance{
-		"has no address":           with(func(i *catalog.Instance) { i.Address = netip.AddrPort{} }),
-		"port 0 can't be called":   with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("10.0.0.1:0") }),
-		"is that of no machine":    with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("0.0.0.0:50002") }),
-		"[::]:50002 is that of no": with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("[::]:50002") }),
-		"224.0.0.1:50002 is that":  with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("224.0.0.1:50002") }),
-		"by its zone":              with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("[fe80::1%eth0]:50002") }),
+		"there is no address":      with(func(i *catalog.Instance) { i.Address = netip.AddrPort{} }),
+		"has no port":              with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("10.0.0.1:0") }),
+		"names no host":            with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("0.0.0.0:50002") }),
+		"[::]:50002 names no host": with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("[::]:50002") }),
+		"224.0.0.1:50002 is multi": with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("224.0.0.1:50002") }),
+		"has a zone":               with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("[2001:db8::1%eth0]:50002") }),
+		"link-local":               with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("169.254.169.254:80") }),
+		"itself listens on":        with(func(i *catalog.Instance) { i.Address = netip.MustParseAddrPort("10.0.0.9:15443") }),
 		"its ID has 0 bytes":       with(func(i *catalog.Instance) { i.ID = "" }),
 		"its ID has 600 bytes":     with(func(i *catalog.Instance) { i.ID = strings.Repeat("x", 600) }),
 		"app-id":                   with(func(i *catalog.Instance) { i.App.ID = "or ders" }),
@@ -375,7 +378,8 @@ func TestInstancesThatCantBeUsedAreRefusedByName(t *testing.T) {
 				s := &script{name: "a", watches: []func(func(Change) error) error{
 					says(nil, full(at("other", "1", "10.0.0.2:1"), before, good), Change{Put: []catalog.Instance{i}}),
 				}}
-				f := follow(t, FeedConfig{Sources: []Source{s}}, r, time.Second)
+				rules := &destination.Rules{Listeners: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:15443")}}
+				f := follow(t, FeedConfig{Sources: []Source{s}, Destinations: rules}, r, time.Second)
 				status := statusOf(t, f, "a")
 				if status.RefusedCount != 1 || len(status.Refused) != 1 || !strings.Contains(status.Refused[0].Err.Error(), want) {
 					t.Fatalf("status %+v; want one refused, with %q", status, want)

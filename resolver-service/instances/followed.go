@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -31,8 +32,10 @@ type followed struct {
 	status   Status          // as it is published
 }
 
-func newFollowed(s Source, limit int, log *slog.Logger) *followed {
-	return &followed{source: s, log: log, standing: newStanding(limit), status: Status{Source: s.Name()}}
+func newFollowed(s Source, limit int, rules *destination.Rules, log *slog.Logger) *followed {
+	standing := newStanding(limit)
+	standing.rules = rules
+	return &followed{source: s, log: log, standing: standing, status: Status{Source: s.Name()}}
 }
 
 func (s *followed) current() Status {

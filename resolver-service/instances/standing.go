@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -21,6 +22,7 @@ const (
 // guarded by whoever has it.
 type standing struct {
 	max       int
+	rules     *destination.Rules
 	instances map[topology.InstanceKey]catalog.Instance
 	refused   map[topology.InstanceKey]error // by us, and not by the source
 	beyond    bool                           // some were refused for being too many
@@ -86,7 +88,7 @@ func (s *standing) put(i *catalog.Instance, stood, present bool) {
 	key := topology.KeyOf(i)
 	now := *i
 	now.Zone = shortened(now.Zone, maxZone)
-	if err := check(&now); err != nil {
+	if err := check(&now, s.rules); err != nil {
 		s.refuse(key, err)
 		return
 	}
@@ -208,23 +210,14 @@ func (s *standing) refusals(few int) []Refusal {
 }
 
 // check tells why an instance can't be used.
-func check(i *catalog.Instance) error {
-	address := i.Address.Addr()
+func check(i *catalog.Instance, rules *destination.Rules) error {
 	switch err := i.App.Check(); {
 	case err != nil:
 		return err
 	case i.ID == "" || len(i.ID) > maxID || !utf8.ValidString(i.ID):
 		return fmt.Errorf("its ID has %d bytes; want text of 1 to %d", len(i.ID), maxID)
-	case !i.Address.IsValid():
-		return fmt.Errorf("it has no address; want ip:port")
-	case i.Address.Port() == 0:
-		return fmt.Errorf("address %s: port 0 can't be called", i.Address)
-	case address.IsUnspecified() || address.IsMulticast():
-		return fmt.Errorf("address %s is that of no machine", i.Address)
-	case address.Zone() != "":
-		return fmt.Errorf("address %s holds on one machine only, by its zone %q", i.Address, address.Zone())
 	}
-	return nil
+	return rules.Instance(i.Address)
 }
 
 // shortened is a text of at most so many bytes.

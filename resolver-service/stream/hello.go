@@ -10,15 +10,15 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// maxRevision is the highest revision from which a service that is started counts on:
-// it leaves room for ever. One beyond it, as a client that lies has brought about, is
-// no reason to refuse anybody.
-const maxRevision = 1 << 62
-
-// maxInstanceID is how long an instance's ID may be.
-const maxInstanceID = 256
+// maxInstanceID is how long an instance's ID may be, and maxSource how much longer it gets
+// where it is unverified.
+const (
+	maxInstanceID = 256
+	maxSource     = 64
+)
 
 // hello is a client's first message, checked.
 type hello struct {
@@ -30,7 +30,7 @@ type hello struct {
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
-func parseHello(req *pb.WatchRequest, maxKnown int) (*hello, error) {
+func parseHello(req *pb.WatchRequest, cfg *Config) (*hello, error) {
 	m := req.GetHello()
 	if m == nil {
 		if req.GetDrain() != nil {
@@ -42,8 +42,8 @@ func parseHello(req *pb.WatchRequest, maxKnown int) (*hello, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 	}
-	if len(m.Known) > maxKnown {
-		return nil, status.Errorf(codes.ResourceExhausted, "hello names %d known entries; at most %d are taken; come back with none", len(m.Known), maxKnown)
+	if len(m.Known) > cfg.MaxKnown {
+		return nil, status.Errorf(codes.ResourceExhausted, "hello names %d known entries; at most %d are taken; come back with none", len(m.Known), cfg.MaxKnown)
 	}
 	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: make(map[catalog.App]uint64, len(m.Known))}
 	for i, k := range m.Known {
@@ -54,40 +54,36 @@ func parseHello(req *pb.WatchRequest, maxKnown int) (*hello, error) {
 		h.known[catalog.App{Namespace: k.App.Namespace, ID: k.App.Id}] = k.Digest
 	}
 	if m.Instance != nil {
-		if h.instance, err = parseInstance(app, m.Instance); err != nil {
+		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 		}
 	}
 	return h, nil
 }
 
-func parseInstance(app catalog.App, m *pb.Instance) (*catalog.Instance, error) {
+func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*catalog.Instance, error) {
 	address, err := netip.ParseAddrPort(m.Address)
 	if err != nil {
 		return nil, fmt.Errorf("instance address %q: want ip:port, such as \"10.0.0.1:50002\"", m.Address)
 	}
 	address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
 	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining}
-	return i, checkInstance(i)
+	if len(i.ID) > maxInstanceID {
+		return nil, fmt.Errorf("instance id of %d bytes; want 1 to %d", len(i.ID), maxInstanceID)
+	}
+	return i, checkInstance(i, rules)
 }
 
-// checkInstance tells whether others could reach an instance.
-func checkInstance(i *catalog.Instance) error {
+// checkInstance tells whether others could reach an instance, whoever it is.
+func checkInstance(i *catalog.Instance, rules *destination.Rules) error {
 	if err := i.App.Check(); err != nil {
 		return err
 	}
-	if i.ID == "" || len(i.ID) > maxInstanceID {
+	if i.ID == "" || len(i.ID) > maxInstanceID+maxSource {
 		return fmt.Errorf("instance id of %d bytes; want 1 to %d", len(i.ID), maxInstanceID)
 	}
-	switch ip := i.Address.Addr(); {
-	case !ip.IsValid() || ip.IsUnspecified():
-		return fmt.Errorf("instance address %q names no host; want the IP that others reach, see advertise", i.Address)
-	case ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return fmt.Errorf("instance address %q is no address of one host", i.Address)
-	case ip.Zone() != "":
-		return fmt.Errorf("instance address %q has a zone, which other hosts can't use", i.Address)
-	case i.Address.Port() == 0:
-		return fmt.Errorf("instance address %q has no port", i.Address)
+	if err := rules.Instance(i.Address); err != nil {
+		return fmt.Errorf("instance %w", err)
 	}
 	return nil
 }

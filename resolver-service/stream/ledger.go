@@ -11,12 +11,21 @@ import (
 // been told yet. It belongs to one goroutine.
 type ledger struct {
 	records   map[topology.InstanceKey]*record
-	addresses map[netip.AddrPort]*record // each has one holder
+	addresses map[place]*record // each has one holder
 	// touched has what was told of each instance that may differ by now; nil for one
 	// that was not told of.
 	touched map[topology.InstanceKey]*catalog.Instance
 	came    []topology.InstanceKey // those that registered since, whether that is anything new or not
 }
+
+// place is an address. Who registered it from there holds it, whoever else names it from
+// somewhere else: that one is unverified and holds the same address beside it.
+type place struct {
+	netip.AddrPort
+	unverified bool
+}
+
+func placeOf(i *catalog.Instance) place { return place{i.Address, i.Unverified} }
 
 // record is one instance. It is replaced, never changed.
 type record struct {
@@ -31,14 +40,14 @@ func (r *record) key() topology.InstanceKey {
 func newLedger() *ledger {
 	return &ledger{
 		records:   map[topology.InstanceKey]*record{},
-		addresses: map[netip.AddrPort]*record{},
+		addresses: map[place]*record{},
 		touched:   map[topology.InstanceKey]*catalog.Instance{},
 	}
 }
 
 // restore enters an instance of a former life.
 func (l *ledger) restore(i catalog.Instance) {
-	if _, taken := l.addresses[i.Address]; !taken {
+	if _, taken := l.addresses[placeOf(&i)]; !taken {
 		l.set(&record{instance: i})
 	}
 }
@@ -50,7 +59,7 @@ func (l *ledger) register(held *registration) (replaced []*record) {
 	if old := l.records[key]; old != nil {
 		replaced = append(replaced, old)
 	}
-	if other := l.addresses[held.instance.Address]; other != nil && other.key() != key {
+	if other := l.addresses[placeOf(&held.instance)]; other != nil && other.key() != key {
 		replaced = append(replaced, other)
 		l.remove(other.key())
 	}
@@ -90,15 +99,15 @@ func (l *ledger) set(r *record) {
 	key := r.key()
 	l.touch(key)
 	if old := l.records[key]; old != nil {
-		delete(l.addresses, old.instance.Address)
+		delete(l.addresses, placeOf(&old.instance))
 	}
 	l.records[key] = r
-	l.addresses[r.instance.Address] = r
+	l.addresses[placeOf(&r.instance)] = r
 }
 
 func (l *ledger) remove(key topology.InstanceKey) {
 	l.touch(key)
-	delete(l.addresses, l.records[key].instance.Address)
+	delete(l.addresses, placeOf(&l.records[key].instance))
 	delete(l.records, key)
 }
 
@@ -129,6 +138,9 @@ func (l *ledger) flush() (n news) {
 		case now == nil && told != nil:
 			n.changed.Delete = append(n.changed.Delete, key)
 		case now != nil && (told == nil || now.instance != *told):
+			if told != nil && now.instance.Unverified && !told.Unverified {
+				n.changed.Delete = append(n.changed.Delete, key) // or it would stand as what it was
+			}
 			n.changed.Put = append(n.changed.Put, now.instance)
 		}
 	}

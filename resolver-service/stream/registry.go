@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Source is the name of this source of instances in the topology.
@@ -39,6 +40,7 @@ type registry struct {
 	share    Sharer // nil: there are no other replicas, or they need not be told
 	settle   time.Duration
 	log      *slog.Logger
+	warn     *throttle.Log // what clients can bring about
 	requests chan *request
 	stopped  chan struct{} // closed when run has ended
 
@@ -84,9 +86,12 @@ type answer struct {
 // errStopped is the answer of a registry that does not run any more.
 var errStopped = errors.New("the registry of instances has stopped")
 
+// warnEvery is how often one app is warned of.
+const warnEvery = 10 * time.Second
+
 func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, settle: settle, log: log,
+		to: to, share: share, settle: settle, log: log, warn: throttle.New(log, warnEvery),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
@@ -189,7 +194,7 @@ func (r *registry) register(held *registration) {
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
-			r.log.Warn("an address was registered by another app; the newest holder has it",
+			r.warn.Warn("taken by "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
 				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
 				"formerApp", i.App.String(), "formerInstance", i.ID)
 		}

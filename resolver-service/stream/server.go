@@ -27,6 +27,7 @@ import (
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -38,6 +39,19 @@ type Config struct {
 	// service. Without one, a restart withdraws every instance until its sidecar is
 	// back. One of several replicas has none: its instances may be with another by now.
 	Snapshot string
+	// Source is the IP address that a stream comes from, where it can't be taken from its
+	// connection: in tests and benchmarks, whose sidecars of many hosts are one process. claimed
+	// is the address that it registers; invalid for none. Nil: that of the connection.
+	Source func(ctx context.Context, claimed netip.Addr) netip.Addr
+	// Delegates may register instances from elsewhere.
+	Delegates []Delegate
+	// MaxInstances is how many instances of one app one source may register at a time, and
+	// MaxStreams how many streams of that app it may have that register no instance, or the
+	// same. 0 means DefaultMaxInstances and DefaultMaxStreams.
+	MaxInstances int
+	MaxStreams   int
+	// Destinations are the rules for the addresses of instances.
+	Destinations *destination.Rules
 	// Share tells other replicas what registers here; nil where there are none, or where
 	// all of them learn of instances elsewhere.
 	Share Sharer
@@ -67,6 +81,8 @@ const (
 	DefaultSettle       = 15 * time.Second
 	DefaultHelloTimeout = 10 * time.Second
 	DefaultMaxKnown     = 100_000
+	DefaultMaxInstances = 64
+	DefaultMaxStreams   = 8
 )
 
 func (c Config) withDefaults() Config {
@@ -78,6 +94,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxKnown <= 0 {
 		c.MaxKnown = DefaultMaxKnown
+	}
+	if c.MaxInstances <= 0 {
+		c.MaxInstances = DefaultMaxInstances
+	}
+	if c.MaxStreams <= 0 {
+		c.MaxStreams = DefaultMaxStreams
 	}
 	return c
 }
@@ -113,6 +135,7 @@ type Server struct {
 	cfg      Config
 	topology *topology.Topology
 	registry *registry
+	seats    seats
 	snapshot *snapshotFile
 	metrics  *metrics
 	log      *slog.Logger
@@ -139,8 +162,8 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 // New makes a server of the views of t, and starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{})}
-	s.snapshot = &snapshotFile{path: cfg.Snapshot, log: log}
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
+	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}
 	var err error
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
 		return nil, err

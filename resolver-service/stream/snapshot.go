@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
 // snapshotVersion is the format of the file. Another one is not read.
@@ -39,8 +40,9 @@ const retry = 5 * time.Second
 // snapshotFile keeps the registered instances over a restart. An empty path keeps
 // nothing.
 type snapshotFile struct {
-	path string
-	log  *slog.Logger
+	path  string
+	rules *destination.Rules
+	log   *slog.Logger
 }
 
 // snapshot is the content of the file.
@@ -56,6 +58,8 @@ type savedInstance struct {
 	ID        string         `json:"id"`
 	Address   netip.AddrPort `json:"address"`
 	Draining  bool           `json:"draining,omitempty"`
+	// Unverified is catalog.Instance.Unverified.
+	Unverified bool `json:"unverified,omitempty"`
 }
 
 // load reads what a former life has left. A file that can't be read is left out with
@@ -85,7 +89,7 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 func (f *snapshotFile) read() (former []catalog.Instance, revision uint64, refused []error, err error) {
 	text, err := os.ReadFile(f.path)
 	if err == nil {
-		former, revision, refused, err = parseSnapshot(text)
+		former, revision, refused, err = parseSnapshot(text, f.rules)
 	}
 	if err != nil {
 		return nil, 0, nil, fmt.Errorf("%s: %w", f.path, err)
@@ -95,7 +99,7 @@ func (f *snapshotFile) read() (former []catalog.Instance, revision uint64, refus
 
 // parseSnapshot reads the file's text. An instance that can't be used is refused by its
 // name, or by its place where it has none.
-func parseSnapshot(text []byte) (former []catalog.Instance, revision uint64, refused []error, err error) {
+func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Instance, revision uint64, refused []error, err error) {
 	var s snapshot
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, 0, nil, err
@@ -109,7 +113,7 @@ func parseSnapshot(text []byte) (former []catalog.Instance, revision uint64, ref
 		err := json.Unmarshal(text, &i)
 		instance := i.instance()
 		if err == nil {
-			err = checkInstance(&instance)
+			err = checkInstance(&instance, rules)
 		}
 		if err != nil {
 			refused = append(refused, fmt.Errorf("number %d, %q of %s/%s: %w", n+1, i.ID, i.Namespace, i.App, err))
@@ -117,11 +121,11 @@ func parseSnapshot(text []byte) (former []catalog.Instance, revision uint64, ref
 		}
 		former = append(former, instance)
 	}
-	return former, min(s.Revision, maxRevision), refused, nil
+	return former, min(s.Revision, plausible(time.Now())), refused, nil
 }
 
 func (i savedInstance) instance() catalog.Instance {
-	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining}
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified}
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
@@ -176,7 +180,7 @@ func encode(to io.Writer, r roster, revision uint64) error {
 	for _, list := range r.All() {
 		for _, i := range list {
 			_, _ = w.WriteString(between) // w keeps its first error for Flush
-			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining}); err != nil {
+			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified}); err != nil {
 				return err
 			}
 			between = ","

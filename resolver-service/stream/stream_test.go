@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,15 +66,35 @@ func start(t testing.TB, cfg stream.Config, address string, objects ...catalog.O
 	return startWith(t, cfg, address, quiet, nil, objects...)
 }
 
+// startAsIs runs a service that knows a stream's source by its connection.
+func startAsIs(t testing.TB, cfg stream.Config, address string, objects ...catalog.Object) *service {
+	t.Helper()
+	return startNow(t, cfg, address, quiet, nil, objects...)
+}
+
 func startWith(t testing.TB, cfg stream.Config, address string, log *slog.Logger, opts []grpc.ServerOption, objects ...catalog.Object) *service {
 	t.Helper()
+	if cfg.Source == nil {
+		// Each sidecar here is one of another host, and there may be many.
+		cfg.Source = func(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
+		cfg.MaxStreams = 1000
+	}
+	return startNow(t, cfg, address, log, opts, objects...)
+}
+
+func startNow(t testing.TB, cfg stream.Config, address string, log *slog.Logger, opts []grpc.ServerOption, objects ...catalog.Object) *service {
+	t.Helper()
 	s := &service{t: t, metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
-	s.topology = topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)
+	s.topology = topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true, Destinations: cfg.Destinations}, quiet)
 	var err error
 	if s.server, err = stream.New(cfg, s.topology, s.metrics, log); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", address)
+	network := "tcp"
+	if path, unix := strings.CutPrefix(address, "unix:"); unix {
+		network, address = "unix", path
+	}
+	listener, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 		return err
 	}
 	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == told.Own }); i >= 0 {
-		d.Routes[i].Reason += takenText(told.Taken)
+		d.Routes[i].Reason += takenText(told.Taken) + keptText("not exported", &told.Kept)
 	}
 	for _, says := range told.Clusters {
 		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == says.Cluster })
@@ -39,6 +39,7 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 		if says.Heard && !says.Allowed {
 			d.Routes[i].Reason = notExported(says, caller, app)
 		}
+		d.Routes[i].Reason += keptText("not called without a gateway", &says.Refused)
 		if s.cfg.Peer != nil {
 			d.Routes[i].Peer = s.cfg.Peer(says.Cluster)
 		}
@@ -85,6 +86,14 @@ func notExported(says topology.Says, caller, app catalog.App) string {
 
 // maxTold is how many addresses a text names.
 const maxTold = 3
+
+// keptText says which addresses the rules keep from something, and why.
+func keptText(what string, kept *topology.Kept) string {
+	if kept.Count == 0 {
+		return ""
+	}
+	return "; " + what + ": " + kept.String()
+}
 
 // takenText says which instances do not count since another app has their address.
 func takenText(taken []topology.Taken) string {

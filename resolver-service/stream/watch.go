@@ -92,6 +92,12 @@ func (w *watch) serve(ctx context.Context) error {
 	if err := w.greet(ctx); err != nil {
 		return err
 	}
+	leave, err := w.s.admit(ctx, w.hello)
+	if err != nil {
+		w.s.registry.warn.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
+		return err
+	}
+	defer leave()
 	select {
 	case <-w.s.restored:
 	case <-ctx.Done():
@@ -133,17 +139,17 @@ func (w *watch) greet(ctx context.Context) error {
 	case <-ctx.Done():
 		return ending(ctx)
 	}
-	h, err := parseHello(req, w.s.cfg.MaxKnown)
+	h, err := parseHello(req, &w.s.cfg)
 	if err != nil {
 		return err
 	}
 	if err := authorizeOwn(ctx, h.app); err != nil {
 		return err
 	}
-	if h.revision > maxRevision && h.revision > w.s.topology.Revision() {
-		// Either it lies, or some other client did to a former life of the service, and
-		// this one was told of it in good faith. It is served as one without a revision.
-		w.s.log.Warn("a client holds a revision beyond any that is given out; it is not counted on from there",
+	if h.revision > plausible(time.Now()) && h.revision > w.s.topology.Revision() {
+		// It lies, or the clock of one of us is wrong. It is served as one without a revision,
+		// and keeps the higher number itself.
+		w.s.log.Debug("a client holds a revision beyond any that can have been given out; it is not counted on from there",
 			"app", h.app.String(), "revision", h.revision)
 		h.revision = 0
 	}

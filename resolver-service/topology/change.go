@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
 // Config is what a graph needs to know of its own cluster.
@@ -21,6 +22,9 @@ type Config struct {
 	Open    bool           // an app without a selection resolves every app of this cluster
 	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
 	Kubernetes catalog.Kubernetes
+	// Destinations are the rules for the addresses of exported apps, and for those that peers
+	// on the same network name. Sources hold instances to them before they come here.
+	Destinations *destination.Rules
 }
 
 // Change is news from any of the three sources. It is applied as a whole: no view
@@ -61,7 +65,8 @@ type InstanceChange struct {
 	// at its address, also where nothing else of it is new. Of Hearsay it says nothing.
 	Present bool
 	// Hearsay says that they are told of by somebody who is elsewhere, and who may name any
-	// address: it contests none that another app has.
+	// address: it contests none that another app has. Of an instance that is Unverified it
+	// holds in any case.
 	Hearsay bool
 }
 

@@ -144,11 +144,12 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	if len(allow) == 0 {
 		return nil
 	}
+	ready := g.exportable(n)
 	export := &PeerExport{
-		App: n.app, Allow: allow, Ready: uint32(len(n.ready)), Draining: n.draining, Shards: uint32(shardsOf(len(n.ready))),
+		App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready))),
 	}
 	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
-		export.Addresses = n.ready
+		export.Addresses = ready
 	}
 	return export
 }

@@ -293,13 +293,15 @@ func (g *Graph) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog
 	for n := range touched {
 		old, had := g.gateway.Backends.Get(n.app)
 		now := g.apps[n.app]
+		g.warnKept(now)
 		switch {
 		case now == nil || now.export == nil:
 			if had {
 				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
 			}
-		case !had || !slices.Equal(old.Instances, now.ready):
-			next := &catalog.Backend{App: n.app, Instances: now.ready, Shards: assign(old, now.ready, shardsOf(len(now.ready)))}
+		case !had || !slices.Equal(old.Instances, g.exportable(now)):
+			ready := g.exportable(now)
+			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready)))}
 			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
 		}
 	}

@@ -32,6 +32,7 @@ type Graph struct {
 	ramps     ramps
 	touched   []*node    // whose instances a change has reached, each once
 	takeovers []takeover // that nobody was told of yet
+	warnings  []warning  // the same
 
 	dirty dirty
 	saved *saved // while Try looks ahead
@@ -43,6 +44,7 @@ type node struct {
 	instances []instance            // by source and ID
 	ready     []string              // "ip:port", sorted; replaced, never changed
 	draining  uint32                // instances that take no new calls
+	outward   *outward              // those of ready that may be exported; nil until it is asked for
 	local     *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans     []*catalog.Plan       // other plans to this app, for callers to share
 	selection *catalog.AppEndpoints // what the app may call

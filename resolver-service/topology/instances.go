@@ -57,10 +57,11 @@ func (n *node) find(source, id string) (int, bool) {
 func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	n := g.node(i.App)
 	at, found := n.find(c.Source, i.ID)
-	present := c.Present && !c.Hearsay
+	hearsay := c.Hearsay || i.Unverified
+	present := c.Present && !hearsay
 	now := instance{
 		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
-		standing: c.Source == static || c.Standing && !present, hearsay: c.Hearsay,
+		standing: c.Source == static || c.Standing && !present, hearsay: hearsay,
 	}
 	switch {
 	case !found:
@@ -194,7 +195,7 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 		return withheld
 	}
 	g.counts.Draining += int(draining) - int(n.draining)
-	n.ready, n.draining, n.local, n.plans = ready, draining, nil, nil
+	n.ready, n.draining, n.local, n.plans, n.outward = ready, draining, nil, nil, nil
 	if g.saved == nil {
 		g.localRamp(n, before)
 	}
@@ -208,7 +209,8 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 }
 
 // readyAddresses are sorted; an address that two sources know is there once, if none of
-// them says that it takes no new calls. draining counts those of which one does.
+// them says that it takes no new calls. draining counts those of which one does. Hearsay that
+// an instance drains does not count where the instance is known better.
 func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
 	ready = make([]string, 0, len(n.instances))
 	var not []string
@@ -216,6 +218,7 @@ func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withhe
 		at := &n.instances[i]
 		switch {
 		case !g.addresses.owns(n, at.address):
+		case at.draining && at.hearsay && !n.onlyHearsay(at.address):
 		case at.draining:
 			not = append(not, at.address.String())
 		case g.synced && g.addresses.withheld(n, at.address):

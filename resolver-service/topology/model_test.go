@@ -169,6 +169,16 @@ func checkShards(t *testing.T, g *Graph) {
 	}
 }
 
+// ranges are any, or without some of the addresses that are named.
+func ranges(r *rand.Rand) []netip.Prefix {
+	return [][]netip.Prefix{nil, nil, {netip.MustParsePrefix("10.0.0.0/30")}}[r.IntN(3)]
+}
+
+// named is an address: one in five is loopback.
+func named(r *rand.Rand, last int) string {
+	return []string{"10.0.0", "10.0.0", "10.0.0", "10.0.0", "127.0.0"}[r.IntN(5)] + fmt.Sprintf(".%d", r.IntN(last))
+}
+
 func appGateways(r *rand.Rand) []catalog.AppGateway {
 	if r.IntN(2) == 0 {
 		return nil
@@ -201,7 +211,7 @@ func randomChange(r *rand.Rand) Change {
 	case 4:
 		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
 	case 5:
-		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], RampUp: time.Duration(r.IntN(3)) * 10 * second})
+		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], NetworkRanges: ranges(r), RampUp: time.Duration(r.IntN(3)) * 10 * second})
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
 	case 7:
@@ -215,7 +225,7 @@ func randomChange(r *rand.Rand) Change {
 			e.Allow = []catalog.Allow{{App: id()}}
 		}
 		for range r.IntN(3) {
-			e.Addresses = append(e.Addresses, fmt.Sprintf("10.0.0.%d:50002", r.IntN(7)))
+			e.Addresses = append(e.Addresses, named(r, 7)+":50002")
 			e.Ready = uint32(len(e.Addresses))
 		}
 		return says(name(), e)
@@ -225,7 +235,7 @@ func randomChange(r *rand.Rand) Change {
 		}
 		return lease(name(), Lease(1+r.IntN(3)))
 	default:
-		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("10.0.0.%d:5000%d", r.IntN(5), 2+r.IntN(2)))
+		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("%s:5000%d", named(r, 5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
 		return Change{Instances: []InstanceChange{{
 			Source: source(), Put: []catalog.Instance{i}, Standing: r.IntN(3) == 0, Present: r.IntN(6) == 0, Hearsay: r.IntN(4) == 0,

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -160,7 +161,8 @@ func (g *Graph) setExport(n *node, next *catalog.AppExport) {
 func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	old, near := c.object, g.onNetwork(c)
 	c.object = next
-	if now := g.onNetwork(c); now != near {
+	now := g.onNetwork(c)
+	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
 		g.joinsNetwork(c, now)
 	}
 	clear(g.shared)

@@ -86,7 +86,14 @@ func (os *offers) remove(a netip.AddrPort, n *node) (heir *node) {
 	weaker := os.weaker[a]
 	switch {
 	case os.top[a].node != n:
-		heap.Remove(weaker, weaker.at[n])
+		at, there := 0, false
+		if weaker != nil {
+			at, there = weaker.at[n]
+		}
+		if !there {
+			return nil // it was refused when it came
+		}
+		heap.Remove(weaker, at)
 	case weaker == nil:
 		delete(os.top, a)
 		return nil
@@ -153,7 +160,7 @@ func (g *Graph) offer(c *cluster, n *node, had, has []string, standing bool) {
 	}
 	for _, text := range gained {
 		a, ok := canonical(text)
-		if !ok {
+		if !ok || g.refusesDirect(c, a) != nil {
 			m.touch(n)
 			continue
 		}
@@ -257,10 +264,10 @@ func (g *Graph) offersChanged(p pair) (withheld bool) {
 		return false
 	}
 	before := export.direct()
-	export.left = nil
+	export.left, export.refused = nil, 0
 	if g.onNetwork(p.cluster) {
 		var left []string
-		left, withheld = g.leftOf(p, export.Addresses)
+		left, export.refused, withheld = g.leftOf(p, export.Addresses)
 		if len(left) < len(export.Addresses) {
 			left = slices.Clip(left)
 			export.left = &left
@@ -275,12 +282,14 @@ func (g *Graph) offersChanged(p pair) (withheld bool) {
 }
 
 // leftOf are those of the addresses that an app of a peer has which are not another's of that
-// peer.
-func (g *Graph) leftOf(p pair, all []string) (left []string, withheld bool) {
+// peer, and not refused.
+func (g *Graph) leftOf(p pair, all []string) (left []string, refused uint32, withheld bool) {
 	m := g.moves[p.cluster]
 	for _, text := range all {
 		a, ok := canonical(text)
 		switch {
+		case ok && p.offers.top[a].node == nil:
+			refused++
 		case !ok || p.offers.top[a].node != p.node:
 		case g.synced && g.saved == nil && m.withheld(a, p.node):
 			withheld = true
@@ -288,5 +297,5 @@ func (g *Graph) leftOf(p pair, all []string) (left []string, withheld bool) {
 			left = append(left, text)
 		}
 	}
-	return left, withheld
+	return left, refused, withheld
 }

@@ -17,25 +17,25 @@ type offering struct {
 }
 
 // near are the clusters on our network.
-func (w *world) near() map[string]bool {
-	all := map[string]bool{}
+func (w *world) near() map[string]string {
+	all := map[string]string{}
 	for _, o := range w.objects {
 		if c, ok := o.(*catalog.Cluster); ok && c.Network == w.network && w.network != "" {
-			all[c.Name] = true
+			all[c.Name] = fmt.Sprint(c.NetworkRanges) // told by which it may name
 		}
 	}
 	return all
 }
 
-// networksChange notes that the addresses of clusters which have come to our network were
-// there before, and that those of clusters which have left it are not ours to look at.
-func (w *world) networksChange(before map[string]bool) {
+// networksChange notes that the addresses of clusters which have come to our network, or may
+// name others by now, were there before, and that those of clusters which have left it are not ours to look at.
+func (w *world) networksChange(before map[string]string) {
 	now := w.near()
-	maps.DeleteFunc(w.offered, func(o offering, _ int) bool { return !now[o.cluster] })
+	maps.DeleteFunc(w.offered, func(o offering, _ int) bool { return now[o.cluster] == "" })
 	for name := range now {
 		for a, e := range w.peers[name] {
 			for _, address := range e.Addresses {
-				if !before[name] {
+				if before[name] != now[name] {
 					w.offered[offering{name, a, address}] = 0
 				}
 			}
@@ -44,7 +44,7 @@ func (w *world) networksChange(before map[string]bool) {
 }
 
 func (w *world) takesExports(p PeerChange) {
-	had, heard, near := w.peers[p.Cluster], w.leases[p.Cluster] != Unchanged, w.near()[p.Cluster]
+	had, heard, near := w.peers[p.Cluster], w.leases[p.Cluster] != Unchanged, w.near()[p.Cluster] != ""
 	if had == nil {
 		had = map[catalog.App]PeerExport{}
 		w.peers[p.Cluster] = had
@@ -88,7 +88,7 @@ func (w *world) tellExports(g *Graph) {
 		for _, e := range es {
 			all := e.Addresses
 			e.Addresses = slices.DeleteFunc(slices.Clone(all), func(address string) bool {
-				return near[name] && w.offered[offering{name, e.App, address}] > 0
+				return near[name] != "" && w.offered[offering{name, e.App, address}] > 0
 			})
 			first.Put = append(first.Put, e)
 		}
@@ -138,7 +138,7 @@ func checkOffers(t *testing.T, g *Graph, what string) {
 		for n := range c.exports {
 			if export := n.remote.of(c.name); g.onNetwork(c) {
 				for _, text := range ascending(export.Addresses) {
-					if _, ok := canonical(text); ok {
+					if a, ok := canonical(text); ok && g.refusesDirect(c, a) == nil {
 						want++
 					}
 				}

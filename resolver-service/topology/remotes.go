@@ -13,7 +13,8 @@ type imported struct {
 	cluster string
 	gateway []string  // its addresses there, for all callers to share; see Graph.gatewayOf
 	port    string    // of them
-	left    *[]string // of its addresses those that are not another app's; nil: all
+	left    *[]string // of its addresses those that are not another app's, nor refused; nil: all
+	refused uint32    // of its addresses those that may not be called without a gateway
 	allowed allowed   // of many entries of Allow; nil until it is asked for
 }
 
@@ -26,10 +27,11 @@ func (i *imported) direct() []string {
 }
 
 // ready is how many instances there are ready. One whose address is another app's does not
-// count, so that no call goes to it by the gateway instead.
+// count, so that no call goes to it by the gateway instead. One whose address is refused does:
+// where no other is left, calls go by the gateway.
 func (i *imported) ready() uint32 {
 	if i.left != nil {
-		return min(i.Ready, uint32(len(*i.left)))
+		return min(i.Ready, uint32(len(*i.left))+i.refused)
 	}
 	return i.Ready
 }

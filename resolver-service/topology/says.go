@@ -20,6 +20,7 @@ type Says struct {
 	Gateways []string // that lead to the app alone, also without a server name
 	Direct   bool     // instances there are reached without a gateway
 	Doubled  []Doubled
+	Refused  Kept // addresses there that may not be called without a gateway
 }
 
 // Doubled is one of the gateways for the app that another cluster's object has, too: it
@@ -36,6 +37,7 @@ type Told struct {
 	Everywhere bool   // the caller's selection holds the app without routes: each cluster that exports it is one
 	Own        string // this cluster's name
 	Taken      []Taken
+	Kept       Kept // of its ready instances here those that other clusters do not reach
 	Unnamed    bool // names are answered that callers may dial without a server name
 }
 
@@ -50,7 +52,7 @@ type Taken struct {
 // Say tells what is known of an app beside a caller's decision.
 func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (told Told, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app), Unnamed: g.cfg.Kubernetes != ""}
+		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app), Kept: g.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
 	})
 	return told, err
 }
@@ -83,7 +85,7 @@ func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
 	}
 	for _, text := range export.Addresses {
 		a, ok := canonical(text)
-		if top := c.offers.top[a].node; ok && top != n {
+		if top := c.offers.top[a].node; ok && top != nil && top != n {
 			all = append(all, Taken{a, "cluster " + c.name, top.app, "cluster " + c.name})
 		}
 	}
@@ -106,6 +108,7 @@ func (g *Graph) say(caller, app catalog.App) []Says {
 		}
 		if n != nil {
 			if export := n.remote.of(name); export != nil {
+				s.Refused = g.refusedOf(c, export)
 				s.Exported, s.Allowed = true, export.allows(g.cfg.Cluster, caller)
 			}
 		}

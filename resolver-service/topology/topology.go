@@ -9,12 +9,13 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Topology owns a graph in one goroutine and publishes what comes out of it. Its
 // other methods may be called from any goroutine.
 type Topology struct {
-	log      *slog.Logger
+	warn     *throttle.Log // what others can bring about
 	requests chan func(*Graph)
 	done     chan struct{} // closed when Run has ended
 
@@ -43,10 +44,13 @@ type published[T any] struct {
 	stands bool // a view is published here, or is about to be: it stays without users
 }
 
+// warnEvery is how often one app is warned of.
+const warnEvery = 10 * time.Second
+
 // New makes a topology without anything in it. Run makes it work.
 func New(cfg Config, log *slog.Logger) *Topology {
 	t := &Topology{
-		log:      log,
+		warn:     throttle.New(log, warnEvery),
 		requests: make(chan func(*Graph)),
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
@@ -191,10 +195,14 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
-		t.log.Warn("an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
+		t.warn.Warn("taken by "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil
+	for _, w := range g.warnings {
+		t.warn.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
+	}
+	g.warnings = nil
 	if u.Revision != t.revision.Load() {
 		t.changed.Store(max(t.changed.Load(), time.Now().Unix()))
 		t.revision.Store(u.Revision)

@@ -441,7 +441,10 @@ type ClusterSpec struct {
 	RampUp string `protobuf:"bytes,4,opt,name=ramp_up,json=rampUp,proto3" json:"ramp_up,omitempty"`
 	// What the certificate of its resolver service is checked against. Omitted: this
 	// cluster's own roots, and any trust domain.
-	Trust         *Trust `protobuf:"bytes,5,opt,name=trust,proto3" json:"trust,omitempty"`
+	Trust *Trust `protobuf:"bytes,5,opt,name=trust,proto3" json:"trust,omitempty"`
+	// Where its instances may be on a shared network, such as "10.2.0.0/16". An address
+	// that it names outside of these is refused. Omitted: anywhere.
+	NetworkRanges []string `protobuf:"bytes,6,rep,name=network_ranges,json=networkRanges,proto3" json:"network_ranges,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -507,6 +510,13 @@ func (x *ClusterSpec) GetRampUp() string {
 func (x *ClusterSpec) GetTrust() *Trust {
 	if x != nil {
 		return x.Trust
+	}
+	return nil
+}
+
+func (x *ClusterSpec) GetNetworkRanges() []string {
+	if x != nil {
+		return x.NetworkRanges
 	}
 	return nil
 }
@@ -1283,14 +1293,15 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x121\n" +
-	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xc7\x01\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xee\x01\n" +
 	"\vClusterSpec\x125\n" +
 	"\bgateways\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.GatewayR\bgateways\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1f\n" +
 	"\vstale_after\x18\x03 \x01(\tR\n" +
 	"staleAfter\x12\x17\n" +
 	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
-	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\"5\n" +
+	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
+	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\"5\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\tR\x05roots\"S\n" +

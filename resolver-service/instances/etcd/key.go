@@ -58,13 +58,15 @@ func parseKey(key string) (topology.InstanceKey, error) {
 type value struct {
 	Address  netip.AddrPort `json:"address"`
 	Draining bool           `json:"draining,omitempty"`
-	Zone     string         `json:"zone,omitempty"`
-	Replica  string         `json:"replica"`         // where it is registered
-	Since    int64          `json:"since,omitempty"` // see Source.Since
+	// Unverified is catalog.Instance.Unverified.
+	Unverified bool   `json:"unverified,omitempty"`
+	Zone       string `json:"zone,omitempty"`
+	Replica    string `json:"replica"`         // where it is registered
+	Since      int64  `json:"since,omitempty"` // see Source.Since
 }
 
 func encode(i *catalog.Instance, replica string, since int64) string {
-	text, _ := json.Marshal(value{i.Address, i.Draining, i.Zone, replica, since}) // of such fields it can't fail
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, since}) // of such fields it can't fail
 	return string(text)
 }
 
@@ -95,12 +97,12 @@ func decode(key string, text []byte) (i catalog.Instance, since int64, err error
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return i, 0, errors.New("the value is not what a replica writes: something stands after its end")
 	}
-	if !v.Address.IsValid() || v.Address.Port() == 0 || v.Address.Addr().IsUnspecified() {
-		return i, 0, fmt.Errorf("address %q can't be called; want ip:port", v.Address)
-	}
 	if zone := v.Address.Addr().Zone(); zone != "" { // of any bytes
 		return i, 0, fmt.Errorf("address %q holds on one machine only, by its zone %q", v.Address, zone)
 	}
+	if err := catalog.CheckAddress(v.Address); err != nil {
+		return i, 0, err
+	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone}, v.Since, nil
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Unverified: v.Unverified}, v.Since, nil
 }

@@ -2,9 +2,32 @@ package etcd
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
+
+// What another replica wrote of an instance that is unverified is so here, too, and what no
+// instance can be is refused by name.
+func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
+	o := newOthers()
+	delegated := orders("203.0.113.1/10.0.0.1:50002", "10.0.0.1:50002")
+	delegated.Unverified, delegated.Draining = true, true
+	own, metadata := orders("b", "10.0.0.2:50002"), orders("c", "169.254.169.254:80")
+	var pairs []pair
+	for n, i := range []catalog.Instance{delegated, own, metadata} {
+		pairs = append(pairs, pair{key: keyOf(key(i)), value: []byte(encode(&i, "r2", 0)), lease: 2 * leases, revision: int64(n + 1)})
+	}
+	c := o.apply(pairs, leases)
+	if len(c.Put) != 2 || c.Put[0] != delegated || c.Put[1] != own {
+		t.Errorf("read %+v; want %+v and %+v", c.Put, delegated, own)
+	}
+	if refused := o.refusals(); len(refused) != 1 || !strings.Contains(refused[0].Err.Error(), "link-local") {
+		t.Errorf("refused %+v", refused)
+	}
+}
 
 // A server that is away again and again has everything read anew each time, which lets
 // nothing stand for longer.

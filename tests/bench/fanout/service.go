@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -86,7 +88,7 @@ func newParts(ctx context.Context, p place, log *slog.Logger) (s parts, err erro
 	}
 	s.topology = topology.New(topology.Config{Cluster: cluster, Domain: catalog.DefaultDomain, Open: true}, log)
 	s.feed = objects.NewFeed(s.store, s.topology, log)
-	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), Settle: settle}, s.topology, prometheus.NewRegistry(), log)
+	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), Settle: settle, Source: manyHosts, MaxStreams: math.MaxInt}, s.topology, prometheus.NewRegistry(), log)
 	if err != nil {
 		return s, err
 	}
@@ -152,3 +154,6 @@ func startProfile(dir string) (end func() error, err error) {
 		return errors.Join(cpu.Close(), pprof.WriteHeapProfile(heap), heap.Close())
 	}, nil
 }
+
+// manyHosts takes each sidecar for one of another host: here all of them are one process.
+func manyHosts(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }

@@ -130,6 +130,9 @@ func parts(o catalog.Object) map[string]string {
 		if o.Network != "" {
 			all["network"] = o.Network
 		}
+		for _, p := range o.NetworkRanges {
+			all["network range "+p.String()] = ""
+		}
 		all["staleAfter"] = o.StaleAfter.String()
 		all["rampUp"] = o.RampUp.String()
 		if o.Trust.Domain != "" {

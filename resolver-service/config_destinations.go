@@ -1,0 +1,155 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+)
+
+// Development has what only a machine for development should have.
+type Development struct {
+	Loopback bool `yaml:"loopback"` // instances on loopback may be exported
+}
+
+// Delegate may register instances that are elsewhere; see [stream.Delegate].
+type Delegate struct {
+	Networks  []string `yaml:"networks"`
+	Apps      []string `yaml:"apps"`
+	Addresses []string `yaml:"addresses"`
+	Most      int      `yaml:"most"`
+}
+
+// mostOfDelegate is how many instances of one app a delegate may register from one source.
+const mostOfDelegate = 100_000
+
+func (c *Config) checkDestinations(doc *strictyaml.Document) {
+	networks(doc, "gateway.allow", c.Gateway.Allow)
+	for i, d := range c.Instances.Delegates {
+		path := fmt.Sprintf("instances.delegates[%d]", i)
+		if doc.Wrong(path) {
+			continue
+		}
+		if len(networks(doc, path+".networks", d.Networks)) == 0 && len(d.Networks) == 0 {
+			doc.Refuse(path, "has no networks, so it holds for no stream", "write networks: [203.0.113.7/32], which the streams come from")
+		}
+		if len(d.Apps) == 0 {
+			doc.Refuse(path, "has no apps, so it holds for no stream", "write apps: [shop/orders], or [\"shop/*\"] for a namespace, or [\"*\"] for all")
+		}
+		for j, pattern := range d.Apps {
+			if err := checkPattern(pattern); err != nil {
+				doc.Refuse(fmt.Sprintf("%s.apps[%d]", path, j), err.Error(), "write namespace/app-id, such as shop/orders, or \"shop/*\", or \"*\"")
+			}
+		}
+		networks(doc, path+".addresses", d.Addresses)
+		if d.Most < 0 || d.Most > mostOfDelegate {
+			doc.Refuse(path+".most", fmt.Sprintf("%d is out of bounds", d.Most), fmt.Sprintf("write a number from 1 to %d, or leave it out for %d", mostOfDelegate, stream.DefaultMaxInstances))
+		}
+	}
+}
+
+func checkPattern(pattern string) error {
+	if pattern == "*" {
+		return nil
+	}
+	if namespace, all := strings.CutSuffix(pattern, "/*"); all {
+		return catalog.CheckNamespace(namespace)
+	}
+	_, err := catalog.ParseApp(pattern)
+	return err
+}
+
+// networks reads a list of networks, and refuses those that are none.
+func networks(doc *strictyaml.Document, path string, texts []string) (all []netip.Prefix) {
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case doc.Wrong(at):
+		case err != nil || p.Addr().Is4In6():
+			doc.Refuse(at, fmt.Sprintf("%q is no network", text), "write one such as 10.0.0.0/8, or 10.0.0.7/32 for one address")
+		case p != p.Masked():
+			doc.Refuse(at, fmt.Sprintf("%q has bits set after its first %d", text, p.Bits()), "write "+p.Masked().String())
+		default:
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// prefixes are networks that were checked.
+func prefixes(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func (c *Config) delegates() (all []stream.Delegate) {
+	for _, d := range c.Instances.Delegates {
+		all = append(all, stream.Delegate{Networks: prefixes(d.Networks), Apps: d.Apps, Addresses: prefixes(d.Addresses), Most: d.Most})
+	}
+	return all
+}
+
+// rules say which addresses may be instances, now that it is known where the service listens.
+func (s *Service) rules() *destination.Rules {
+	r := &destination.Rules{Loopback: s.cfg.Development.Loopback, Allow: prefixes(s.cfg.Gateway.Allow)}
+	for _, l := range s.listeners {
+		r.Listeners = addListener(r.Listeners, l.Addr())
+	}
+	for i := 0; s.dnsListeners.Addr(i) != nil; i++ {
+		r.Listeners = addListener(r.Listeners, s.dnsListeners.Addr(i))
+	}
+	return r
+}
+
+func addListener(all []netip.AddrPort, a net.Addr) []netip.AddrPort {
+	if at, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		return append(all, at.AddrPort())
+	}
+	return all // a Unix socket
+}
+
+// mostRefusals is how many apps with addresses that may not be used a status names.
+const mostRefusals = 100
+
+// refusalsWithin is how long a status waits for them.
+const refusalsWithin = time.Second
+
+// addRefusals adds the apps with addresses that may not be used.
+func (s *Service) addRefusals(answer *v1alpha1.StatusResponse) {
+	ctx, cancel := context.WithTimeout(context.Background(), refusalsWithin)
+	defer cancel()
+	all, err := s.topology.Refusals(ctx, mostRefusals)
+	if err != nil {
+		return // it does not run yet, or is busy: the next status has them
+	}
+	exports := &v1alpha1.SourceStatus{Name: "exports", Ready: true}
+	for _, r := range all {
+		refused := &v1alpha1.RefusedObject{Source: "AppExport " + r.App.String(), Error: "not exported: " + r.String()}
+		if r.Cluster == "" {
+			exports.Refused = append(exports.Refused, refused)
+			continue
+		}
+		refused = &v1alpha1.RefusedObject{Source: r.App.String(), Error: "not called without a gateway: " + r.String()}
+		for _, p := range answer.Peers {
+			if p.Cluster == r.Cluster {
+				p.Refused = append(slices.Clip(p.Refused), refused) // it is the link's
+			}
+		}
+	}
+	if exports.RefusedCount = uint32(len(exports.Refused)); exports.RefusedCount > 0 {
+		answer.Sources = append(answer.Sources, exports)
+	}
+}

@@ -1,0 +1,163 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// outward is what of an app's ready instances may be exported.
+type outward struct {
+	ready []string
+	kept  Kept
+}
+
+// Kept are addresses that the rules keep from being used, where an operator would expect them.
+type Kept struct {
+	First []error // why, for the first few; each names its address
+	Count int
+}
+
+// maxKept is how many addresses a Kept names.
+const maxKept = 3
+
+func (k *Kept) add(why error) {
+	if k.Count++; k.Count <= maxKept {
+		k.First = append(k.First, why)
+	}
+}
+
+// String is why, for the first few, and how many more there are.
+func (k *Kept) String() string {
+	var b strings.Builder
+	for i, why := range k.First {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(why.Error())
+	}
+	if more := k.Count - len(k.First); more > 0 {
+		fmt.Fprintf(&b, "; and %d more like that", more)
+	}
+	return b.String()
+}
+
+// exportable are the ready instances of an app that the gateway and peers may be told of:
+// mostly all, and then the same slice. It is asked for exported apps alone.
+func (g *Graph) exportable(n *node) []string { return g.outwardOf(n).ready }
+
+func (g *Graph) outwardOf(n *node) *outward {
+	if n.outward != nil {
+		return n.outward
+	}
+	out := &outward{ready: n.ready}
+	for i, text := range n.ready {
+		a, err := netip.ParseAddrPort(text)
+		if err == nil {
+			err = g.cfg.Destinations.Exported(a)
+		}
+		switch {
+		case err != nil && out.kept.Count == 0:
+			out.ready = slices.Clone(n.ready[:i])
+			fallthrough
+		case err != nil:
+			out.kept.add(err)
+		case out.kept.Count > 0:
+			out.ready = append(out.ready, text)
+		}
+	}
+	n.outward = out
+	return out
+}
+
+// keptOf are the instances of an exported app that other clusters do not reach.
+func (g *Graph) keptOf(app catalog.App) Kept {
+	if n := g.apps[app]; n != nil && n.export != nil {
+		return g.outwardOf(n).kept
+	}
+	return Kept{}
+}
+
+// warning is an exported app with instances that other clusters do not reach.
+type warning struct {
+	app  catalog.App
+	kept Kept
+}
+
+// warnKept has somebody told, if an exported app has such instances.
+func (g *Graph) warnKept(n *node) {
+	if n == nil || n.export == nil || g.saved != nil || len(g.warnings) >= maxTakeovers {
+		return
+	}
+	if kept := g.outwardOf(n).kept; kept.Count > 0 {
+		g.warnings = append(g.warnings, warning{n.app, kept})
+	}
+}
+
+// refusesDirect tells why an address that a peer names can't be called without a gateway.
+func (g *Graph) refusesDirect(c *cluster, a netip.AddrPort) error {
+	if err := g.cfg.Destinations.Direct(a); err != nil {
+		return err
+	}
+	ranges := c.object.NetworkRanges
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
+		return nil
+	}
+	return fmt.Errorf("address %s is in none of spec.networkRanges of the Cluster object %s; add its network there if instances of that cluster are meant to be in it", a, c.name)
+}
+
+// refusedOf are the addresses of an app in another cluster that can't be called without a
+// gateway.
+func (g *Graph) refusedOf(c *cluster, export *imported) (refused Kept) {
+	if export.refused == 0 || !g.onNetwork(c) {
+		return Kept{}
+	}
+	for _, text := range export.Addresses {
+		if a, ok := canonical(text); ok {
+			if err := g.refusesDirect(c, a); err != nil {
+				refused.add(err)
+			}
+		}
+	}
+	return refused
+}
+
+// Refusal is an app with addresses that may not be used.
+type Refusal struct {
+	App     catalog.App
+	Cluster string // that names them; empty for an exported app of this one
+	Kept
+}
+
+// Refusals are the apps with addresses that may not be used: those of exported apps here that
+// other clusters don't reach, and those that peers on the same network name. They are the
+// first so many, sorted.
+func (t *Topology) Refusals(ctx context.Context, most int) (all []Refusal, err error) {
+	err = t.ask(ctx, func(g *Graph) { all = g.refusals() })
+	slices.SortFunc(all, func(a, b Refusal) int { return cmp.Or(strings.Compare(a.Cluster, b.Cluster), a.App.Compare(b.App)) })
+	return all[:min(most, len(all))], err
+}
+
+func (g *Graph) refusals() (all []Refusal) {
+	for app := range g.gateway.Backends.All() {
+		if kept := g.keptOf(app); kept.Count > 0 {
+			all = append(all, Refusal{App: app, Kept: kept})
+		}
+	}
+	for name, c := range g.clusters {
+		if !g.onNetwork(c) {
+			continue
+		}
+		for n := range c.exports {
+			if refused := g.refusedOf(c, n.remote.of(name)); refused.Count > 0 {
+				all = append(all, Refusal{App: n.app, Cluster: name, Kept: refused})
+			}
+		}
+	}
+	return all
+}
