@@ -1,0 +1,97 @@
+// Package throttle bounds the lines of the log that an outsider can cause.
+package throttle
+
+import (
+	"container/list"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// maxKeys is how many keys a Log keeps. While it keeps that many, all further keys count as
+// one, so a Log never writes more than maxKeys+1 lines in the interval.
+const maxKeys = 1000
+
+// Log writes one line for each key in an interval. It is safe for concurrent use.
+type Log struct {
+	log   *slog.Logger
+	every time.Duration
+
+	mu    sync.Mutex
+	keys  map[string]*list.Element
+	order list.List // of *line, the one written the longest ago first
+}
+
+type line struct {
+	key        string
+	written    time.Time
+	suppressed int // since then
+}
+
+// New makes a Log that writes at most one line for each key in every.
+func New(log *slog.Logger, every time.Duration) *Log {
+	return &Log{log: log, every: every, keys: map[string]*list.Element{}}
+}
+
+// Warn writes a warning, unless the key had a line within the interval. A key names the
+// cause, such as the app or the reason, and never a thing that an outsider can vary at will.
+// The line says as "suppressed" how many were left out since the last one.
+func (l *Log) Warn(key, msg string, args ...any) {
+	if args, ok := l.allow(key, args); ok {
+		l.log.Warn(msg, args...)
+	}
+}
+
+// Info is Warn for what is no warning.
+func (l *Log) Info(key, msg string, args ...any) {
+	if args, ok := l.allow(key, args); ok {
+		l.log.Info(msg, args...)
+	}
+}
+
+// Error is Warn for an error.
+func (l *Log) Error(key, msg string, args ...any) {
+	if args, ok := l.allow(key, args); ok {
+		l.log.Error(msg, args...)
+	}
+}
+
+func (l *Log) allow(key string, args []any) ([]any, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	e := l.keys[key]
+	if e == nil && len(l.keys) >= maxKeys {
+		if l.makeRoom(now); len(l.keys) >= maxKeys {
+			key = "" // shared by all keys that there is no room for
+			e = l.keys[key]
+		}
+	}
+	if e == nil {
+		l.keys[key] = l.order.PushBack(&line{key: key, written: now})
+		return args, true
+	}
+	last := e.Value.(*line)
+	if now.Sub(last.written) < l.every {
+		last.suppressed++
+		return nil, false
+	}
+	if last.suppressed > 0 {
+		args = append(args[:len(args):len(args)], "suppressed", last.suppressed)
+	}
+	last.written, last.suppressed = now, 0
+	l.order.MoveToBack(e)
+	return args, true
+}
+
+// makeRoom forgets the keys whose interval is over.
+func (l *Log) makeRoom(now time.Time) {
+	for e := l.order.Front(); e != nil; e = l.order.Front() {
+		old := e.Value.(*line)
+		if now.Sub(old.written) < l.every {
+			return
+		}
+		l.order.Remove(e)
+		delete(l.keys, old.key)
+	}
+}
