@@ -21,7 +21,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
@@ -63,7 +62,7 @@ type Server struct {
 	unread    atomic.Pointer[error] // why the tokens can't be read again; nil while they can
 	counter   atomic.Uint64
 	filters   *filters
-	mux       *http.ServeMux
+	pages     http.Handler
 	stopping  chan struct{} // closed by Run when it ends
 	stopped   sync.Once
 }
@@ -191,9 +190,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.cfg.TLS != nil {
 		served = tls.NewListener(served, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
 	}
-	hosts := hostcheck.Hosts{Names: s.cfg.Hosts, Key: "consul.hosts", Domain: s.cfg.Kubernetes, Log: s.often}
 	server := &http.Server{
-		Handler: hosts.Handler(s), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
