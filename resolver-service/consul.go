@@ -30,6 +30,7 @@ func (s *Service) buildConsul() (err error) {
 		Directory: s.consulDirectory(), Kubernetes: s.cfg.DNS.Kubernetes, Topology: s.topology, Settled: s.settled, Log: s.log,
 		Metrics: s.registry,
 	}
+	cfg.MaxConnections = s.bounds.consul
 	if s.sources.shared != nil {
 		cfg.Share = s.sources.shared // and no Sharer that is not nil
 	} else if s.cfg.Replicas != nil {

@@ -30,6 +30,7 @@ type Service struct {
 	cfg       *Config
 	log       *slog.Logger
 	listeners map[string]net.Listener
+	bounds    bounds // of the listeners
 
 	dnsListeners *dns.Listeners // nil: DNS is not answered
 
@@ -170,7 +171,7 @@ func (s *Service) buildEdges() (err error) {
 	s.gateway, err = gateway.New(gateway.Config{
 		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peer: s.peerTarget(),
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
-		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
+		MaxConnections: s.bounds.gateway, MaxHellos: g.MaxHellos,
 	})
 	if err != nil {
 		return err

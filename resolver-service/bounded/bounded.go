@@ -22,6 +22,9 @@ type Bounds struct {
 	// whose connections finish by [Conn.Settle] needs it. 0: connections are settled from the
 	// start.
 	Pending int
+	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
+	// the connection, on Linux. 0: the kernel's default.
+	UserTimeout time.Duration
 	// Refuse is called with each connection that is refused before it is closed, and must
 	// not block. It may tell the client. Nil: nobody does.
 	Refuse func(net.Conn)
@@ -83,6 +86,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 			gone.Close()
 		}
 		if reason == "" {
+			if l.bounds.UserTimeout > 0 {
+				setUserTimeout(raw, l.bounds.UserTimeout)
+			}
 			return c, nil
 		}
 		l.count(reason)

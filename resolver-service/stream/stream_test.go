@@ -20,6 +20,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -42,6 +43,7 @@ type service struct {
 	server   *stream.Server
 	grpc     *grpc.Server
 	address  string
+	listener *bounded.Listener
 	metrics  *prometheus.Registry
 	end      context.CancelFunc
 	ended    chan struct{}
@@ -69,12 +71,13 @@ func startWith(t testing.TB, cfg stream.Config, address string, log *slog.Logger
 	t.Helper()
 	s := &service{t: t, metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
 	s.topology = topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)
-	var err error
-	if s.server, err = stream.New(cfg, s.topology, s.metrics, log); err != nil {
+	raw, err := net.Listen("tcp", address)
+	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
+	listener := bounded.New(raw, bounded.Bounds{})
+	s.listener, cfg.Hangup = listener, listener.Hangup
+	if s.server, err = stream.New(cfg, s.topology, s.metrics, log); err != nil {
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
