@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -23,15 +25,47 @@ type calls struct {
 	streams atomic.Int64 // of sidecars
 }
 
-// newGRPC makes the server of every gRPC service.
-func (s *Service) newGRPC() *grpc.Server {
+// What calls of operators and of other clusters' services may be: "isthmus apply" sends all
+// objects in one message, and a peer all that it knows.
+const (
+	maxTrustedRequest = 16 << 20
+	maxTrustedStreams = 64
+)
+
+// buildGRPC makes the gRPC servers. Operators and other clusters' services have one of their
+// own, since they may send more than a sidecar. Without identities everybody is an operator.
+func (s *Service) buildGRPC() {
+	own := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxTrustedRequest), grpc.MaxConcurrentStreams(maxTrustedStreams)}
+	creds := s.identity.ServiceCredentials(identity.Anyone)
+	if s.identity.Insecure() {
+		s.grpc = s.newGRPC(append(own, grpc.Creds(creds))...)
+		return
+	}
+	s.handover = newHandover(s.Addr("resolver"))
+	s.trusted = s.newGRPC(append(own, grpc.Creds(handedOver{creds}))...)
+	s.grpc = s.newGRPC(grpc.Creds(dispatching{creds, s.handover, s.mayBeLarge}), grpc.InTapHandle(s.reading.tap))
+}
+
+// mayBeLarge tells whether a caller may send large requests: an operator, or the service of a
+// cluster.
+func (s *Service) mayBeLarge(info credentials.AuthInfo) bool {
+	ctx := peer.NewContext(context.Background(), &peer.Peer{AuthInfo: info})
+	if _, ok := identity.FromPeer(ctx); ok {
+		return true
+	}
+	id, ok := identity.FromContext(ctx)
+	return ok && (slices.Contains(s.cfg.operators(), id.App) ||
+		id.App.Namespace == s.cfg.Identity.Namespace && strings.HasPrefix(id.App.ID, identity.ServiceApp("", "").ID))
+}
+
+// newGRPC makes a server of every gRPC service.
+func (s *Service) newGRPC(own ...grpc.ServerOption) *grpc.Server {
 	options := append(stream.ServerOptions(),
-		grpc.Creds(s.identity.ServiceCredentials(identity.Anyone)),
 		tracing.ServerOption(s.spans, s.cfg.Cluster),
 		grpc.ChainUnaryInterceptor(s.admit, s.count),
 		grpc.ChainStreamInterceptor(s.admitStream, s.countStreams),
 	)
-	server := grpc.NewServer(options...)
+	server := grpc.NewServer(append(options, own...)...)
 	v1alpha1.RegisterResolverServer(server, s.stream)
 	v1alpha1.RegisterPeeringServer(server, s.peers)
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
@@ -52,7 +86,7 @@ func (s *Service) admit(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	service := serviceOf(info.FullMethod)
 	id, known := identity.FromContext(ctx)
 	if known && slices.Contains(forOperators, service) && !slices.Contains(s.cfg.operators(), id.App) {
-		s.log.Warn("refused a caller that is no operator", "app", id.App.String(), "method", info.FullMethod)
+		s.often.Warn("operator "+id.App.String(), "refused a caller that is no operator", "app", id.App.String(), "method", info.FullMethod)
 		return nil, status.Errorf(codes.PermissionDenied, "%s is for operators, and app %s is none; operators are named in isthmus.yaml of the service", service, id.App)
 	}
 	return handle(ctx, req)
@@ -73,7 +107,7 @@ func (s *Service) admitPeer(ctx context.Context, method string) error {
 	if !ok || serviceOf(method) == v1alpha1.Peering_ServiceDesc.ServiceName {
 		return nil
 	}
-	s.log.Warn("refused a peer what is not for peers", "peer", cluster, "method", method)
+	s.often.Warn("peer "+cluster, "refused a peer what is not for peers", "peer", cluster, "method", method)
 	return status.Errorf(codes.PermissionDenied, "the certificate is believed by the roots of cluster %s alone, for peering and nothing else", cluster)
 }
 

@@ -3,7 +3,10 @@ package resolverservice
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // startCore starts what ends last: the topology, and all that feeds it. The instances
@@ -36,6 +39,9 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	if l := s.listeners["admin"]; l != nil {
 		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
+	}
+	if l := s.listeners["debug"]; l != nil {
+		core.start("listen.debug", func(ctx context.Context) error { return s.admin.ServeDebug(ctx, l) })
 	}
 	return nil
 }
@@ -74,18 +80,34 @@ func (s *Service) serveGRPC(ctx context.Context, l net.Listener) error {
 	first, cancel := context.WithTimeout(ctx, headStart)
 	_ = s.identity.Wait(first) // without one it serves all the same, and /readyz says so
 	cancel()
+	servers := []*grpc.Server{s.grpc}
+	if s.trusted != nil {
+		servers = append(servers, s.trusted)
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = s.trusted.Serve(s.handover) }) // ends when it is stopped
+		defer serving.Wait()
+	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		late := time.AfterFunc(callsTimeout, s.grpc.Stop)
+		late := time.AfterFunc(callsTimeout, func() { each(servers, (*grpc.Server).Stop) })
 		defer late.Stop()
-		s.grpc.GracefulStop()
+		each(servers, (*grpc.Server).GracefulStop)
 	})
 	err := s.grpc.Serve(l)
 	if stop() {
-		s.grpc.Stop()
+		each(servers, (*grpc.Server).Stop)
 		return err
 	}
 	<-stopped
 	return nil
+}
+
+// each calls do for all servers at once, and waits.
+func each(servers []*grpc.Server, do func(*grpc.Server)) {
+	var all sync.WaitGroup
+	for _, server := range servers {
+		all.Go(func() { do(server) })
+	}
+	all.Wait()
 }

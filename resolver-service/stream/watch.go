@@ -54,7 +54,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.life, func() { end(context.Cause(s.life)) })()
-	w := &watch{s: s, stream: stream, end: end, client: clientOf(ctx), first: make(chan *opening, 1), started: make(chan struct{})}
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *opening, 1), started: make(chan struct{})}
 	w.box = outbox{timeout: s.cfg.StallTimeout, stalled: w.stalled}
 	defer w.box.close()
 	// Compressed, a message would be held once for each client, and not be known to have left.
@@ -72,8 +72,8 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	return err
 }
 
-// clientOf is whose budget a call counts to: the app's by its certificate, or the address's.
-func clientOf(ctx context.Context) string {
+// ClientOf is whose budget a call counts to: the app's by its certificate, or the address's.
+func ClientOf(ctx context.Context) string {
 	if id, ok := identity.FromContext(ctx); ok {
 		return id.App.String()
 	}
