@@ -31,8 +31,8 @@ func (s *Service) boundListeners() error {
 		}
 		limits.Count = func(r bounded.Reason) { refused.WithLabelValues(name, string(r)).Inc() }
 		open.of[name] = bounded.New(s.listeners[name], limits)
-		s.listeners[name] = open.of[name]
 	}
+	s.bounded = open.of
 	if err := s.registry.Register(refused); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *Service) boundListeners() error {
 
 // hangup closes the connection of a client of the resolver, by the address that gRPC has of it.
 func (s *Service) hangup(client net.Addr) {
-	if l, ok := s.listeners["resolver"].(*bounded.Listener); ok {
+	if l := s.bounded["resolver"]; l != nil {
 		l.Hangup(client)
 	}
 }

@@ -37,10 +37,10 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 	})
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
-	if l := s.listeners["admin"]; l != nil {
+	if l := s.bounded["admin"]; l != nil {
 		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
 	}
-	if l := s.listeners["debug"]; l != nil {
+	if l := s.bounded["debug"]; l != nil {
 		core.start("listen.debug", func(ctx context.Context) error { return s.admin.ServeDebug(ctx, l) })
 	}
 	return nil
@@ -56,7 +56,7 @@ func ended(ctx context.Context, err error) error {
 
 // startEdges starts what others connect to.
 func (s *Service) startEdges(edges, ingress *stage) {
-	if l := s.listeners["resolver"]; l != nil {
+	if l := s.bounded["resolver"]; l != nil {
 		edges.start("streams", s.stream.Run)
 		edges.start("listen.resolver", func(ctx context.Context) error { return s.serveGRPC(ctx, l) })
 	}

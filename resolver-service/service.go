@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
@@ -61,8 +62,9 @@ type Service struct {
 	spans   *otlp.Provider
 	calls   calls
 
-	often    *throttle.Log // for lines that clients cause
-	handover *handover     // from grpc to trusted
+	bounded  map[string]*bounded.Listener // of those in listeners
+	often    *throttle.Log                // for lines that clients cause
+	handover *handover                    // from grpc to trusted
 	reading  *reading
 }
 

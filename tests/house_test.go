@@ -75,13 +75,14 @@ func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
 		"catalog":                   {},
 		"live":                      {},
+		"throttle":                  {},
 		"atomicfile":                {},
 		"api":                       {"api", "catalog"},
 		"settings":                  {"api", "settings"},
 		"configstore":               {"api", "atomicfile", "catalog", "live", "settings", "configstore"},
-		"identity":                  {"api", "catalog", "live", "identity"},
+		"identity":                  {"api", "catalog", "live", "identity", "throttle"},
 		"tracing":                   {"api", "catalog", "tracing"},
-		"resolver-service/topology": {"catalog", "live", "configstore"},
+		"resolver-service/topology": {"catalog", "live", "configstore", "throttle"},
 		"nameresolution":            {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
 	}
 	edges := []string{"stream", "dns", "consulapi", "gateway", "peering", "admin", "objects"}

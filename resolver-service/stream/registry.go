@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Source is the name of this source of instances in the topology.
@@ -38,7 +39,7 @@ type registry struct {
 	to       applier
 	share    Sharer // nil: there are no other replicas, or they need not be told
 	settle   time.Duration
-	log      *slog.Logger
+	often    *throttle.Log // for lines that sidecars cause
 	requests chan *request
 	stopped  chan struct{} // closed when run has ended
 
@@ -86,7 +87,7 @@ var errStopped = errors.New("the registry of instances has stopped")
 
 func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, settle: settle, log: log,
+		to: to, share: share, settle: settle, often: throttle.New(log, linesEvery),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
@@ -189,7 +190,7 @@ func (r *registry) register(held *registration) {
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
-			r.log.Warn("an address was registered by another app; the newest holder has it",
+			r.often.Warn("address "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
 				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
 				"formerApp", i.App.String(), "formerInstance", i.ID)
 		}
@@ -201,7 +202,7 @@ func (r *registry) register(held *registration) {
 
 func (r *registry) expire() {
 	for _, i := range r.ledger.expire() {
-		r.log.Info("an instance of before the restart has not come back; it is withdrawn",
+		r.often.Info("expired "+i.App.String(), "an instance of before the restart has not come back; it is withdrawn",
 			"app", i.App.String(), "instance", i.ID, "address", i.Address.String())
 	}
 }

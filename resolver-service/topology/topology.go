@@ -9,12 +9,13 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Topology owns a graph in one goroutine and publishes what comes out of it. Its
 // other methods may be called from any goroutine.
 type Topology struct {
-	log      *slog.Logger
+	often    *throttle.Log // for lines that an instance's registration can cause
 	requests chan func(*Graph)
 	done     chan struct{} // closed when Run has ended
 
@@ -43,10 +44,13 @@ type published[T any] struct {
 	stands bool // a view is published here, or is about to be: it stays without users
 }
 
+// linesEvery is how often a registration can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 // New makes a topology without anything in it. Run makes it work.
 func New(cfg Config, log *slog.Logger) *Topology {
 	t := &Topology{
-		log:      log,
+		often:    throttle.New(log, linesEvery),
 		requests: make(chan func(*Graph)),
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
@@ -191,7 +195,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
-		t.log.Warn("an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
+		t.often.Warn("takeover "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil
