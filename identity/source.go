@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // origin is where credentials come from.
@@ -44,7 +45,7 @@ type Source struct {
 	current live.Value[*material]
 	failure atomic.Pointer[error] // of the latest load; nil when it succeeded
 
-	refusals    throttle // of log lines about refused peers
+	refusals    *throttle.Log // of log lines about refused clients
 	peers       peers
 	connections connections
 }
@@ -56,7 +57,7 @@ func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Source{app: app, log: log, loading: make(chan struct{}, 1)}
+	s := &Source{app: app, log: log, refusals: throttle.New(log, time.Second), loading: make(chan struct{}, 1)}
 	switch {
 	case cfg.Files != nil:
 		s.origin, s.poll, s.retryMax = &filesOrigin{files: *cfg.Files, log: log}, 2*time.Second, 2*time.Second
@@ -140,14 +141,14 @@ func (s *Source) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	var complaints throttle
+	complaints := throttle.New(s.log, time.Minute)
 	var warned *material
 	for failures := 0; ; {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
 				delay = backoff(failures, s.patience(err))
-				s.complain(err, delay, &complaints)
+				s.complain(err, delay, complaints)
 			}
 		})
 		if ctx.Err() != nil {
@@ -207,9 +208,7 @@ func (s *Source) load(ctx context.Context, failed func(error)) error {
 // recheck ends the connections that would not be let in any more.
 func (s *Source) recheck() {
 	s.connections.recheck(func(c net.Conn, err error) {
-		if s.refusals.allow("", time.Second) {
-			s.log.Warn("ended a connection that is not trusted any more", "remote", c.RemoteAddr().String(), "err", err)
-		}
+		s.refusals.Warn("ended", "ended a connection that is not trusted any more", "remote", c.RemoteAddr().String(), "err", err)
 	})
 }
 
@@ -254,18 +253,15 @@ func backoff(failures int, longest time.Duration) time.Duration {
 
 // complain makes a failure visible: in Err always, in the log when it is news or a
 // minute has passed.
-func (s *Source) complain(err error, delay time.Duration, complaints *throttle) {
+func (s *Source) complain(err error, delay time.Duration, complaints *throttle.Log) {
 	text := err.Error()
 	err = fmt.Errorf("%w; retrying in %s", err, delay.Round(100*time.Millisecond))
 	defer s.failure.Store(&err) // who hears of it finds it logged
-	if !complaints.allow(text, time.Minute) {
-		return
-	}
 	if m, ok := s.current.Load(); ok {
-		s.log.Warn("identity not renewed; the old one stays in use", "err", err, "app", m.id.App.String(), "expires", m.cert.Leaf.NotAfter)
+		complaints.Warn(text, "identity not renewed; the old one stays in use", "err", err, "app", m.id.App.String(), "expires", m.cert.Leaf.NotAfter)
 		return
 	}
-	s.log.Warn("no identity yet; connections can't be made or taken", "err", err)
+	complaints.Warn(text, "no identity yet; connections can't be made or taken", "err", err)
 }
 
 // warnExpiry warns once when the last fifth of a certificate's life has begun, and

@@ -54,8 +54,8 @@ func (s *Source) serverTLS(verify func(tls.ConnectionState) error) *tls.Config {
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			err := verify(cs)
-			if err != nil && s.refusals.allow("", time.Second) {
-				s.log.Warn("refused a client", "err", err)
+			if err != nil {
+				s.refusals.Warn("", "refused a client", "err", err)
 			}
 			return err
 		},

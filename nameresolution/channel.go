@@ -81,7 +81,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	if c.contact.away() > provisionalFor {
 		c.mirror = c.mirror.final()
 	}
-	if ch.base = c.mirror; ch.base != nil && ch.base.digests.Len() > maxKnown {
+	if ch.base = c.mirror; c.afresh || !ch.base.fits(maxKnown, maxKnownBytes) {
 		ch.base = nil
 	}
 	hello := &pb.Hello{

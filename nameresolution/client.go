@@ -12,8 +12,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -33,9 +35,12 @@ const (
 // apps is one message.
 const maxViewBytes = 512 << 20
 
-// maxKnown is how many entries a hello may name; services take no more. Who has more
-// starts afresh.
-const maxKnown = 100_000
+// Bounds of the entries that a hello names, as services take them: how many, and their bytes
+// in the message. A client with more starts afresh.
+const (
+	maxKnown      = 20_000
+	maxKnownBytes = 1<<20 - 16<<10
+)
 
 // client keeps a stream of an app's view, and with it this sidecar's registration.
 type client struct {
@@ -53,6 +58,7 @@ type client struct {
 	// Of run's goroutine.
 	mirror *mirror // nil before the first view
 	heard  bool    // the service, on the stream of now
+	afresh bool    // the service refused a hello for what it named; the next one names nothing
 
 	ready   context.Context // ends when the instance may be registered
 	hailed  atomic.Bool     // a service was told of the instance
@@ -188,9 +194,10 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 		c.contact.reach("resolver service " + to.String())
 		err = c.follow(ctx, first, func() {
 			heard()
-			c.heard = true
+			c.heard, c.afresh = true, false
 			c.contact.gain(to.String())
 		})
+		c.afresh = c.afresh || status.Code(err) == codes.ResourceExhausted
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause

@@ -32,6 +32,20 @@ func (m *mirror) known() []*pb.Known {
 	return known
 }
 
+// knownBytes is what an entry of a hello takes beside its name.
+const knownBytes = 24
+
+// fits tells whether a hello may name all that the mirror has.
+func (m *mirror) fits(most, bytes int) bool {
+	if m == nil || m.digests.Len() > most {
+		return m == nil
+	}
+	for app := range m.digests.All() {
+		bytes -= knownBytes + len(app.Namespace) + len(app.ID)
+	}
+	return bytes >= 0
+}
+
 // first tells whether what is sent now makes up the first view, or goes on with one that
 // is provisional.
 func (m *mirror) first() bool { return m == nil || m.provisional }

@@ -1,8 +1,11 @@
 package nameresolution
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -74,6 +77,30 @@ func TestAViewIsProvisionalOnlyWhileThereWasNoOther(t *testing.T) {
 		again, err := (*mirror)(nil).with(m.message()) // as the last good view is read
 		if m.provisional != c.want || again.provisional != c.want || err != nil {
 			t.Errorf("%s: provisional %t, and %t from disk, %v", c.what, m.provisional, again.provisional, err)
+		}
+	}
+}
+
+func TestAHelloFitsIntoWhatServicesTake(t *testing.T) {
+	for _, c := range []struct {
+		apps, name int
+		fits       bool
+	}{{0, 1, true}, {maxKnown, 12, true}, {maxKnown + 1, 6, false}, {maxKnown, 58, false}, {8000, 58, true}} {
+		all := &pb.WatchResponse{}
+		for i := range c.apps {
+			id := fmt.Sprintf("%0*d", c.name, i)
+			all.Put = append(all.Put, &pb.ViewEntry{App: &pb.App{Namespace: id[:min(len(id), 30)], Id: id}, Digest: 1 << 63})
+		}
+		m, err := (*mirror)(nil).with(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.fits(maxKnown, maxKnownBytes); got != c.fits {
+			t.Errorf("%d apps with names of %d bytes: fits is %v", c.apps, c.name, got)
+		}
+		hello := &pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: &pb.Hello{Known: m.known()}}}
+		if n := proto.Size(hello); c.fits && n > 1<<20-8<<10 {
+			t.Errorf("%d apps with names of %d bytes: the hello has %d bytes", c.apps, c.name, n)
 		}
 	}
 }

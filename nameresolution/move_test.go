@@ -53,8 +53,13 @@ func serve(t *testing.T) *service {
 // replicas share.
 func serveAt(t *testing.T, address string) *service {
 	t.Helper()
+	return serveWith(t, address, stream.Config{})
+}
+
+func serveWith(t *testing.T, address string, cfg stream.Config) *service {
+	t.Helper()
 	s := &service{t: t, topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)}
-	server, err := stream.New(stream.Config{}, s.topology, prometheus.NewRegistry(), quiet)
+	server, err := stream.New(cfg, s.topology, prometheus.NewRegistry(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,4 +293,19 @@ func await(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("after a minute, still not: %s", what)
 		}
 	}
+}
+
+// TestASidecarThatKnowsTooMuchStartsAfresh has a service come back that takes no hello with as
+// much as the sidecar knows.
+func TestASidecarThatKnowsTooMuchStartsAfresh(t *testing.T) {
+	before := serve(t)
+	before.has(ledger, "10.0.0.7:50002")
+	r := sidecar(t, checkout, 50002, before.address)
+	finds(t, r, orders, "10.0.0.1:50002")
+	finds(t, r, ledger, "10.0.0.7:50002")
+	before.stop()
+	after := serveWith(t, before.address, stream.Config{MaxKnown: 1})
+	after.has(orders, "10.0.0.2:50002")
+	finds(t, r, orders, "10.0.0.2:50002")
+	finds(t, r, ledger, "") // which is gone
 }

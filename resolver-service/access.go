@@ -80,7 +80,7 @@ func (s *Service) checkAccess(ctx context.Context, listener, method string) erro
 	if slices.Contains(access[listener][method], kind) {
 		return nil
 	}
-	s.log.Warn("refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
+	s.often.Warn("call "+id.String(), "refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
 	return status.Error(codes.PermissionDenied, s.refusal(kind, id, serviceOf(method)))
 }
 

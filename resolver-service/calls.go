@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -24,6 +25,12 @@ type calls struct {
 // handshakeTimeout is how long a client may take to be known.
 const handshakeTimeout = 5 * time.Second
 
+// What calls of operators may be: "isthmus apply" sends all objects in one message.
+const (
+	maxTrustedRequest = 16 << 20
+	maxTrustedStreams = 64
+)
+
 // newServer makes a gRPC server for a listener, whose calls are held to access.
 func (s *Service) newServer(listener string, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
 	options := append(stream.ServerOptions(),
@@ -32,10 +39,30 @@ func (s *Service) newServer(listener string, creds credentials.TransportCredenti
 	return grpc.NewServer(append(options, more...)...)
 }
 
-// newGRPC makes the server for sidecars and operators.
-func (s *Service) newGRPC() *grpc.Server {
-	server := s.newServer(atResolver, s.identity.ServerCredentials(identity.Anyone),
-		grpc.ChainUnaryInterceptor(s.count), grpc.ChainStreamInterceptor(s.countStreams))
+// buildGRPC makes the gRPC servers of listen.resolver. Operators have one of their own, since
+// they may send more than a sidecar. Without identities everybody is an operator.
+func (s *Service) buildGRPC() {
+	own := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxTrustedRequest), grpc.MaxConcurrentStreams(maxTrustedStreams)}
+	creds := s.identity.ServerCredentials(identity.Anyone)
+	if s.identity.Insecure() {
+		s.grpc = s.newGRPC(creds, own...)
+		return
+	}
+	s.handover = newHandover(s.Addr("resolver"))
+	s.trusted = s.newGRPC(handedOver{creds}, own...)
+	s.grpc = s.newGRPC(dispatching{creds, s.handover, s.mayBeLarge}, grpc.InTapHandle(s.reading.tap))
+}
+
+// mayBeLarge tells whether a caller may send large requests.
+func (s *Service) mayBeLarge(info credentials.AuthInfo) bool {
+	kind, _ := s.kindOf(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: info}))
+	return kind == operator
+}
+
+// newGRPC makes a server of what listen.resolver serves.
+func (s *Service) newGRPC(creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
+	server := s.newServer(atResolver, creds, append(own,
+		grpc.ChainUnaryInterceptor(s.count), grpc.ChainStreamInterceptor(s.countStreams))...)
 	v1alpha1.RegisterResolverServer(server, s.stream)
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(),

@@ -32,10 +32,12 @@ type Config struct {
 	Listen      Listen             `yaml:"listen"`
 	Identity    Identity           `yaml:"identity"`
 	Operators   []string           `yaml:"operators"`
+	Resolver    Resolver           `yaml:"resolver"`
 	Gateway     Gateway            `yaml:"gateway"`
 	Development Development        `yaml:"development"`
 	DNS         DNS                `yaml:"dns"`
 	Consul      consulapi.Settings `yaml:"consul"`
+	Admin       Admin              `yaml:"admin"`
 	Tracing     otlp.Config        `yaml:"tracing"`
 	Log         Log                `yaml:"log"`
 
@@ -54,6 +56,9 @@ type Listen struct {
 	Apps     []AppListener `yaml:"apps"`
 	Consul   string        `yaml:"consul"`
 	Admin    string        `yaml:"admin"`
+	Debug    string        `yaml:"debug"`
+	// DebugExposed says that Debug is meant where more than this machine reaches it.
+	DebugExposed bool `yaml:"debugExposed"`
 }
 
 // nothing tells whether no part would run.
@@ -66,6 +71,18 @@ type Identity struct {
 	Namespace       string   `yaml:"namespace"`       // of Isthmus' own apps
 	TrustDomains    []string `yaml:"trustDomains"`    // whose apps are this cluster's, beside the service's own
 	InsecureExposed bool     `yaml:"insecureExposed"` // insecure may listen on other addresses than loopback
+}
+
+// Resolver bounds who connects to listen.resolver. Zero values are the defaults.
+type Resolver struct {
+	MaxConnections          int    `yaml:"maxConnections"`
+	MaxConnectionsPerClient int    `yaml:"maxConnectionsPerClient"`
+	SocketMode              string `yaml:"socketMode"` // of a unix socket
+}
+
+// Admin says who may ask for the pages of listen.admin and listen.debug.
+type Admin struct {
+	Hosts []string `yaml:"hosts,single"` // names that requests may have in their Host header
 }
 
 // Gateway bounds what the gateway takes. Zero values are the gateway's defaults.
@@ -91,6 +108,7 @@ const (
 	DefaultResolver = "127.0.0.1:7400"
 	DefaultGateway  = "127.0.0.1:15443"
 	DefaultAdmin    = "127.0.0.1:7480"
+	DefaultDebug    = "127.0.0.1:7481"
 )
 
 // Values of defaultSelection.
@@ -114,7 +132,7 @@ func Parse(file string, text []byte) (*Config, error) {
 	cfg := &Config{}
 	doc := strictyaml.Decode(file, text, cfg)
 	if !doc.Has("listen") {
-		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin}
+		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}
 	}
 	cfg.setDefaults()
 	cfg.check(doc)

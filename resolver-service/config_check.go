@@ -25,6 +25,8 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkApps(doc)
 	c.checkConsul(doc)
 	c.checkIdle(doc)
+	c.checkAdmin(doc)
+	c.checkResolver(doc)
 	c.checkIdentity(doc)
 	c.checkBounds(doc)
 	c.checkDestinations(doc)
@@ -54,7 +56,7 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 
 func (c *Config) checkListen(doc *strictyaml.Document) {
 	if c.Listen.nothing() && !doc.Wrong("listen") {
-		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul or admin with an address, or leave listen out for all of them")
+		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
 	}
 	for _, l := range c.listens() {
 		if path, ok := unixPath(l.address); ok && l.name == "resolver" {
@@ -112,6 +114,8 @@ func (c *Config) checkBounds(doc *strictyaml.Document) {
 	}{
 		{"gateway.maxConnections", c.Gateway.MaxConnections},
 		{"gateway.maxHellos", c.Gateway.MaxHellos},
+		{"resolver.maxConnections", c.Resolver.MaxConnections},
+		{"resolver.maxConnectionsPerClient", c.Resolver.MaxConnectionsPerClient},
 	} {
 		if n.value < 0 || n.value == 0 && doc.Has(n.path) {
 			doc.Refuse(n.path, fmt.Sprintf("%d is out of bounds", n.value), "write a number from 1 up, or leave it out")
@@ -154,7 +158,7 @@ type listen struct{ name, address string }
 
 // listens are the listeners, in the order in which they are opened.
 func (c *Config) listens() []listen {
-	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"consul", c.Listen.Consul}, {"admin", c.Listen.Admin}}
+	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"consul", c.Listen.Consul}, {"admin", c.Listen.Admin}, {"debug", c.Listen.Debug}}
 	for i, l := range c.Listen.Apps {
 		all = append(all, listen{appListener(i), l.Address})
 	}

@@ -16,7 +16,7 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
-		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
+		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
 		cfg.Log != (Log{"info", "text"}) || !reflect.DeepEqual(cfg.Gateway, Gateway{}) || cfg.Development.Loopback {
 		t.Errorf("got %+v", cfg)
 	}

@@ -27,9 +27,10 @@ func (s *Service) buildConsul() (err error) {
 	}
 	cfg := consulapi.Config{
 		Settings: s.cfg.Consul, Cluster: s.cfg.Cluster, Version: s.cfg.Version, Address: s.Addr("consul").String(),
-		Directory: s.consulDirectory(), Topology: s.topology, Destinations: s.destinations, Settled: s.settled, Log: s.log,
+		Directory: s.consulDirectory(), Kubernetes: s.cfg.DNS.Kubernetes, Topology: s.topology, Destinations: s.destinations, Settled: s.settled, Log: s.log,
 		Metrics: s.registry,
 	}
+	cfg.MaxConnections = s.bounds.consul
 	if s.sources.shared != nil {
 		cfg.Share = s.sources.shared // and no Sharer that is not nil
 	} else if s.cfg.Replicas != nil {

@@ -18,7 +18,7 @@ func (s *Service) listenDNS() error {
 	for i, l := range s.cfg.Listen.DNS {
 		as, _ := catalog.ParseApp(l.As) // was checked, or is nobody
 		all[i] = dns.Listen{
-			Address: l.Address, As: as, TLS: l.TLS, RateLimit: s.cfg.DNS.rateLimit(l), MaxTCP: s.cfg.DNS.MaxTCP, Sockets: s.cfg.Cores,
+			Address: l.Address, As: as, TLS: l.TLS, RateLimit: s.cfg.DNS.rateLimit(l), MaxTCP: s.bounds.dns, Sockets: s.cfg.Cores,
 		}
 	}
 	if len(all) == 0 {

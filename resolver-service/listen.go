@@ -15,12 +15,13 @@ func (s *Service) Listen() error {
 	if s.listeners != nil {
 		return nil
 	}
+	s.fitBounds()
 	open := map[string]net.Listener{}
 	for _, l := range s.cfg.listens() {
 		if l.address == "" {
 			continue
 		}
-		listener, err := listenOn(l.address)
+		listener, err := s.listenOn(l.address)
 		if err != nil {
 			closeAll(open)
 			return fmt.Errorf("listen.%s: %s: %w; %s", l.name, l.address, plainError(err), advice(err))
@@ -35,7 +36,7 @@ func (s *Service) Listen() error {
 	return nil
 }
 
-// Addr is where a listener - resolver, dns, gateway or admin - listens; nil when it does
+// Addr is where a listener - resolver, dns, gateway, consul, admin or debug - listens; nil when it does
 // not. Of several for DNS it is the first.
 func (s *Service) Addr(name string) net.Addr {
 	if name == "dns" {
@@ -53,7 +54,7 @@ func closeAll(open map[string]net.Listener) {
 	}
 }
 
-func listenOn(address string) (net.Listener, error) {
+func (s *Service) listenOn(address string) (net.Listener, error) {
 	path, ok := unixPath(address)
 	if !ok {
 		return net.Listen("tcp", address)
@@ -61,7 +62,7 @@ func listenOn(address string) (net.Listener, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	return net.Listen("unix", path)
+	return listenUnix(path, s.cfg.Resolver.socketMode())
 }
 
 // removeDead removes a socket that a process has left behind which is gone.

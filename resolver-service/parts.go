@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,8 +37,11 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 	})
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
-	if l := s.listeners["admin"]; l != nil {
+	if l := s.bounded["admin"]; l != nil {
 		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
+	}
+	if l := s.bounded["debug"]; l != nil {
+		core.start("listen.debug", func(ctx context.Context) error { return s.admin.ServeDebug(ctx, l) })
 	}
 	return nil
 }
@@ -52,13 +56,13 @@ func ended(ctx context.Context, err error) error {
 
 // startEdges starts what others connect to.
 func (s *Service) startEdges(edges, ingress *stage) {
-	if l := s.listeners["resolver"]; l != nil {
+	if l := s.bounded["resolver"]; l != nil {
 		edges.start("streams", s.stream.Run)
 		edges.start("listen.resolver", func(ctx context.Context) error {
 			first, cancel := context.WithTimeout(ctx, headStart)
 			_ = s.identity.Wait(first) // without one it serves all the same, and /readyz says so
 			cancel()
-			return serveGRPC(ctx, s.grpc, l)
+			return s.serveResolver(ctx, l)
 		})
 	}
 	s.startDNS(edges)
@@ -79,20 +83,41 @@ const callsTimeout = 2 * time.Second
 // fail in its handshake, and the client not know why.
 const headStart = 2 * time.Second
 
-// serveGRPC serves until ctx ends, and lets calls that run finish.
-func serveGRPC(ctx context.Context, server *grpc.Server, l net.Listener) error {
+// serveResolver serves sidecars and operators until ctx ends.
+func (s *Service) serveResolver(ctx context.Context, l net.Listener) error {
+	if s.trusted == nil {
+		return serveGRPC(ctx, l, s.grpc)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.trusted.Serve(s.handover) }) // ends when it is stopped
+	defer serving.Wait()
+	return serveGRPC(ctx, l, s.grpc, s.trusted)
+}
+
+// serveGRPC has the first of the servers serve until ctx ends. Then all of them let calls
+// that run finish.
+func serveGRPC(ctx context.Context, l net.Listener, servers ...*grpc.Server) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		late := time.AfterFunc(callsTimeout, server.Stop)
+		late := time.AfterFunc(callsTimeout, func() { each(servers, (*grpc.Server).Stop) })
 		defer late.Stop()
-		server.GracefulStop()
+		each(servers, (*grpc.Server).GracefulStop)
 	})
-	err := server.Serve(l)
+	err := servers[0].Serve(l)
 	if stop() {
-		server.Stop()
+		each(servers, (*grpc.Server).Stop)
 		return err
 	}
 	<-stopped
 	return nil
+}
+
+// each calls do for all servers at once, and waits.
+func each(servers []*grpc.Server, do func(*grpc.Server)) {
+	var all sync.WaitGroup
+	for _, server := range servers {
+		all.Go(func() { do(server) })
+	}
+	all.Wait()
 }

@@ -3,53 +3,12 @@ package resolverservice
 import (
 	"context"
 	"net"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
-
-// handedOver is a listener whose connections come from the gateway, in this process.
-type handedOver struct {
-	address net.Addr // the gateway's
-	conns   chan net.Conn
-	closed  chan struct{}
-	once    sync.Once
-}
-
-func newHandedOver(address net.Addr) *handedOver {
-	return &handedOver{address: address, conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-// take hands a connection over. It waits while the server does not accept.
-func (l *handedOver) take(c net.Conn) {
-	select {
-	case l.conns <- c:
-	case <-l.closed:
-		c.Close()
-	}
-}
-
-// Accept returns the next connection.
-func (l *handedOver) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept, and refuses connections from now on.
-func (l *handedOver) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr is the gateway's address.
-func (l *handedOver) Addr() net.Addr { return l.address }
 
 // Bounds of a peer's calls: a connection has one stream, and a request names what the peer
 // has already.
@@ -68,10 +27,10 @@ func (s *Service) buildPeers() (take func(net.Conn)) {
 		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give the service a certificate")
 		return nil
 	}
-	s.handed = newHandedOver(s.Addr("gateway"))
+	s.handed = newHandover(s.Addr("gateway"))
 	s.peerGRPC = s.newServer(atGateway, s.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
 	v1alpha1.RegisterPeeringServer(s.peerGRPC, s.peers)
-	return s.handed.take
+	return s.handed.give
 }
 
 // peersWithin is how long peers wait for the Cluster objects of a service that starts.
@@ -86,5 +45,5 @@ func (s *Service) servePeers(ctx context.Context) error {
 	case <-s.links.Known():
 	case <-first.Done():
 	}
-	return serveGRPC(ctx, s.peerGRPC, s.handed)
+	return serveGRPC(ctx, s.handed, s.peerGRPC)
 }

@@ -60,13 +60,13 @@ func runReplica(path string) (code int) {
 
 // replicaProcess is one replica of a test, which can be ended and started again.
 type replicaProcess struct {
-	t                        *testing.T
-	name, config             string
-	resolver, gateway, admin string
-	exile                    string           // none: that of a real service
-	ca                       *identitytest.CA // nil: plain text
-	log                      *os.File
-	cmd                      *exec.Cmd
+	t                               *testing.T
+	name, config                    string
+	resolver, gateway, admin, debug string
+	exile                           string           // none: that of a real service
+	ca                              *identitytest.CA // nil: plain text
+	log                             *os.File
+	cmd                             *exec.Cmd
 }
 
 func freeAddress(t *testing.T) string {
@@ -82,11 +82,11 @@ func freeAddress(t *testing.T) string {
 func newReplica(t *testing.T, cluster, name, etcd, more string) *replicaProcess {
 	t.Helper()
 	dir := t.TempDir()
-	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t)}
+	p := &replicaProcess{t: t, name: name, config: filepath.Join(dir, "isthmus.yaml"), resolver: freeAddress(t), gateway: freeAddress(t), admin: freeAddress(t), debug: freeAddress(t)}
 	text := fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {insecure: true}\ndevelopment: {loopback: true}\nlog: {level: debug}\n"+
 		"store: {etcd: {endpoints: ['%s'], prefix: %s/}}\ninstances: {etcd: {endpoints: ['%s'], ttl: 6s}}\nreplicas: {name: %s}\n"+
-		"listen: {resolver: '%s', gateway: '%s', admin: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
-		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, more)
+		"listen: {resolver: '%s', gateway: '%s', admin: '%s', debug: '%s'}\ngateway: {plaintext: true, drainTimeout: 1s}\n%s",
+		cluster, dir, etcd, cluster, etcd, name, p.resolver, p.gateway, p.admin, p.debug, more)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,11 @@ func (p *replicaProcess) end(sig syscall.Signal) {
 
 func (p *replicaProcess) get(path string) (code int, body string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
-	resp, err := client.Get("http://" + p.admin + path)
+	address := p.admin
+	if strings.HasPrefix(path, "/debug") {
+		address = p.debug
+	}
+	resp, err := client.Get("http://" + address + path)
 	if err != nil {
 		return 0, err.Error()
 	}

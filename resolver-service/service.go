@@ -15,14 +15,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -31,6 +34,7 @@ type Service struct {
 	cfg       *Config
 	log       *slog.Logger
 	listeners map[string]net.Listener
+	bounds    bounds // of the listeners
 
 	dnsListeners *dns.Listeners // nil: DNS is not answered
 
@@ -52,20 +56,29 @@ type Service struct {
 
 	stream   *stream.Server
 	grpc     *grpc.Server // of sidecars and operators
+	trusted  *grpc.Server // of operators; nil: grpc is for them, too
+	handover *handover    // from grpc to trusted
+	reading  *reading
 	peers    *peering.Server
 	peerGRPC *grpc.Server // of peers; nil: they are not served
-	handed   *handedOver  // their connections
+	handed   *handover    // their connections, from the gateway
 	gateway  *gateway.Gateway
 	consul   *consulapi.Server // nil: there is no Consul API
 	dns      *dns.Server       // nil: DNS is not answered
 	admin    *admin.Server
 	spans    *otlp.Provider
 	calls    calls
+
+	bounded map[string]*bounded.Listener // of those in listeners
+	often   *throttle.Log                // for lines that clients cause
 }
+
+// linesEvery is how often a client can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
 
 // New makes a service, and starts nothing.
 func New(cfg *Config, log *slog.Logger) *Service {
-	return &Service{cfg: cfg, log: log, settled: make(chan struct{})}
+	return &Service{cfg: cfg, log: log, often: throttle.New(log, linesEvery), settled: make(chan struct{})}
 }
 
 // Run makes a service and runs it until ctx ends.
@@ -101,7 +114,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.startEdges(edges, ingress)
 	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "dns", s.dnsListeners.String(), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")))
+		"resolver", addrText(s.Addr("resolver")), "dns", s.dnsListeners.String(), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")), "debug", addrText(s.Addr("debug")))
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -162,22 +175,28 @@ func (s *Service) buildEdges() (err error) {
 	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
 		return err
 	}
+	if err = s.boundListeners(); err != nil {
+		return err
+	}
 	s.admin = admin.New(admin.Config{
 		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+		Hosts: hostcheck.Hosts{Names: s.cfg.Admin.Hosts, Key: "admin.hosts", Domain: s.cfg.DNS.Kubernetes, Log: s.often},
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Source: s.cfg.source,
+		Hangup: s.hangup,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err
 	}
-	s.grpc = s.newGRPC()
+	s.reading = newReading()
+	s.buildGRPC()
 	g := s.cfg.Gateway
 	s.gateway, err = gateway.New(gateway.Config{
 		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(),
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
-		MaxConnections: g.MaxConnections, MaxHellos: g.MaxHellos,
+		MaxConnections: s.bounds.gateway, MaxHellos: g.MaxHellos,
 	})
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func configOf(t *testing.T, cluster string, ca *identitytest.CA) *Config {
 	t.Helper()
 	dir := t.TempDir()
 	text := fmt.Sprintf("cluster: %s\ndataDir: %s/data\nidentity: {insecure: true}\ngateway: {plaintext: true, drainTimeout: 100ms}\ndevelopment: {loopback: true}\n"+
-		"listen: {resolver: '127.0.0.1:0', gateway: '127.0.0.1:0', admin: '127.0.0.1:0'}\n", cluster, dir)
+		"listen: {resolver: '127.0.0.1:0', gateway: '127.0.0.1:0', admin: '127.0.0.1:0', debug: '127.0.0.1:0'}\n", cluster, dir)
 	if ca != nil {
 		f := ca.Config(identity.ServiceApp("", cluster)).Files
 		text = strings.Replace(text, "{insecure: true}", fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA), 1)
@@ -111,7 +111,11 @@ func (r *running) within(what string, holds func() bool) {
 
 func (r *running) get(path string) (code int, body string) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-	resp, err := client.Get("http://" + r.Addr("admin").String() + path)
+	listener := "admin"
+	if strings.HasPrefix(path, "/debug") {
+		listener = "debug"
+	}
+	resp, err := client.Get("http://" + r.Addr(listener).String() + path)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -298,7 +302,7 @@ func TestAnAddressInUseIsNamedWithItsListener(t *testing.T) {
 }
 
 func TestAPartAloneRuns(t *testing.T) {
-	for _, part := range []string{"resolver", "dns", "gateway", "admin"} {
+	for _, part := range []string{"resolver", "dns", "gateway", "admin", "debug"} {
 		cfg := configOf(t, "west", nil)
 		cfg.Listen = Listen{}
 		switch part {
@@ -310,6 +314,8 @@ func TestAPartAloneRuns(t *testing.T) {
 			cfg.Listen.Gateway = "127.0.0.1:0"
 		case "admin":
 			cfg.Listen.Admin = "127.0.0.1:0"
+		case "debug":
+			cfg.Listen.Debug = "127.0.0.1:0"
 		}
 		s := New(cfg, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -324,7 +330,7 @@ func TestAPartAloneRuns(t *testing.T) {
 		} else {
 			conn.Close()
 		}
-		for _, other := range []string{"resolver", "dns", "gateway", "admin"} {
+		for _, other := range []string{"resolver", "dns", "gateway", "admin", "debug"} {
 			if other != part && s.Addr(other) != nil {
 				t.Errorf("%s runs beside %s", other, part)
 			}

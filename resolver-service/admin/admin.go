@@ -19,6 +19,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 )
 
 // Config is what the pages are made from. Its functions are called for each request,
@@ -32,6 +34,8 @@ type Config struct {
 	View func(catalog.App) (*catalog.View, bool)
 	// Stopping holds true once the service is shutting down.
 	Stopping *live.Value[bool]
+	// Hosts are the names that requests may have.
+	Hosts hostcheck.Hosts
 }
 
 // Server serves the pages.
@@ -56,15 +60,35 @@ func limitBody(pages http.Handler) http.Handler {
 	})
 }
 
+// Bounds of a request.
+const (
+	maxHeader    = 16 << 10
+	maxScrapes   = 4               // of the metrics, at once
+	writeTimeout = 2 * time.Minute // for the answer; a profile takes 30 s, unless asked for longer
+)
+
 // shutdownTimeout is how long requests that run may go on after the end.
 const shutdownTimeout = 2 * time.Second
 
-// Serve answers on a listener until ctx ends, and then closes it and returns nil.
+// Serve answers the pages of health and metrics on a listener until ctx ends, and then closes
+// it and returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	return s.serve(ctx, l, s.Handler())
+}
+
+// ServeDebug is Serve for the pages that show what the service holds.
+func (s *Server) ServeDebug(ctx context.Context, l net.Listener) error {
+	return s.serve(ctx, l, s.DebugHandler())
+}
+
+func (s *Server) serve(ctx context.Context, l net.Listener, pages http.Handler) error {
 	server := &http.Server{
-		Handler:           limitBody(s.Handler()),
+		Handler:           limitBody(pages),
 		ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout:      writeTimeout,
 		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    maxHeader,
+		ConnState:         bounded.HTTPState,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	closed := make(chan struct{})
@@ -86,13 +110,32 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("admin: serve %s: %w", l.Addr(), err)
 }
 
-// Handler answers every page.
+// Handler answers the pages of health and metrics.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", index)
+	mux.HandleFunc("GET /{$}", text(`Isthmus resolver service
+
+/livez         the process runs
+/readyz        lookups can be answered; ?format=json
+/metrics       for Prometheus
+
+listen.debug has views and profiles.
+`))
 	mux.HandleFunc("GET /livez", livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{Registry: s.cfg.Registry, MaxRequestsInFlight: maxScrapes}))
+	return s.cfg.Hosts.Handler(mux)
+}
+
+// DebugHandler answers the pages that show what the service holds.
+func (s *Server) DebugHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", text(`Isthmus resolver service, for debugging
+
+/debug/store   the config store, and what of it can't be used
+/debug/views   apps with a selection; ?app=namespace/app-id for a view
+/debug/pprof/  profiles
+`))
 	mux.HandleFunc("GET /debug/store", s.store)
 	mux.HandleFunc("GET /debug/views", s.views)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -100,19 +143,11 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+	return s.cfg.Hosts.Handler(mux)
 }
 
-func index(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprint(w, `Isthmus resolver service
-
-/livez         the process runs
-/readyz        lookups can be answered; ?format=json
-/metrics       for Prometheus
-/debug/store   the config store, and what of it can't be used
-/debug/views   apps with a selection; ?app=namespace/app-id for a view
-/debug/pprof/  profiles
-`)
+func text(page string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, page) }
 }
 
 func livez(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }

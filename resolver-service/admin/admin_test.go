@@ -41,6 +41,7 @@ func ready() *v1alpha1.StatusResponse {
 // fake is a server whose facts a test sets.
 type fake struct {
 	http.Handler
+	debug    http.Handler
 	status   *v1alpha1.StatusResponse
 	stopping live.Value[bool]
 	view     *catalog.View
@@ -56,21 +57,31 @@ func newFake(t *testing.T) *fake {
 	if f.metrics, err = NewMetrics(registry, status, func() time.Duration { return 12 * time.Second }); err != nil {
 		t.Fatal(err)
 	}
-	f.Handler = New(Config{
+	s := New(Config{
 		Status: status, Registry: registry, Stopping: &f.stopping,
 		Apps: func() []catalog.App { return []catalog.App{checkout} },
 		View: func(catalog.App) (*catalog.View, bool) { return f.view, f.view != nil },
-	}, quiet).Handler()
+	}, quiet)
+	f.Handler, f.debug = s.Handler(), s.DebugHandler()
 	return f
 }
 
 func (f *fake) get(path string, header ...string) (code int, body string) {
+	pages := f.Handler
+	if strings.HasPrefix(path, "/debug") {
+		pages = f.debug
+	}
+	return ask(pages, path, header...)
+}
+
+func ask(pages http.Handler, path string, header ...string) (code int, body string) {
 	req := httptest.NewRequest(http.MethodGet, path, nil)
+	req.Host = "localhost:7480"
 	if len(header) == 2 {
 		req.Header.Set(header[0], header[1])
 	}
 	w := httptest.NewRecorder()
-	f.ServeHTTP(w, req)
+	pages.ServeHTTP(w, req)
 	return w.Code, w.Body.String()
 }
 
@@ -252,15 +263,17 @@ func TestAViewIsShownWhole(t *testing.T) {
 
 func TestEveryPageOfTheIndexIsThere(t *testing.T) {
 	f := newFake(t)
-	_, body := f.get("/")
 	var pages []string
-	for line := range strings.Lines(body) {
-		if strings.HasPrefix(line, "/") {
-			pages = append(pages, strings.Fields(line)[0])
+	for _, handler := range []http.Handler{f.Handler, f.debug} {
+		_, body := ask(handler, "/")
+		for line := range strings.Lines(body) {
+			if strings.HasPrefix(line, "/") {
+				pages = append(pages, strings.Fields(line)[0])
+			}
 		}
 	}
-	if !slices.Contains(pages, "/metrics") {
-		t.Fatalf("index has only %v", pages)
+	if !slices.Contains(pages, "/metrics") || !slices.Contains(pages, "/debug/views") {
+		t.Fatalf("the indexes have only %v", pages)
 	}
 	for _, page := range append(pages, "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol") {
 		if code, _ := f.get(page); code != 200 {
@@ -269,6 +282,32 @@ func TestEveryPageOfTheIndexIsThere(t *testing.T) {
 	}
 	if code, _ := f.get("/nothing"); code != 404 {
 		t.Errorf("a page that is not there: %d", code)
+	}
+}
+
+// TestHealthAndDebugPagesAreApart so that probes and Prometheus reach no view.
+func TestHealthAndDebugPagesAreApart(t *testing.T) {
+	f := newFake(t)
+	for _, page := range []string{"/debug/store", "/debug/views", "/debug/pprof/", "/debug/pprof/heap"} {
+		if code, _ := ask(f.Handler, page); code != 404 {
+			t.Errorf("%s among the pages of health: %d", page, code)
+		}
+	}
+	if code, _ := ask(f.debug, "/metrics"); code != 404 {
+		t.Errorf("metrics among the pages for debugging: %d", code)
+	}
+}
+
+func TestPagesAreForKnownHosts(t *testing.T) {
+	f := newFake(t)
+	for _, pages := range []http.Handler{f.Handler, f.debug} {
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.Host = "rebound.example"
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, req)
+		if w.Code != http.StatusMisdirectedRequest {
+			t.Errorf("a host that is not known: %d %s", w.Code, w.Body)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func TestOneClientHasSoManyConnections(t *testing.T) {
 		}
 		open = append(open, c)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprintf(c, "GET /v1/status/leader HTTP/1.1\r\nHost: x\r\n\r\n")
+		fmt.Fprintf(c, "GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		line, err := bufio.NewReader(c).ReadString('\n')
 		if err != nil {
 			return err.Error(), c
@@ -171,7 +171,7 @@ func TestOneClientHasSoManyConnections(t *testing.T) {
 func TestASlowClientHoldsNobodyUp(t *testing.T) {
 	i := ours(t)
 	address := strings.TrimPrefix(i.url, "http://")
-	for _, text := range []string{"GET /v1/agent/self HT", "PUT /v1/agent/service/register HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", "GET /v1/agent/self HTTP/1.1\r\nHost: x\r\nX-Consul-Token: c-token-1\r\n\r\n"} {
+	for _, text := range []string{"GET /v1/agent/self HT", "PUT /v1/agent/service/register HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", "GET /v1/agent/self HTTP/1.1\r\nHost: x\r\nX-Consul-Token: c-token-1\r\n\r\n"} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)

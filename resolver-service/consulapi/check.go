@@ -309,7 +309,7 @@ func (r *registry) reap(o *owned, c *check) {
 	}
 	r.remove(o, c.service)
 	r.mu.Unlock()
-	r.log.Info("deregistered a service: a check of it has been critical for too long", "app", o.app.String(),
+	r.often.Info("critical "+o.app.String(), "deregistered a service: a check of it has been critical for too long", "app", o.app.String(),
 		"service", c.service.def.ID, "check", c.id, "for", time.Duration(c.fields.DeregisterCriticalServiceAfter))
 	r.settled(ctx)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -24,7 +25,9 @@ type Settings struct {
 	PortMeta string `yaml:"portMeta"` // the key of the port of the sidecar's internal gRPC server
 
 	MaxConnections          int `yaml:"maxConnections"`
-	MaxConnectionsPerClient int `yaml:"maxConnectionsPerClient"` // of one address
+	MaxConnectionsPerClient int `yaml:"maxConnectionsPerClient"` // of one address; by IPv6 of one /64
+
+	Hosts []string `yaml:"hosts,single"` // names that requests may have in their Host header
 
 	TLS *TLS `yaml:"tls"`
 }
@@ -107,6 +110,11 @@ func (s *Settings) checkRest() *Mistake {
 			return &Mistake{name, fmt.Sprintf("%d is out of bounds", n), "write a number from 1 up, or leave it out"}
 		}
 	}
+	for n, host := range s.Hosts {
+		if err := hostcheck.Check(host); err != nil {
+			return &Mistake{fmt.Sprintf("hosts[%d]", n), err.Error(), "write a name without a port, such as isthmus.example.com"}
+		}
+	}
 	if s.TLS != nil && (s.TLS.Cert == "" || s.TLS.Key == "") {
 		return &Mistake{"tls", "cert and key go together", "name both files, or leave tls out"}
 	}
@@ -122,13 +130,15 @@ func loopback(address string) bool {
 // Config says what a Server works with.
 type Config struct {
 	Settings
-	Cluster   string
-	Version   string // of the program
-	Address   string // where it listens, host:port
-	Directory string // of what is registered; empty keeps nothing
-	Share     Sharer // tells other replicas; nil where there are none
-	Alone     string // why nothing can be registered here; empty where it can
-	Topology  *topology.Topology
+	Cluster string
+	// Kubernetes is the cluster domain of Kubernetes; empty: cluster.local.
+	Kubernetes string
+	Version    string // of the program
+	Address    string // where it listens, host:port
+	Directory  string // of what is registered; empty keeps nothing
+	Share      Sharer // tells other replicas; nil where there are none
+	Alone      string // why nothing can be registered here; empty where it can
+	Topology   *topology.Topology
 	// Destinations are the rules for the addresses of instances.
 	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far

@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Source is the name of this source of instances in the topology.
@@ -81,6 +82,7 @@ type registry struct {
 	share   Sharer // nil: there are no other replicas, or they need not be told
 	store   *store
 	log     *slog.Logger
+	often   *throttle.Log // for lines that clients cause
 	self    *node
 	rules   *destination.Rules    // for the addresses of instances
 	here    func(netip.Addr) bool // tells whether an address is this machine's
@@ -167,7 +169,7 @@ type since struct {
 
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
-		to: to, share: share, store: st, log: log, self: self, here: destination.This.Has, portKey: portKey, counter: counter,
+		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, here: destination.This.Has, portKey: portKey, counter: counter,
 		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
@@ -363,7 +365,7 @@ func (r *registry) remove(o *owned, s *service) {
 	delete(o.services, s.def.ID)
 	r.unsaved.forget(topology.InstanceKey{App: o.app, ID: s.def.ID})
 	if err := r.store.remove(s); err != nil {
-		r.log.Error("the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
+		r.often.Error("file "+o.app.String(), "the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
 	}
 	r.publish(o)
 }

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 )
 
 // endpoint answers one request: with a value that is written as JSON, or nil for an
@@ -26,8 +28,9 @@ type reply struct {
 
 // routes are what is served, in the order of Consul's documentation.
 func (s *Server) routes() {
-	s.mux = http.NewServeMux()
-	s.mux.HandleFunc("/", s.unknown)
+	mux := http.NewServeMux()
+	s.pages = hostcheck.Hosts{Names: s.cfg.Hosts, Key: "consul.hosts", Domain: s.cfg.Kubernetes, Log: s.often}.Handler(mux)
+	mux.HandleFunc("/", s.unknown)
 	for path, e := range map[string]endpoint{
 		"/v1/agent/self":                 (*request).agentSelf,
 		"/v1/agent/version":              (*request).agentVersion,
@@ -50,7 +53,7 @@ func (s *Server) routes() {
 		"/v1/status/leader":              (*request).statusLeader,
 		"/v1/status/peers":               (*request).statusPeers,
 	} {
-		s.mux.HandleFunc(path, s.handler(http.MethodGet, path, e))
+		mux.HandleFunc(path, s.handler(http.MethodGet, path, e))
 	}
 	for path, e := range map[string]endpoint{
 		"/v1/agent/service/register":     (*request).registerService,
@@ -65,7 +68,7 @@ func (s *Server) routes() {
 		"/v1/catalog/register":           (*request).catalogWrite,
 		"/v1/catalog/deregister":         (*request).catalogWrite,
 	} {
-		s.mux.HandleFunc(path, s.handler(http.MethodPut, path, e))
+		mux.HandleFunc(path, s.handler(http.MethodPut, path, e))
 	}
 }
 
@@ -82,7 +85,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		w.WriteHeader(http.StatusBadRequest) // as Consul, which says nothing more
 		return
 	}
-	s.mux.ServeHTTP(w, q)
+	s.pages.ServeHTTP(w, q)
 }
 
 // unknown answers for what is not served.

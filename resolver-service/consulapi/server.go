@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // consulVersion is that of the Consul whose API this is.
@@ -36,6 +37,9 @@ const (
 	endTimeout    = 2 * time.Second
 )
 
+// linesEvery is how often a client can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 // mostHeader is how long a request's line and headers may be: a filter of many services
 // stands there.
 const mostHeader = 256 << 10
@@ -47,7 +51,8 @@ const mostBody = 512 << 10
 type Server struct {
 	cfg       Config
 	log       *slog.Logger
-	node      *node // of this cluster
+	often     *throttle.Log // for lines that clients cause
+	node      *node         // of this cluster
 	registry  *registry
 	metrics   *metrics
 	pair      *keypair.Pair // nil without TLS
@@ -57,15 +62,16 @@ type Server struct {
 	unread    atomic.Pointer[error] // why the tokens can't be read again; nil while they can
 	counter   atomic.Uint64
 	filters   *filters
-	mux       *http.ServeMux
+	pages     http.Handler
 	stopping  chan struct{} // closed by Run when it ends
 	stopped   sync.Once
 }
 
 // New makes a server, and reads the tokens. It starts nothing.
 func New(cfg Config) (*Server, error) {
+	log := cfg.Log.With("part", "consulapi")
 	s := &Server{
-		cfg: cfg, log: cfg.Log.With("part", "consulapi"), node: cfg.node(), callers: map[catalog.App]*caller{},
+		cfg: cfg, log: log, often: throttle.New(log, linesEvery), node: cfg.node(), callers: map[catalog.App]*caller{},
 		filters: newFilters(), stopping: make(chan struct{}),
 	}
 	// Indexes begin with the time, so that after a restart each is above all of before.
@@ -181,10 +187,9 @@ func (s *Server) Instances() (n int) {
 
 // Serve answers requests until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	bounded := newBounded(l, s.cfg.MaxConnections, s.cfg.MaxConnectionsPerClient, s.metrics.refused.Inc)
-	var served net.Listener = bounded
+	served := s.bound(l)
 	if s.cfg.TLS != nil {
-		served = tls.NewListener(bounded, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
+		served = tls.NewListener(served, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
 	}
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,

@@ -58,9 +58,9 @@ func (r *registry) save(o *owned, s *service) (saved bool) {
 	}
 	switch before := r.unsaved.note(key, err); {
 	case err != nil && !before:
-		r.log.Error("a registered service is not kept over a restart", "app", o.app.String(), "service", s.def.ID, "err", err)
+		r.often.Error("unsaved "+o.app.String(), "a registered service is not kept over a restart", "app", o.app.String(), "service", s.def.ID, "err", err)
 	case err == nil && before:
-		r.log.Info("a registered service is kept over a restart again", "app", o.app.String(), "service", s.def.ID)
+		r.often.Info("saved "+o.app.String(), "a registered service is kept over a restart again", "app", o.app.String(), "service", s.def.ID)
 	}
 	return err == nil
 }

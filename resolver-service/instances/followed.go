@@ -11,12 +11,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // followed is one source and what it has said.
 type followed struct {
 	source Source
 	log    *slog.Logger
+	often  *throttle.Log // for lines that what a source has causes
 
 	mu       sync.Mutex
 	standing *standing
@@ -32,10 +34,13 @@ type followed struct {
 	status   Status          // as it is published
 }
 
+// linesEvery is how often what a source has can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 func newFollowed(s Source, limit int, rules *destination.Rules, log *slog.Logger) *followed {
 	standing := newStanding(limit)
 	standing.rules = rules
-	return &followed{source: s, log: log, standing: standing, status: Status{Source: s.Name()}}
+	return &followed{source: s, log: log, often: throttle.New(log, linesEvery), standing: standing, status: Status{Source: s.Name()}}
 }
 
 func (s *followed) current() Status {
@@ -152,7 +157,7 @@ func (n *snapshot) applied() {
 		what := r.Where + "\x00" + r.Err.Error()
 		known[what] = true
 		if !s.known[what] {
-			s.log.Warn("something of a source can't be used, or is not as it should be; the rest stands", "what", r.Where, "err", r.Err)
+			s.often.Warn(r.Where, "something of a source can't be used, or is not as it should be; the rest stands", "what", r.Where, "err", r.Err)
 		}
 	}
 	s.known = known

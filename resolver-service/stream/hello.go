@@ -25,12 +25,12 @@ type hello struct {
 	app      catalog.App
 	instance *catalog.Instance // nil to watch without being one
 	revision uint64
-	known    map[catalog.App]uint64 // digests
-	keeps    bool                   // it has a view that a service had settled for
+	known    *known // until the first message is sent
+	keeps    bool   // it has a view that a service had settled for
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
-func parseHello(req *pb.WatchRequest, cfg *Config) (*hello, error) {
+func parseHello(req *opening, cfg *Config) (*hello, error) {
 	m := req.GetHello()
 	if m == nil {
 		if req.GetDrain() != nil {
@@ -42,17 +42,7 @@ func parseHello(req *pb.WatchRequest, cfg *Config) (*hello, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 	}
-	if len(m.Known) > cfg.MaxKnown {
-		return nil, status.Errorf(codes.ResourceExhausted, "hello names %d known entries; at most %d are taken; come back with none", len(m.Known), cfg.MaxKnown)
-	}
-	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: make(map[catalog.App]uint64, len(m.Known))}
-	for i, k := range m.Known {
-		if k.GetApp() == nil {
-			return nil, status.Errorf(codes.InvalidArgument, "hello: known[%d] names no app", i)
-		}
-		// Not checked: a name that no view holds is answered with its removal.
-		h.known[catalog.App{Namespace: k.App.Namespace, ID: k.App.Id}] = k.Digest
-	}
+	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)

@@ -1,9 +1,12 @@
 package stream
 
 import (
+	"context"
 	"fmt"
+	"sync"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -17,41 +20,129 @@ import (
 type prepared struct {
 	from, to    *catalog.View
 	provisional bool
-	encoded     *grpc.PreparedMsg
+	encoded     []byte
 	revision    uint64
-	size        int
 	entries     int
+
+	users int32 // who send it, and Server.latest; see hold
+	mu    sync.Mutex
+	free  func() // gives back what it counts in Server.messages
 }
 
-// message is what brings the client from the view that it has to another.
-func (w *watch) message(to *catalog.View, provisional bool) (*prepared, error) {
-	special := w.drained != 0 || w.sent == nil && len(w.hello.known) > 0
-	if !special {
-		if last := w.s.latest.Load(); last != nil && last.from == w.sent && last.to == to && last.provisional == provisional {
+// hold keeps a message's bytes counted until release. It returns false if nobody has held it
+// any more.
+func (p *prepared) hold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users == 0 {
+		return false
+	}
+	p.users++
+	return true
+}
+
+func (p *prepared) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users--; p.users == 0 && p.free != nil {
+		p.free()
+	}
+}
+
+// uncounted is how long a message may be that does not count in Server.messages. gRPC holds
+// as much of each stream before it waits for the client.
+const uncounted = 64 << 10
+
+// message is what brings the client from the view that it has to another. The caller holds it.
+func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool) (*prepared, error) {
+	special := w.drained != 0 || w.sent == nil && w.hello.known != nil
+	if last := w.last(to, provisional); last != nil && !special {
+		return last, nil
+	}
+	var free func()
+	if n := w.estimate(to); n > uncounted {
+		ctx, cancel := context.WithTimeout(ctx, w.s.cfg.StallTimeout)
+		defer cancel()
+		var err error
+		if free, err = w.s.messages.Acquire(ctx, w.client, n); err != nil {
+			return nil, status.Error(codes.Unavailable, "too many clients are being sent their views; come back")
+		}
+		// Others may have made it meanwhile.
+		if last := w.last(to, provisional); last != nil && !special {
+			free()
 			return last, nil
 		}
 	}
+	msg, err := w.encode(to, provisional)
+	if err != nil {
+		if free != nil {
+			free()
+		}
+		return nil, fmt.Errorf("encode revision %d: %w", to.Revision, err)
+	}
+	msg.users, msg.free = 1, free
+	if !special {
+		msg.users++
+		if old := w.s.latest.Swap(msg); old != nil {
+			old.release()
+		}
+	}
+	return msg, nil
+}
+
+// last is the message that was made last, held, if it is the one that is wanted.
+func (w *watch) last(to *catalog.View, provisional bool) *prepared {
+	last := w.s.latest.Load()
+	if last != nil && last.from == w.sent && last.to == to && last.provisional == provisional && last.hold() {
+		return last
+	}
+	return nil
+}
+
+// estimate is about how many bytes a message will have, and rather too many.
+func (w *watch) estimate(to *catalog.View) (n int64) {
+	if w.sent != nil {
+		for edit := range to.Entries.Diff(&w.sent.Entries, same) {
+			if n += nameBytes; !edit.Remove {
+				n += entrySize(edit.Value)
+			}
+		}
+		return n
+	}
+	for _, entry := range to.Entries.All() {
+		n += nameBytes + entrySize(entry)
+	}
+	return n + int64(len(w.hello.known.digests()))*nameBytes
+}
+
+// What the parts of a message take, with names of usual length.
+const (
+	nameBytes  = 64
+	routeBytes = 96
+)
+
+func entrySize(e *catalog.Entry) (n int64) {
+	for i := range e.Routes {
+		n += routeBytes + int64(len(e.Routes[i].Addresses))*nameBytes
+	}
+	return n
+}
+
+func (w *watch) encode(to *catalog.View, provisional bool) (*prepared, error) {
 	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule, Provisional: provisional}}
 	if w.drained != 0 {
 		m.Drained, m.Revision = true, max(w.drained, to.Revision)
 	}
 	if w.sent == nil {
-		m.first(to, w.hello.known)
+		m.first(to, w.hello.known.digests())
 	} else {
 		m.difference(w.sent, to)
 	}
 	m.ProtoReflect().SetUnknown(m.puts)
-	msg := &prepared{
-		from: w.sent, to: to, provisional: provisional, encoded: &grpc.PreparedMsg{},
-		revision: m.Revision, size: proto.Size(&m.WatchResponse), entries: m.entries,
-	}
-	if err := msg.encoded.Encode(w.stream, &m.WatchResponse); err != nil {
-		return nil, fmt.Errorf("encode revision %d: %w", m.Revision, err)
-	}
-	if !special {
-		w.s.latest.Store(msg)
-	}
-	return msg, nil
+	encoded, err := proto.Marshal(&m.WatchResponse)
+	return &prepared{
+		from: w.sent, to: to, provisional: provisional, encoded: encoded, revision: m.Revision, entries: m.entries,
+	}, err
 }
 
 // draft is a message that is being made. Its field put is encoded already, in puts,

@@ -192,14 +192,16 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		"nothing":                {nil, codes.DeadlineExceeded, "no hello within 50ms"},
-		"drain first":            {[]*pb.WatchRequest{drainRequest()}, codes.FailedPrecondition, "drain before hello"},
-		"an empty message":       {[]*pb.WatchRequest{{}}, codes.InvalidArgument, "neither hello nor drain"},
-		"hello twice":            {[]*pb.WatchRequest{at("10.0.0.1:1"), at("10.0.0.1:1")}, codes.FailedPrecondition, "only drain"},
-		"drain of a watcher":     {[]*pb.WatchRequest{helloOf(checkout, ""), drainRequest()}, codes.FailedPrecondition, "no instance"},
-		"no app":                 {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App = nil })}, codes.InvalidArgument, "app is missing"},
-		"a bad app":              {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "A" })}, codes.InvalidArgument, "lower-case"},
-		"too many known":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = make([]*pb.Known, 3) })}, codes.ResourceExhausted, "at most 2"},
+		"nothing":            {nil, codes.DeadlineExceeded, "no hello within 50ms"},
+		"drain first":        {[]*pb.WatchRequest{drainRequest()}, codes.FailedPrecondition, "drain before hello"},
+		"an empty message":   {[]*pb.WatchRequest{{}}, codes.InvalidArgument, "neither hello nor drain"},
+		"hello twice":        {[]*pb.WatchRequest{at("10.0.0.1:1"), at("10.0.0.1:1")}, codes.FailedPrecondition, "only drain"},
+		"drain of a watcher": {[]*pb.WatchRequest{helloOf(checkout, ""), drainRequest()}, codes.FailedPrecondition, "no instance"},
+		"no app":             {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App = nil })}, codes.InvalidArgument, "app is missing"},
+		"a bad app":          {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "A" })}, codes.InvalidArgument, "lower-case"},
+		"too many known": {[]*pb.WatchRequest{edit(func(h *pb.Hello) {
+			h.Known = []*pb.Known{{App: wire.App(orders)}, {App: wire.App(ledger)}, {App: wire.App(checkout)}}
+		})}, codes.ResourceExhausted, "at most 2"},
 		"known without an app":   {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Known = []*pb.Known{{Digest: 1}} })}, codes.InvalidArgument, "known[0]"},
 		"no instance id":         {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Id = "" })}, codes.InvalidArgument, "instance id"},
 		"a host name":            {[]*pb.WatchRequest{at("localhost:1")}, codes.InvalidArgument, "ip:port"},

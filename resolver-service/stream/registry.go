@@ -40,7 +40,7 @@ type registry struct {
 	share    Sharer // nil: there are no other replicas, or they need not be told
 	settle   time.Duration
 	log      *slog.Logger
-	warn     *throttle.Log // what clients can bring about
+	often    *throttle.Log // for lines that sidecars cause
 	requests chan *request
 	stopped  chan struct{} // closed when run has ended
 
@@ -86,12 +86,9 @@ type answer struct {
 // errStopped is the answer of a registry that does not run any more.
 var errStopped = errors.New("the registry of instances has stopped")
 
-// warnEvery is how often one app is warned of.
-const warnEvery = 10 * time.Second
-
 func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, settle: settle, log: log, warn: throttle.New(log, warnEvery),
+		to: to, share: share, settle: settle, log: log, often: throttle.New(log, linesEvery),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
@@ -194,7 +191,7 @@ func (r *registry) register(held *registration) {
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
-			r.warn.Warn("taken by "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
+			r.often.Warn("address "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
 				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
 				"formerApp", i.App.String(), "formerInstance", i.ID)
 		}
@@ -206,7 +203,7 @@ func (r *registry) register(held *registration) {
 
 func (r *registry) expire() {
 	for _, i := range r.ledger.expire() {
-		r.log.Info("an instance of before the restart has not come back; it is withdrawn",
+		r.often.Info("expired "+i.App.String(), "an instance of before the restart has not come back; it is withdrawn",
 			"app", i.App.String(), "instance", i.ID, "address", i.Address.String())
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -27,8 +28,10 @@ import (
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Config is what a Server can be told. The zero Config works.
@@ -74,13 +77,20 @@ type Config struct {
 	HelloTimeout time.Duration
 	// MaxKnown is how many entries a hello may name. 0 means DefaultMaxKnown.
 	MaxKnown int
+	// StallTimeout is how long a client may take nothing while there is something for it.
+	// 0 means DefaultStallTimeout.
+	StallTimeout time.Duration
+	// Hangup closes the connection of a client that takes nothing, by the address that gRPC
+	// has of it. It must not wait. Nil: such a client's stream ends when it reads.
+	Hangup func(client net.Addr)
 }
 
 // The defaults of a Config.
 const (
 	DefaultSettle       = 15 * time.Second
 	DefaultHelloTimeout = 10 * time.Second
-	DefaultMaxKnown     = 100_000
+	DefaultMaxKnown     = 20_000 // as nameresolution
+	DefaultStallTimeout = 20 * time.Second
 	DefaultMaxInstances = 64
 	DefaultMaxStreams   = 8
 )
@@ -101,29 +111,58 @@ func (c Config) withDefaults() Config {
 	if c.MaxStreams <= 0 {
 		c.MaxStreams = DefaultMaxStreams
 	}
+	if c.StallTimeout <= 0 {
+		c.StallTimeout = DefaultStallTimeout
+	}
 	return c
 }
 
-// MaxRequestBytes is the longest message that the server takes; a hello with
-// DefaultMaxKnown entries of the longest names fits.
-const MaxRequestBytes = 16 << 20
+// MaxRequestBytes is the longest message that the server takes: a hello with as many known
+// entries as clients name.
+const MaxRequestBytes = 1 << 20
 
-// ServerOptions are what a gRPC server that has this service should be made with:
+// Bytes that all streams together may take, and a client: an app, or an address where apps
+// have no certificates.
+const (
+	helloBytes    = 4 * MaxRequestBytes // for each first message that is being read
+	hellosTotal   = 32 * helloBytes
+	hellosShare   = hellosTotal / 4
+	knownTotal    = 64 << 20 // of known entries that are held
+	knownShare    = knownTotal / 4
+	messagesTotal = 256 << 20 // of messages longer than uncounted that are on their way
+	messagesShare = messagesTotal / 4
+)
+
+// handshakeTimeout is how long a client may take from connecting to its HTTP/2 settings.
+const handshakeTimeout = 5 * time.Second
+
+// UserTimeout is what a listener should set as TCP_USER_TIMEOUT: as long as gRPC waits for the
+// answer to a ping.
+const UserTimeout = 4 * time.Second
+
+// maxStreams is how many calls a client may make at once on a connection. A sidecar makes one.
+const maxStreams = 16
+
+// ServerOptions are what a gRPC server that has this service must be made with:
 // clients that die silently are noticed within 10 s, and a stream costs little
 // memory.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: 4 * time.Second}),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 5 * time.Second, Timeout: UserTimeout, MaxConnectionIdle: time.Minute}),
 		// Clients ping every 10 s; see nameresolution.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 4 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(MaxRequestBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.SharedWriteBuffer(true),
 		grpc.WriteBufferSize(8 << 10),
 		grpc.ReadBufferSize(2 << 10),
 		// Windows that don't grow: measuring how far they might would cost a ping for
-		// every message.
-		grpc.StaticStreamWindowSize(256 << 10),
-		grpc.StaticConnWindowSize(1 << 20),
+		// every message. They are what a client can have the service hold that it does not read.
+		grpc.StaticStreamWindowSize(64 << 10),
+		grpc.StaticConnWindowSize(128 << 10),
 	}
 }
 
@@ -139,6 +178,10 @@ type Server struct {
 	snapshot *snapshotFile
 	metrics  *metrics
 	log      *slog.Logger
+	often    *throttle.Log  // for lines that clients cause
+	hellos   *budget.Budget // first messages that are being read
+	known    *knownSets
+	messages *budget.Budget // long messages on their way
 
 	life     context.Context // ends, with a cause, when streams must
 	end      context.CancelCauseFunc
@@ -155,6 +198,9 @@ type Server struct {
 	latest atomic.Pointer[prepared] // the message that was made last
 }
 
+// linesEvery is how often a client can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 // errStopping ends the streams of a service that stops. Clients keep what they have
 // and come back.
 var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
@@ -163,6 +209,9 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
+	s.often = throttle.New(log, linesEvery)
+	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
+	s.known = newKnownSets(budget.New(knownTotal, knownShare))
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}
 	var err error
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {

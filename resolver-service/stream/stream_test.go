@@ -21,6 +21,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -43,6 +44,7 @@ type service struct {
 	server   *stream.Server
 	grpc     *grpc.Server
 	address  string
+	listener *bounded.Listener
 	metrics  *prometheus.Registry
 	end      context.CancelFunc
 	ended    chan struct{}
@@ -86,16 +88,17 @@ func startNow(t testing.TB, cfg stream.Config, address string, log *slog.Logger,
 	t.Helper()
 	s := &service{t: t, metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
 	s.topology = topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true, Destinations: cfg.Destinations}, quiet)
-	var err error
-	if s.server, err = stream.New(cfg, s.topology, s.metrics, log); err != nil {
-		t.Fatal(err)
-	}
 	network := "tcp"
 	if path, unix := strings.CutPrefix(address, "unix:"); unix {
 		network, address = "unix", path
 	}
-	listener, err := net.Listen(network, address)
+	raw, err := net.Listen(network, address)
 	if err != nil {
+		t.Fatal(err)
+	}
+	listener := bounded.New(raw, bounded.Bounds{})
+	s.listener, cfg.Hangup = listener, listener.Hangup
+	if s.server, err = stream.New(cfg, s.topology, s.metrics, log); err != nil {
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()

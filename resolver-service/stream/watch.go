@@ -9,10 +9,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -25,11 +29,13 @@ type watch struct {
 	stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	end    context.CancelCauseFunc // ends the stream
 
-	first   chan *pb.WatchRequest // the client's first message
-	started chan struct{}         // closed once hello and held are set
+	client  string        // whose budget the stream's memory counts to
+	first   chan *opening // the client's first message
+	started chan struct{} // closed once hello and held are set
 	hello   *hello
 	held    *registration // nil for one that only watches
 	sub     *topology.Subscription
+	box     outbox
 
 	sending sync.Mutex // guards what is below; held while a message leaves
 	sent    *catalog.View
@@ -48,7 +54,13 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.life, func() { end(context.Cause(s.life)) })()
-	w := &watch{s: s, stream: stream, end: end, first: make(chan *pb.WatchRequest, 1), started: make(chan struct{})}
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *opening, 1), started: make(chan struct{})}
+	w.box = outbox{timeout: s.cfg.StallTimeout, stalled: w.stalled}
+	defer w.box.close()
+	// Compressed, a message would be held once for each client, and not be known to have left.
+	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
+		s.log.Debug("answers may be compressed", "err", err)
+	}
 	// The reader ends when the stream does, that is soon after this returns; close
 	// waits for it.
 	go w.read(ctx)
@@ -58,6 +70,29 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	}
 	s.note(w, err)
 	return err
+}
+
+// ClientOf is whose budget a call counts to: the app's by its certificate, or the address's.
+func ClientOf(ctx context.Context) string {
+	if id, ok := identity.FromContext(ctx); ok {
+		return id.App.String()
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		return bounded.ClientOf(p.Addr).String()
+	}
+	return ""
+}
+
+// stalled ends a stream whose client does not read. To end the stream alone would not do:
+// its end waits behind what the client does not take.
+func (w *watch) stalled() {
+	w.end(status.Errorf(codes.DeadlineExceeded, "the client has taken nothing for %s", w.s.cfg.StallTimeout))
+	p, ok := peer.FromContext(w.stream.Context())
+	if !ok || w.s.cfg.Hangup == nil {
+		return
+	}
+	w.s.often.Warn("stalled "+w.client, "closed the connection of a client that does not read", "client", w.client, "remote", p.Addr.String(), "after", w.s.cfg.StallTimeout)
+	w.s.cfg.Hangup(p.Addr)
 }
 
 // note counts and logs how a stream ended.
@@ -94,7 +129,7 @@ func (w *watch) serve(ctx context.Context) error {
 	}
 	leave, err := w.s.admit(ctx, w.hello)
 	if err != nil {
-		w.s.registry.warn.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
+		w.s.often.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
 		return err
 	}
 	defer leave()
@@ -131,7 +166,7 @@ func unavailable(err error) error {
 func (w *watch) greet(ctx context.Context) error {
 	limit := time.NewTimer(w.s.cfg.HelloTimeout)
 	defer limit.Stop()
-	var req *pb.WatchRequest
+	var req *opening
 	select {
 	case req = <-w.first:
 	case <-limit.C:
@@ -154,7 +189,7 @@ func (w *watch) greet(ctx context.Context) error {
 		h.revision = 0
 	}
 	w.hello = h
-	if len(h.known) > 0 {
+	if h.known != nil {
 		w.s.metrics.resumed.Inc()
 	}
 	return nil
@@ -163,21 +198,38 @@ func (w *watch) greet(ctx context.Context) error {
 // read takes the client's messages until the stream ends.
 func (w *watch) read(ctx context.Context) {
 	defer w.s.users.Done()
-	for n := 0; ; n++ {
+	first, err := w.readFirst(ctx)
+	if err != nil {
+		w.end(err)
+		return
+	}
+	defer first.known.drop()
+	w.first <- first
+	for {
 		req, err := w.stream.Recv()
+		if err == nil {
+			err = w.later(ctx, req)
+		}
 		if err != nil {
 			w.end(err)
 			return
 		}
-		if n == 0 {
-			w.first <- req
-			continue
-		}
-		if err := w.later(ctx, req); err != nil {
-			w.end(err)
-			return
-		}
 	}
+}
+
+// readFirst reads the first message once there is room for the largest that it may be. Until
+// then flow control holds the client back.
+func (w *watch) readFirst(ctx context.Context) (*opening, error) {
+	release, err := w.s.hellos.Acquire(ctx, w.client, helloBytes)
+	if err != nil {
+		return nil, ending(ctx)
+	}
+	defer release()
+	var raw rawRequest
+	if err := w.stream.RecvMsg(&raw); err != nil {
+		return nil, err
+	}
+	return parseOpening(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
 }
 
 // later handles a message after the first.
@@ -255,20 +307,22 @@ func (w *watch) send(drained uint64) error {
 	if !ok || view == w.sent && w.drained == 0 && w.provisional == provisional {
 		return nil // before the first view, follow will send what is to be told
 	}
-	if provisional && w.hello.keeps && len(w.hello.known) > 0 {
+	if provisional && w.hello.keeps && w.hello.known != nil {
 		return w.confirm(view)
 	}
-	msg, err := w.message(view, provisional)
+	msg, err := w.message(w.stream.Context(), view, provisional)
 	if err != nil {
 		return err
 	}
-	if err := w.stream.SendMsg(msg.encoded); err != nil {
+	if err := w.box.send(msg, w.stream.SendMsg); err != nil {
 		return err
 	}
+	w.hello.known.drop()
+	w.hello.known = nil
 	w.sent, w.drained, w.number, w.provisional = view, 0, max(w.number, msg.revision), provisional
 	w.hello.known = nil
 	w.s.metrics.updates.Inc()
-	w.s.metrics.bytes.Add(float64(msg.size))
+	w.s.metrics.bytes.Add(float64(len(msg.encoded)))
 	w.s.metrics.entries.Add(float64(msg.entries))
 	return nil
 }

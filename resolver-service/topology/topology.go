@@ -15,7 +15,7 @@ import (
 // Topology owns a graph in one goroutine and publishes what comes out of it. Its
 // other methods may be called from any goroutine.
 type Topology struct {
-	warn     *throttle.Log // what others can bring about
+	often    *throttle.Log // for lines that others can cause
 	requests chan func(*Graph)
 	done     chan struct{} // closed when Run has ended
 
@@ -44,13 +44,13 @@ type published[T any] struct {
 	stands bool // a view is published here, or is about to be: it stays without users
 }
 
-// warnEvery is how often one app is warned of.
-const warnEvery = 10 * time.Second
+// linesEvery is how often a registration can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
 
 // New makes a topology without anything in it. Run makes it work.
 func New(cfg Config, log *slog.Logger) *Topology {
 	t := &Topology{
-		warn:     throttle.New(log, warnEvery),
+		often:    throttle.New(log, linesEvery),
 		requests: make(chan func(*Graph)),
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
@@ -195,12 +195,12 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
-		t.warn.Warn("taken by "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
+		t.often.Warn("takeover "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil
 	for _, w := range g.warnings {
-		t.warn.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
+		t.often.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
 	}
 	g.warnings = nil
 	if u.Revision != t.revision.Load() {

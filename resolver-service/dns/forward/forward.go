@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Config is what a forwarder needs. Upstreams must be set; every other zero value stands for
@@ -71,6 +72,9 @@ type Forwarder struct {
 	end   context.CancelFunc
 }
 
+// linesEvery is how often queries can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 // New makes a forwarder; it starts nothing, and forwards also while [Forwarder.Run] does
 // not run. It fails without upstreams, or where one of them is this server.
 func New(cfg Config, log *slog.Logger) (*Forwarder, error) {
@@ -85,7 +89,7 @@ func New(cfg Config, log *slog.Logger) (*Forwarder, error) {
 			return nil, err
 		}
 		if !slices.ContainsFunc(f.upstreams, func(u *upstream) bool { return u.address == address }) {
-			f.upstreams = append(f.upstreams, &upstream{address: address, index: len(f.upstreams), log: log, wake: make(chan struct{}, 1)})
+			f.upstreams = append(f.upstreams, &upstream{address: address, index: len(f.upstreams), log: log, often: throttle.New(log, linesEvery), wake: make(chan struct{}, 1)})
 		}
 	}
 	if n := len(f.upstreams); n == 0 || n > maxUpstreams {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // upstream is a resolver that we ask, and how it is.
@@ -13,6 +15,7 @@ type upstream struct {
 	address netip.AddrPort
 	index   int
 	log     *slog.Logger
+	often   *throttle.Log // for lines that queries cause
 	wake    chan struct{} // holds a token when it should be looked at
 
 	mu       sync.Mutex
@@ -48,7 +51,7 @@ func (u *upstream) worked() {
 	u.failures = 0
 	if u.down {
 		u.down = false
-		u.log.Info("dns: upstream answers again", "upstream", u.address, "after", time.Since(u.since).Round(time.Millisecond))
+		u.often.Info("up", "dns: upstream answers again", "upstream", u.address, "after", time.Since(u.since).Round(time.Millisecond))
 	}
 }
 
@@ -71,7 +74,7 @@ func (u *upstream) goDown(err error) {
 		return
 	}
 	u.down, u.since = true, time.Now()
-	u.log.Warn("dns: upstream does not answer; it is asked after all others until it does", "upstream", u.address, "err", brief(err))
+	u.often.Warn("down", "dns: upstream does not answer; it is asked after all others until it does", "upstream", u.address, "err", brief(err))
 	u.suspect()
 }
 

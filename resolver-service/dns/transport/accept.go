@@ -47,7 +47,7 @@ func (s *serving) serveTCP(ctx context.Context, l net.Listener) error {
 // out, so one is given back.
 func (s *serving) acceptFailed(ctx context.Context, err error, pause time.Duration) time.Duration {
 	pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-	s.log.Warn("dns: a TCP connection could not be accepted; trying again", "listener", s.addr, "err", err, "pause", pause)
+	s.often.Warn("accept", "dns: a TCP connection could not be accepted; trying again", "listener", s.addr, "err", err, "pause", pause)
 	s.conns.evictAny()
 	select {
 	case <-time.After(pause):

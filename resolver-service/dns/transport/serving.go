@@ -6,20 +6,24 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // serving is the state of one call of [Listener.Serve].
 type serving struct {
 	*Listener
 	handler Handler
-	log     *slog.Logger
+	often   *throttle.Log // for lines that clients cause
 	conns   *conns
 	waits   *waits
 	release context.CancelFunc
 }
 
+// linesEvery is how often clients can cause one and the same line of the log.
+const linesEvery = 10 * time.Second
+
 func newServing(ctx context.Context, l *Listener, h Handler, log *slog.Logger) *serving {
-	s := &serving{Listener: l, handler: h, log: log, conns: newConns(l.cfg.MaxTCP, l.counts)}
+	s := &serving{Listener: l, handler: h, often: throttle.New(log, linesEvery), conns: newConns(l.cfg.MaxTCP, l.counts)}
 	// What is waited for outlives ctx by a moment.
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(graceful, giveUp) })

@@ -1,0 +1,323 @@
+// Package bounded limits the connections that a listener takes: in all, of one client, and
+// of those that have yet to finish their handshake.
+package bounded
+
+import (
+	"container/list"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds are how many connections a listener has open at once. 0 is no bound.
+type Bounds struct {
+	Max       int // in all
+	PerClient int // of one client address; by IPv6 of one /64
+	// Pending bounds the connections whose handshake is not finished. They count towards the
+	// other bounds, too, but give way to new ones; half of Pending is for one client. A server
+	// whose connections finish by [Conn.Settle] needs it. 0: connections are settled from the
+	// start.
+	Pending int
+	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
+	// the connection, on Linux. 0: the kernel's default.
+	UserTimeout time.Duration
+	// Refuse is called with each connection that is refused before it is closed, and must
+	// not block. It may tell the client. Nil: nobody does.
+	Refuse func(net.Conn)
+	// Count is called for each connection that is closed for want of room; nil: nobody counts.
+	Count func(Reason)
+}
+
+// Reason is why a connection was closed for want of room.
+type Reason string
+
+// The reasons.
+const (
+	Full       Reason = "full"       // refused: Max is reached
+	ClientFull Reason = "client"     // refused: PerClient is reached
+	Busy       Reason = "handshakes" // refused: Pending is reached by handshakes that go on
+	GaveWay    Reason = "gave_way"   // closed before its handshake was finished, for a newer one
+)
+
+// Reasons are all reasons.
+func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, GaveWay} }
+
+// grace is how long a handshake may go on before it gives way to new connections. One whose
+// client has sent nothing gives way at once.
+const grace = 500 * time.Millisecond
+
+// Listener is a listener with bounds. It has no goroutine of its own.
+type Listener struct {
+	net.Listener
+	bounds Bounds
+
+	mu      sync.Mutex
+	open    map[net.Addr]*Conn // by the address that RemoteAddr returns, a pointer
+	clients map[netip.Addr]*client
+	silent  list.List // of pending *Conn without a byte, oldest first
+	pending list.List // of pending *Conn that have sent something, oldest first
+}
+
+// client is what one client has open.
+type client struct {
+	conns           int
+	silent, pending list.List // as those of Listener
+}
+
+// New bounds a listener.
+func New(l net.Listener, b Bounds) *Listener {
+	return &Listener{Listener: l, bounds: b, open: map[net.Addr]*Conn{}, clients: map[netip.Addr]*client{}}
+}
+
+// Accept returns the next connection that is within the bounds, as a [*Conn].
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c, gone, reason := l.enter(raw)
+		if gone != nil {
+			l.count(GaveWay)
+			gone.Close()
+		}
+		if reason == "" {
+			if l.bounds.UserTimeout > 0 {
+				setUserTimeout(raw, l.bounds.UserTimeout)
+			}
+			return c, nil
+		}
+		l.count(reason)
+		if l.bounds.Refuse != nil {
+			l.bounds.Refuse(raw)
+		}
+		raw.Close()
+	}
+}
+
+func (l *Listener) count(r Reason) {
+	if l.bounds.Count != nil {
+		l.bounds.Count(r)
+	}
+}
+
+// ClientOf is what a remote address counts as: its IP, or by IPv6 the /64 that one host has.
+func ClientOf(a net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{} // a unix socket: all are one client
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip
+	}
+	p, _ := ip.Prefix(64) // of an IPv6 address there is always one
+	return p.Addr()
+}
+
+// enter takes a connection in, or says why it is refused. gone is one that has given way.
+func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
+	from := ClientOf(raw.RemoteAddr())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.clients[from]
+	if of == nil {
+		of = &client{}
+	}
+	local := !from.IsValid()
+	switch b := &l.bounds; {
+	case b.PerClient > 0 && of.conns >= b.PerClient && !local:
+		if gone = oldest(&of.silent, &of.pending); gone == nil {
+			return nil, nil, ClientFull
+		}
+	case b.Pending > 0 && of.silent.Len()+of.pending.Len() >= max(b.Pending/2, 1) && !local:
+		if gone = oldest(&of.silent, &of.pending); gone == nil {
+			return nil, nil, Busy
+		}
+	case b.Max > 0 && len(l.open) >= b.Max:
+		if gone = oldest(&l.silent, &l.pending); gone == nil {
+			return nil, nil, Full
+		}
+	case b.Pending > 0 && l.silent.Len()+l.pending.Len() >= b.Pending:
+		if gone = oldest(&l.silent, &l.pending); gone == nil {
+			return nil, nil, Busy
+		}
+	}
+	if gone != nil {
+		l.drop(gone)
+	}
+	c = &Conn{Conn: raw, l: l, remote: raw.RemoteAddr(), from: from, of: of, began: time.Now()}
+	l.clients[from] = of
+	l.open[c.remote] = c
+	of.conns++
+	if l.bounds.Pending > 0 {
+		c.state.Store(silent)
+		c.place, c.placeOf = l.silent.PushBack(c), of.silent.PushBack(c)
+	} else {
+		c.state.Store(settled)
+	}
+	return c, gone, ""
+}
+
+// oldest is the connection that gives way: the oldest whose client has sent nothing, or else
+// the oldest of all if its handshake has had its time.
+func oldest(silent, pending *list.List) *Conn {
+	if e := silent.Front(); e != nil {
+		return e.Value.(*Conn)
+	}
+	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= grace {
+		return e.Value.(*Conn)
+	}
+	return nil
+}
+
+// Hangup closes the connection with a remote address, which must be the value that its
+// RemoteAddr returned. gRPC hands it to handlers as [peer.Peer.Addr].
+func (l *Listener) Hangup(remote net.Addr) {
+	l.mu.Lock()
+	c := l.open[remote]
+	l.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
+}
+
+// Len is how many connections are open, and how many of them are pending.
+func (l *Listener) Len() (open, pending int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open), l.silent.Len() + l.pending.Len()
+}
+
+// drop takes a connection out. l.mu is held.
+func (l *Listener) drop(c *Conn) {
+	if l.open[c.remote] != c {
+		return
+	}
+	delete(l.open, c.remote)
+	l.unlist(c)
+	if c.of.conns--; c.of.conns == 0 {
+		delete(l.clients, c.from)
+	}
+}
+
+// unlist takes a connection out of those that are pending. l.mu is held.
+func (l *Listener) unlist(c *Conn) {
+	switch c.state.Load() {
+	case silent:
+		l.silent.Remove(c.place)
+		c.of.silent.Remove(c.placeOf)
+	case pending:
+		l.pending.Remove(c.place)
+		c.of.pending.Remove(c.placeOf)
+	}
+	c.state.Store(settled)
+}
+
+// States of a connection.
+const (
+	settled int32 = iota
+	silent        // pending, and nothing has come
+	pending       // pending, and something has come
+)
+
+// Conn is a connection of a Listener.
+type Conn struct {
+	net.Conn
+	l      *Listener
+	remote net.Addr
+	from   netip.Addr
+	of     *client
+	began  time.Time
+
+	state          atomic.Int32
+	place, placeOf *list.Element // while pending
+}
+
+// Settle says that the handshake is finished. The connection gives way to no other from then on.
+func (c *Conn) Settle() {
+	if c.state.Load() == settled {
+		return
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.unlist(c)
+}
+
+// SetDeadline sets the deadline. A gRPC server has one for the handshake, from TLS up to the
+// client's HTTP/2 settings, and clears it after; so that settles the connection.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.Settle()
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// Read reads, and notes that the client has sent something.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.state.Load() == silent {
+		c.heard()
+	}
+	return n, err
+}
+
+func (c *Conn) heard() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.state.Load() != silent || c.l.open[c.remote] != c {
+		return
+	}
+	c.l.unlist(c)
+	c.list()
+}
+
+// Idle says that the connection may give way to a new one, until Settle.
+func (c *Conn) Idle() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.state.Load() != settled || c.l.open[c.remote] != c || c.l.bounds.Pending == 0 {
+		return
+	}
+	c.began = time.Now()
+	c.list()
+}
+
+// list takes the connection in with those that are pending. l.mu is held.
+func (c *Conn) list() {
+	c.place, c.placeOf = c.l.pending.PushBack(c), c.of.pending.PushBack(c)
+	c.state.Store(pending)
+}
+
+// HTTPState is the ConnState of an HTTP server behind a Listener with Pending: a connection
+// gives way while it waits for a request.
+func HTTPState(conn net.Conn, state http.ConnState) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	c, ok := conn.(*Conn)
+	if !ok {
+		return
+	}
+	switch state {
+	case http.StateActive:
+		c.Settle()
+	case http.StateIdle:
+		c.Idle()
+	}
+}
+
+// RemoteAddr is the client's address: the same value at each call.
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// Close closes it.
+func (c *Conn) Close() error {
+	c.l.mu.Lock()
+	c.l.drop(c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,66 @@
+package resolverservice
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// unixListener listens at a path that it did not bind.
+type unixListener struct {
+	*net.UnixListener
+	at     *net.UnixAddr
+	remove func() error
+}
+
+// listenUnix makes a socket with a mode. The umask is the whole process's, and a socket that
+// is first made and then changed has the wrong mode for a moment. So the socket is made in a
+// directory that only this user can enter, gets its mode there, and is moved to its place.
+func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("%s is there and is no socket that was left behind", path)
+	}
+	dir, err := privateDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(dir)
+	made := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // it would remove what is at the old path
+	if err = os.Chmod(made, mode); err == nil {
+		err = os.Rename(made, path)
+	}
+	if err != nil {
+		l.Close()
+		os.Remove(made)
+		return nil, err
+	}
+	return &unixListener{l, &net.UnixAddr{Name: path, Net: "unix"}, sync.OnceValue(func() error { return os.Remove(path) })}, nil
+}
+
+// privateDir makes a directory with a short name: a socket's path has some 100 bytes.
+func privateDir(in string) (string, error) {
+	for tries := 0; ; tries++ {
+		dir := filepath.Join(in, fmt.Sprintf(".%04x", rand.N(1<<16)))
+		err := os.Mkdir(dir, 0o700)
+		if err == nil || !os.IsExist(err) || tries == 100 {
+			return dir, err
+		}
+	}
+}
+
+// Addr is where clients connect.
+func (l *unixListener) Addr() net.Addr { return l.at }
+
+// Close closes it and removes the socket.
+func (l *unixListener) Close() error {
+	_ = l.remove() // somebody has removed it before
+	return l.UnixListener.Close()
+}

@@ -1,0 +1,34 @@
+package stream
+
+import (
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers what codec embeds
+	"google.golang.org/grpc/mem"
+)
+
+// codec is gRPC's own, except for the two types that would cost too much memory as messages:
+// what a client asks for is read by [parseOpening], and what is sent is encoded once for many
+// streams.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
+
+// Marshal returns what is sent for v.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if d, ok := v.(*delivery); ok {
+		return d.buffers(), nil
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// Unmarshal reads what has come into v.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*rawRequest); ok {
+		r.bytes = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// rawRequest is a WatchRequest that has not been read yet.
+type rawRequest struct{ bytes []byte }

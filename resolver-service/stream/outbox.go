@@ -1,0 +1,142 @@
+package stream
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+)
+
+// chunkBytes is how much of a message must leave for the client to count as reading.
+const chunkBytes = 32 << 10
+
+// outbox knows what has been handed to gRPC on one stream and has not left yet. gRPC takes a
+// whole message at once, however long, and keeps it until the client's flow control has let
+// it through. So that SendMsg returns says nothing.
+type outbox struct {
+	timeout time.Duration
+	stalled func() // called when a client has taken nothing for timeout
+
+	mu         sync.Mutex
+	deliveries map[*delivery]struct{}
+	waiting    int // deliveries, and calls of SendMsg
+	timer      *time.Timer
+	closed     bool
+}
+
+// delivery is one message on its way to one client. It is what SendMsg is given.
+type delivery struct {
+	box  *outbox
+	msg  *prepared
+	left int // bytes that have not left, guarded by box.mu
+}
+
+// send has a message sent, and takes over the caller's hold on it.
+func (b *outbox) send(msg *prepared, sendMsg func(any) error) error {
+	d := &delivery{box: b, msg: msg}
+	b.enter(d)
+	err := sendMsg(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leave()
+	if d.left == 0 {
+		b.finish(d)
+	}
+	return err
+}
+
+func (b *outbox) enter(d *delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deliveries == nil {
+		b.deliveries = map[*delivery]struct{}{}
+	}
+	b.deliveries[d] = struct{}{}
+	b.wait()
+}
+
+// wait has the timer run. b.mu is held.
+func (b *outbox) wait() {
+	if b.waiting++; b.waiting > 1 || b.closed {
+		return
+	}
+	if b.timer == nil {
+		b.timer = time.AfterFunc(b.timeout, b.stalled)
+	} else {
+		b.timer.Reset(b.timeout)
+	}
+}
+
+// leave notes that something has left. b.mu is held.
+func (b *outbox) leave() {
+	if b.waiting--; b.closed {
+		return
+	}
+	b.timer.Stop()
+	if b.waiting > 0 {
+		b.timer.Reset(b.timeout)
+	}
+}
+
+// finish lets go of a message. b.mu is held.
+func (b *outbox) finish(d *delivery) {
+	if _, ok := b.deliveries[d]; ok {
+		delete(b.deliveries, d)
+		d.msg.release()
+	}
+}
+
+// close lets go of all messages: the stream has ended.
+func (b *outbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	for d := range b.deliveries {
+		b.finish(d)
+	}
+}
+
+// buffers are the message in pieces, of each of which gRPC says when it has left.
+func (d *delivery) buffers() mem.BufferSlice {
+	text := d.msg.encoded
+	pieces := make(mem.BufferSlice, 0, len(text)/chunkBytes+1)
+	followed := 0
+	for len(text) > 0 {
+		n := min(len(text), chunkBytes)
+		piece := text[:n:n]
+		text = text[n:]
+		if !mem.IsBelowBufferPoolingThreshold(n) {
+			followed += n
+		}
+		pieces = append(pieces, mem.NewBuffer(&piece, d))
+	}
+	if followed > 0 {
+		d.box.mu.Lock()
+		defer d.box.mu.Unlock()
+		d.left = followed
+		d.box.wait()
+	}
+	return pieces
+}
+
+// Get is never called: a delivery is the pool of its own pieces only.
+func (d *delivery) Get(n int) *[]byte {
+	b := make([]byte, n)
+	return &b
+}
+
+// Put is called by gRPC when a piece has left, or never will.
+func (d *delivery) Put(piece *[]byte) {
+	b := d.box
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if d.left -= len(*piece); d.left == 0 {
+		b.leave()
+		b.finish(d)
+	} else if !b.closed {
+		b.timer.Reset(b.timeout)
+	}
+}
