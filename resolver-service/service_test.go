@@ -69,7 +69,11 @@ func start(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 // launch is start without waiting.
 func launch(t *testing.T, cfg *Config, ca *identitytest.CA) *running {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster)
+	return launchWith(t, cfg, ca, slog.New(slog.NewTextHandler(t.Output(), nil)).With("cluster", cfg.Cluster))
+}
+
+func launchWith(t *testing.T, cfg *Config, ca *identitytest.CA, log *slog.Logger) *running {
+	t.Helper()
 	cfg.elsewhere()
 	r := &running{Service: New(cfg, log), t: t, ca: ca}
 	if err := r.Listen(); err != nil {

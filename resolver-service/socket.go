@@ -50,8 +50,11 @@ func privateDir(in string) (string, error) {
 	for tries := 0; ; tries++ {
 		dir := filepath.Join(in, fmt.Sprintf(".%04x", rand.N(1<<16)))
 		err := os.Mkdir(dir, 0o700)
-		if err == nil || !os.IsExist(err) || tries == 100 {
-			return dir, err
+		if err == nil {
+			return dir, os.Chmod(dir, 0o700) // which a umask may have taken from
+		}
+		if !os.IsExist(err) || tries == 100 {
+			return "", err
 		}
 	}
 }
