@@ -28,7 +28,7 @@ func (s *Service) buildConsul() (err error) {
 	cfg := consulapi.Config{
 		Settings: s.cfg.Consul, Cluster: s.cfg.Cluster, Version: s.cfg.Version, Address: s.Addr("consul").String(),
 		Directory: s.consulDirectory(), Topology: s.topology, Settled: s.settled, Log: s.log,
-		Metrics: s.registry,
+		Metrics: s.registry, Prober: s.prober,
 	}
 	if s.sources.shared != nil {
 		cfg.Share = s.sources.shared // and no Sharer that is not nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -81,6 +82,7 @@ type registry struct {
 	store   *store
 	log     *slog.Logger
 	self    *node
+	prober  *probe.Prober
 	here    func(netip.Addr) bool // tells whether an address is this machine's
 	portKey string
 	counter *atomic.Uint64 // of indexes
@@ -166,7 +168,8 @@ type since struct {
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
 		to: to, share: share, store: st, log: log, self: self, here: thisMachine, portKey: portKey, counter: counter,
-		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
+		prober: probe.New(probe.Config{}),
+		apps:   map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
 	r.changed.Store(0)
@@ -215,7 +218,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		return err
 	}
 	for _, c := range d.all() {
-		if err := r.checkTarget(&c.checkFields, d.Address, sender); err != nil {
+		if err := r.checkTarget(app, &c.checkFields, d.Address, sender); err != nil {
 			return err
 		}
 	}

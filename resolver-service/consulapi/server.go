@@ -71,6 +71,9 @@ func New(cfg Config) (*Server, error) {
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
+	if cfg.Prober != nil {
+		s.registry.prober = cfg.Prober
+	}
 	for _, t := range cfg.Tokens {
 		app, err := catalog.ParseApp(t.App)
 		if err != nil {
