@@ -63,9 +63,9 @@ generate:
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
 
-# Staticcheck and the code generators are Go tools, pinned in tools/go.mod.
+# Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-MODULES := . $(DAPRD_MODULE)
+MODULES := . $(DAPRD_MODULE) tools
 
 # What links more packages than that has the clients of clouds in it, which take minutes to
 # compile for another system or for fuzzing.
@@ -96,6 +96,12 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy/kubernetes/crds.yaml
+
+.PHONY: vulncheck vulndb
+vulncheck: ## that no known vulnerability reaches what we ship; works offline, from a stored copy of the database
+	cd tools && go test ./... && go run ./vulncheck
+vulndb: ## make that copy again from VULNDB, a clone of github.com/golang/vulndb
+	cd tools && go run ./vulncheck -update $(abspath $(or $(VULNDB),$(error say VULNDB=path)))
 
 FUZZTIME ?= 300000x
 fuzz: ## every fuzz target, FUZZTIME inputs each; of packages that link at most FUZZMOST others

@@ -69,6 +69,9 @@ func decodeObject(root *node, r *report, written bool) catalog.Object {
 	r.key = keyOf(root)
 	w := walker{report: r}
 	w.message(m.ProtoReflect(), root)
+	if r.full() {
+		return nil
+	}
 	v := validator{report: r, root: root, written: written}
 	obj := v.object(m)
 	if len(r.errors) > 0 {

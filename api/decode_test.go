@@ -192,8 +192,39 @@ func TestAFileThatIsCutOffGivesNothing(t *testing.T) {
 
 func TestMistakesOfOneObjectAreBounded(t *testing.T) {
 	_, errs := DecodeYAML("f.yaml", []byte(apitest.Selection(strings.Repeat("  - {ap: a}\n", 1000))))
-	if len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].Error(), "more mistakes") {
-		t.Errorf("%d errors, the last %v; want %d and a word of the rest", len(errs), errs[len(errs)-1], maxErrors)
+	if len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].Error(), "stops here, after 100 mistakes") {
+		t.Errorf("%d errors, the last %v; want %d and that reading stops", len(errs), errs[len(errs)-1], maxErrors)
+	}
+}
+
+// TestMistakesOfOneFileAreBounded: what stands below the last that is read is not known.
+func TestMistakesOfOneFileAreBounded(t *testing.T) {
+	good := apitest.Object("Cluster", "{name: east}", "{network: a}")
+	objs, errs := DecodeYAML("f.yaml", []byte(good+strings.Repeat("---\na: b\n", 1000)+"---\n"+good))
+	last := errs[len(errs)-1]
+	if len(objs) != 1 || len(errs) != maxErrors+1 || !strings.Contains(last.Error(), "stops here, after 100 objects") || last.Key != (catalog.Key{}) {
+		t.Errorf("%d objects, %d errors, the last %v", len(objs), len(errs), last)
+	}
+}
+
+// TestReadingStops holds that what stands below the last mistake that is told costs nothing.
+func TestReadingStops(t *testing.T) {
+	cost := func(keys int, text string) float64 {
+		root := node{kind: mapNode}
+		for name, value := range map[string]string{"apiVersion": catalog.Version, "kind": "AppEndpoints"} {
+			root.children = append(root.children, node{kind: stringNode, text: name}, node{kind: stringNode, text: value})
+		}
+		spec := node{kind: mapNode}
+		for n := range keys {
+			spec.children = append(spec.children, node{kind: stringNode, text: fmt.Sprint(text, n)}, node{kind: stringNode, text: "x"})
+		}
+		root.children = append(root.children, node{kind: stringNode, text: "spec"}, spec)
+		return testing.AllocsPerRun(1, func() { decodeObject(&root, &report{}, false) })
+	}
+	for _, text := range []string{"k", "a-key-that-is-rather-long-"} {
+		if few, many := cost(1000, text), cost(100_000, text); many > few {
+			t.Errorf("%q: 1,000 unknown keys cost %.0f allocations, and 100,000 cost %.0f", text, few, many)
+		}
 	}
 }
 

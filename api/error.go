@@ -76,27 +76,29 @@ func (e Errors) Err() error {
 	return e
 }
 
-// maxErrors bounds what is said of one object, so that a hostile one does not
-// flood a terminal or a log.
-const maxErrors = 50
+// maxErrors is after how many mistakes the reading of an object stops, and after how many
+// objects with mistakes that of a file, so that a hostile one floods no terminal, no log and
+// no processor.
+const maxErrors = 100
 
 // report collects the mistakes of one object.
 type report struct {
-	file    string
-	key     catalog.Key
-	errors  Errors
-	dropped int
+	file   string
+	key    catalog.Key
+	errors Errors
 }
 
 func (r *report) add(at position, path, what, fix string) {
-	if len(r.errors) >= maxErrors {
-		r.dropped++
+	if r.full() {
 		return
 	}
 	r.errors = append(r.errors, &Error{
 		File: r.file, Line: at.line, Column: at.column, Key: r.key, Path: path, What: what, Fix: fix,
 	})
 }
+
+// full tells whether nothing more is to be read of the object.
+func (r *report) full() bool { return len(r.errors) >= maxErrors }
 
 // close returns the mistakes, each with the object's key as far as it is known now.
 func (r *report) close() Errors {
@@ -106,9 +108,9 @@ func (r *report) close() Errors {
 	slices.SortStableFunc(r.errors, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	if r.dropped > 0 {
+	if r.full() {
 		last := r.errors[len(r.errors)-1]
-		last.What += fmt.Sprintf(" (and %d more mistakes in this object)", r.dropped)
+		last.What += fmt.Sprintf(" (reading this object stops here, after %d mistakes)", maxErrors)
 	}
 	return r.errors
 }

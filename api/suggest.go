@@ -6,8 +6,12 @@ import "strings"
 // lower case, hyphens and underscores do not count.
 func Nearest(s string, candidates []string) string {
 	best, bestDistance := "", len(s)/3+1
+	if len(s) > longest {
+		return "" // it is a misspelling of nothing
+	}
+	folded := fold(s)
 	for _, c := range candidates {
-		if d := distance(fold(s), fold(c)); d <= bestDistance && d < len(c) {
+		if d := distance(folded, fold(c)); d <= bestDistance && d < len(c) {
 			if d == bestDistance && best != "" {
 				continue
 			}
@@ -17,16 +21,16 @@ func Nearest(s string, candidates []string) string {
 	return best
 }
 
-func fold(s string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
-}
+// longest is how long a name may be to be compared.
+const longest = 64
+
+var separators = strings.NewReplacer("_", "", "-", "")
+
+func fold(s string) string { return separators.Replace(strings.ToLower(s)) }
 
 // distance is the number of characters to insert, remove or replace, or of
 // neighbours to swap, to make a into b.
 func distance(a, b string) int {
-	if len(a) > 64 {
-		return len(a) // a long one is a misspelling of nothing
-	}
 	before := make([]int, len(b)+1)
 	last := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)

@@ -10,7 +10,7 @@ import (
 )
 
 // walker fills a message from a node, by the message's descriptor. It goes on after
-// a mistake, so that all of them are reported.
+// a mistake, so that all of them are reported, until the report is full.
 type walker struct {
 	report *report
 	path   []step
@@ -56,7 +56,7 @@ func (w *walker) message(m protoreflect.Message, n *node) {
 	}
 	fields := m.Descriptor().Fields()
 	var seen uint64
-	for i := 0; i+1 < len(n.children); i += 2 {
+	for i := 0; i+1 < len(n.children) && !w.report.full(); i += 2 {
 		key, value := &n.children[i], &n.children[i+1]
 		field := fields.ByJSONName(key.text)
 		if field == nil || key.kind != stringNode {
@@ -130,6 +130,9 @@ func (w *walker) list(l protoreflect.List, field protoreflect.FieldDescriptor, n
 		return
 	}
 	for i := range n.children {
+		if w.report.full() {
+			return
+		}
 		w.path = append(w.path, step{index: i})
 		if field.Kind() == protoreflect.MessageKind {
 			w.message(l.AppendMutable().Message(), &n.children[i])

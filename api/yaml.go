@@ -53,6 +53,14 @@ func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
 	}
 	d := yamlFile{name: file, first: map[catalog.Key]int{}}
 	for i := range docs {
+		if d.mistaken == maxErrors {
+			d.errors = append(d.errors, &Error{
+				File: file, Line: docs[i].Line, Column: 1,
+				What: fmt.Sprintf("reading this file stops here, after %d objects with mistakes", maxErrors),
+				Fix:  "mend those above; what stands below is not read until then",
+			})
+			break
+		}
 		d.document(&docs[i])
 	}
 	return d.result(), d.errors
@@ -65,7 +73,9 @@ type yamlFile struct {
 	first   map[catalog.Key]int // the line of each key's first object
 	doubled map[catalog.Key]bool
 	errors  Errors
-	aliases int // nodes added by aliases so far
+	// mistaken counts the documents with mistakes.
+	mistaken int
+	aliases  int // nodes added by aliases so far
 }
 
 func (f *yamlFile) document(doc *yaml.Node) {
@@ -79,6 +89,9 @@ func (f *yamlFile) document(doc *yaml.Node) {
 	var obj catalog.Object
 	if ok {
 		obj = decodeObject(&root, r, true)
+	}
+	if len(r.errors) > 0 {
+		f.mistaken++
 	}
 	f.errors = append(f.errors, r.close()...)
 	if r.key == (catalog.Key{}) {

@@ -38,7 +38,7 @@ func (s *Source) ClientCredentials(expect func(ID) error) credentials.TransportC
 	return s.client(false, func(chain []*x509.Certificate, at time.Time) error {
 		own, err := s.ownRoots()
 		if err == nil {
-			_, err = verifyPeer(tls.ConnectionState{PeerCertificates: chain}, at, own, expect)
+			_, err = verifyPeer(tls.ConnectionState{PeerCertificates: chain}, at, own, ofServer, expect)
 		}
 		return err
 	})

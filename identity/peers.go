@@ -123,7 +123,7 @@ func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certific
 	if err != nil {
 		return ID{}, err
 	}
-	return s.peers.trustOf(namespace, cluster).verify(chain, at, own)
+	return s.peers.trustOf(namespace, cluster).verify(chain, at, own, ofServer)
 }
 
 // standing is who a client is.
@@ -138,7 +138,7 @@ func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize fu
 	if err != nil {
 		return standing{}, err
 	}
-	id, err := verifyPeer(cs, at, own, authorize)
+	id, err := verifyPeer(cs, at, own, ofClient, authorize)
 	if err != nil {
 		err = s.peers.hint(err, cs.PeerCertificates)
 	}
@@ -178,7 +178,7 @@ func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (standin
 	if err != nil {
 		return standing{}, err
 	}
-	if id, err = t.verify(cs.PeerCertificates, at, own); err != nil {
+	if id, err = t.verify(cs.PeerCertificates, at, own, ofClient); err != nil {
 		return standing{}, err
 	}
 	return standing{id: id, peer: t.cluster}, nil

@@ -170,9 +170,9 @@ func (o *sentryOrigin) tls(anchors roots) *tls.Config {
 			if err != nil {
 				return err
 			}
-			got, _, err := x509svid.Verify(cs.PeerCertificates, anchors)
+			got, err := verifyChain(cs.PeerCertificates, anchors, time.Now(), ofServer)
 			if err != nil {
-				return fmt.Errorf("its certificate does not chain to the trust anchors: %w", err)
+				return fmt.Errorf("its certificate does not chain to the trust anchors, or is not for it: %w", err)
 			}
 			if got != want {
 				return fmt.Errorf("it is %s; want %s: set trustDomain and namespace to the control plane's", got, want)

@@ -2,13 +2,12 @@ package identity
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -32,15 +31,15 @@ func OneOf(apps ...catalog.App) func(ID) error {
 }
 
 // ServerTLS is a configuration for servers: it shows this process' certificate and
-// demands one from clients that chains to our roots, names one app, and is let in by
-// authorize, whose error goes to the log. It is nil when insecure. A nil authorize
+// demands one from clients that chains to our roots, is for clients, names one app, and is let
+// in by authorize, whose error goes to the log. It is nil when insecure. A nil authorize
 // lets in nobody.
 func (s *Source) ServerTLS(authorize func(ID) error) *tls.Config {
 	if s.Insecure() {
 		return nil
 	}
 	return s.serverTLS(func(cs tls.ConnectionState) error {
-		_, err := s.verify(cs, authorize)
+		_, err := s.verify(cs, ofClient, authorize)
 		return err
 	})
 }
@@ -71,7 +70,7 @@ func (s *Source) ClientTLS(expect func(ID) error) *tls.Config {
 		return nil
 	}
 	return s.clientTLS(func(cs tls.ConnectionState) error {
-		_, err := s.verify(cs, expect)
+		_, err := s.verify(cs, ofServer, expect)
 		return err
 	})
 }
@@ -95,19 +94,19 @@ func (s *Source) certificate() (*tls.Certificate, error) {
 }
 
 // verify checks the other end of a connection and returns who it is.
-func (s *Source) verify(cs tls.ConnectionState, authorize func(ID) error) (ID, error) {
+func (s *Source) verify(cs tls.ConnectionState, use x509.ExtKeyUsage, authorize func(ID) error) (ID, error) {
 	m, err := s.usable()
 	if err != nil {
 		return ID{}, err
 	}
-	return verifyPeer(cs, time.Now(), m.roots, authorize)
+	return verifyPeer(cs, time.Now(), m.roots, use, authorize)
 }
 
 // errNobody is the error of a server or client that was made wrong.
 var errNobody = errors.New("identity: nobody is let in: no authorization was given")
 
-func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, authorize func(ID) error) (ID, error) {
-	spiffe, _, err := x509svid.Verify(cs.PeerCertificates, r, x509svid.WithTime(at))
+func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUsage, authorize func(ID) error) (ID, error) {
+	spiffe, err := verifyChain(cs.PeerCertificates, r, at, use)
 	if err != nil {
 		if !spiffe.IsZero() {
 			return ID{}, fmt.Errorf("identity: peer that claims to be %s: %w", spiffe, err)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -74,7 +73,7 @@ func parseRoots(text string) (roots, error) {
 // verify tells whether a chain, shown at a time, is that of the cluster's resolver
 // service. Own roots count only where the cluster has none of its own: otherwise one
 // authority could vouch for a cluster that has another.
-func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots) (ID, error) {
+func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots, use x509.ExtKeyUsage) (ID, error) {
 	if t.err != nil {
 		return ID{}, fmt.Errorf("identity: nobody is believed to be cluster %s: %w", t.cluster, t.err)
 	}
@@ -97,7 +96,7 @@ func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots) (ID, 
 	if len(tried) == 0 {
 		tried = own
 	}
-	if _, _, err := x509svid.Verify(chain, tried, x509svid.WithTime(at)); err != nil {
+	if _, err := verifyChain(chain, tried, at, use); err != nil {
 		return ID{}, t.explain(id, tried, err)
 	}
 	return id, nil

@@ -23,6 +23,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
@@ -63,6 +64,7 @@ type Service struct {
 	peerGRPC *grpc.Server // of peers; nil: they are not served
 	handed   *handover    // their connections, from the gateway
 	gateway  *gateway.Gateway
+	prober   *probe.Prober     // holds all checks to one set of rules
 	consul   *consulapi.Server // nil: there is no Consul API
 	dns      *dns.Server       // nil: DNS is not answered
 	admin    *admin.Server

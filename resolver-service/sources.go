@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/kubernetes"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
@@ -56,7 +57,8 @@ type sources struct {
 // buildSources makes every source that the configuration names. Instances of a source
 // that can't be read at first come once it can: nothing is asked here.
 func (s *Service) buildSources() error {
-	all := []instances.Source{static.New(s.feed.Instances())}
+	s.prober = probe.New(probe.Config{Targets: s.destinations})
+	all := []instances.Source{static.New(s.feed.Instances(), s.prober)}
 	if c := s.cfg.Instances.Kubernetes; c != nil {
 		source, err := kubernetes.New(*c, s.log)
 		if err != nil {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -48,8 +49,7 @@ func FreePort() (int, error) {
 // free stays kept. Where there can be no such file, as on a full disk, nothing is kept.
 func keep(port int) bool {
 	if ports.kept == nil {
-		path := filepath.Join(os.TempDir(), fmt.Sprintf("isthmus-ports-%d", os.Getuid()))
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		file, err := openPorts(filepath.Join(os.TempDir(), fmt.Sprintf("isthmus-ports-%d", os.Getuid())))
 		if err != nil {
 			return true
 		}
@@ -58,6 +58,23 @@ func keep(port int) bool {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: int64(port), Len: 1}
 	err := syscall.FcntlFlock(ports.kept.Fd(), syscall.F_SETLK, &lock)
 	return err != syscall.EAGAIN && err != syscall.EACCES
+}
+
+// openPorts opens the file of a path, in a directory where others may write: a file of our own,
+// and no link that somebody else has put there.
+func openPorts(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || stat.Nlink != 1 || int(stat.Uid) != os.Getuid() {
+		return nil, errors.Join(fmt.Errorf("%s is no plain file of this user's own", path), file.Close())
+	}
+	return file, nil
 }
 
 // freePorts fills in every port with a free one.

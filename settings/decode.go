@@ -30,7 +30,18 @@ func Decode(path string, from, into any) []error {
 	return d.errs
 }
 
+// maxErrors is after how many mistakes reading stops.
+const maxErrors = 100
+
+func (d *decoder) full() bool { return len(d.errs) >= maxErrors }
+
 func (d *decoder) refuse(path, format string, args ...any) {
+	if d.full() {
+		return
+	}
+	if len(d.errs) == maxErrors-1 {
+		format += fmt.Sprintf(" (reading stops here, after %d mistakes)", maxErrors)
+	}
 	if path != "" {
 		format = path + ": " + format
 	}
@@ -77,6 +88,9 @@ func (d *decoder) structure(path string, from any, into reflect.Value) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if d.full() {
+			return
+		}
 		if field, known := fields[key]; known {
 			d.value(join(path, key), values[key], field)
 			continue
@@ -98,6 +112,9 @@ func (d *decoder) list(path string, from any, into reflect.Value) {
 	}
 	into.Set(reflect.MakeSlice(into.Type(), v.Len(), v.Len()))
 	for i := range v.Len() {
+		if d.full() {
+			return
+		}
 		d.value(fmt.Sprintf("%s[%d]", path, i), v.Index(i).Interface(), into.Index(i))
 	}
 }

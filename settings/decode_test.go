@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -148,6 +149,18 @@ func TestASecretInTheWrongPlaceIsNotShown(t *testing.T) {
 		if len(errs) != 1 || strings.Contains(errs[0].Error(), "hunter2") || strings.Contains(errs[0].Error(), "4711") || !strings.Contains(errs[0].Error(), "{file: ") {
 			t.Errorf("%v: %v", from, errs)
 		}
+	}
+}
+
+func TestReadingStopsAfterManyMistakes(t *testing.T) {
+	keys := map[string]any{}
+	for n := range 5000 {
+		keys[fmt.Sprint("unknown-", n)] = n
+	}
+	var got example
+	errs := Decode("x", keys, &got)
+	if len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].Error(), "reading stops here") {
+		t.Errorf("%d mistakes, the last %v", len(errs), errs[len(errs)-1])
 	}
 }
 

@@ -1,3 +1,3 @@
-// Package tools pins the programs that generate code; see go.mod. Run them with
-// "make generate".
+// Package tools pins the programs that generate and check code; see go.mod. "make generate",
+// "make lint" and "make vulncheck" run them.
 package tools

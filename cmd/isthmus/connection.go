@@ -41,8 +41,10 @@ func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 		"Dapr's Sentry, host:port, to get a certificate from (env ISTHMUS_SENTRY_ADDRESS)")
 	f.StringVar(&c.Anchors, "trust-anchors", "",
 		"file with Sentry's roots, its ca.crt; without it DAPR_TRUST_ANCHORS has their text")
-	f.StringVar(&c.Expect, "server-identity", identity.SystemNamespace+"/isthmus-*",
-		"app that the service must be; * at the end stands for any")
+	f.StringVar(&c.Cluster, "cluster", "",
+		"cluster whose resolver service must answer (env ISTHMUS_CLUSTER); without it that of any cluster may")
+	f.StringVar(&c.Expect, "server-identity", "",
+		"app that the service must be, for one in another namespace; * at the end stands for any cluster (default \""+identity.SystemNamespace+"/isthmus-*\")")
 	f.BoolVar(&c.Insecure, "insecure", false, "plain text: nothing is encrypted and nobody is checked")
 	f.Duration("timeout", timeout, "how long to wait for the answer")
 }
@@ -58,6 +60,9 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	options := c.Options
 	if options.Identity == "" && options.Sentry == "" && !options.Insecure {
 		options.Identity, options.Sentry = os.Getenv("ISTHMUS_IDENTITY"), os.Getenv("ISTHMUS_SENTRY_ADDRESS")
+	}
+	if options.Cluster == "" && options.Expect == "" {
+		options.Cluster = os.Getenv("ISTHMUS_CLUSTER")
 	}
 	conn, err := client.Dial(ctx, options)
 	if err == nil {

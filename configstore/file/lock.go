@@ -36,9 +36,14 @@ func (s *Store) readLock() (unlock func(), batch string) {
 
 // writeLock keeps other writers and readers away until unlock is called.
 func (s *Store) writeLock() (f *os.File, err error) {
-	f, err = os.OpenFile(filepath.Join(s.dir, lockName), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err = os.OpenFile(filepath.Join(s.dir, lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make the writers' lock: %w", err)
+	}
+	// Whoever can read the file can hold its lock and keep writers away. A former version let
+	// everyone; the owner alone can mend that.
+	if info, err := f.Stat(); err == nil && info.Mode().Perm() != 0o600 {
+		_ = f.Chmod(0o600)
 	}
 	if err := flock(f, syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w; another writer has held it for %s", f.Name(), err, lockWait), f.Close())

@@ -52,6 +52,39 @@ func leftOver(t *testing.T, dir string, wanted ...string) {
 	}
 }
 
+// TestOnlyTheOwnerHoldsTheLock: whoever can open the file could keep every writer away.
+func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
+	east := configstore.Write{Object: &catalog.Cluster{Name: "east", Network: "b", StaleAfter: catalog.DefaultStaleAfter}}
+	for name, before := range map[string]func(path string) error{
+		"new":                 func(string) error { return nil },
+		"of a former version": func(path string) error { return os.WriteFile(path, nil, 0o644) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			lock := filepath.Join(dir, lockName)
+			if err := before(lock); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := open(t, dir).Write(t.Context(), east); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(lock); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v, want 0600", info.Mode(), err)
+			}
+		})
+	}
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.Symlink(elsewhere, filepath.Join(dir, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, dir).Write(t.Context(), east); err == nil {
+		t.Error("a lock is taken that is a link")
+	}
+	if _, err := os.Lstat(elsewhere); err == nil {
+		t.Error("a file was made where the link leads")
+	}
+}
+
 func TestAWriteRewritesTheFileThatHasTheObject(t *testing.T) {
 	d := begin(t, "my-east.yaml", clusterText("east", "a"))
 	d.must(os.Chmod(d.file("my-east.yaml"), 0o600))

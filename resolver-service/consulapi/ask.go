@@ -79,9 +79,15 @@ func (f *checkFields) askHTTP(discreet bool) asker {
 	if method == "" || discreet && !f.onlyAsks() {
 		method, text = http.MethodGet, ""
 	}
+	if discreet && !f.plain() { // of a former version
+		return func(context.Context) (status, output string) { return critical, untold }
+	}
 	transport := probe.Transport(f.security(""))
 	transport.TLSClientConfig.ServerName = f.TLSServerName
 	client := &http.Client{Transport: transport, CheckRedirect: f.redirect}
+	if discreet {
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
 	return func(ctx context.Context) (status, output string) {
 		q, err := http.NewRequestWithContext(ctx, method, f.HTTP, strings.NewReader(text))
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 const (
 	shortestInterval = time.Second
 	defaultTimeout   = 10 * time.Second
+	longestTimeout   = time.Minute // Consul has none; a check that is under way takes a place
 	shortestReap     = time.Minute // of DeregisterCriticalServiceAfter
 	mostRedirects    = 10
 )
@@ -171,7 +172,7 @@ func (r *registry) addCheck(ctx context.Context, o *owned, reg *checkRegistratio
 	case was == nil && len(s.checks) >= mostChecks:
 		err = tooManyChecks()
 	default:
-		err = cmp.Or(r.checkTarget(&reg.checkFields, s.def.Address, s.sender), o.room(size, instead))
+		err = cmp.Or(r.checkTarget(o.app, &reg.checkFields, s.def.Address, s.sender), o.room(size, instead))
 	}
 	if err != nil {
 		r.mu.Unlock()
@@ -334,14 +335,21 @@ func (r *registry) expired(o *owned, c *check) {
 // ask asks again and again until ctx ends.
 func (r *registry) ask(ctx context.Context, o *owned, c *check, ask asker) {
 	interval := max(time.Duration(c.fields.Interval), shortestInterval)
-	timeout := time.Duration(c.fields.Timeout)
+	timeout := min(time.Duration(c.fields.Timeout), longestTimeout)
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
+	subject := r.subject(o.app, c.fields, c.service.sender)
 	for n := 0; ; n++ {
-		once, cancel := context.WithTimeout(ctx, timeout)
+		turn, done, err := r.prober.Wait(ctx, subject)
+		if err != nil {
+			return // ctx has ended
+		}
+		once, cancel := context.WithTimeout(turn, timeout)
 		status, output := ask(once)
 		cancel()
+		done()
+		subject.Failing = status == critical
 		if ctx.Err() != nil {
 			return
 		}

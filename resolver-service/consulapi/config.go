@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -145,6 +146,9 @@ type Config struct {
 	// as that can be known. What is asked before and is not there yet waits for it. Nil: they
 	// have.
 	Settled <-chan struct{}
+	// Prober holds the checks of all that is registered to its rules; nil: one of the server's
+	// own.
+	Prober  *probe.Prober
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil for none
 }

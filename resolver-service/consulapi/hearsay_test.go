@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -170,6 +171,7 @@ func TestACheckElsewhereTellsNothing(t *testing.T) {
 		was.Checks = append(was.Checks, savedCheck{id, f, &healthCheck{Status: critical, Output: "a secret of before"}})
 	}
 	r := lone(nil, "")
+	r.prober = probe.New(probe.Config{Targets: anywhere{}})
 	r.restore([]*saved{was})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

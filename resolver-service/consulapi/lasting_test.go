@@ -79,14 +79,16 @@ func TestACheckAsksNobodyElse(t *testing.T) {
 		{"169.254.169.254", "169.254.169.254", "10.0.0.7", ""},
 		{"fe80::1", "fe80::1", "10.0.0.7", ""},
 		{"0.0.0.0", "0.0.0.0", "10.0.0.7", ""},
-		{"169.254.3.4", "", "169.254.3.4", full},
+		{"169.254.3.4", "", "169.254.3.4", ""},
+		{"224.0.0.1", "224.0.0.1", "10.0.0.7", ""},
+		{"255.255.255.255", "255.255.255.255", "10.0.0.7", ""},
 	} {
 		at, sender := c.host, netip.MustParseAddr(c.sender)
 		if strings.Contains(at, ":") {
 			at = "[" + at + "]"
 		}
 		for _, f := range []*checkFields{{HTTP: "http://" + at + ":80/"}, {HTTP: "http://" + at + ":80/", Method: "POST", Body: "x"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
-			got, err := full, r.checkTarget(f, c.address, sender)
+			got, err := full, r.checkTarget(shop("orders"), f, c.address, sender)
 			if r.discreet(f, sender) {
 				got = discreet
 			}

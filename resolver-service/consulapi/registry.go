@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
@@ -84,7 +85,8 @@ type registry struct {
 	log     *slog.Logger
 	often   *throttle.Log // for lines that clients cause
 	self    *node
-	rules   *destination.Rules    // for the addresses of instances
+	rules   *destination.Rules // for the addresses of instances
+	prober  *probe.Prober
 	here    func(netip.Addr) bool // tells whether an address is this machine's
 	portKey string
 	counter *atomic.Uint64 // of indexes
@@ -170,7 +172,8 @@ type since struct {
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
 		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, here: destination.This.Has, portKey: portKey, counter: counter,
-		apps: map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
+		prober: probe.New(probe.Config{}),
+		apps:   map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
 	r.changed.Store(0)
@@ -219,7 +222,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		return err
 	}
 	for _, c := range d.all() {
-		if err := r.checkTarget(&c.checkFields, d.Address, sender); err != nil {
+		if err := r.checkTarget(app, &c.checkFields, d.Address, sender); err != nil {
 			return err
 		}
 	}

@@ -78,6 +78,9 @@ func New(cfg Config) (*Server, error) {
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
 	s.registry.rules = cfg.Destinations
+	if cfg.Prober != nil {
+		s.registry.prober = cfg.Prober
+	}
 	for _, t := range cfg.Tokens {
 		app, err := catalog.ParseApp(t.App)
 		if err != nil {

@@ -1,5 +1,6 @@
 // Package probe asks a sidecar once whether it is ready: by TCP, HTTP, or gRPC's health
-// protocol, each time on a connection of its own, as callers would come.
+// protocol, each time on a connection of its own, as callers would come. A [Prober] says
+// which addresses are asked and how often, so that no check is a weapon against somebody else.
 package probe
 
 import (
@@ -36,14 +37,17 @@ func Unchecked(host string) *tls.Config {
 }
 
 // TCP connects, and shakes hands if security is not nil. It resets the connection rather
-// than close it: one that was closed would stand in the kernel for a minute.
+// than close it: one that was closed would stand in the kernel for a minute. Like all that
+// asks here, it takes the context of a turn, see [Prober.Wait].
 func TCP(ctx context.Context, address string, security *tls.Config) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	conn, err := dial(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_ = conn.(*net.TCPConn).SetLinger(0) // of a connection that is not used any more
+	if c, ok := conn.(*net.TCPConn); ok {
+		_ = c.SetLinger(0) // of a connection that is not used any more
+	}
 	if security == nil {
 		return nil
 	}
@@ -53,7 +57,8 @@ func TCP(ctx context.Context, address string, security *tls.Config) error {
 // Transport is one for HTTP that uses no connection twice.
 func Transport(security *tls.Config) *http.Transport {
 	return &http.Transport{
-		DialContext: new(net.Dialer).DialContext, DisableKeepAlives: true, DisableCompression: true,
+		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
+		DisableKeepAlives: true, DisableCompression: true,
 		MaxResponseHeaderBytes: mostHeader, TLSClientConfig: security,
 	}
 }
@@ -68,8 +73,8 @@ func GRPC(ctx context.Context, address, service string, security *tls.Config) er
 	}
 	var failed atomic.Pointer[error] // to connect
 	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		grpc.WithContextDialer(func(dialling context.Context, _ string) (net.Conn, error) {
+			conn, err := dial(context.WithValue(dialling, turnKey{}, ctx.Value(turnKey{})), address)
 			failed.Store(&err)
 			return conn, err
 		}),

@@ -57,7 +57,7 @@ func (d *Document) mapping(path string, n *yaml.Node, v reflect.Value) {
 		return
 	}
 	first := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	for i := 0; i+1 < len(n.Content) && !d.full(); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		at, below := place{key.Line, key.Column}, join(path, key.Value)
 		index := slices.Index(names, key.Value)
@@ -90,6 +90,9 @@ func (d *Document) list(path string, n *yaml.Node, v reflect.Value) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
+		if d.full() {
+			return
+		}
 		d.value(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i))
 	}
 }

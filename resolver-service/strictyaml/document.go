@@ -74,7 +74,18 @@ func (d *Document) Wrong(path string) bool {
 // Err is nil if there is no mistake, and otherwise an [api.Errors].
 func (d *Document) Err() error { return d.errors.Err() }
 
+// maxErrors is after how many mistakes reading stops.
+const maxErrors = 100
+
+func (d *Document) full() bool { return len(d.errors) >= maxErrors }
+
 func (d *Document) add(at place, path, what, fix string) {
+	if d.full() {
+		return
+	}
+	if len(d.errors) == maxErrors-1 {
+		what += fmt.Sprintf(" (reading stops here, after %d mistakes)", maxErrors)
+	}
 	d.errors = append(d.errors, &api.Error{
 		File: d.file, Line: at.line, Column: at.column, Path: path, What: what, Fix: fix,
 	})

@@ -1,12 +1,16 @@
 package strictyaml
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/settings"
+
+	"github.com/isthmus-mesh/isthmus/api"
 )
 
 type example struct {
@@ -175,6 +179,22 @@ func TestEveryMistakeIsReported(t *testing.T) {
 	err := Decode("x.yaml", []byte("count: a\nwait: b\nother: c\n"), &got).Err()
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines: %v", err)
+	}
+}
+
+func TestReadingStopsAfterManyMistakes(t *testing.T) {
+	for name, text := range map[string]string{"keys": "", "items": "at:\n"} {
+		for n := range 5000 {
+			if name == "keys" {
+				text += fmt.Sprintf("unknown-%d: a\n", n)
+			} else {
+				text += "- {addres: b}\n"
+			}
+		}
+		var errs api.Errors
+		if !errors.As(Decode("x.yaml", []byte(text), &example{}).Err(), &errs) || len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].What, "reading stops here") {
+			t.Errorf("%s: %d mistakes, the last %v", name, len(errs), errs[len(errs)-1])
+		}
 	}
 }
 

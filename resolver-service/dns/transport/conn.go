@@ -168,7 +168,7 @@ func (c *conn) answerOne(ctx context.Context, query []byte) bool {
 	if cap(c.out)-len(c.out) < 2+wire.MaxSize && !c.flush(ctx) {
 		return false
 	}
-	c.query.Packet, c.query.Known = query, false
+	c.query.Packet, c.query.Standing = query, Stranger
 	start := len(c.out) + 2
 	room := c.out[start:start:cap(c.out)]
 	response, later := c.handler.Answer(&c.query, room)

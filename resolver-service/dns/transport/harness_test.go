@@ -19,12 +19,12 @@ const patience = 60 * time.Second
 
 // answers answers every A query with one address, and does with some names what they say.
 type answers struct {
-	release chan struct{} // what is waited for waits for this to be closed
-	known   bool
+	release  chan struct{} // what is waited for waits for this to be closed
+	standing Standing
 }
 
 func (a *answers) Answer(q *Query, out []byte) ([]byte, bool) {
-	q.Known = a.known
+	q.Standing = a.standing
 	switch {
 	case bytes.Contains(q.Packet, []byte("\x05later")):
 		return nil, true

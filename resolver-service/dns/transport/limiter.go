@@ -15,7 +15,8 @@ import (
 // UDP, so that nobody is flooded by us under a forged address. Alike are: all answers about
 // one name, all names of one zone that are not there or have no data, and all errors. Since
 // there may be no end of names, all responses to a network together are limited too, to
-// allTogether times as many. Zero is no limit.
+// allTogether times as many. Addresses that are known, and not proved, have limits of their
+// own. Zero is no limit.
 type RateLimit struct {
 	Responses int // a second, 1 to 1,000,000; so many may also come at once
 	// Slip is which of the responses over the limit are sent truncated instead of not at
@@ -23,8 +24,14 @@ type RateLimit struct {
 	Slip int
 }
 
-// allTogether is how many kinds of responses a network may get at the full rate.
-const allTogether = 10
+const (
+	// allTogether is how many kinds of responses a network may get at the full rate.
+	allTogether = 10
+	// ofInstance and ofForwarder are how many times as many responses an address of that
+	// standing gets, of all kinds.
+	ofInstance  = 100
+	ofForwarder = 1000
+)
 
 // verdict is what is done with a response.
 type verdict uint8
@@ -47,8 +54,10 @@ type limiter struct {
 	start    time.Time
 	interval uint64 // what a response costs, µs
 	together uint64 // what it costs of what a network gets in all, µs
-	burst    uint64 // how much debt there may be, µs
-	slip     uint32
+	// What it costs of what one address gets in all, µs.
+	instance, forwarder uint64
+	burst               uint64 // how much debt there may be, µs
+	slip                uint32
 }
 
 // limiterSet is where the entries are that a key may have: a cache line.
@@ -71,17 +80,43 @@ func newLimiter(l RateLimit) *limiter {
 		start:    time.Now(),
 		interval: max(second/uint64(l.Responses), 1),
 		together: max(second/uint64(l.Responses)/allTogether, 1),
-		burst:    second,
-		slip:     uint32(max(l.Slip, 0)),
+		instance: max(second/uint64(l.Responses)/ofInstance, 1), forwarder: max(second/uint64(l.Responses)/ofForwarder, 1),
+		burst: second,
+		slip:  uint32(max(l.Slip, 0)),
 	}
 }
 
-// judge counts a response to a client and says what is done with it.
+// verdict counts the response to a query and says what is done with it.
+func (l *limiter) verdict(q *Query, response []byte, now time.Time) verdict {
+	switch q.Standing {
+	case Stranger:
+		return l.judge(q.From.Addr(), response, now)
+	case Instance:
+		return l.judgeKnown(q.From.Addr(), l.instance, now)
+	case Forwarder:
+		return l.judgeKnown(q.From.Addr(), l.forwarder, now)
+	}
+	return pass
+}
+
+// judgeKnown counts a response to an address that is known, at a cost.
+func (l *limiter) judgeKnown(from netip.Addr, cost uint64, now time.Time) verdict {
+	if l.take(l.hashAddress(from), uint64(now.Sub(l.start)/time.Microsecond), cost) {
+		return pass
+	}
+	return l.refused()
+}
+
+// judge counts a response to a stranger and says what is done with it.
 func (l *limiter) judge(from netip.Addr, response []byte, now time.Time) verdict {
 	moment := uint64(now.Sub(l.start) / time.Microsecond)
 	if l.take(l.hash(from, response), moment, l.interval) && l.take(l.hashAll(from), moment, l.together) {
 		return pass
 	}
+	return l.refused()
+}
+
+func (l *limiter) refused() verdict {
 	if l.slip > 0 && rand.Uint32N(l.slip) == 0 {
 		return slip
 	}
@@ -139,6 +174,7 @@ const (
 	ofMissing
 	ofError
 	ofAll
+	ofAddress
 )
 
 // hash is that of what a response counts as.
@@ -163,6 +199,13 @@ func (l *limiter) hash(from netip.Addr, m []byte) uint64 {
 func (l *limiter) hashAll(from netip.Addr) uint64 {
 	var room [1 + 8 + 1]byte
 	return maphash.Bytes(l.seed, append(appendNetwork(room[:0], from), ofAll))
+}
+
+// hashAddress is that of all responses to an address.
+func (l *limiter) hashAddress(from netip.Addr) uint64 {
+	var room [16 + 1]byte
+	whole := from.As16()
+	return maphash.Bytes(l.seed, append(append(room[:0], whole[:]...), ofAddress))
 }
 
 // appendNetwork appends the network of an address: its /24 by IPv4, its /56 by IPv6.

@@ -145,6 +145,48 @@ func TestLimitAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestAForgedInstanceIsLimited: anybody can send from the address of an instance, or of a
+// forwarder, and names any number of names.
+func TestAForgedInstanceIsLimited(t *testing.T) {
+	for standing, most := range map[Standing]int{Instance: 2000, Forwarder: 20_000} {
+		l := newLimiter(RateLimit{Responses: 20})
+		q := &Query{From: netip.MustParseAddrPort("192.0.2.1:53"), Standing: standing}
+		response := reply(t, "a.isthmus.internal", dns.RcodeSuccess, "")
+		for second := range 3 {
+			passed := 0
+			for n := range 100_000 {
+				if l.verdict(q, response, l.start.Add(time.Duration(second)*time.Second+time.Duration(n)*10*time.Microsecond)) == pass {
+					passed++
+				}
+			}
+			if burst := most; second > 0 && passed > most+1 || passed > most+burst || passed < most-1 {
+				t.Errorf("standing %d: %d responses in second %d; want %d", standing, passed, second, most)
+			}
+		}
+		neighbour := &Query{From: netip.MustParseAddrPort("192.0.2.2:53"), Standing: standing}
+		if l.verdict(neighbour, response, l.start.Add(3*time.Second)) != pass {
+			t.Errorf("standing %d: a neighbour is limited, too", standing)
+		}
+	}
+	l := newLimiter(RateLimit{Responses: 1})
+	proved := &Query{From: netip.MustParseAddrPort("192.0.2.1:53"), Standing: Proved}
+	for range 10_000 {
+		if l.verdict(proved, reply(t, "a.isthmus.internal", dns.RcodeSuccess, ""), l.start) != pass {
+			t.Fatal("a proved address is limited")
+		}
+	}
+}
+
+func BenchmarkLimitKnown(b *testing.B) {
+	l := newLimiter(RateLimit{Responses: 20, Slip: 2})
+	q := &Query{From: netip.MustParseAddrPort("192.0.2.1:53"), Standing: Instance}
+	response := reply(b, "a.isthmus.internal", dns.RcodeSuccess, "")
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		l.verdict(q, response, l.start.Add(time.Duration(i)))
+	}
+}
+
 func BenchmarkLimit(b *testing.B) {
 	l := newLimiter(RateLimit{Responses: 20, Slip: 2})
 	var responses [][]byte

@@ -29,10 +29,21 @@ type Query struct {
 	As       catalog.App    // whom the listener is bound to; zero if to nobody
 	Protocol Protocol
 
-	// Known is for the handler to set: the sender's address is proved, or that of an
-	// instance or a listed forwarder, so that responses to it are not limited.
-	Known bool
+	// Standing is for the handler to set: responses are limited by it.
+	Standing Standing
 }
+
+// Standing is how well the sender of a query is known. Anybody can write the address of an
+// instance or a forwarder into a packet, so these have a limit, too.
+type Standing uint8
+
+// The standings, each of which counts for more than the one before.
+const (
+	Stranger  Standing = iota
+	Instance           // the address is that of an instance
+	Forwarder          // the address is that of a listed forwarder
+	Proved             // the sender has shown that it gets what is sent to its address
+)
 
 // Handler answers queries. Any number of goroutines call it, each with a Query and a
 // buffer of its own.

@@ -52,7 +52,7 @@ func (s *serving) worker(p Protocol, i int) *worker {
 // answerUDP appends what is to be sent at once to w.query, and nothing where nothing is.
 // What is to be waited for is sent by send, with the address it goes to.
 func (w *worker) answerUDP(out []byte, send func(*Query, []byte)) []byte {
-	w.query.Known = false
+	w.query.Standing = Stranger
 	response, later := w.handler.Answer(&w.query, out)
 	if later {
 		return w.answerLater(out, send)
@@ -84,8 +84,8 @@ func (w *worker) answerLater(out []byte, send func(*Query, []byte)) []byte {
 
 // limit is what of a response may be sent.
 func (w *worker) limit(q *Query, response []byte) []byte {
-	if w.limiter != nil && !q.Known && len(response) > 0 {
-		switch w.limiter.judge(q.From.Addr(), response, time.Now()) {
+	if w.limiter != nil && q.Standing != Proved && len(response) > 0 {
+		switch w.limiter.verdict(q, response, time.Now()) {
 		case pass:
 		case slip:
 			w.tally.limited.Add(1)

@@ -175,13 +175,15 @@ func TestFloodDoesNotReachOthers(t *testing.T) {
 	}
 }
 
-func TestKnownClientsAreNotLimited(t *testing.T) {
-	r := serveWith(t, Config{RateLimit: RateLimit{Responses: 1}}, &answers{known: true})
-	for range 50 {
-		texts(t, ask(t, "udp", r.addr, "a.isthmus.internal"))
-	}
-	if c := r.Counters().Traffic[UDP]; c.Limited != 0 {
-		t.Errorf("limited: %+v", c)
+func TestKnownClientsAreLimitedLess(t *testing.T) {
+	for _, standing := range []Standing{Instance, Forwarder, Proved} {
+		r := serveWith(t, Config{RateLimit: RateLimit{Responses: 1}}, &answers{standing: standing})
+		for range 50 {
+			texts(t, ask(t, "udp", r.addr, "a.isthmus.internal"))
+		}
+		if c := r.Counters().Traffic[UDP]; c.Limited != 0 {
+			t.Errorf("limited: %+v", c)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -88,12 +89,16 @@ func (x *exchange) ask() {
 	z, w := x.zone, &x.who
 	w.address = plain(x.query.From.Addr())
 	believed := len(z.cfg.Forwarders) > 0 && z.believes(w.address)
-	x.query.Known = x.query.Known || believed
+	if believed {
+		x.rise(transport.Forwarder)
+	}
 	callers, _ := z.topology.Callers().Load()
 	if x.query.As != (catalog.App{}) {
 		w.app, w.known = x.query.As, true
-		if !x.query.Known { // whoever gets there is the app, and need not be anybody's instance
-			_, x.query.Known = callers.Get(w.address)
+		if x.query.Standing == transport.Stranger { // whoever gets there is the app, and need not be anybody's instance
+			if _, ok := callers.Get(w.address); ok {
+				x.rise(transport.Instance)
+			}
 		}
 		return
 	}
@@ -108,10 +113,13 @@ func (x *exchange) ask() {
 		return
 	}
 	if !w.subnet {
-		x.query.Known = true
+		x.rise(transport.Instance)
 	}
 	w.app, w.known, w.shared = caller.App, !caller.Shared, caller.Shared
 }
+
+// rise gives the sender a standing, unless it has a better one.
+func (x *exchange) rise(s transport.Standing) { x.query.Standing = max(x.query.Standing, s) }
 
 // plain is an address without a zone of its own, as of fe80::1%eth0.
 func plain(a netip.Addr) netip.Addr {

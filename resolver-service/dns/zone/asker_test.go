@@ -13,18 +13,18 @@ func TestWhoIsKnownOnABoundListener(t *testing.T) {
 	for _, c := range []struct {
 		what, from string
 		over       transport.Protocol
-		known      bool
+		want       transport.Standing
 	}{
-		{"an instance of the app", "10.0.0.9", transport.UDP, true},
-		{"an instance of another", "10.0.0.1", transport.UDP, true},
-		{"a listed forwarder", "10.53.0.1", transport.UDP, true},
-		{"a stranger", "10.9.9.9", transport.UDP, false},
-		{"a stranger who has connected", "10.9.9.9", transport.TCP, true},
+		{"an instance of the app", "10.0.0.9", transport.UDP, transport.Instance},
+		{"an instance of another", "10.0.0.1", transport.UDP, transport.Instance},
+		{"a listed forwarder", "10.53.0.1", transport.UDP, transport.Forwarder},
+		{"a stranger", "10.9.9.9", transport.UDP, transport.Stranger},
+		{"a stranger who has connected", "10.9.9.9", transport.TCP, transport.Proved},
 	} {
 		a := asking{as: "shop/checkout", from: c.from, name: "ledger.finance.isthmus.internal.", typ: "A", over: c.over}
 		q := query(a, must(a.message().Pack()))
-		if _, later := w.Answer(q, nil); later || q.Known != c.known {
-			t.Errorf("%s is known: %v", c.what, q.Known)
+		if _, later := w.Answer(q, nil); later || q.Standing != c.want {
+			t.Errorf("%s: standing %d, want %d", c.what, q.Standing, c.want)
 		}
 		if got := w.ask(a); len(got.Answer) != 2 {
 			t.Errorf("%s is not answered as checkout: %v", c.what, got)
@@ -34,7 +34,7 @@ func TestWhoIsKnownOnABoundListener(t *testing.T) {
 	a := asking{as: "shop/checkout", from: "10.7.0.1", name: "isthmus.internal.", typ: "SOA"}
 	q := query(a, must(a.message().Pack()))
 	q.From = netip.MustParseAddrPort("[::ffff:10.7.0.1]:5353")
-	if w.Answer(q, nil); !q.Known {
+	if w.Answer(q, nil); q.Standing != transport.Instance {
 		t.Error("who has the address of several apps' instances is not known")
 	}
 }

@@ -44,7 +44,7 @@ func (x *exchange) respond(out []byte) []byte {
 	if x.query.Protocol == transport.UDP {
 		limit = x.asked.Limit()
 	} else {
-		x.query.Known = true
+		x.query.Standing = transport.Proved
 	}
 	x.response.Begin(out, x.query.Packet, &x.asked, limit, wire.OptionsSize(&x.asked, x.zone.cfg.NSID))
 	x.response.Recursive = x.zone.cfg.Forward != nil
@@ -53,7 +53,9 @@ func (x *exchange) respond(out []byte) []byte {
 	if x.asked.Cookie != nil {
 		var valid bool
 		cookie, valid = x.zone.cookies.answer(x.asked.Cookie, plain(x.query.From.Addr()), time.Now())
-		x.query.Known = x.query.Known || valid
+		if valid {
+			x.query.Standing = transport.Proved
+		}
 		options.Cookie = cookie[:]
 	}
 	switch rcode {

@@ -197,7 +197,7 @@ func must[T any](v T, err error) T {
 func TestACookieProvesAnAddress(t *testing.T) {
 	w := shop(t)
 	const client = "0102030405060708"
-	ask := func(from, cookie string) (known bool, answer string) {
+	ask := func(from, cookie string) (proved bool, answer string) {
 		m := new(dns.Msg).SetQuestion("orders.shop.east.isthmus.internal.", dns.TypeA)
 		m.SetEdns0(1232, false)
 		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: cookie})
@@ -207,30 +207,30 @@ func TestACookieProvesAnAddress(t *testing.T) {
 		if err := got.Unpack(out); err != nil {
 			t.Fatal(err)
 		}
-		return q.Known, got.IsEdns0().Option[0].(*dns.EDNS0_COOKIE).Cookie
+		return q.Standing == transport.Proved, got.IsEdns0().Option[0].(*dns.EDNS0_COOKIE).Cookie
 	}
-	known, full := ask("10.9.9.9", client)
-	if known || !strings.HasPrefix(full, client) || len(full) != 48 {
-		t.Fatalf("known %v by %s", known, full)
+	proved, full := ask("10.9.9.9", client)
+	if proved || !strings.HasPrefix(full, client) || len(full) != 48 {
+		t.Fatalf("proved %v by %s", proved, full)
 	}
-	if known, again := ask("10.9.9.9", full); !known || again != full {
-		t.Errorf("known %v by %s, then given %s", known, full, again)
+	if proved, again := ask("10.9.9.9", full); !proved || again != full {
+		t.Errorf("proved %v by %s, then given %s", proved, full, again)
 	}
-	if known, _ := ask("10.9.9.8", full); known {
-		t.Error("known by a cookie of another address")
+	if proved, _ := ask("10.9.9.8", full); proved {
+		t.Error("proved by a cookie of another address")
 	}
-	if known, _ := ask("10.9.9.9", client+strings.Repeat("ab", 16)); known {
-		t.Error("known by a cookie that nobody made")
+	if proved, _ := ask("10.9.9.9", client+strings.Repeat("ab", 16)); proved {
+		t.Error("proved by a cookie that nobody made")
 	}
-	if known, _ := ask("10.0.0.1", client); !known {
-		t.Error("an instance is not known")
+	if proved, _ := ask("10.0.0.1", client); proved {
+		t.Error("the address of an instance proves itself")
 	}
-	if known, _ := ask("::ffff:10.9.9.9", full); !known {
-		t.Error("not known by another socket, which writes the same address in the form of IPv6")
+	if proved, _ := ask("::ffff:10.9.9.9", full); !proved {
+		t.Error("not proved by another socket, which writes the same address in the form of IPv6")
 	}
 	q := query(asking{over: transport.TCP}, must(new(dns.Msg).SetQuestion("isthmus.internal.", dns.TypeSOA).Pack()))
-	if w.Answer(q, nil); !q.Known {
-		t.Error("who has connected is not known")
+	if w.Answer(q, nil); q.Standing != transport.Proved {
+		t.Error("a connection proves no address")
 	}
 }
 

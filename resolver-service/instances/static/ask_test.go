@@ -40,7 +40,12 @@ func at(address string, check catalog.HealthCheck) *catalog.AppInstance {
 func ask(t *testing.T, o *catalog.AppInstance) string {
 	t.Helper()
 	const enough = time.Minute
-	ctx, cancel := context.WithTimeoutCause(t.Context(), enough, timedOut(enough))
+	turn, done, err := local().Wait(t.Context(), probe.Subject{App: o.AppRef(), Host: o.Address.Addr()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	ctx, cancel := context.WithTimeoutCause(turn, enough, timedOut(enough))
 	defer cancel()
 	if err := prepare(o)(ctx); err != nil {
 		return err.Error()

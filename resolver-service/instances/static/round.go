@@ -11,19 +11,11 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 const (
-	// mostAtOnce is how many checks are under way at a time of those that succeeded the
-	// last time, and as many of those that failed: each holds a socket, and one that is
-	// not answered holds it for its whole timeout. So many that are silent hold up none
-	// that answer.
-	mostAtOnce = 2048
-	// mostPerBeat is how many checks begin in one beat, 8,000 a second: thousands that
-	// began at one moment, as at a start, would hold each other up until their timeouts.
-	mostPerBeat = 40
-	beat        = 5 * time.Millisecond
 	// firstWithin is how long the first set waits for the first answers.
 	firstWithin = 2 * time.Second
 	// rest is from one change that is told to the next; what comes after a silence waits
@@ -31,21 +23,18 @@ const (
 	rest = 20 * time.Millisecond
 )
 
-// round is one Watch. Its goroutine owns the targets; checks run in goroutines of their
-// own, one for each that is under way.
+// round is one Watch. Its goroutine owns the targets. Each check that is due runs in a
+// goroutine of its own, which waits until the prober lets it begin.
 type round struct {
 	ctx     context.Context
 	source  *Source
 	emit    func(instances.Change) error
 	queue   queue
-	lanes   [2]lane // of those that succeeded the last time, and of those that failed
 	done    chan outcome
 	running sync.WaitGroup
 
 	dirty    bool                // something is to be told
 	doubled  []instances.Refusal // addresses that two objects have, which is told and no more
-	beatEnd  time.Time
-	begun    int // checks in this beat
 	deleted  []topology.InstanceKey
 	unasked  int // targets that hold up the first set
 	began    time.Time
@@ -55,22 +44,16 @@ type round struct {
 	tell     *time.Timer // of what is to be told
 }
 
-// lane bounds checks that are under way.
-type lane struct {
-	running int
-	waiting []*target
-}
-
 // outcome is how a check ended.
 type outcome struct {
 	target *target
-	lane   int
+	began  time.Time
 	err    error
 }
 
 func newRound(ctx context.Context, s *Source, emit func(instances.Change) error) *round {
 	return &round{
-		ctx: ctx, source: s, emit: emit, done: make(chan outcome, 2*mostAtOnce), began: time.Now(),
+		ctx: ctx, source: s, emit: emit, done: make(chan outcome), began: time.Now(),
 		due: time.NewTimer(0), tell: time.NewTimer(firstWithin),
 	}
 }
@@ -188,13 +171,10 @@ func (r *round) enqueue(t *target, at time.Time) {
 	r.queue.put(t, at)
 }
 
-// start begins the checks that are due, as many as fit into this beat.
+// start begins the checks that are due.
 func (r *round) start() {
-	now := time.Now()
-	if !now.Before(r.beatEnd) {
-		r.beatEnd, r.begun = now.Add(beat), 0
-	}
-	for r.begun < mostPerBeat {
+	for {
+		now := time.Now()
 		t, at := r.queue.next(now)
 		if t == nil {
 			if !at.IsZero() {
@@ -204,48 +184,43 @@ func (r *round) start() {
 		}
 		r.begin(t)
 	}
-	r.due.Reset(r.beatEnd.Sub(now))
 }
 
+// begin lets a check wait for its turn, and then asks.
 func (r *round) begin(t *target) {
-	t.busy = true
-	n := 0
-	if t.failing {
-		n = 1
-	}
-	l := &r.lanes[n]
-	if l.running == mostAtOnce {
-		l.waiting = append(l.waiting, t)
-		return
-	}
-	l.running++
-	r.begun++
 	object := t.object // t may have another one when the check ends
-	timeout := object.Check.Timeout
-	ctx, cancel := context.WithTimeoutCause(r.ctx, timeout, timedOut(timeout))
-	t.stop = cancel
-	t.due = time.Now() // it began
+	ctx, cancel := context.WithCancel(r.ctx)
+	t.busy, t.stop = true, cancel
+	subject := probe.Subject{App: object.AppRef(), Host: object.Address.Addr(), Failing: t.failing}
 	r.running.Go(func() {
-		err := t.ask(ctx)
-		if err != nil && ctx.Err() != nil {
-			err = explain(object, context.Cause(ctx))
+		defer cancel()
+		began, err := r.ask(ctx, subject, object, t.ask)
+		select {
+		case r.done <- outcome{t, began, err}:
+		case <-r.ctx.Done():
 		}
-		cancel()
-		r.done <- outcome{t, n, err}
 	})
 }
 
-// ended takes in how a check ended, and lets the next one in.
-func (r *round) ended(o outcome) {
-	l := &r.lanes[o.lane]
-	l.running--
-	for len(l.waiting) > 0 && l.running < mostAtOnce {
-		next := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		if !next.gone {
-			r.begin(next)
-		}
+// ask waits and asks. Time begins to count once the check begins.
+func (r *round) ask(ctx context.Context, s probe.Subject, object *catalog.AppInstance, ask asker) (began time.Time, err error) {
+	turn, done, err := r.source.prober.Wait(ctx, s)
+	if err != nil {
+		return time.Now(), err // of a target that is gone
 	}
+	defer done()
+	began = time.Now()
+	timeout := object.Check.Timeout
+	turn, cancel := context.WithTimeoutCause(turn, timeout, timedOut(timeout))
+	defer cancel()
+	if err = ask(turn); err != nil && turn.Err() != nil {
+		err = explain(object, context.Cause(turn))
+	}
+	return began, err
+}
+
+// ended takes in how a check ended.
+func (r *round) ended(o outcome) {
 	t := o.target
 	t.busy, t.stop = false, nil
 	if t.gone {
@@ -257,7 +232,7 @@ func (r *round) ended(o outcome) {
 	r.dirty = r.dirty || t.changed
 	next := time.Now()
 	if !t.soon {
-		next = later(t.due, t.object.Check.Interval, first, next)
+		next = later(o.began, t.object.Check.Interval, first, next)
 	}
 	r.enqueue(t, next)
 }

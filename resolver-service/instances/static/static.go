@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 )
 
 // Name is that of the source.
@@ -20,6 +21,7 @@ const Name = "static"
 // ready is draining and, once it has been asked, among the refusals with the reason.
 type Source struct {
 	objects *live.Value[[]*catalog.AppInstance]
+	prober  *probe.Prober
 	prepare func(*catalog.AppInstance) asker
 
 	// watching guards targets: what was found out stands from one Watch to the next.
@@ -27,9 +29,10 @@ type Source struct {
 	targets  map[catalog.Key]*target
 }
 
-// New makes a source that follows objects. It starts nothing.
-func New(objects *live.Value[[]*catalog.AppInstance]) *Source {
-	return &Source{objects: objects, prepare: prepare, targets: map[catalog.Key]*target{}}
+// New makes a source that follows objects, and whose checks a prober holds to its rules. It
+// starts nothing.
+func New(objects *live.Value[[]*catalog.AppInstance], prober *probe.Prober) *Source {
+	return &Source{objects: objects, prober: prober, prepare: prepare, targets: map[catalog.Key]*target{}}
 }
 
 // Name is that of the source.

@@ -74,7 +74,7 @@ func (p *place) drain(t testing.TB, i catalog.Instance) {
 }
 
 func (p *place) open(testing.TB) instances.Source {
-	s := New(&p.value)
+	s := New(&p.value, local())
 	s.prepare = func(o *catalog.AppInstance) asker {
 		return func(context.Context) error {
 			p.mu.Lock()

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,10 @@ type Options struct {
 	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
 	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
 	Insecure bool   // plain text
-	// Expect is the app that the service must be: "namespace/app-id", where a "*" at
-	// the end stands for any.
-	Expect string
+	// Cluster is the one whose resolver service must answer; empty: that of any. Expect says
+	// instead which app the service must be: "namespace/app-id", where a "*" at the end stands
+	// for any resolver service whose name begins so.
+	Cluster, Expect string
 }
 
 // ErrUse marks errors of how the command line was used.
@@ -50,7 +52,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	expect, err := expectation(o.Expect)
+	expect, err := o.expectation()
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +127,36 @@ func (o Options) identity() (identity.Config, error) {
 	}}, nil
 }
 
-// expectation tells whether a server is the one that is expected.
-func expectation(pattern string) (func(identity.ID) error, error) {
+// expectation tells whether a server is the one that is expected. No certificate of a sidecar
+// is one of a resolver service, so no app can answer in its place.
+func (o Options) expectation() (func(identity.ID) error, error) {
+	if o.Cluster != "" && o.Expect != "" {
+		return nil, fmt.Errorf("%w: --cluster and --server-identity exclude each other; keep one", ErrUse)
+	}
+	if o.Cluster != "" {
+		if err := catalog.CheckCluster(o.Cluster); err != nil {
+			return nil, fmt.Errorf("%w: --cluster %q: %w", ErrUse, o.Cluster, err)
+		}
+		want := identity.ServiceApp("", o.Cluster)
+		return func(id identity.ID) error {
+			if id.App == want {
+				return nil
+			}
+			return fmt.Errorf("it is app %s; want %s, the resolver service of cluster %s (see --cluster)", id.App, want, o.Cluster)
+		}, nil
+	}
+	pattern := cmp.Or(o.Expect, identity.SystemNamespace+"/isthmus-*")
 	start, wildcard := strings.CutSuffix(pattern, "*")
 	if !strings.Contains(start, "/") {
 		return nil, fmt.Errorf("%w: --server-identity %q: want namespace/app-id, or one that ends in *", ErrUse, pattern)
 	}
 	return func(id identity.ID) error {
 		name := id.App.String()
-		if name == start || wildcard && strings.HasPrefix(name, start) && id.App.ID != identity.CLIApp("").ID {
+		_, service := identity.ServiceCluster(id.App.Namespace, id.App)
+		if !wildcard && name == start || wildcard && service && strings.HasPrefix(name, start) {
 			return nil
 		}
-		return fmt.Errorf("it is app %s; want %s (see --server-identity)", name, pattern)
+		return fmt.Errorf("it is app %s; want %s (see --cluster and --server-identity)", name, pattern)
 	}, nil
 }
 
@@ -188,7 +208,7 @@ func (c *Conn) advice(message string) string {
 	case strings.Contains(message, "tls: unrecognized name"):
 		return "a gateway listens there: name the service's listen.resolver by --server or ISTHMUS_SERVER"
 	case strings.Contains(message, "refused: it is app"):
-		return "name the app that it should be by --server-identity"
+		return "check --server, or name the cluster that it should be of by --cluster, or its app by --server-identity"
 	case strings.Contains(message, "authentication handshake failed"):
 		return "check that --identity has a valid certificate, and that ca.pem is the root of the service's too"
 	case c.options.Insecure && (strings.Contains(message, "server preface") || strings.Contains(message, "connection reset") || strings.Contains(message, "EOF")):

@@ -25,27 +25,40 @@ func TestAServerIsExpectedByItsName(t *testing.T) {
 		return identity.ID{TrustDomain: "public", App: a}
 	}
 	for _, c := range []struct {
-		pattern, app string
-		ok           bool
+		cluster, pattern, app string
+		ok                    bool
 	}{
-		{"isthmus-system/isthmus-*", "isthmus-system/isthmus-west", true},
-		{"isthmus-system/isthmus-*", "isthmus-system/isthmus-cli", false}, // another operator is no service
-		{"isthmus-system/isthmus-*", "isthmus-system/other", false},
-		{"isthmus-system/isthmus-*", "shop/isthmus-west", false},
-		{"isthmus-system/isthmus-west", "isthmus-system/isthmus-west", true},
-		{"isthmus-system/isthmus-west", "isthmus-system/isthmus-west2", false},
-		{"mesh/*", "mesh/anything", true},
+		{"", "isthmus-system/isthmus-*", "isthmus-system/isthmus-west", true},
+		{"", "isthmus-system/isthmus-*", "isthmus-system/isthmus-cli", false}, // another operator is no service
+		{"", "isthmus-system/isthmus-*", "isthmus-system/other", false},
+		{"", "isthmus-system/isthmus-*", "shop/isthmus-west", false},
+		{"", "isthmus-system/isthmus-west", "isthmus-system/isthmus-west", true},
+		{"", "isthmus-system/isthmus-west", "isthmus-system/isthmus-west2", false},
+		{"", "mesh/*", "mesh/isthmus-west", true},
+		{"", "mesh/*", "mesh/isthmus-cli", false},
+		{"", "mesh/*", "mesh/anything", false}, // a sidecar
+		{"", "shop/*", "shop/checkout", false},
+		{"", "", "isthmus-system/isthmus-west", true},
+		{"", "", "isthmus-system/isthmus-cli", false},
+		{"", "", "isthmus-system/checkout", false},
+		{"", "", "shop/isthmus-west", false},
+		{"west", "", "isthmus-system/isthmus-west", true},
+		{"west", "", "isthmus-system/isthmus-east", false},
+		{"west", "", "isthmus-system/isthmus-west2", false},
+		{"west", "", "shop/isthmus-west", false},
 	} {
-		expect, err := expectation(c.pattern)
+		expect, err := Options{Cluster: c.cluster, Expect: c.pattern}.expectation()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := expect(app(c.app)); (err == nil) != c.ok {
-			t.Errorf("%s as %s: %v", c.app, c.pattern, err)
+			t.Errorf("%s as %s%s: %v", c.app, c.cluster, c.pattern, err)
 		}
 	}
-	if _, err := expectation("isthmus-west"); !errors.Is(err, ErrUse) {
-		t.Errorf("a pattern without a namespace: %v", err)
+	for _, o := range []Options{{Expect: "isthmus-west"}, {Cluster: "west", Expect: "mesh/*"}, {Cluster: "West 1"}} {
+		if _, err := o.expectation(); !errors.Is(err, ErrUse) {
+			t.Errorf("%+v: %v", o, err)
+		}
 	}
 }
 

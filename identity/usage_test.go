@@ -1,0 +1,50 @@
+package identity_test
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+)
+
+// TestACertificateIsForWhatItIsUsedFor: one for servers alone makes no client, and one for
+// clients alone no server.
+func TestACertificateIsForWhatItIsUsedFor(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	log := slog.New(slog.DiscardHandler)
+	uses := func(all ...x509.ExtKeyUsage) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.ExtKeyUsage = all }
+	}
+	const server, client = x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
+	for _, c := range []struct {
+		name           string
+		server, client func(*x509.Certificate)
+		wantServer     string // in the server's error; empty: no error
+		wantClient     string
+	}{
+		{"both for one use", uses(server), uses(client), "", ""},
+		{"both for both, as Sentry issues", uses(server, client), uses(server, client), "", ""},
+		{"both for any", uses(x509.ExtKeyUsageAny), uses(x509.ExtKeyUsageAny), "", ""},
+		{"neither says", uses(), uses(), "", ""},
+		{"a client's certificate as a server's", uses(client), uses(client), "bad certificate", "its certificate is not for servers"},
+		{"a server's certificate as a client's", uses(server), uses(server), "its certificate is not for clients", "bad certificate"},
+		{"a mail certificate", uses(server), uses(x509.ExtKeyUsageEmailProtection), "its certificate is not for clients", "bad certificate"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := source(t, ca.Config(west, c.server), log)
+			o := source(t, ca.Config(checkout, c.client), log)
+			serverErr, clientErr := handshake(t, s.ServerTLS(identity.Anyone), o.ClientTLS(identity.OneOf(west)))
+			for _, e := range []struct {
+				side, want string
+				err        error
+			}{{"server", c.wantServer, serverErr}, {"client", c.wantClient, clientErr}} {
+				if (e.err == nil) != (e.want == "") || e.err != nil && !strings.Contains(e.err.Error(), e.want) {
+					t.Errorf("%s: %v, want %q", e.side, e.err, e.want)
+				}
+			}
+		})
+	}
+}
