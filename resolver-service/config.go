@@ -66,11 +66,13 @@ type Identity struct {
 type Gateway struct {
 	Plaintext      bool          `yaml:"plaintext"`
 	MaxConnections int           `yaml:"maxConnections"`
+	MaxPerSource   int           `yaml:"maxPerSource"`
 	MaxHellos      int           `yaml:"maxHellos"`
 	HelloTimeout   time.Duration `yaml:"helloTimeout"`
 	DialTimeout    time.Duration `yaml:"dialTimeout"`
 	DrainTimeout   time.Duration `yaml:"drainTimeout"`
 	StallTimeout   time.Duration `yaml:"stallTimeout"`
+	AnswerTimeout  time.Duration `yaml:"answerTimeout"`
 }
 
 // Log says what is logged to standard error, and how.

@@ -40,11 +40,13 @@ operators: [ops/alice, ops/bob]
 gateway:
   plaintext: true
   maxConnections: 100
+  maxPerSource: 50
   maxHellos: 10
   helloTimeout: 1s
   dialTimeout: 2s
   drainTimeout: 3s
   stallTimeout: 4s
+  answerTimeout: 5s
 tracing: {otlp: {endpoint: "127.0.0.1:4317"}, sampleRatio: 0.5}
 log: {level: debug, format: json}
 `))
@@ -54,7 +56,7 @@ log: {level: debug, format: json}
 	if !reflect.DeepEqual(cfg.Listen, Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
 		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
 	}
-	if cfg.Gateway != (Gateway{true, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
+	if cfg.Gateway != (Gateway{true, 100, 50, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}) {
 		t.Errorf("gateway %+v", cfg.Gateway)
 	}
 	if cfg.Store.Embedded.Path != "/srv/objects.db" || *cfg.Tracing.SampleRatio != 0.5 || cfg.Identity.Sentry.Address != "127.0.0.1:50001" {
@@ -91,6 +93,10 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		good + "operators: [alice]":                            `isthmus.yaml:3:13: operators[0]: app "alice": want namespace/app-id`,
 		good + "gateway: {maxConnections: 0}":                  `isthmus.yaml:3:27: gateway.maxConnections: 0 is out of bounds`,
 		good + "gateway: {maxHellos: -1}":                      `isthmus.yaml:3:22: gateway.maxHellos: -1 is out of bounds`,
+		good + "gateway: {maxPerSource: 0}":                    `isthmus.yaml:3:25: gateway.maxPerSource: 0 is out of bounds`,
+		good + "gateway: {maxPerSource: 9, maxConnections: 8}": `isthmus.yaml:3:25: gateway.maxPerSource: 9 is more than gateway.maxConnections; write at most that`,
+		good + "gateway: {answerTimeout: -1s}":                 `gateway.answerTimeout: `,
+		good + "gateway: {answerTimeout: 0s}":                  `isthmus.yaml:3:26: gateway.answerTimeout: 0s is out of bounds; write a time such as 5s`,
 		good + "gateway: {helloTimeout: fast}":                 `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
 		good + "tracing: {sampleRatio: 2}":                     `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
 		good + "log: {level: loud}":                            `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
