@@ -90,11 +90,13 @@ type Gateway struct {
 	Plaintext      bool          `yaml:"plaintext"`
 	Allow          []string      `yaml:"allow"` // networks that exported instances must be in; none: any
 	MaxConnections int           `yaml:"maxConnections"`
+	MaxPerSource   int           `yaml:"maxPerSource"`
 	MaxHellos      int           `yaml:"maxHellos"`
 	HelloTimeout   time.Duration `yaml:"helloTimeout"`
 	DialTimeout    time.Duration `yaml:"dialTimeout"`
 	DrainTimeout   time.Duration `yaml:"drainTimeout"`
 	StallTimeout   time.Duration `yaml:"stallTimeout"`
+	AnswerTimeout  time.Duration `yaml:"answerTimeout"`
 }
 
 // Log says what is logged to standard error, and how.

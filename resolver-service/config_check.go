@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -113,12 +114,30 @@ func (c *Config) checkBounds(doc *strictyaml.Document) {
 		value int
 	}{
 		{"gateway.maxConnections", c.Gateway.MaxConnections},
+		{"gateway.maxPerSource", c.Gateway.MaxPerSource},
 		{"gateway.maxHellos", c.Gateway.MaxHellos},
 		{"resolver.maxConnections", c.Resolver.MaxConnections},
 		{"resolver.maxConnectionsPerClient", c.Resolver.MaxConnectionsPerClient},
 	} {
 		if n.value < 0 || n.value == 0 && doc.Has(n.path) {
 			doc.Refuse(n.path, fmt.Sprintf("%d is out of bounds", n.value), "write a number from 1 up, or leave it out")
+		}
+	}
+	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
+		doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+	}{
+		{"gateway.helloTimeout", c.Gateway.HelloTimeout},
+		{"gateway.dialTimeout", c.Gateway.DialTimeout},
+		{"gateway.drainTimeout", c.Gateway.DrainTimeout},
+		{"gateway.stallTimeout", c.Gateway.StallTimeout},
+		{"gateway.answerTimeout", c.Gateway.AnswerTimeout},
+	} {
+		if d.value < 0 || d.value == 0 && doc.Has(d.path) && !doc.Wrong(d.path) {
+			doc.Refuse(d.path, fmt.Sprintf("%s is out of bounds", d.value), "write a time such as 5s, or leave it out")
 		}
 	}
 }

@@ -41,11 +41,13 @@ gateway:
   plaintext: true
   allow: [10.0.0.0/8, "2001:db8::/32"]
   maxConnections: 100
+  maxPerSource: 50
   maxHellos: 10
   helloTimeout: 1s
   dialTimeout: 2s
   drainTimeout: 3s
   stallTimeout: 4s
+  answerTimeout: 5s
 tracing: {otlp: {endpoint: "127.0.0.1:4317"}, sampleRatio: 0.5}
 development: {loopback: true}
 instances:
@@ -60,7 +62,7 @@ log: {level: debug, format: json}
 	if !reflect.DeepEqual(cfg.Listen, Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
 		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
 	}
-	if !reflect.DeepEqual(cfg.Gateway, Gateway{true, []string{"10.0.0.0/8", "2001:db8::/32"}, 100, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}) {
+	if !reflect.DeepEqual(cfg.Gateway, Gateway{true, []string{"10.0.0.0/8", "2001:db8::/32"}, 100, 50, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second}) {
 		t.Errorf("gateway %+v", cfg.Gateway)
 	}
 	if d := cfg.delegates(); len(d) != 2 || d[0].Most != 100 || d[0].Addresses[0].String() != "10.1.0.0/16" || d[0].Apps[1] != "finance/*" || !cfg.Development.Loopback {
@@ -110,6 +112,10 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		good + "gateway: {helloTimeout: fast}":                                                      `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
 		good + "tracing: {sampleRatio: 2}":                                                          `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
 		good + "log: {level: loud}":                                                                 `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
+		good + "gateway: {maxPerSource: 0}":                                                         `isthmus.yaml:3:25: gateway.maxPerSource: 0 is out of bounds`,
+		good + "gateway: {maxPerSource: 9, maxConnections: 8}":                                      `isthmus.yaml:3:25: gateway.maxPerSource: 9 is more than gateway.maxConnections; write at most that`,
+		good + "gateway: {answerTimeout: -1s}":                                                      `gateway.answerTimeout: `,
+		good + "gateway: {answerTimeout: 0s}":                                                       `isthmus.yaml:3:26: gateway.answerTimeout: 0s is out of bounds; write a time such as 5s`,
 	} {
 		_, err := Parse("isthmus.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -196,9 +196,9 @@ func (s *Service) buildEdges() (err error) {
 	s.buildGRPC()
 	g := s.cfg.Gateway
 	s.gateway, err = gateway.New(gateway.Config{
-		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(),
-		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout,
-		MaxConnections: s.bounds.gateway, MaxHellos: g.MaxHellos,
+		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(), Check: s.destinations.Exported,
+		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
+		MaxConnections: s.bounds.gateway, MaxPerSource: min(g.MaxPerSource, s.bounds.gateway), MaxHellos: g.MaxHellos,
 	})
 	if err != nil {
 		return err

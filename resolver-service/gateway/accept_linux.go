@@ -27,6 +27,8 @@ type acceptor struct {
 	buf    []byte
 	pause  backoff
 	closed bool
+
+	arrivals arrivals
 }
 
 // acceptBatch is how many connections are taken before those that run have a turn.
@@ -44,7 +46,8 @@ func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error {
 	s.prepare(fd)
 	for _, loop := range relay.loops {
 		loop.call(func() {
-			loop.door = &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, firstRead)}
+			loop.door = &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, maxHello),
+				arrivals: arrivals{sweep: sweep{after: s.cfg.HelloTimeout}, waiting: map[int32]*arrival{}}}
 			loop.door.watch()
 		})
 	}
@@ -110,7 +113,7 @@ func (a *acceptor) open() {
 		switch err {
 		case nil:
 			a.pause = 0
-			a.takeFD(fd, from)
+			a.takeFD(fd, addressOf(from))
 		case unix.EAGAIN:
 			return
 		case unix.ECONNABORTED, unix.EINTR:
@@ -128,79 +131,99 @@ func (a *acceptor) wait(err error) {
 }
 
 // takeFD begins with a connection that was accepted.
-func (a *acceptor) takeFD(fd int, from unix.Sockaddr) {
-	if !a.admit() {
-		a.refused.log(refusal{reason: tooMany, from: addressOf(from)})
+func (a *acceptor) takeFD(fd int, from netip.AddrPort) {
+	as := a.admit(from)
+	if as == nil {
 		closeWithReset(fd)
 		return
 	}
-	n, _ := unix.Read(fd, a.buf) // whatever goes wrong shows again below
+	n, err := unix.Read(fd, a.buf[:firstRead])
 	first := a.buf[:max(n, 0)]
-	if !a.passAtOnce(fd, first) {
-		a.beginWith(fd, first)
+	var o opening
+	switch {
+	case n == 0 || err != nil && err != unix.EAGAIN:
+		a.close(&arrival{admitted: as, fd: fd}, helloAborted)
+	case o.undecided(first):
+		a.await(fd, first, o, as)
+	default:
+		a.goOn(fd, first, as)
+	}
+}
+
+// goOn goes on with a connection that has said enough.
+func (a *acceptor) goOn(fd int, first []byte, as *admitted) {
+	if !a.passAtOnce(fd, first, as) {
+		a.beginWith(fd, first, as)
 	}
 }
 
 // passAtOnce goes the short way, or tells that it does not lead anywhere.
-func (a *acceptor) passAtOnce(client int, first []byte) bool {
-	if len(first) == 0 || first[0] != tlsHandshake {
+func (a *acceptor) passAtOnce(client int, first []byte, as *admitted) bool {
+	if first[0] != tlsHandshake || as.place == inReserve {
 		return false
 	}
-	host, err := serverName(&replay{Conn: noMore{}, buf: first}, a.hello)
+	host, _, err := serverName(first, a.hello)
 	if err != nil {
 		return false
 	}
 	to, refused := a.route(greeting{host: host})
-	if refused != nil || to.ofPeers() {
+	if refused != nil || to.ofPeers() || !a.inflight.add(as, first) {
 		return false
 	}
 	i := to.choose(a.loads)
 	instance := to.instances[i]
 	address, err := netip.ParseAddrPort(instance)
-	if err != nil {
+	if err != nil || a.check(address) != nil {
 		return false
 	}
 	in := greeting{host: host, bytes: bytes.Clone(first)}
 	a.loads.add(instance)
-	err = a.loop.connect(client, in.bytes, instance, address, a.cfg.DialTimeout, func(client int, err error) {
-		a.loads.remove(instance)
+	as.instance = instance
+	err = a.loop.connect(client, in.bytes, as, address, a.cfg.DialTimeout, func(client int, err error) {
+		a.unload(as)
 		err = fmt.Errorf("connect to %s: %w", address, err)
-		go a.tryOthers(client, in, to, &attempt{i, err})
+		go a.tryOthers(client, in, to, &attempt{i, err}, as)
 	})
 	if err != nil {
-		a.loads.remove(instance)
+		a.unload(as)
 	}
 	return err == nil
 }
 
+// unload counts a connection out of the loads, which was not made.
+func (a *acceptor) unload(as *admitted) {
+	a.loads.remove(as.instance)
+	as.instance = ""
+}
+
 // tryOthers goes on where the short way ended at an instance that can't be reached.
-func (a *acceptor) tryOthers(fd int, in greeting, to destination, tried *attempt) {
+func (a *acceptor) tryOthers(fd int, in greeting, to destination, tried *attempt, as *admitted) {
 	client, err := connOf(fd)
 	if err != nil {
-		a.abandon(err)
+		a.abandon(err, as)
 		return
 	}
-	if refused := a.connect(client, in, to, tried); refused != nil {
-		a.refuse(client, refused)
+	if refused := a.connect(client, in, to, tried, as); refused != nil {
+		a.refuse(client, refused, as)
 	}
 }
 
 // beginWith begins with a connection from which something was read.
-func (a *acceptor) beginWith(fd int, first []byte) {
+func (a *acceptor) beginWith(fd int, first []byte, as *admitted) {
 	client, err := connOf(fd)
 	if err != nil {
-		a.abandon(err)
+		a.abandon(err, as)
 		return
 	}
 	in := newReplay(client)
 	in.buf = append(in.buf, first...)
-	a.begin(in, client)
+	a.begin(in, client, as)
 }
 
 // abandon counts out a connection that there is no descriptor left for.
-func (a *acceptor) abandon(err error) {
+func (a *acceptor) abandon(err error, as *admitted) {
 	a.refused.acceptFailed(err, 0)
-	a.ended("")
+	a.ended(as)
 }
 
 // connOf makes a connection of a descriptor, which is closed in any case.
@@ -219,17 +242,12 @@ func connOf(fd int) (*net.TCPConn, error) {
 	return client, nil
 }
 
-func addressOf(sa unix.Sockaddr) net.Addr {
+func addressOf(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)))
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
 	case *unix.SockaddrInet6:
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port)))
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
 	}
-	return nil
+	return netip.AddrPort{}
 }
-
-// noMore is a connection on which nothing has come yet.
-type noMore struct{ net.Conn }
-
-func (noMore) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }

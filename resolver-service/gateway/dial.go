@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -33,7 +35,7 @@ func (s *serving) dial(in greeting, to destination, first *attempt) (*net.TCPCon
 	defer cancel()
 	if first == nil {
 		i := to.choose(s.loads)
-		conn, err := s.dialInstance(ctx, to.instances[i])
+		conn, err := s.dialInstance(ctx, to, i)
 		if err == nil {
 			return conn, to.instances[i], nil
 		}
@@ -51,13 +53,17 @@ func (s *serving) dial(in greeting, to destination, first *attempt) (*net.TCPCon
 			continue
 		}
 		s.metrics.retries.Inc()
-		conn, err := s.dialInstance(ctx, to.instances[i])
+		conn, err := s.dialInstance(ctx, to, i)
 		if err == nil {
 			return conn, to.instances[i], nil
 		}
 		failed = append(failed, err)
 	}
-	return nil, "", &refusal{reason: unreachable, app: to.app, revision: to.revision,
+	reason := notAllowed
+	if slices.ContainsFunc(failed, func(err error) bool { return !errors.As(err, new(*refusedInstance)) }) {
+		reason = unreachable
+	}
+	return nil, "", &refusal{reason: reason, app: to.app, revision: to.revision,
 		err: fmt.Errorf("%d of %d instances tried: %w", len(failed), len(to.instances), errors.Join(failed...))}
 }
 
@@ -83,14 +89,44 @@ func (s *serving) without(ctx context.Context, in greeting, instance string) (to
 	}
 }
 
-// dialInstance connects to an instance, and adds the connection to its load.
-func (s *serving) dialInstance(ctx context.Context, instance string) (*net.TCPConn, error) {
-	s.loads.add(instance)
-	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: keepAlive}
-	conn, err := d.DialContext(ctx, "tcp", instance)
-	if err != nil {
-		s.loads.remove(instance)
-		return nil, err
+// refusedInstance is why Config.Check refuses an address.
+type refusedInstance struct{ err error }
+
+func (e *refusedInstance) Error() string { return e.err.Error() }
+func (e *refusedInstance) Unwrap() error { return e.err }
+
+// check asks Config.Check for an address.
+func (g *Gateway) check(address netip.AddrPort) error {
+	if g.cfg.Check == nil {
+		return nil
 	}
-	return conn.(*net.TCPConn), nil
+	if err := g.cfg.Check(netip.AddrPortFrom(address.Addr().Unmap(), address.Port())); err != nil {
+		return &refusedInstance{err}
+	}
+	return nil
+}
+
+// checkSocket is that for [net.Dialer], which has resolved host names by then.
+func (g *Gateway) checkSocket(_ context.Context, _, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	return g.check(to)
+}
+
+// dialInstance connects to an instance, and adds the connection to its load.
+func (s *serving) dialInstance(ctx context.Context, to destination, place int) (*net.TCPConn, error) {
+	instance := to.instances[place]
+	s.loads.add(instance)
+	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: keepAlive, ControlContext: s.checkSocket}
+	conn, err := d.DialContext(ctx, "tcp", instance)
+	if err == nil {
+		return conn.(*net.TCPConn), nil
+	}
+	s.loads.remove(instance)
+	if refused := new(refusedInstance); errors.As(err, &refused) {
+		s.refused.instance(to.app, instance, refused)
+	}
+	return nil, err
 }

@@ -14,10 +14,12 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,24 +45,39 @@ type Config struct {
 	// for the reserved name (see [catalog.Domain.PeerHost]); nil: nobody may ask for that. It
 	// gets the connection with every byte that the client sent, and closes it.
 	Peers func(net.Conn)
+	// Check is asked for each address right before the gateway connects to it as an instance
+	// of an app; after an error it does not. nil allows all. Any goroutine calls it.
+	Check func(netip.AddrPort) error
 
-	HelloTimeout time.Duration // from accepting a connection to knowing its name: 10 s
+	// HelloTimeout is from accepting a connection to knowing its name: 5 s, in which a
+	// packet may be lost twice.
+	HelloTimeout time.Duration
 	DialTimeout  time.Duration // for one instance; all tries together get three times that: 2 s
 	DrainTimeout time.Duration // for connections that run when Serve is told to end: 15 s
 	// StallTimeout ends a connection with bytes that its receiver has not taken
 	// for so long: 5 min. A connection on which nothing is sent has no time limit.
 	StallTimeout time.Duration
+	// AnswerTimeout ends a connection on which the instance has not sent a byte for so long
+	// after it was connected to: 10 s.
+	AnswerTimeout time.Duration
 
-	MaxConnections int // open at once, in one Serve: 50,000
-	MaxHellos      int // of them yet to name an app; beyond it the oldest such goes: 4,096
+	// MaxConnections to apps are open at once, with two descriptors each: 50,000. Those to the resolver service have a bound of their own.
+	MaxConnections int
+	// MaxPerSource of them are from one IPv4 address or one /64 of IPv6, and half as many
+	// again from one /24 or /48: half of MaxConnections, since all callers of a cluster may
+	// come from one address. The same part of MaxHellos is a source network's.
+	MaxPerSource int
+	MaxHellos    int // connections yet to name an app; beyond it the oldest such goes: 4,096
 }
 
 func (c Config) withDefaults() Config {
-	c.HelloTimeout = cmp.Or(c.HelloTimeout, 10*time.Second)
+	c.HelloTimeout = cmp.Or(c.HelloTimeout, 5*time.Second)
 	c.DialTimeout = cmp.Or(c.DialTimeout, 2*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
 	c.StallTimeout = cmp.Or(c.StallTimeout, 5*time.Minute)
+	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, 10*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 50_000)
+	c.MaxPerSource = cmp.Or(c.MaxPerSource, c.MaxConnections/2, 1)
 	c.MaxHellos = cmp.Or(c.MaxHellos, 4096)
 	return c
 }
@@ -71,6 +88,9 @@ type Gateway struct {
 	metrics  *metrics
 	refused  *refusals
 	loads    *loads
+	shares   *shares
+	inflight *inflight
+	id       gatewayID
 	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
 	newRelay func(relayConfig) (relay, error)
 }
@@ -86,14 +106,18 @@ func New(cfg Config) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gateway{
+	g := &Gateway{
 		cfg:      cfg,
 		metrics:  m,
 		refused:  newRefusals(cfg.Logger, m),
 		loads:    newLoads(),
+		shares:   newShares(cfg.MaxConnections, cfg.MaxPerSource),
+		inflight: newInflight(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},
 		newRelay: newRelay,
-	}, nil
+	}
+	rand.Read(g.id[:])
+	return g, nil
 }
 
 // Serve takes a TCP listener over and accepts connections from it until ctx ends. Then

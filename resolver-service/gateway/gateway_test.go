@@ -243,7 +243,7 @@ func TestTableChangesUnderLoadFailNoConnection(t *testing.T) {
 }
 
 func TestBoundsConnections(t *testing.T) {
-	gw := serve(t, Config{MaxConnections: 2}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
+	gw := serve(t, Config{MaxConnections: 2, MaxPerSource: 2}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
 	_, first, err1 := call(t, gw.addr, ordersHost)
 	_, _, err2 := call(t, gw.addr, ordersHost)
 	if err1 != nil || err2 != nil {

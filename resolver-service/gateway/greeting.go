@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -24,65 +24,140 @@ const tlsHandshake = 22
 
 // greet reads a connection up to the name of the app that it wants.
 func (s *serving) greet(in *replay) (greeting, *refusal) {
-	first, err := in.peek(1)
-	if err != nil {
-		return greeting{}, helloFailed(err, in)
+	var o opening
+	for o.undecided(in.buf) {
+		if err := in.fill(); err != nil {
+			refused := helloFailed(err)
+			if refused.reason == helloTooLong { // nothing but TLS can be
+				refused.answer = alertInternalError
+			}
+			return greeting{}, refused
+		}
 	}
-	if first[0] == tlsHandshake {
+	switch {
+	case in.buf[0] == tlsHandshake:
 		return s.greetTLS(in)
-	}
-	for n := 1; n <= len(http2.ClientPreface); n++ {
-		got, err := in.peek(n)
-		if err != nil {
-			return greeting{}, helloFailed(err, in)
-		}
-		if got[n-1] != http2.ClientPreface[n-1] {
-			return greeting{}, &refusal{reason: notTLS}
-		}
-	}
-	if !s.cfg.Plaintext {
+	case !strings.HasPrefix(string(in.buf[:min(len(in.buf), len(http2.ClientPreface))]), http2.ClientPreface):
+		return greeting{}, &refusal{reason: notTLS}
+	case !s.cfg.Plaintext:
 		return greeting{}, &refusal{reason: plaintextOff}
 	}
-	return greetHTTP2(in, in.Conn)
+	return greetHTTP2(in, in.Conn, s.id)
 }
 
 func (s *serving) greetTLS(in *replay) (greeting, *refusal) {
-	host, err := serverName(in, s.hello)
-	if err != nil {
-		return greeting{}, helloFailed(err, in)
+	host, answer, err := serverName(in.buf, s.hello)
+	switch {
+	case errors.Is(err, errTooLong):
+		return greeting{}, &refusal{reason: helloTooLong, err: err, answer: alertInternalError}
+	case err != nil:
+		return greeting{}, &refusal{reason: badHello, err: err, answer: answer}
 	}
 	return greeting{host: host, bytes: in.buf}, nil
 }
 
+// opening is how far the first bytes of a connection have been looked at. Nothing but lengths
+// is, and none of them twice, so it costs little to wait for more.
+type opening struct {
+	next   int                 // where the next record of TLS begins
+	length int                 // of what the records before it hold
+	header [messageHeader]byte // of the handshake message, as far as it is there
+}
+
+// undecided tells whether more of a connection has to be read before it can be told what its
+// client wants. b is everything so far.
+func (o *opening) undecided(b []byte) bool {
+	switch {
+	case len(b) == 0:
+		return true
+	case b[0] == tlsHandshake:
+		return o.helloUnfinished(b)
+	}
+	return len(b) < len(http2.ClientPreface) && http2.ClientPreface[:len(b)] == string(b)
+}
+
+// helloUnfinished tells whether a ClientHello goes on after the last of these records, or
+// one of the records does. It is false for what crypto/tls refuses by its headers alone.
+func (o *opening) helloUnfinished(b []byte) bool {
+	for {
+		record := b[o.next:]
+		if len(record) < recordHeader {
+			return true
+		}
+		size := int(binary.BigEndian.Uint16(record[3:]))
+		if record[0] != tlsHandshake || size == 0 || size > maxRecord {
+			return false
+		}
+		if len(record) < recordHeader+size {
+			return true
+		}
+		if o.length < messageHeader {
+			copy(o.header[o.length:], record[recordHeader:recordHeader+size])
+		}
+		o.next += recordHeader + size
+		o.length += size
+		if o.length < messageHeader {
+			continue
+		}
+		message := messageHeader + int(o.header[1])<<16 + int(binary.BigEndian.Uint16(o.header[2:]))
+		if o.length >= message || message > maxHello {
+			return false
+		}
+	}
+}
+
+const (
+	recordHeader  = 5       // of TLS: type, version, length
+	maxRecord     = 1 << 14 // that it may hold
+	messageHeader = 4       // of a handshake message: type, length
+)
+
 // errHelloRead ends a handshake that is only there to have its ClientHello read.
 var errHelloRead = errors.New("ClientHello read")
 
+// helloConn is a connection for crypto/tls, which is to read a ClientHello and no more.
+type helloConn struct {
+	net.Conn          // none
+	left       []byte // to be read
+	answer     []byte // that was written: an alert
+	serverName string
+}
+
+func (c *helloConn) Read(p []byte) (int, error) {
+	if len(c.left) == 0 {
+		return 0, errTooLong
+	}
+	n := copy(p, c.left)
+	c.left = c.left[n:]
+	return n, nil
+}
+
+func (c *helloConn) Write(p []byte) (int, error) {
+	c.answer = append(c.answer, p...)
+	return len(p), nil
+}
+
 // stopAtHello notes the server name of a ClientHello and ends the handshake.
 func stopAtHello(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	in, ok := hello.Conn.(*replay)
-	if ok {
-		in.serverName = hello.ServerName
+	if c, ok := hello.Conn.(*helloConn); ok {
+		c.serverName = hello.ServerName
 	}
 	return nil, errHelloRead
 }
 
-// serverName lets crypto/tls read a ClientHello, in however many records and
-// segments it comes, and returns its server name. config stops it there.
-func serverName(in *replay, config *tls.Config) (string, error) {
-	err := tls.Server(in, config).Handshake()
-	if errors.Is(err, errHelloRead) {
-		in.answer = in.answer[:0] // an alert that nobody is to see
-		return in.serverName, nil
+// serverName lets crypto/tls read a ClientHello, in however many records it is, and returns
+// its server name, or the answer to a broken one. config stops it there.
+func serverName(hello []byte, config *tls.Config) (name string, answer []byte, err error) {
+	c := helloConn{left: hello}
+	if err := tls.Server(&c, config).Handshake(); !errors.Is(err, errHelloRead) {
+		return "", c.answer, err
 	}
-	if in.err != nil {
-		err = in.err
-	}
-	return "", err
+	return c.serverName, nil, nil
 }
 
 // helloFailed tells why no name could be read.
-func helloFailed(err error, in *replay) *refusal {
-	r := &refusal{reason: badHello, err: err, answer: bytes.Clone(in.answer)}
+func helloFailed(err error) *refusal {
+	r := &refusal{reason: badHello, err: err}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		r.reason = helloTimeout

@@ -77,6 +77,7 @@ func serve(t *testing.T, cfg Config, table *catalog.GatewayTable, options ...opt
 	cfg.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 50*time.Millisecond)
 	cfg.HelloTimeout, cfg.DialTimeout = cmp.Or(cfg.HelloTimeout, patience), cmp.Or(cfg.DialTimeout, patience)
+	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, patience)
 	g, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

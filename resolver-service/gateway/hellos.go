@@ -2,79 +2,101 @@ package gateway
 
 import (
 	"container/list"
-	"net"
 	"sync"
 )
 
 // hellos are the connections that have yet to name an app. There is a limit to
 // them, and the oldest gives way to the newest: a good client needs one round trip,
 // so whoever has been here longest is the likeliest to be holding a place on purpose.
+// A network that has its share gives way to itself.
 type hellos struct {
-	limit int
+	limit, share int
 
 	mu      sync.Mutex
-	waiting list.List // of *halfOpen, oldest first
+	waiting list.List             // of *halfOpen, oldest first
+	of      map[source]*list.List // the same for each network
 	closed  bool
 }
 
 // halfOpen is one of them.
 type halfOpen struct {
-	conn  *net.TCPConn
-	place *list.Element // nil once it was evicted
+	network source
+	abort   func()        // makes who waits for the connection's bytes notice; called at most once
+	place   *list.Element // nil once it was evicted
+	own     *list.Element // its place among those of its network
 }
 
-func newHellos(limit int) *hellos { return &hellos{limit: limit} }
+func newHellos(limit, share int) *hellos {
+	return &hellos{limit: limit, share: share, of: make(map[source]*list.List)}
+}
 
-// add takes a connection in. Where that is one too many, the oldest is closed.
-func (h *hellos) add(conn *net.TCPConn) *halfOpen {
+// add takes a connection in. Where that is one too many, the oldest is aborted.
+func (h *hellos) add(a *admitted, abort func()) *halfOpen {
+	o := &halfOpen{network: sourceOf(a.from.Addr()).network(), abort: abort}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waiting.Len() >= h.limit {
-		h.evictOldest()
+	own := h.of[o.network]
+	switch {
+	case own != nil && own.Len() >= h.share:
+		h.evictFirst(own)
+	case h.waiting.Len() >= h.limit:
+		h.evictFirst(&h.waiting)
 	}
-	o := &halfOpen{conn: conn}
-	o.place = h.waiting.PushBack(o)
+	if own = h.of[o.network]; own == nil {
+		own = list.New()
+		h.of[o.network] = own
+	}
+	o.place, o.own = h.waiting.PushBack(o), own.PushBack(o)
 	if h.closed {
-		h.evictOldest()
+		h.evictFirst(&h.waiting)
 	}
 	return o
 }
 
-// done takes a connection out, and tells whether it had been closed before.
+// done takes a connection out, and tells whether it had been evicted before.
 func (h *hellos) done(o *halfOpen) (evicted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if o.place == nil {
 		return true
 	}
-	h.waiting.Remove(o.place)
+	h.remove(o)
 	return false
 }
 
-// evict closes the oldest, if there is one.
-func (h *hellos) evict() {
+// evict aborts the oldest, if there is one.
+func (h *hellos) evict() (one bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.evictOldest()
+	return h.evictFirst(&h.waiting)
 }
 
-// close closes all of them.
+// close aborts all of them, and those to come.
 func (h *hellos) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	for h.waiting.Len() > 0 {
-		h.evictOldest()
+	for h.evictFirst(&h.waiting) {
 	}
 }
 
-// evictOldest resets the oldest; the goroutine that reads from it notices and ends.
-func (h *hellos) evictOldest() {
-	e := h.waiting.Front()
+// evictFirst aborts the oldest of a list. Who waits for its bytes notices and ends it.
+func (h *hellos) evictFirst(l *list.List) bool {
+	e := l.Front()
 	if e == nil {
-		return
+		return false
 	}
-	o := h.waiting.Remove(e).(*halfOpen)
-	o.place = nil
-	reset(o.conn)
+	o := e.Value.(*halfOpen)
+	h.remove(o)
+	o.abort()
+	return true
+}
+
+func (h *hellos) remove(o *halfOpen) {
+	h.waiting.Remove(o.place)
+	own := h.of[o.network]
+	if own.Remove(o.own); own.Len() == 0 {
+		delete(h.of, o.network)
+	}
+	o.place, o.own = nil, nil
 }

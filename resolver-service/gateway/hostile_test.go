@@ -47,7 +47,7 @@ func TestHalfOpenConnectionsDoNotKeepGoodOnesOut(t *testing.T) {
 // wants good ones to be served before, between and after them.
 func besideHalfOpen(t *testing.T, sent []byte) {
 	gw, began := serve(t, Config{HelloTimeout: time.Hour}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}})), time.Now()
-	limit := gw.cfg.MaxHellos
+	limit := gw.cfg.MaxHellos / 2 // of one source
 	n := roomFor(t, 10_000, limit)
 	var conns []net.Conn
 	defer func() {

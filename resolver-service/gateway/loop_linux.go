@@ -15,16 +15,17 @@ import (
 // they are open: a pair remembers what it may still read or write, and is moved on
 // until nothing can be.
 type loop struct {
-	cfg    relayConfig
-	epoll  int
-	wake   int    // an eventfd: there are jobs
-	buf    []byte // for whatever is being passed on right now
-	pipes  pipes
-	stalls stalls
-	busy   []*pair       // used up their turn and have more to do
-	door   *acceptor     // takes new connections; nil where none does
-	over   bool          // the loop is to end
-	ended  chan struct{} // closed when it has
+	cfg     relayConfig
+	epoll   int
+	wake    int    // an eventfd: there are jobs
+	buf     []byte // for whatever is being passed on right now
+	pipes   pipes
+	stalls  stalls
+	answers answers
+	busy    []*pair       // used up their turn and have more to do
+	door    *acceptor     // takes new connections; nil where none does
+	over    bool          // the loop is to end
+	ended   chan struct{} // closed when it has
 
 	mu      sync.Mutex
 	pairs   []*pair // by slot; nil where free
@@ -48,8 +49,9 @@ const (
 	// look every 20 µs, for a millisecond, whether to do so again: a fifth of all CPU time.
 	yieldEvery = 5 * time.Millisecond
 	// These are no slots: they tell the events of other descriptors.
-	wakeSlot = -1
-	doorSlot = -2
+	wakeSlot    = -1
+	doorSlot    = -2
+	arrivalSlot = -3
 )
 
 func newLoop(cfg relayConfig) (*loop, error) {
@@ -62,7 +64,7 @@ func newLoop(cfg relayConfig) (*loop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), stalls: stalls{after: cfg.stall}, ended: make(chan struct{})}
+	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), stalls: stalls{sweep: sweep{after: cfg.stall}}, answers: answers{sweep: sweep{after: cfg.answer}}, ended: make(chan struct{})}
 	if err := l.watch(wake, unix.EPOLLIN, wakeSlot, 0); err != nil {
 		unix.Close(epoll)
 		unix.Close(wake)
@@ -145,11 +147,7 @@ func (l *loop) run() {
 	ready := make([]*pair, 0, eventBatch)
 	yielded := time.Now()
 	for !l.over {
-		wait := l.stalls.wait()
-		if len(l.busy) > 0 {
-			wait = 0
-		}
-		n, err := unix.EpollWait(l.epoll, events, wait)
+		n, err := unix.EpollWait(l.epoll, events, l.wait())
 		if err != nil && err != unix.EINTR {
 			l.cfg.logger.Error("gateway relay can't wait for events and ends its connections", "err", err)
 			return
@@ -164,11 +162,35 @@ func (l *loop) run() {
 		l.others(events[:max(n, 0)])
 		now := time.Now()
 		l.endStalled(now)
+		l.endSilent(now)
+		if l.door != nil {
+			l.door.endLate(now)
+		}
 		if now.Sub(yielded) > yieldEvery {
 			runtime.Gosched()
 			yielded = now
 		}
 	}
+}
+
+// wait is how long the loop may wait for events, in milliseconds; -1 is without limit.
+func (l *loop) wait() int {
+	if len(l.busy) > 0 {
+		return 0
+	}
+	least := sooner(l.stalls.wait(len(l.stalls.behind)), l.answers.wait(len(l.answers.missing)))
+	if l.door != nil {
+		least = sooner(least, l.door.arrivals.wait(len(l.door.arrivals.waiting)))
+	}
+	return least
+}
+
+// sooner is the shorter of two times to wait, of which -1 is without limit.
+func sooner(a, b int) int {
+	if a < 0 || b < 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // others sees to what is no pair's.
@@ -178,6 +200,10 @@ func (l *loop) others(events []unix.EpollEvent) {
 		case doorSlot:
 			if l.door != nil {
 				l.door.open()
+			}
+		case arrivalSlot:
+			if l.door != nil {
+				l.door.more(events[i].Pad, events[i].Events)
 			}
 		case wakeSlot:
 			unix.Read(l.wake, make([]byte, 8))
@@ -223,9 +249,9 @@ func (l *loop) release(p *pair, closeFD func(int)) {
 			l.pipes.put(e.pipe)
 		}
 	}
-	instance := p.instance
+	of := p.of
 	*p = pair{ended: true}
-	l.cfg.ended(instance)
+	l.cfg.ended(of)
 }
 
 // handBack forgets a pair whose backend could not be reached, and lets go of its client.
@@ -254,6 +280,9 @@ func (l *loop) closeAll() {
 		if p != nil {
 			l.release(p, closeWithReset)
 		}
+	}
+	if l.door != nil {
+		l.door.dropAll()
 	}
 	l.pipes.close()
 	close(l.ended)

@@ -21,6 +21,8 @@ type metrics struct {
 	accepted prometheus.Counter
 	retries  prometheus.Counter
 	refusals *prometheus.CounterVec
+
+	instances prometheus.Counter
 }
 
 const (
@@ -31,9 +33,10 @@ const (
 // newMetrics registers a gateway's metrics, unless to is nil.
 func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		accepted: prometheus.NewCounter(prometheus.CounterOpts(named("connections_accepted_total", "Connections accepted, those refused later included."))),
-		retries:  prometheus.NewCounter(prometheus.CounterOpts(named("instance_retries_total", "Further instances tried because one could not be reached."))),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts(named("refusals_total", "Connections refused, and accepts that failed, by reason.")), []string{"reason"}),
+		accepted:  prometheus.NewCounter(prometheus.CounterOpts(named("connections_accepted_total", "Connections accepted, those refused later included."))),
+		retries:   prometheus.NewCounter(prometheus.CounterOpts(named("instance_retries_total", "Further instances tried because one could not be reached."))),
+		instances: prometheus.NewCounter(prometheus.CounterOpts(named("instances_refused_total", "Instances not connected to because their address is not allowed."))),
+		refusals:  prometheus.NewCounterVec(prometheus.CounterOpts(named("refusals_total", "Connections refused, and accepts that failed, by reason.")), []string{"reason"}),
 	}
 	if to == nil {
 		return m, nil
@@ -60,7 +63,7 @@ func (m *metrics) collectors() []prometheus.Collector {
 		gauge("hellos_pending", "Connections open now that have yet to name an app.", &m.hellos),
 		bytes("to_backend", &m.traffic.toBackend),
 		bytes("to_client", &m.traffic.toClient),
-		m.accepted, m.retries, m.refusals,
+		m.accepted, m.retries, m.refusals, m.instances,
 	}
 }
 

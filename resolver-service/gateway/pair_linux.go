@@ -11,13 +11,15 @@ import (
 // pair is a client and its backend.
 type pair struct {
 	client, backend end
-	instance        string // the backend's address
+	of              *admitted
 	slot            int32
 	tag             int32
 	dialing         *dialing // until the backend is known to be there
 	queued          bool     // waits for its turn
 	behind          bool     // is among the loop's stalls
 	ended           bool
+
+	connected time.Time // when it was listed among those without an answer; zero if it was not
 }
 
 // dialing is a connection to a backend that is being made. What the client said first
@@ -35,6 +37,7 @@ type end struct {
 	readable bool   // there may be something to read
 	last     bool   // what can be read ends with the end of the stream, or an error
 	eof      bool   // all was read
+	spoke    bool   // something was read
 	told     bool   // it was told that no more comes
 	bulk     bool   // what came for it last came in bulk
 	reset    bool   // it was reset, or failed; a read tells, unless the end comes first
@@ -98,6 +101,7 @@ func (l *loop) advance(p *pair) {
 		l.stalls.note(p)
 	default:
 		l.stalls.note(p)
+		l.answers.note(p)
 	}
 }
 
@@ -182,6 +186,7 @@ func (l *loop) splice(dst, src *end, p *pipe) (int, error) {
 // nothing. After a short read there is nothing either, unless the last is at hand.
 func (e *end) took(n int, short bool) {
 	e.eof = n == 0
+	e.spoke = e.spoke || n > 0
 	if n < 0 || (short && !e.last) {
 		e.readable = false
 	}

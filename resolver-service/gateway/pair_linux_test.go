@@ -47,7 +47,7 @@ func TestAPairThatCantBeTakenOverIsReported(t *testing.T) {
 	var failed, ended int
 	r, err := newRelay(relayConfig{
 		stall: time.Minute, traffic: &traffic{}, logger: slog.New(slog.DiscardHandler),
-		failed: func(error) { failed++ }, ended: func(string) { ended++ },
+		failed: func(error) { failed++ }, ended: func(*admitted) { ended++ },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestAPairThatCantBeTakenOverIsReported(t *testing.T) {
 	addr := backend(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
 	client, app := dialTCP(t, addr), dialTCP(t, addr)
 	client.Close() // as good as no descriptor to be had
-	r.pass(client, app, addr)
+	r.pass(client, app, &admitted{})
 	if failed != 1 || ended != 1 {
 		t.Errorf("%d failures were reported and %d pairs ended, want 1 and 1", failed, ended)
 	}

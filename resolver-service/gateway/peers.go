@@ -13,13 +13,14 @@ type peerConn struct {
 	net.Conn
 	first  []byte // read by the gateway; given out before the rest
 	of     *serving
+	as     *admitted
 	closed sync.Once
 }
 
 // handOver gives a connection to Config.Peers. It counts as open until that closes it.
-func (s *serving) handOver(client *net.TCPConn, in greeting) {
+func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
 	client.SetDeadline(time.Time{})
-	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: s}
+	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: s, as: a}
 	if !s.peers.add(conn) {
 		conn.Close()
 		return
@@ -49,7 +50,7 @@ func (c *peerConn) Close() error {
 	err := c.Conn.Close()
 	c.closed.Do(func() {
 		c.of.peers.remove(c)
-		c.of.ended("")
+		c.of.ended(c.as)
 	})
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -31,10 +32,15 @@ const (
 	plaintextOff reason = "plaintext"
 	noName       reason = "no_name"
 	unknownName  reason = "unknown_name"
-	notReady     reason = "not_ready"   // no table yet
-	noInstance   reason = "no_instance" // exported, nothing ready
-	unreachable  reason = "unreachable" // ready, yet none could be reached
-	broken       reason = "broken"      // the instance broke the connection off
+	notReady     reason = "not_ready"        // no table yet
+	noInstance   reason = "no_instance"      // exported, nothing ready
+	unreachable  reason = "unreachable"      // ready, yet none could be reached
+	notAllowed   reason = "instance_refused" // Config.Check refuses every instance
+	broken       reason = "broken"           // the instance broke the connection off
+	noAnswer     reason = "no_answer"        // the instance said nothing in time
+	looped       reason = "looped"           // it has passed this gateway already
+	sourceShare  reason = "max_per_source"   // as tooMany
+	tooManyPeers reason = "max_peers"
 )
 
 // advice is what to do about a refusal, for the log and plain HTTP/2 clients.
@@ -48,7 +54,12 @@ var advice = map[reason]string{
 	notReady:     "the resolver service has yet to publish what it exports",
 	noInstance:   "start an instance of the app, or see why none is ready",
 	unreachable:  "see why the gateway can't connect to the app's sidecars",
+	notAllowed:   "an instance of an exported app may not have such an address; see who registered it",
 	broken:       "see the log of the instance's sidecar",
+	noAnswer:     "see why the instance's sidecar accepts connections and does not answer",
+	looped:       "an instance of the app is this gateway, or another gateway that leads back here: see the addresses of the app's instances",
+	sourceShare:  "raise gateway.maxPerSource if these are callers behind one address; else see what opens so many",
+	tooManyPeers: "see who opens connections to the resolver service by the gateway",
 }
 
 // refusal is one connection that was not passed on, and what is known of it.
@@ -57,7 +68,7 @@ type refusal struct {
 	host     string // as the client named it; untrusted
 	app      catalog.App
 	revision uint64
-	from     net.Addr
+	from     netip.AddrPort
 	err      error
 	stream   uint32 // of the request, in HTTP/2 without TLS; 0 with TLS
 	answer   []byte // of crypto/tls, to a broken ClientHello
@@ -65,7 +76,10 @@ type refusal struct {
 
 // attrs are what is known, under the keys that the logs of Isthmus share.
 func (r *refusal) attrs() []any {
-	attrs := []any{"reason", string(r.reason), "from", r.from}
+	attrs := []any{"reason", string(r.reason)}
+	if r.from.IsValid() {
+		attrs = append(attrs, "from", r.from)
+	}
 	if r.host != "" {
 		attrs = append(attrs, "host", r.host[:min(len(r.host), 255)])
 	}
@@ -115,6 +129,15 @@ func (r *refusals) log(x refusal) {
 	}
 }
 
+// instance counts and logs an instance that the gateway must not connect to.
+func (r *refusals) instance(app catalog.App, instance string, err error) {
+	r.metrics.instances.Inc()
+	if suppressed, ok := r.due("instance"); ok {
+		r.logger.Warn("gateway does not connect to an instance of an exported app, and tries the others", "app", app.String(),
+			"instance", instance, "err", err, "suppressed", suppressed)
+	}
+}
+
 // acceptFailed logs, as seldom, that no connection can be accepted.
 func (r *refusals) acceptFailed(err error, pause time.Duration) {
 	r.metrics.refusals.WithLabelValues("accept_failed").Inc()
@@ -154,11 +177,27 @@ var (
 // farewell is how long a refused client has to take its answer and close.
 const farewell = 500 * time.Millisecond
 
+// reset tells whether a connection is ended without a word, since there are too many.
+func (r reason) reset() bool { return r == tooMany || r == sourceShare || r == tooManyPeers }
+
+// temporary tells whether the name is right and nothing can serve it now.
+func (r reason) temporary() bool {
+	switch r {
+	case notReady, noInstance, unreachable, notAllowed, broken, noAnswer, looped:
+		return true
+	}
+	return false
+}
+
 // turnAway tells a client that it was refused, where there is a way to, and closes
 // its connection. HTTP/2 without TLS is closed in silence where it is not let in at
 // all: after any valid answer, gRPC takes the connection for one that worked, and
 // connects again without a pause.
 func turnAway(conn *net.TCPConn, r *refusal) {
+	if r.reason.reset() {
+		reset(conn)
+		return
+	}
 	defer conn.Close()
 	answer := r.answer
 	switch {
@@ -166,7 +205,7 @@ func turnAway(conn *net.TCPConn, r *refusal) {
 		answer = refuseHTTP2(r)
 	case r.reason == noName || r.reason == unknownName:
 		answer = alertUnrecognizedName
-	case r.reason == notReady || r.reason == noInstance || r.reason == unreachable || r.reason == broken:
+	case r.reason.temporary():
 		answer = alertInternalError
 	}
 	if len(answer) == 0 {
@@ -178,7 +217,7 @@ func turnAway(conn *net.TCPConn, r *refusal) {
 	}
 	// A close with bytes unread would be a reset, which can overtake the answer.
 	conn.CloseWrite()
-	io.CopyN(io.Discard, conn, maxGreeting)
+	io.CopyN(io.Discard, conn, maxPrelude)
 }
 
 // refuseHTTP2 answers the first request with gRPC's Unavailable and the reason.

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +24,7 @@ type copyRelay struct {
 // copiedPair is one client and its backend.
 type copiedPair struct {
 	client, backend *net.TCPConn
-	instance        string
+	of              *admitted
 	broken          sync.Once
 }
 
@@ -30,11 +32,11 @@ func newCopyRelay(cfg relayConfig) (relay, error) {
 	return &copyRelay{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
 }
 
-func (r *copyRelay) pass(client, backend *net.TCPConn, instance string) {
-	p := &copiedPair{client: client, backend: backend, instance: instance}
+func (r *copyRelay) pass(client, backend *net.TCPConn, of *admitted) {
+	p := &copiedPair{client: client, backend: backend, of: of}
 	if !r.start(p) {
 		p.breakOff()
-		r.cfg.ended(instance)
+		r.cfg.ended(of)
 	}
 }
 
@@ -52,7 +54,19 @@ func (r *copyRelay) start(p *copiedPair) bool {
 
 func (r *copyRelay) run(p *copiedPair) {
 	var answers sync.WaitGroup
-	answers.Go(func() { p.passOn(p.client, p.backend, r.cfg.stall, &r.cfg.traffic.toClient) })
+	if r.cfg.answer > 0 {
+		p.backend.SetReadDeadline(time.Now().Add(r.cfg.answer))
+	}
+	answers.Go(func() {
+		if !p.passOn(p.client, p.backend, r.cfg.stall, &r.cfg.traffic.toClient) {
+			r.cfg.silent(p.of)
+			p.client.Write(p.of.noAnswer())
+			p.broken.Do(func() {
+				p.client.Close() // no reset, which could overtake what was just written
+				reset(p.backend)
+			})
+		}
+	})
 	p.passOn(p.backend, p.client, r.cfg.stall, &r.cfg.traffic.toBackend)
 	answers.Wait()
 	p.client.Close()
@@ -60,7 +74,7 @@ func (r *copyRelay) run(p *copiedPair) {
 	r.mu.Lock()
 	delete(r.pairs, p)
 	r.mu.Unlock()
-	r.cfg.ended(p.instance)
+	r.cfg.ended(p.of)
 }
 
 func (r *copyRelay) close() {
@@ -78,27 +92,34 @@ const copyBuffer = 32 << 10
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
 
 // passOn copies one direction. Each write has a deadline of its own, so a receiver
-// that takes its time is let be and one that takes nothing is not.
-func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *atomic.Uint64) {
+// that takes its time is let be and one that takes nothing is not. It is false where the
+// source has sent nothing by its deadline; once it has, there is none.
+func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *atomic.Uint64) bool {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
-	for {
+	for first := true; ; first = false {
 		n, err := src.Read(*buf)
+		if first && errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
 		if n > 0 {
+			if first {
+				src.SetReadDeadline(time.Time{})
+			}
 			dst.SetWriteDeadline(time.Now().Add(stall))
 			if _, err := dst.Write((*buf)[:n]); err != nil {
 				p.breakOff()
-				return
+				return true
 			}
 			count.Add(uint64(n))
 		}
 		if err == io.EOF {
 			dst.CloseWrite()
-			return
+			return true
 		}
 		if err != nil {
 			p.breakOff()
-			return
+			return true
 		}
 	}
 }

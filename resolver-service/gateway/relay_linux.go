@@ -48,7 +48,7 @@ func newRelay(cfg relayConfig) (relay, error) {
 	return r, nil
 }
 
-func (r *epollRelay) pass(client, backend *net.TCPConn, instance string) {
+func (r *epollRelay) pass(client, backend *net.TCPConn, of *admitted) {
 	c, err1 := takeOver(client)
 	b, err2 := takeOver(backend)
 	if err1 == nil && err2 == nil {
@@ -56,7 +56,7 @@ func (r *epollRelay) pass(client, backend *net.TCPConn, instance string) {
 		// TCP_USER_TIMEOUT, which holds for a window that stays closed as well.
 		setMillis(c, unix.TCP_USER_TIMEOUT, r.cfg.stall)
 		setMillis(b, unix.TCP_USER_TIMEOUT, r.cfg.stall)
-		err1 = r.loop().add(&pair{client: end{fd: c}, backend: end{fd: b}, instance: instance})
+		err1 = r.loop().add(&pair{client: end{fd: c}, backend: end{fd: b}, of: of})
 	}
 	err := cmp.Or(err1, err2)
 	if err == nil {
@@ -67,7 +67,7 @@ func (r *epollRelay) pass(client, backend *net.TCPConn, instance string) {
 	}
 	closeWithReset(c)
 	closeWithReset(b)
-	r.cfg.ended(instance)
+	r.cfg.ended(of)
 }
 
 // loop is the next loop's turn.
@@ -84,16 +84,16 @@ func (r *epollRelay) close() {
 // the client said first. Where it can't be reached in time, failed is called in the
 // loop with the client's descriptor, which is the caller's again. After an error it
 // always was.
-func (l *loop) connect(client int, first []byte, instance string, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
+func (l *loop) connect(client int, first []byte, of *admitted, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
 	backend, err := startConnect(to, timeout)
 	if err != nil {
 		return err
 	}
 	err = l.add(&pair{
-		client:   end{fd: client},
-		backend:  end{fd: backend, rest: first},
-		instance: instance,
-		dialing:  &dialing{first: len(first), failed: failed},
+		client:  end{fd: client},
+		backend: end{fd: backend, rest: first},
+		of:      of,
+		dialing: &dialing{first: len(first), failed: failed},
 	})
 	if err != nil {
 		unix.Close(backend)

@@ -239,14 +239,14 @@ func TestARelayThatIsClosedClosesWhatComesLater(t *testing.T) {
 	for name, make := range map[string]func(relayConfig) (relay, error){"copy": newCopyRelay, "native": newRelay} {
 		t.Run(name, func(t *testing.T) {
 			ended := 0
-			r, err := make(relayConfig{stall: time.Minute, traffic: &traffic{}, ended: func(string) { ended++ }, logger: slog.New(slog.DiscardHandler)})
+			r, err := make(relayConfig{stall: time.Minute, traffic: &traffic{}, ended: func(*admitted) { ended++ }, logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.close()
 			addr := backend(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
 			client, app := dialTCP(t, addr), dialTCP(t, addr)
-			r.pass(client, app, addr)
+			r.pass(client, app, &admitted{})
 			if ended != 1 { // by then: nobody waits for it later
 				t.Errorf("%d pairs ended, want 1", ended)
 			}

@@ -2,28 +2,30 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 )
 
-// maxGreeting is how much of a connection is read, at most, before its name is
-// known: a ClientHello of 64 KiB, which is the longest that crypto/tls takes, and
-// the headers of the records that it may be spread over.
-const maxGreeting = 64<<10 + 8<<10
+// maxHello is how much of a TLS connection is read, at most, before its name is known:
+// ten times the ClientHello of a Go program, and four times one with the largest key share
+// in use. What is half-open costs this at most, and the kernel has room for it.
+const maxHello = 16 << 10
 
-var errTooLong = fmt.Errorf("nothing that names an app within %d KiB", maxGreeting>>10)
+// maxPrelude is the same for HTTP/2 without TLS, where a client may send up to 64 KiB
+// before it is told that it may send more.
+const maxPrelude = 64<<10 + 8<<10
+
+var errTooLong = errors.New("too many bytes that do not name an app")
 
 // replay is a connection whose bytes are kept as they are read, so that a backend
-// can be given every one of them. What is written to it is kept as well, not sent.
+// can be given every one of them.
 type replay struct {
 	net.Conn
-	buf        []byte // all that was read from Conn
-	off        int    // how much of buf Read has given out
-	err        error  // that ended the reading of Conn
-	answer     []byte // what crypto/tls would have sent
-	serverName string
-	pooled     *[]byte
+	buf    []byte // all that was read from Conn
+	limit  int    // of buf
+	off    int    // how much of buf Read has given out
+	err    error  // that ended the reading of Conn
+	pooled *[]byte
 }
 
 // firstRead is room for the ClientHello of a Go program, 1.5 KiB, in one read.
@@ -33,7 +35,7 @@ var firstReads = sync.Pool{New: func() any { b := make([]byte, firstRead); retur
 
 func newReplay(conn net.Conn) *replay {
 	pooled := firstReads.Get().(*[]byte)
-	return &replay{Conn: conn, buf: (*pooled)[:0], pooled: pooled}
+	return &replay{Conn: conn, buf: (*pooled)[:0], limit: maxHello, pooled: pooled}
 }
 
 // release gives the buffer back; the bytes are not valid any more.
@@ -54,33 +56,17 @@ func (r *replay) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write keeps the answer of crypto/tls to a broken ClientHello: an alert.
-func (r *replay) Write(p []byte) (int, error) {
-	r.answer = append(r.answer, p...)
-	return len(p), nil
-}
-
-// peek returns the first n bytes that Read has yet to give out.
-func (r *replay) peek(n int) ([]byte, error) {
-	for len(r.buf)-r.off < n {
-		if err := r.fill(); err != nil {
-			return nil, err
-		}
-	}
-	return r.buf[r.off : r.off+n], nil
-}
-
 // fill reads once from the connection.
 func (r *replay) fill() error {
 	if r.err != nil {
 		return r.err
 	}
-	if len(r.buf) >= maxGreeting {
+	if len(r.buf) >= r.limit {
 		r.err = errTooLong
 		return r.err
 	}
 	if len(r.buf) == cap(r.buf) {
-		grown := make([]byte, len(r.buf), min(4*cap(r.buf), maxGreeting))
+		grown := make([]byte, len(r.buf), min(4*cap(r.buf), r.limit))
 		copy(grown, r.buf)
 		r.buf = grown
 	}

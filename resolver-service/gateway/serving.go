@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ type serving struct {
 	only   catalog.App // zero: every app that is exported
 	relay  relay
 	hellos *hellos
+	spare  *hellos        // those in the reserve
 	open   atomic.Int64   // connections accepted and not yet closed
 	conns  sync.WaitGroup // the same, to wait for
 	peers  peerConns      // those that Config.Peers took over
@@ -26,9 +28,11 @@ type serving struct {
 }
 
 func (g *Gateway) newServing(only catalog.App) (*serving, error) {
-	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos)}
+	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos, g.cfg.shareOf(g.cfg.MaxHellos)), spare: newHellos(reserved, reservedPerSource)}
 	r, err := g.newRelay(relayConfig{
 		stall:   g.cfg.StallTimeout,
+		answer:  g.cfg.AnswerTimeout,
+		silent:  s.silent,
 		traffic: &g.metrics.traffic,
 		ended:   s.ended,
 		failed:  func(err error) { s.refused.acceptFailed(err, 0) },
@@ -88,7 +92,9 @@ func (s *serving) accept(ctx context.Context, l net.Listener) error {
 func (s *serving) acceptFailed(err error, b *backoff) time.Duration {
 	pause := b.next()
 	s.refused.acceptFailed(err, pause)
-	s.hellos.evict()
+	if !s.hellos.evict() {
+		s.spare.evict()
+	}
 	return pause
 }
 
@@ -96,67 +102,89 @@ func (s *serving) acceptFailed(err error, b *backoff) time.Duration {
 func (s *serving) take(conn net.Conn) {
 	client, ok := conn.(*net.TCPConn)
 	if !ok {
-		s.refused.log(refusal{reason: notTCP, from: conn.RemoteAddr()})
+		s.refused.log(refusal{reason: notTCP, err: fmt.Errorf("a connection from %v", conn.RemoteAddr())})
 		conn.Close()
 		return
 	}
-	if !s.admit() {
-		s.refused.log(refusal{reason: tooMany, from: client.RemoteAddr()})
+	from, _ := client.RemoteAddr().(*net.TCPAddr)
+	a := s.admit(from.AddrPort())
+	if a == nil {
 		reset(client)
 		return
 	}
-	s.begin(newReplay(client), client)
+	s.begin(newReplay(client), client, a)
 }
 
-// admit counts a connection in, unless there are too many.
-func (s *serving) admit() bool {
+// admit counts a connection in. Where it is one too many, it may still ask for the resolver
+// service; it is nil where there is none, and has been refused.
+func (s *serving) admit(from netip.AddrPort) *admitted {
 	s.metrics.accepted.Inc()
-	if s.open.Add(1) > int64(s.cfg.MaxConnections) {
-		s.open.Add(-1)
-		return false
+	a := &admitted{from: from}
+	if a.over = s.shares.admit(a); a.over != "" {
+		if s.cfg.Peers == nil {
+			s.refused.log(refusal{reason: a.over, from: from})
+			return nil
+		}
+		a.place = inReserve
 	}
+	s.open.Add(1)
 	s.metrics.open.Add(1)
 	s.conns.Add(1)
-	return true
+	return a
+}
+
+// hellosOf are the half-open connections among which one has its place.
+func (s *serving) hellosOf(a *admitted) *hellos {
+	if a.place == inReserve {
+		return s.spare
+	}
+	return s.hellos
 }
 
 // begin serves an admitted connection in a goroutine of its own.
-func (s *serving) begin(in *replay, client *net.TCPConn) {
-	h := s.hellos.add(client)
+func (s *serving) begin(in *replay, client *net.TCPConn, a *admitted) {
+	h := s.hellosOf(a).add(a, func() { reset(client) })
 	s.metrics.hellos.Add(1)
-	go s.welcome(h, in)
+	go s.welcome(client, h, in, a)
 }
 
-// ended is called once for each admitted connection, when it is closed, with the
-// instance that had it, if any.
-func (s *serving) ended(instance string) {
-	s.loads.remove(instance)
+// ended is called once for each admitted connection, when it is closed.
+func (s *serving) ended(a *admitted) {
+	s.loads.remove(a.instance)
+	s.inflight.remove(a)
+	s.shares.remove(a)
 	s.open.Add(-1)
 	s.metrics.open.Add(-1)
 	s.conns.Done()
 }
 
+// silent is called when an instance has not answered in time.
+func (s *serving) silent(a *admitted) {
+	s.refused.log(refusal{reason: noAnswer, from: a.from,
+		err: fmt.Errorf("%s took the connection and sent nothing for %v", a.instance, s.cfg.AnswerTimeout)})
+}
+
 // welcome reads what a client wants, and connects it.
-func (s *serving) welcome(h *halfOpen, in *replay) {
-	defer in.release()
-	greeting, to, refused := s.meet(h, in)
+func (s *serving) welcome(client *net.TCPConn, h *halfOpen, in *replay, a *admitted) {
+	greeting, to, refused := s.meet(client, h, in, a)
 	switch {
 	case refused != nil:
 	case to.ofPeers():
-		s.handOver(h.conn, greeting)
+		s.handOver(client, greeting, a)
 	default:
-		refused = s.connect(h.conn, greeting, to, nil)
+		refused = s.connect(client, greeting, to, nil, a)
 	}
+	in.release() // not kept until the client has taken a refusal
 	if refused != nil {
-		s.refuse(h.conn, refused)
+		s.refuse(client, refused, a)
 	}
 }
 
 // meet reads what a client wants and chooses where that is.
-func (s *serving) meet(h *halfOpen, in *replay) (greeting, destination, *refusal) {
-	h.conn.SetDeadline(time.Now().Add(s.cfg.HelloTimeout))
+func (s *serving) meet(client *net.TCPConn, h *halfOpen, in *replay, a *admitted) (greeting, destination, *refusal) {
+	client.SetDeadline(time.Now().Add(s.cfg.HelloTimeout))
 	greeting, refused := s.greet(in)
-	evicted := s.hellos.done(h)
+	evicted := s.hellosOf(a).done(h)
 	s.metrics.hellos.Add(-1)
 	if evicted {
 		refused = &refusal{reason: helloEvicted}
@@ -164,13 +192,31 @@ func (s *serving) meet(h *halfOpen, in *replay) (greeting, destination, *refusal
 	if refused != nil {
 		return greeting, destination{}, refused
 	}
-	to, refused := s.route(greeting)
+	to, refused := s.routeOf(greeting, a)
 	return greeting, to, refused
+}
+
+// routeOf is [serving.route] for a connection within the bounds that it is counted against.
+func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
+	to, refused := s.route(in)
+	switch {
+	case a.place == inReserve && (refused != nil || !to.ofPeers()):
+		return destination{}, &refusal{reason: a.over, host: in.host}
+	case refused != nil:
+		return destination{}, refused
+	case to.ofPeers():
+		if !s.shares.toPeers(a) {
+			return destination{}, &refusal{reason: tooManyPeers, host: in.host}
+		}
+	case in.stream == 0 && !s.inflight.add(a, in.bytes):
+		return destination{}, &refusal{reason: looped, app: to.app, host: in.host, revision: to.revision}
+	}
+	return to, nil
 }
 
 // connect connects a client to one of a destination's instances, other than those that
 // were tried, and hands both to the relay.
-func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt) *refusal {
+func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt, a *admitted) *refusal {
 	backend, instance, refused := s.dial(in, to, tried)
 	if refused != nil {
 		refused.host, refused.stream = in.host, in.stream
@@ -184,16 +230,17 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 	}
 	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
-	s.relay.pass(client, backend, instance)
+	a.instance, a.plain = instance, in.stream != 0
+	s.relay.pass(client, backend, a)
 	return nil
 }
 
 // refuse counts a refusal, tells the client and closes its connection.
-func (s *serving) refuse(client *net.TCPConn, r *refusal) {
-	r.from = client.RemoteAddr()
+func (s *serving) refuse(client *net.TCPConn, r *refusal, a *admitted) {
+	r.from = a.from
 	s.refused.log(*r)
 	turnAway(client, r)
-	s.ended("")
+	s.ended(a)
 }
 
 // drain waits until every connection has ended, or closes them when the time is up.
@@ -215,6 +262,7 @@ func (s *serving) drain(timeout time.Duration) {
 	s.cfg.Logger.Info("gateway closes connections that did not end in time", "connections", s.open.Load(), "timeout", timeout)
 	s.giveUp()
 	s.hellos.close()
+	s.spare.close()
 	s.peers.close()
 	s.relay.close()
 	<-idle

@@ -8,9 +8,8 @@ import "time"
 //
 // While no receiver is behind there is nothing to look at, and the loop waits without limit.
 type stalls struct {
-	after  time.Duration // how long bytes may wait; not positive for as long as they like
-	behind []*pair       // those with bytes that wait, and some that were
-	looked time.Time
+	sweep
+	behind []*pair // those with bytes that wait, and some that were
 }
 
 // note lists a pair if bytes wait in it.
@@ -19,30 +18,16 @@ func (s *stalls) note(p *pair) {
 		return
 	}
 	p.behind = true
-	if len(s.behind) == 0 {
-		s.looked = time.Now()
-	}
+	s.begin(len(s.behind))
 	s.behind = append(s.behind, p)
-}
-
-// every is how long the loop may wait for events, so that none is ended much too late.
-func (s *stalls) every() time.Duration { return max(s.after/8, time.Millisecond) }
-
-// wait is that in milliseconds, as for epoll_wait; -1 for without limit.
-func (s *stalls) wait() int {
-	if len(s.behind) == 0 {
-		return -1
-	}
-	return int(s.every().Milliseconds())
 }
 
 // due returns the pairs in which bytes have waited for too long, and forgets those in which
 // none wait any more. It looks at them now and then only.
 func (s *stalls) due(now time.Time) (stalled []*pair) {
-	if len(s.behind) == 0 || now.Sub(s.looked) < s.every() {
+	if !s.sweep.due(len(s.behind), now) {
 		return nil
 	}
-	s.looked = now
 	kept := s.behind[:0]
 	for _, p := range s.behind {
 		switch {

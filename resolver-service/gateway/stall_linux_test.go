@@ -11,19 +11,19 @@ import (
 func TestOnlyWhoTakesNothingHasStalled(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	s := stalls{after: time.Second}
+	s := stalls{sweep: sweep{after: time.Second}}
 	slow, dead, free, dialed := &pair{}, &pair{}, &pair{}, &pair{dialing: &dialing{}}
 	slow.backend.blocked, dead.client.blocked, dialed.backend.blocked = start, start, start
-	if s.wait() != -1 {
-		t.Errorf("with nobody behind it waits %d ms", s.wait())
+	if s.wait(len(s.behind)) != -1 {
+		t.Errorf("with nobody behind it waits %d ms", s.wait(len(s.behind)))
 	}
 	for range 2 {
 		for _, p := range []*pair{slow, dead, free, dialed} {
 			s.note(p)
 		}
 	}
-	if !slices.Equal(s.behind, []*pair{slow, dead}) || s.wait() != 125 {
-		t.Fatalf("%d are behind, and it waits %d ms", len(s.behind), s.wait())
+	if !slices.Equal(s.behind, []*pair{slow, dead}) || s.wait(len(s.behind)) != 125 {
+		t.Fatalf("%d are behind, and it waits %d ms", len(s.behind), s.wait(len(s.behind)))
 	}
 	s.looked = start
 	for ms := 100; ms < 2000; ms += 100 {
@@ -38,7 +38,7 @@ func TestOnlyWhoTakesNothingHasStalled(t *testing.T) {
 	}
 	slow.backend.blocked = time.Time{}
 	dead.ended = true
-	if got := s.due(at(3000)); len(got) != 0 || len(s.behind) != 0 || slow.behind || s.wait() != -1 {
+	if got := s.due(at(3000)); len(got) != 0 || len(s.behind) != 0 || slow.behind || s.wait(len(s.behind)) != -1 {
 		t.Errorf("%d have stalled and %d are behind when nobody is", len(got), len(s.behind))
 	}
 	s.after = 0

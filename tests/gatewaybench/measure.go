@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -178,7 +179,9 @@ func dialBulk(addr string) (net.Conn, error) {
 		return nil, err
 	}
 	c.SetDeadline(time.Now().Add(time.Minute))
-	_, err = c.Write(bulkHello())
+	hello := bytes.Clone(bulkHello())
+	rand.Read(hello[11:43]) // the random: the gateway refuses a hello that it is passing on already
+	_, err = c.Write(hello)
 	return c, err
 }
 

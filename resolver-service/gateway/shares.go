@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"cmp"
+	"net/netip"
+	"sync"
+)
+
+// admitted is one accepted connection, and everything that it is counted by until it ends.
+// It has one owner at a time: the loop or goroutine that serves the connection.
+type admitted struct {
+	from     netip.AddrPort
+	place    place
+	over     reason // the bound that leaves it a place in the reserve only
+	plain    bool   // HTTP/2 without TLS
+	key      uint64 // of its ClientHello, among those in flight; 0 for none
+	instance string // among the loads; "" for none
+}
+
+// noAnswer is what the client is told when the instance says nothing.
+func (a *admitted) noAnswer() []byte {
+	if a.plain { // it was sent SETTINGS already
+		return nil
+	}
+	return alertInternalError
+}
+
+// place says what a connection is counted against.
+type place int
+
+const (
+	amongApps  place = iota // Config.MaxConnections and its source's share
+	inReserve               // the reserve, until it names the resolver service or is refused
+	amongPeers              // the bounds of peers
+)
+
+// The bounds of connections to the resolver service. Each replica of a peer keeps one for
+// each gateway, and has a second for a moment when it reconnects.
+const (
+	maxPeers          = 1024
+	maxPeersPerSource = 64
+)
+
+// The reserve is for connections beyond the bounds of apps, which may still ask for the
+// resolver service. A good one leaves it after a round trip.
+const (
+	reserved          = 64
+	reservedPerSource = 8
+)
+
+// source is an address that connections come from: an IPv4 address, or the /64 of an IPv6
+// one, all of which a single host may have.
+type source uint64
+
+func sourceOf(from netip.Addr) source {
+	from = from.Unmap()
+	var bits uint64
+	if from.Is4() {
+		for _, b := range from.As4() {
+			bits = bits<<8 | uint64(b)
+		}
+		return source(bits)
+	}
+	all := from.As16()
+	for _, b := range all[:8] {
+		bits = bits<<8 | uint64(b)
+	}
+	return source(bits)
+}
+
+// network is the /24 of an IPv4 source, the /48 of an IPv6 one.
+func (s source) network() source {
+	if s>>32 == 0 {
+		return s &^ 0xff
+	}
+	return s &^ 0xffff
+}
+
+// shares bounds the connections that are open, in all and for each source. A network may
+// have half as many again as one of its sources: so a source leaves something to its
+// neighbours, and a network to other networks.
+type shares struct {
+	max, perSource int
+
+	mu       sync.Mutex
+	apps     int
+	sources  map[source]int
+	networks map[source]int
+	peers    int
+	peersOf  map[source]int
+}
+
+func newShares(most, perSource int) *shares {
+	return &shares{max: most, perSource: perSource, sources: map[source]int{}, networks: map[source]int{}, peersOf: map[source]int{}}
+}
+
+// admit counts a connection among those of apps, or tells which bound is reached.
+func (s *shares) admit(a *admitted) (over reason) {
+	from := sourceOf(a.from.Addr())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.apps >= s.max:
+		return tooMany
+	case s.sources[from] >= s.perSource || s.networks[from.network()] >= s.perSource+s.perSource/2:
+		return sourceShare
+	}
+	s.apps++
+	s.sources[from]++
+	s.networks[from.network()]++
+	return ""
+}
+
+// toPeers counts a connection among those of peers instead, unless they have too many.
+func (s *shares) toPeers(a *admitted) bool {
+	from := sourceOf(a.from.Addr())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peers >= maxPeers || s.peersOf[from] >= maxPeersPerSource {
+		return false
+	}
+	s.drop(a)
+	a.place = amongPeers
+	s.peers++
+	s.peersOf[from]++
+	return true
+}
+
+// remove counts a connection out.
+func (s *shares) remove(a *admitted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(a)
+}
+
+func (s *shares) drop(a *admitted) {
+	from := sourceOf(a.from.Addr())
+	switch a.place {
+	case amongApps:
+		s.apps--
+		countOut(s.sources, from)
+		countOut(s.networks, from.network())
+	case amongPeers:
+		s.peers--
+		countOut(s.peersOf, from)
+	}
+}
+
+// countOut takes one from a count, which takes no room when it is nothing.
+func countOut[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+// shareOf is what one source may have of a bound, in the proportion that it may have of
+// all connections.
+func (c *Config) shareOf(bound int) int {
+	return cmp.Or(min(bound, int(int64(bound)*int64(c.MaxPerSource)/int64(c.MaxConnections))), 1)
+}
