@@ -92,9 +92,14 @@ func (c caller) dialTLS(ctx context.Context, address, serverName string, protoco
 
 // grpc makes a gRPC client. The server name leads through a gateway.
 func (c caller) grpc(address, serverName string) (*grpc.ClientConn, error) {
+	return c.grpcBy(address, serverName, func(ctx context.Context, _, address string) (net.Conn, error) { return c.dial(ctx, address) })
+}
+
+// grpcBy is [caller.grpc] where connections are made in another way.
+func (c caller) grpcBy(address, serverName string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address, grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(credentials.NewTLS(c.tls(serverName))),
-		grpc.WithContextDialer(c.dial))
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }))
 }
 
 // client is [caller.grpc] for a test, which closes it.
