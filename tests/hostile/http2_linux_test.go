@@ -2,17 +2,14 @@ package hostile
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -50,16 +47,6 @@ func (c *rawHTTP2) call(method string) (stream uint32, err error) {
 		}
 	}
 	return stream, c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true})
-}
-
-// message is a message as gRPC frames it.
-func message(t testing.TB, m proto.Message) []byte {
-	t.Helper()
-	text, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 }
 
 // helloOf is the first message of a stream, with so many entries that it says it knows.

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -11,6 +12,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil { // the battery attacks all listeners at once, and waits most of the time
+		panic(err)
+	}
 	os.Exit(network.Own(func() int { return meshtest.Leaks(m.Run()) }))
 }
 

@@ -242,6 +242,7 @@ func TestC1CertificatesOfAnotherTrustDomainDoNotCountAtTheResolver(t *testing.T)
 // TestC1CallsStayInTheClusterWhileAForeignAppPosesAsTheCallee: real sidecars call each other in
 // west, while an app of east, which has the same id and the same root, tries to take the calls.
 func TestC1CallsStayInTheClusterWhileAForeignAppPosesAsTheCallee(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.sidecar(t, p.west, "orders")
 	checkout := p.sidecar(t, p.west, "checkout")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"os"
@@ -36,6 +35,7 @@ type stage struct {
 	apps, dns, dnsTLS, consul, debug string // listeners
 
 	orders string // where the app listens
+	ca     string // the file with the roots that the service believes
 }
 
 const consulToken = "a-token-of-checkout"
@@ -80,6 +80,7 @@ func (s *stage) start(t *testing.T, settings map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ca = own.CA
 	server := keyFiles(t, cert, key, s.authority.Anchors())
 	for _, address := range []*string{&s.apps, &s.dns, &s.dnsTLS, &s.consul, &s.debug} {
 		port, err := sandbox.FreePort()
@@ -94,21 +95,25 @@ func (s *stage) start(t *testing.T, settings map[string]any) {
 		"consul":   map[string]any{"tokens": []any{map[string]any{"app": "shop/checkout", "token": map[string]any{"env": "CONSUL_TOKEN"}}}},
 	}
 	maps.Copy(all, settings)
+	gateway := ""
+	if at, ok := all["gatewayAt"]; ok { // no key of isthmus.yaml
+		gateway = at.(string)
+		delete(all, "gatewayAt")
+	}
 	s.Service, err = s.box.Service(meshtest.Within(t, meshtest.Patience), sandbox.ServiceOptions{
-		Cluster: "west", Settings: all, Env: []string{"CONSUL_TOKEN=" + consulToken},
+		Cluster: "west", Gateway: gateway, Settings: all, Env: []string{"CONSUL_TOKEN=" + consulToken},
 		Listen: map[string]any{
 			"apps": []any{map[string]any{"address": s.apps, "app": "shop/orders"}},
 			"dns": []any{
 				map[string]any{"address": s.dns, "as": "shop/checkout"},
 				map[string]any{"address": s.dnsTLS, "as": "shop/checkout", "tls": true},
 			},
-			"consul": s.consul, // TODO debug
+			"consul": s.consul, "debug": s.debug,
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.debug = s.Admin
 	s.apply(t, meshtest.Cluster("east", "127.0.0.1:1"), meshtest.Cluster("north", "127.0.0.1:1"),
 		meshtest.Export("shop", "orders", `"*"`))
 	s.orders = s.echo(t)
@@ -166,19 +171,21 @@ func (s *stage) apply(t testing.TB, objects ...string) {
 
 // watch opens a stream as an app and sends its hello. An empty address registers nothing.
 func watch(ctx context.Context, conn grpc.ClientConnInterface, a catalog.App, address string) (v1alpha1.Resolver_WatchClient, error) {
+	return watchAs(ctx, conn, a, a.ID+"@"+address, address)
+}
+
+// watchAs is [watch] for an instance with an ID of its own.
+func watchAs(ctx context.Context, conn grpc.ClientConnInterface, a catalog.App, id, address string) (v1alpha1.Resolver_WatchClient, error) {
 	stream, err := v1alpha1.NewResolverClient(conn).Watch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	hello := &v1alpha1.Hello{App: wire.App(a)}
 	if address != "" {
-		hello.Instance = &v1alpha1.Instance{Id: a.ID + "@" + address, Address: address}
+		hello.Instance = &v1alpha1.Instance{Id: id, Address: address}
 	}
-	err = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: hello}})
-	if err == io.EOF { // Recv has the reason
-		err = nil
-	}
-	return stream, err
+	_ = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: hello}}) // Recv has the reason
+	return stream, nil
 }
 
 // register registers an instance until the test ends.

@@ -29,8 +29,10 @@ type site struct {
 	*network.Network
 	authority *sandbox.Authority
 	west      *sandbox.Cluster
+	place     *network.Place // of the service
 	resolver  string
 	dns       string
+	gateway   string
 }
 
 // The addresses of a site.
@@ -41,11 +43,12 @@ var (
 	malloryHost  = netip.MustParseAddr("10.77.1.66")
 )
 
-func newSite(t *testing.T) *site {
+// newSite starts the service, with more keys of isthmus.yaml. Its machine may have more addresses.
+func newSite(t *testing.T, settings map[string]any, more ...netip.Addr) *site {
 	t.Helper()
 	needs(t, "isthmus", "daprd", "sentry")
 	network.Need(t)
-	s := &site{Network: network.New(1), resolver: serviceHost.String() + ":7400", dns: serviceHost.String() + ":7453"}
+	s := &site{Network: network.New(1), resolver: serviceHost.String() + ":7400", dns: serviceHost.String() + ":7453", gateway: serviceHost.String() + ":15443"}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -55,10 +58,11 @@ func newSite(t *testing.T) *site {
 	if s.authority, err = sandbox.NewAuthority(); err != nil {
 		t.Fatal(err)
 	}
-	_, box := s.host(t, serviceHost)
+	var box *sandbox.Sandbox
+	s.place, box = s.host(t, append([]netip.Addr{serviceHost}, more...)...)
 	s.west, err = box.Cluster(meshtest.Within(t, meshtest.Patience), sandbox.ClusterOptions{
 		Name: "west", Authority: s.authority, TrustDomain: westDomain, Host: serviceHost.String(),
-		Listen: map[string]any{"resolver": s.resolver, "dns": s.dns},
+		Gateway: s.gateway, Listen: map[string]any{"resolver": s.resolver, "dns": s.dns}, Settings: settings,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,13 +76,13 @@ func newSite(t *testing.T) *site {
 }
 
 // host is a machine with a sandbox on it.
-func (s *site) host(t *testing.T, at netip.Addr) (*network.Place, *sandbox.Sandbox) {
+func (s *site) host(t *testing.T, at ...netip.Addr) (*network.Place, *sandbox.Sandbox) {
 	t.Helper()
-	place, err := s.Place(at)
+	place, err := s.Place(at...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := sandbox.NewIn(place, filepath.Join(t.TempDir(), at.String()), quiet)
+	box, err := sandbox.NewIn(place, filepath.Join(t.TempDir(), at[0].String()), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,13 +160,7 @@ func (s *site) shown(ctx context.Context, from *network.Place, name string) (boo
 func claim(ctx context.Context, conn grpc.ClientConnInterface, as catalog.App, id, address string) error {
 	ctx, let := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer let()
-	stream, err := v1alpha1.NewResolverClient(conn).Watch(ctx)
-	if err != nil {
-		return err
-	}
-	_ = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: &v1alpha1.Hello{
-		App: wire.App(as), Instance: &v1alpha1.Instance{Id: id, Address: address},
-	}}})
+	stream, err := watchAs(ctx, conn, as, id, address)
 	for err == nil {
 		_, err = stream.Recv()
 	}
@@ -174,7 +172,7 @@ func claim(ctx context.Context, conn grpc.ClientConnInterface, as catalog.App, i
 // meanwhile: no call fails, shop/orders is ready throughout, and whoever asks DNS from the
 // victim's machine is still taken for the victim.
 func TestH1NobodyTakesTheAddressOfAnotherApp(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, nil)
 	ordersPlace, ordersBox := s.host(t, ordersHost)
 	_, checkoutBox := s.host(t, checkoutHost)
 	malloryPlace, _ := s.host(t, malloryHost)
@@ -251,19 +249,16 @@ func (s *site) apply(ctx context.Context, operator *grpc.ClientConn, id string, 
 
 // TestH1OneSourceHoldsFewInstancesAndStreams: 64 instances of an app, and 8 streams for one.
 func TestH1OneSourceHoldsFewInstancesAndStreams(t *testing.T) {
-	s := newSite(t)
+	t.Parallel()
+	s := newSite(t, nil)
 	place, _ := s.host(t, malloryHost)
 	conn := s.client(t, place, app("mallory"))
 	operator := s.client(t, place, identity.CLIApp(""))
 	ctx := meshtest.Within(t, meshtest.Patience)
 	open := func(id string, port uint16) {
-		stream, err := v1alpha1.NewResolverClient(conn).Watch(ctx)
-		if err != nil {
+		if _, err := watchAs(ctx, conn, app("mallory"), id, netip.AddrPortFrom(malloryHost, port).String()); err != nil {
 			t.Fatal(err)
 		}
-		_ = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: &v1alpha1.Hello{
-			App: wire.App(app("mallory")), Instance: &v1alpha1.Instance{Id: id, Address: netip.AddrPortFrom(malloryHost, port).String()},
-		}}})
 	}
 	for n := range 80 {
 		open(fmt.Sprint("instance-", n), uint16(10_000+n))
