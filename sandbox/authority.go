@@ -74,12 +74,17 @@ func (a *Authority) Issuer(name string) (cert, key []byte, err error) {
 
 // Leaf makes a certificate of an app and its key, both in PEM, as Dapr's Sentry would.
 func (a *Authority) Leaf(trustDomain string, app catalog.App) (cert, key []byte, err error) {
+	return a.LeafUntil(time.Now().Add(authorityLife), trustDomain, app)
+}
+
+// LeafUntil is [Authority.Leaf] with a certificate that expires at end.
+func (a *Authority) LeafUntil(end time.Time, trustDomain string, app catalog.App) (cert, key []byte, err error) {
 	id := identity.ID{TrustDomain: trustDomain, App: app}
 	uri, err := url.Parse(id.String())
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate for %s: %w", app, err)
 	}
-	return a.leaf(app.String(), func(c *x509.Certificate) { c.URIs = []*url.URL{uri} })
+	return a.leaf(app.String(), func(c *x509.Certificate) { c.URIs, c.NotAfter = []*url.URL{uri}, end })
 }
 
 // Server makes a certificate of a server at these names and IP addresses, and its key,

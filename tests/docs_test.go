@@ -26,11 +26,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
-// pages are the README and everything in docs/ and docs/stores/.
+// pages are the README and everything in docs/ and the folders below it.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/stores/*.md"} {
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/*/*.md"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
 			t.Fatalf("no pages %s: %v", pattern, err)
@@ -266,6 +266,33 @@ func TestFilesThatThePagesName(t *testing.T) {
 		}
 		if !found && !strings.HasPrefix(match[1], "components-contrib/") {
 			t.Errorf("architecture.md names %s, which does not exist", match[1])
+		}
+	}
+}
+
+var testName = regexp.MustCompile("`([a-z0-9/-]+): (Test[A-Za-z0-9]+)`")
+
+// TestTestsThatTheThreatModelNames holds each promise of the threat model to a test.
+func TestTestsThatTheThreatModelNames(t *testing.T) {
+	const page = "../docs/explanation/threat-model.md"
+	named := testName.FindAllStringSubmatch(pages(t)[page], -1)
+	if len(named) < 20 {
+		t.Fatalf("%s names %d tests", page, len(named))
+	}
+	for _, match := range named {
+		folder, name := match[1], match[2]
+		files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := map[string]string{}
+		read(t, files, there)
+		found := false
+		for _, text := range there {
+			found = found || strings.Contains(text, "\nfunc "+name+"(t *testing.T)")
+		}
+		if !found {
+			t.Errorf("%s names %s in %s, which does not exist", page, name, folder)
 		}
 	}
 }

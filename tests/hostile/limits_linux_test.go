@@ -1,0 +1,120 @@
+package hostile
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// fewDescriptors has services run with so many descriptors at most.
+func fewDescriptors(t *testing.T, most int) {
+	t.Helper()
+	binary, err := sandbox.Binary("isthmus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapper := filepath.Join(t.TempDir(), "isthmus")
+	if err := os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", most, binary), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ISTHMUS_ISTHMUS", wrapper)
+}
+
+// TestH4aSilentConnectionsEndAndTakeNobodysDescriptors: more of them than the service has
+// descriptors, to the resolver's listener, and to it through the gateway.
+func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
+	needs(t, "isthmus")
+	fewDescriptors(t, 1024)
+	for _, name := range []string{"resolver", "gateway _resolver"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, nil)
+			others := s.honestCalls(t)
+			before := usageOf(t, s.Process)
+			doors := s.doors(t)
+			d := doors[slices.IndexFunc(doors, func(d door) bool { return d.name == name })]
+			a := d.attack(t)
+			a.open(1300, func(net.Conn) {})
+			others.goOn(t, 3)
+			t.Logf("%d connections, %d refused; before %s, now %s", len(a.conns), a.refused.Load(), before, usageOf(t, s.Process))
+			a.allEnd()
+			returns(t, s.Process, before)
+		})
+	}
+}
+
+// TestH4bStreamsThatAreNotReadCostLittle: each says that it knows 95,000 apps, all of which the
+// service would have to tell it to forget.
+func TestH4bStreamsThatAreNotReadCostLittle(t *testing.T) {
+	s := newStage(t, nil)
+	others := s.honestCalls(t)
+	before := usageOf(t, s.Process)
+	forgetPeak(t, s.Process)
+	hello := helloOf(app("mallory"), 95_000)
+	var sending sync.WaitGroup
+	for range 40 {
+		stream, err := v1alpha1.NewResolverClient(s.own(t, "mallory").client(t, s.Resolver, "")).Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sending.Go(func() { _ = stream.Send(hello) }) // it may be refused
+	}
+	sending.Wait()
+	others.goOn(t, 5)
+	after := usageOf(t, s.Process)
+	t.Logf("before %s; with 40 streams %s", before, after)
+	if grown := after.peak - before.resident; grown > mostGrown {
+		t.Errorf("it took %d MiB more, want at most %d", grown/mebi, mostGrown/mebi)
+	}
+}
+
+// TestM2NobodyFloodsTheLog: thousands of calls that are refused, and of registrations that take
+// turns, by one sidecar.
+func TestM2NobodyFloodsTheLog(t *testing.T) {
+	s := newStage(t, nil)
+	before := lines(t, s.Process)
+	mallory := s.own(t, "mallory").client(t, s.Resolver, "")
+	north := s.peer(t, "north").client(t, s.Gateway, resolverName)
+	ctx := meshtest.Within(t, meshtest.Patience)
+	var calling sync.WaitGroup
+	for _, call := range []func(int) error{
+		func(int) error { // refused: no operator
+			_, err := v1alpha1.NewStatusClient(mallory).Status(ctx, &v1alpha1.StatusRequest{})
+			return err
+		},
+		func(int) error { return renewAs(ctx, north, "east") }, // refused: another cluster
+		func(int) error { // refused: another app
+			stream, err := watch(ctx, mallory, app("orders"), "")
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		func(n int) error { // a registration that takes over from the one before, and is held
+			stream, err := watchAs(ctx, mallory, app("mallory"), fmt.Sprint(n%2), "127.0.0.1:4")
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		calling.Go(func() {
+			for n := range 500 {
+				_ = call(n) // refused, which other tests hold
+			}
+		})
+	}
+	calling.Wait()
+	grown := lines(t, s.Process) - before
+	t.Logf("%d lines", grown)
+	if grown > 200 {
+		t.Errorf("2000 calls made %d lines in the log, want at most 200", grown)
+	}
+}

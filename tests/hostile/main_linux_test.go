@@ -1,0 +1,35 @@
+package hostile
+
+import (
+	"flag"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil { // the battery attacks all listeners at once, and waits most of the time
+		panic(err)
+	}
+	os.Exit(network.Own(func() int { return meshtest.Leaks(m.Run()) }))
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// needs fails a test if a program that it runs is not built. A short run skips the test.
+func needs(t *testing.T, programs ...string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs whole clusters")
+	}
+	for _, name := range programs {
+		if _, err := sandbox.Binary(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
