@@ -163,7 +163,6 @@ func (c *client) dial(to replica) (*grpc.ClientConn, error) {
 		// what was registered with it, by instances.etcd.ttl.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxViewBytes)),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithReadBufferSize(4<<10),
 		grpc.WithWriteBufferSize(4<<10),
 		// Windows that don't grow: measuring how far they might costs a ping for every

@@ -41,7 +41,7 @@ func recorded(t *testing.T, sampler sdktrace.Sampler) (*sdktrace.TracerProvider,
 func attributes(s tracetest.SpanStub) map[string]string {
 	m := map[string]string{}
 	for _, a := range s.Attributes {
-		m[string(a.Key)] = a.Value.Emit()
+		m[string(a.Key)] = a.Value.String()
 	}
 	return m
 }

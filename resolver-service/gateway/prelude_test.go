@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -122,9 +121,11 @@ func TestPlaintextWithGoHTTP2(t *testing.T) {
 		go server.Serve(l)
 		t.Cleanup(func() { server.Close() })
 		gw := serve(t, Config{Plaintext: true}, exports(1, map[string][]string{"orders": {l.Addr().String()}}), with)
-		transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(context.Context, string, string, *tls.Config) (net.Conn, error) {
-			return net.Dial("tcp", gw.addr)
-		}}
+		transport := &http.Transport{
+			Protocols:   new(http.Protocols),
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("tcp", gw.addr) },
+		}
+		transport.Protocols.SetUnencryptedHTTP2(true)
 		defer transport.CloseIdleConnections()
 		for _, size := range []int{0, 10, 300_000} {
 			body := bytes.Repeat([]byte("b"), size)

@@ -156,7 +156,6 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.SharedWriteBuffer(true),
 		grpc.WriteBufferSize(8 << 10),
 		grpc.ReadBufferSize(2 << 10),
 		// Windows that don't grow: measuring how far they might would cost a ping for
