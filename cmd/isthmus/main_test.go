@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,6 +87,9 @@ func setUp(t *testing.T, e *testscript.Env) error {
 		return err
 	}
 	e.Setenv("ISTHMUS_SERVER", address)
+	elsewhere := httptest.NewServer(http.NotFoundHandler()) // something that can be connected to
+	e.Defer(elsewhere.Close)
+	e.Setenv("SOMETHING", elsewhere.Listener.Addr().String())
 	e.Setenv("HOME", e.WorkDir)
 	e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per command otherwise
 	if ca != nil {
