@@ -21,7 +21,7 @@ func TestTakeoversAreLoggedNowAndThen(t *testing.T) {
 	defer owner.Wait()
 	defer stop()
 	top.must(t, full())
-	const takeovers = 3000
+	const takeovers = 1000
 	for i := range takeovers {
 		at := fmt.Sprintf("10.1.%d.%d:50002", i/250, i%250)
 		top.must(t, runs(fmt.Sprintf("victim-%d", i%7), "v"+at, at))

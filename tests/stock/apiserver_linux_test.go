@@ -90,7 +90,11 @@ func (o *object) path() string {
 	if o.Metadata.Namespace != "" {
 		namespace = "/namespaces/" + o.Metadata.Namespace
 	}
-	return api + o.APIVersion + namespace + "/" + strings.TrimSuffix(strings.ToLower(o.Kind), "s") + "s/" + o.Metadata.Name
+	plural := strings.TrimSuffix(strings.ToLower(o.Kind), "s") + "s"
+	if stem, ok := strings.CutSuffix(plural, "ys"); ok {
+		plural = stem + "ies" // NetworkPolicy
+	}
+	return api + o.APIVersion + namespace + "/" + plural + "/" + o.Metadata.Name
 }
 
 // apply writes objects, in YAML, as "kubectl apply --server-side" does. What a definition

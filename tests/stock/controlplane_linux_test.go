@@ -99,7 +99,8 @@ func (c *cluster) startPlane(t *testing.T) {
 	c.plane.api.apply(t, append(daprDefinitions(t),
 		read(t, "../../deploy/kubernetes/crds.yaml"), read(t, "../../deploy/kubernetes/rbac.yaml"),
 		fmt.Sprintf(controlPlaneObjects, code(anchors), code(cert), code(key), anchors),
-		read(t, "../../deploy/kubernetes/service.yaml"), read(t, "../../deploy/kubernetes/deployment.yaml"), read(t, "../../deploy/kubernetes/dns.yaml"),
+		read(t, "../../deploy/kubernetes/service.yaml"), read(t, "../../deploy/kubernetes/writer.yaml"), read(t, "../../deploy/kubernetes/networkpolicy.yaml"),
+		read(t, "../../deploy/kubernetes/deployment.yaml"), read(t, "../../deploy/kubernetes/dns.yaml"),
 		service(controlPlane, "dapr-sentry", sentryPort, c.address(1)), service(controlPlane, "dapr-api", operatorPort, c.address(1)),
 	)...)
 	c.deployed(t)
