@@ -215,7 +215,6 @@ func invalidWrite(t *testing.T, b Backend) {
 	s := open(t, b)
 	for name, o := range map[string]catalog.Object{
 		"a name that can't be carried": cluster("EAST", "a"),
-		"a cluster with no way to it":  &catalog.Cluster{Name: "east", StaleAfter: catalog.DefaultStaleAfter},
 		"an endpoint for itself":       &catalog.AppEndpoints{App: catalog.App{Namespace: "a", ID: "b"}, Endpoints: []catalog.Endpoint{{App: catalog.App{Namespace: "a", ID: "b"}}}},
 	} {
 		writes := []configstore.Write{{Object: o}, {Object: cluster("good", "a")}}
