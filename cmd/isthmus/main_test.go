@@ -234,14 +234,27 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// hold makes a call through a gateway to the resolver service behind it, and keeps
-// the connection open until the script ends: hold ADDRESS NAME.
+// hold connects to a gateway, whose metrics are at ADMIN, and keeps the connection open until
+// the script ends, in the middle of a ClientHello: hold GATEWAY ADMIN.
 func hold(ts *testscript.TestScript, _ bool, args []string) {
-	conn, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(args[1]))
+	conn, err := net.Dial("tcp", args[0])
 	ts.Check(err)
 	ts.Defer(func() { conn.Close() })
-	_, err = v1alpha1.NewStatusClient(conn).Status(context.Background(), &v1alpha1.StatusRequest{})
+	_, err = conn.Write([]byte{22, 3, 1}) // a TLS handshake record begins (RFC 8446, 5.1)
 	ts.Check(err)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		resp, err := http.Get("http://" + args[1] + "/metrics")
+		ts.Check(err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		ts.Check(err)
+		if strings.Contains(string(text), "isthmus_gateway_hellos_pending 1") {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("the gateway at %s has not accepted a connection", args[0])
+		}
+	}
 }
 
 // closed waits until nobody listens at an address, for at most a minute.
