@@ -293,7 +293,8 @@ func (a *attack) refusal(as caller) {
 	}
 }
 
-// expired: the certificate ends while a stream is open. The stream must end with it.
+// expired: the certificate ends while a stream is open. The stream must end with it; a peer's
+// ends before, so that it comes back with a newer one.
 func expired(a *attack, s *stage) func() {
 	end := time.Now().Add(4 * time.Second)
 	as, who := certifiedUntil(a.t, end, s.authority, westDomain, app("mallory")), "mallory"
@@ -317,11 +318,7 @@ func expired(a *attack, s *stage) func() {
 	return func() {
 		select {
 		case err := <-ended:
-			if after := time.Since(end); after < -time.Second {
-				a.t.Errorf("ended %s before the certificate expired: %v", -after, err)
-			} else {
-				a.t.Logf("ended %s after the certificate expired: %v", after.Round(time.Millisecond), err)
-			}
+			a.t.Logf("ended %s after the certificate expired: %v", time.Since(end).Round(time.Millisecond), err)
 		case <-time.After(time.Until(end) + meshtest.Attempt):
 			a.t.Errorf("the stream goes on %s after the certificate expired", meshtest.Attempt)
 		}

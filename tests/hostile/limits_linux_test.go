@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -59,15 +60,17 @@ func TestH4bStreamsThatAreNotReadCostLittle(t *testing.T) {
 	forgetPeak(t, s.Process)
 	hello := helloOf(app("mallory"), 95_000)
 	var sending sync.WaitGroup
+	defer sending.Wait()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
 	for range 40 {
-		stream, err := v1alpha1.NewResolverClient(s.own(t, "mallory").client(t, s.Resolver, "")).Watch(t.Context())
+		stream, err := v1alpha1.NewResolverClient(s.own(t, "mallory").client(t, s.Resolver, "")).Watch(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sending.Go(func() { _ = stream.Send(hello) }) // it may be refused
+		sending.Go(func() { _ = stream.Send(hello) }) // it may be refused, or not be read for now
 	}
-	sending.Wait()
-	others.goOn(t, 5)
+	others.goOn(t, 20)
 	after := usageOf(t, s.Process)
 	t.Logf("before %s; with 40 streams %s", before, after)
 	if grown := after.peak - before.resident; grown > mostGrown {

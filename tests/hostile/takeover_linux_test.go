@@ -252,10 +252,10 @@ func TestH1OneSourceHoldsFewInstancesAndStreams(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	place, _ := s.host(t, malloryHost)
-	conn := s.client(t, place, app("mallory"))
 	operator := s.client(t, place, identity.CLIApp(""))
 	ctx := meshtest.Within(t, meshtest.Patience)
-	open := func(id string, port uint16) {
+	open := func(id string, port uint16) { // each on a connection of its own, which may have few streams
+		conn := s.client(t, place, app("mallory"))
 		if _, err := watchAs(ctx, conn, app("mallory"), id, netip.AddrPortFrom(malloryHost, port).String()); err != nil {
 			t.Fatal(err)
 		}
