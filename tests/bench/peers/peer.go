@@ -55,7 +55,7 @@ func startPeer(ctx context.Context, at place, name, service string, others int) 
 	}
 	p.topology = topology.New(topology.Config{Cluster: name, Domain: catalog.DefaultDomain, Open: true}, quiet)
 	p.links, p.peering = newPeering(name, p.dial, p.topology, id)
-	p.server = grpc.NewServer(append(stream.ServerOptions(),
+	p.server = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),
 		grpc.Creds(id.PeeringCredentials()), grpc.StreamInterceptor(p.told.watch))...)
 	pb.RegisterPeeringServer(p.server, p.peering)
 	if p.gate, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

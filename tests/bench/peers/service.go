@@ -89,7 +89,7 @@ func newParts(ctx context.Context, at place) (s *parts, err error) {
 	if s.streams, err = stream.New(stream.Config{Source: manyHosts}, s.topology, prometheus.NewRegistry(), quiet); err != nil {
 		return nil, err
 	}
-	s.server = grpc.NewServer(append(stream.ServerOptions(),
+	s.server = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),
 		grpc.Creds(s.id.PeeringCredentials()), grpc.StreamInterceptor(s.told.watch))...)
 	pb.RegisterResolverServer(s.server, s.streams)
 	pb.RegisterPeeringServer(s.server, s.peers)
