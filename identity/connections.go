@@ -107,6 +107,19 @@ func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration
 	return left
 }
 
+// comeBackIn is renewIn for a client, which loses nothing by it: where a third of the
+// certificate's life has begun already, it comes back when two thirds of what is left are over.
+// Sentry dates certificates back by its clock skew, so short ones may begin like that.
+func comeBackIn(leaf *x509.Certificate, now time.Time) time.Duration {
+	if in, ok := renewIn(leaf, now); ok {
+		return in
+	}
+	return max(leaf.NotAfter.Sub(now)*2/3, leastRenewal)
+}
+
+// leastRenewal is how long a client lets pass before it asks for a newer certificate again.
+const leastRenewal = time.Second
+
 // renewIn is when to make a connection anew that was made by a certificate: a little
 // before a third of its life is left, since Dapr's are renewed at half of it, and not at
 // the same moment as others. It is false where that is over.

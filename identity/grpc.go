@@ -57,11 +57,9 @@ func (s *Source) Renewal(ctx context.Context) error {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
 			own = info.own
-			if in, ok := renewIn(info.State.PeerCertificates[0], time.Now()); ok {
-				timer := time.NewTimer(in)
-				defer timer.Stop()
-				late = timer.C
-			}
+			timer := time.NewTimer(comeBackIn(info.State.PeerCertificates[0], time.Now()))
+			defer timer.Stop()
+			late = timer.C
 		}
 	}
 	for {

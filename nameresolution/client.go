@@ -220,6 +220,11 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case r := <-now.received:
+			if r.err != nil && next != nil {
+				// The service may have ended it for next, whose first word is on its way.
+				now.received = nil
+				continue
+			}
 			if r.err != nil {
 				return r.err
 			}
@@ -241,9 +246,15 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 				now, next, late, renew = next, nil, nil, next.renew
 				continue
 			}
+			if now.received == nil {
+				return r.err // both have ended
+			}
 			next.close()
 			next = nil
 		case <-late: // now goes on, and is renewed once more
+			if now.received == nil {
+				return errNoSuccessor
+			}
 			next.close()
 			next, late, renew = nil, nil, closedChannel
 		}
@@ -253,6 +264,10 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 // successionTimeout is how long a stream has for its first word that is to take another's
 // place, and from one such attempt to the next.
 const successionTimeout = 5 * time.Second
+
+// errNoSuccessor ends a session whose stream has ended, while the one that was to take its
+// place said nothing.
+var errNoSuccessor = fmt.Errorf("the stream was made anew and has said nothing for %s", successionTimeout)
 
 // closedChannel is always ready.
 var closedChannel = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()

@@ -2,12 +2,17 @@ package resolverservice
 
 import (
 	"net"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
+
+// requestGrace is how long a request for a page may take to come before its connection gives
+// way to others. It comes in one packet.
+const requestGrace = 100 * time.Millisecond
 
 // boundListeners bounds what the resolver's, the admin and the debug listener take. The other
 // listeners have bounds of their own.
@@ -20,8 +25,8 @@ func (s *Service) boundListeners() error {
 	for name, limits := range map[string]bounded.Bounds{
 		"resolver": {Max: b.resolver, PerClient: b.resolverPerClient, Pending: b.handshakes, UserTimeout: stream.UserTimeout},
 		// A connection that waits for a request gives way, so nobody keeps a probe out.
-		"admin": {Max: b.admin, PerClient: min(b.admin, adminPerClient), Pending: b.admin},
-		"debug": {Max: b.debug, PerClient: b.debug, Pending: b.debug},
+		"admin": {Max: b.admin, PerClient: max(b.admin/2, 1), Pending: b.admin, Grace: requestGrace},
+		"debug": {Max: b.debug, PerClient: b.debug, Pending: b.debug, Grace: requestGrace},
 	} {
 		if s.listeners[name] == nil {
 			continue

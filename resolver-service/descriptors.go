@@ -18,9 +18,8 @@ const (
 	defaultConsulConnections    = 10_000
 
 	maxHandshakes    = 2048 // of listen.resolver, at once
-	adminConnections = 128
-	adminPerClient   = 32
-	debugConnections = 16
+	adminConnections = 1024 // an eighth of the limit of descriptors where that is less
+	debugConnections = 128
 )
 
 // descriptorsPerGatewayConnection: a client's and a backend's socket. Pipes between them are
@@ -55,7 +54,7 @@ func (c *Config) fit(limit int) (b bounds, reduced []claim) {
 	b = bounds{
 		resolver: cmp.Or(c.Resolver.MaxConnections, defaultConnections), gateway: cmp.Or(c.Gateway.MaxConnections, defaultGatewayConnections),
 		dns: cmp.Or(c.DNS.MaxTCP, defaultDNSConnections), consul: cmp.Or(c.Consul.MaxConnections, defaultConsulConnections),
-		admin: adminConnections, debug: debugConnections,
+		admin: min(adminConnections, limit/8), debug: min(debugConnections, limit/64),
 	}
 	left := limit - reserve(limit)
 	if c.Listen.Admin != "" {

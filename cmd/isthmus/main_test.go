@@ -101,7 +101,7 @@ func setUp(t *testing.T, e *testscript.Env) error {
 // runService runs a service until the script ends.
 func runService(e *testscript.Env, id string) (address string, err error) {
 	text := fmt.Sprintf("cluster: west\ndataDir: %s/data\nlisten: {resolver: '127.0.0.1:0'}\nidentity: %s\n"+
-		"instances: {delegates: [{networks: [127.0.0.0/8], apps: [\"*\"]}]}\n", e.WorkDir, id)
+		"development: {loopback: true}\ninstances: {delegates: [{networks: [127.0.0.0/8], apps: [\"*\"]}]}\n", e.WorkDir, id)
 	cfg, err := resolverservice.Parse("isthmus.yaml", []byte(text))
 	if err != nil {
 		return "", err

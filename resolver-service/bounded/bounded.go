@@ -3,6 +3,7 @@
 package bounded
 
 import (
+	"cmp"
 	"container/list"
 	"crypto/tls"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +24,9 @@ type Bounds struct {
 	// whose connections finish by [Conn.Settle] needs it. 0: connections are settled from the
 	// start.
 	Pending int
+	// Grace is how long a connection that has sent something may be pending before it gives
+	// way; 500 ms by default. One that has sent nothing gives way at once.
+	Grace time.Duration
 	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
 	// the connection, on Linux. 0: the kernel's default.
 	UserTimeout time.Duration
@@ -46,9 +51,11 @@ const (
 // Reasons are all reasons.
 func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, GaveWay} }
 
-// grace is how long a handshake may go on before it gives way to new connections. One whose
-// client has sent nothing gives way at once.
-const grace = 500 * time.Millisecond
+// defaultGrace is that of Bounds.
+const defaultGrace = 500 * time.Millisecond
+
+// maxPeeks is how many connections are looked at for bytes that nobody has read yet.
+const maxPeeks = 16
 
 // Listener is a listener with bounds. It has no goroutine of its own.
 type Listener struct {
@@ -131,19 +138,19 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 	local := !from.IsValid()
 	switch b := &l.bounds; {
 	case b.PerClient > 0 && of.conns >= b.PerClient && !local:
-		if gone = oldest(&of.silent, &of.pending); gone == nil {
+		if gone = l.oldest(&of.silent, &of.pending); gone == nil {
 			return nil, nil, ClientFull
 		}
 	case b.Pending > 0 && of.silent.Len()+of.pending.Len() >= max(b.Pending/2, 1) && !local:
-		if gone = oldest(&of.silent, &of.pending); gone == nil {
+		if gone = l.oldest(&of.silent, &of.pending); gone == nil {
 			return nil, nil, Busy
 		}
 	case b.Max > 0 && len(l.open) >= b.Max:
-		if gone = oldest(&l.silent, &l.pending); gone == nil {
+		if gone = l.oldest(&l.silent, &l.pending); gone == nil {
 			return nil, nil, Full
 		}
 	case b.Pending > 0 && l.silent.Len()+l.pending.Len() >= b.Pending:
-		if gone = oldest(&l.silent, &l.pending); gone == nil {
+		if gone = l.oldest(&l.silent, &l.pending); gone == nil {
 			return nil, nil, Busy
 		}
 	}
@@ -164,15 +171,43 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 }
 
 // oldest is the connection that gives way: the oldest whose client has sent nothing, or else
-// the oldest of all if its handshake has had its time.
-func oldest(silent, pending *list.List) *Conn {
-	if e := silent.Front(); e != nil {
-		return e.Value.(*Conn)
+// the oldest of all if its handshake has had its time. On a busy machine, bytes may have come
+// that nobody has read yet: such a connection is not silent. l.mu is held.
+func (l *Listener) oldest(silent, pending *list.List) *Conn {
+	for range maxPeeks {
+		e := silent.Front()
+		if e == nil {
+			break
+		}
+		c := e.Value.(*Conn)
+		if !readable(c.Conn) {
+			return c
+		}
+		l.unlist(c)
+		c.list()
 	}
-	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= grace {
+	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= cmp.Or(l.bounds.Grace, defaultGrace) {
 		return e.Value.(*Conn)
 	}
 	return nil
+}
+
+// readable tells whether a connection has bytes that nobody has read yet.
+func readable(conn net.Conn) (some bool) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { // of one that is closed nothing can be read
+		var b [1]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		some = err == nil && n > 0
+	})
+	return some
 }
 
 // Hangup closes the connection with a remote address, which must be the value that its
