@@ -84,6 +84,7 @@ func BenchmarkLookup(b *testing.B) {
 		b.Fatal(err)
 	}
 	q := httptest.NewRequest("GET", "/v1/health/service/orders?passing=1&cached=", nil)
+	q.Host = "localhost:8500"
 	q.Header.Set("X-Consul-Token", i.tokens["checkout"])
 	b.ReportAllocs()
 	for b.Loop() {
