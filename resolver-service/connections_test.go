@@ -237,7 +237,7 @@ func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(log.String(), "refused a caller that is no operator"); n < 1 || n > 20 {
+	if n := strings.Count(log.String(), "refused a call"); n < 1 || n > 20 {
 		t.Errorf("%d lines for 1,000 refusals", n)
 	}
 }
