@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
@@ -310,5 +311,29 @@ func TestAnAppHasSoManyBytes(t *testing.T) {
 	}
 	if refused == nil || n > mostBytes/len(long)/2+2 {
 		t.Errorf("after %d: %v", n, refused)
+	}
+}
+
+// requestOf is a request as a client on this machine makes it.
+func requestOf(method, path string, body io.Reader) *http.Request {
+	q := httptest.NewRequest(method, path, body)
+	q.Host = "localhost:8500"
+	return q
+}
+
+// TestRequestsAreForKnownHosts so that no web page asks through an operator's browser.
+func TestRequestsAreForKnownHosts(t *testing.T) {
+	i := start(t, "", Settings{Hosts: []string{"consul.example.com"}}, selection("checkout"))
+	for host, want := range map[string]string{"rebound.example": "421", "consul.example.com:8500": "200", "127.0.0.1": "200"} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(i.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "GET /v1/status/leader HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+		answer, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
+			t.Errorf("host %s: %.40q, %v; want %s", host, answer, err, want)
+		}
 	}
 }

@@ -83,7 +83,8 @@ func BenchmarkLookup(b *testing.B) {
 	if err := i.client(b, "orders").Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "orders", Port: 7, Address: "127.0.0.1"}); err != nil {
 		b.Fatal(err)
 	}
-	q := httptest.NewRequest("GET", "http://127.0.0.1:8500/v1/health/service/orders?passing=1&cached=", nil)
+	q := httptest.NewRequest("GET", "/v1/health/service/orders?passing=1&cached=", nil)
+	q.Host = "localhost:8500"
 	q.Header.Set("X-Consul-Token", i.tokens["checkout"])
 	b.ReportAllocs()
 	for b.Loop() {

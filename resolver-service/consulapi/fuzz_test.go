@@ -51,7 +51,7 @@ func FuzzRegistration(f *testing.F) {
 	s := fuzzed(f)
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range []string{"/v1/agent/service/register", "/v1/agent/check/register", "/v1/agent/check/update/x"} {
-			q := httptest.NewRequest(http.MethodPut, "http://127.0.0.1:8500"+path, strings.NewReader(body))
+			q := requestOf(http.MethodPut, path, strings.NewReader(body))
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, q)
 			switch w.Code {
@@ -123,13 +123,13 @@ func FuzzQuery(f *testing.F) {
 	f.Add("/v1/health/service/x", "", strings.Repeat("(", 16)+"a==b"+strings.Repeat(")", 16))
 	f.Add("/v1/health/service/x", "", strings.Repeat("not ", 40)+"a==b")
 	s := fuzzed(f)
-	register := httptest.NewRequest(http.MethodPut, "http://127.0.0.1:8500/v1/agent/service/register", strings.NewReader(`{"Name":"checkout","Address":"127.0.0.1","Port":1,"Tags":["a"],"Meta":{"k":"v"},"Check":{"TTL":"1h"}}`))
+	register := requestOf(http.MethodPut, "/v1/agent/service/register", strings.NewReader(`{"Name":"checkout","Address":"127.0.0.1","Port":1,"Tags":["a"],"Meta":{"k":"v"},"Check":{"TTL":"1h"}}`))
 	s.ServeHTTP(httptest.NewRecorder(), register)
 	f.Fuzz(func(t *testing.T, path, query, filter string) {
 		if !strings.HasPrefix(path, "/v1/") {
 			path = "/v1/health/service/checkout"
 		}
-		q := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8500/", nil)
+		q := requestOf(http.MethodGet, "/", nil)
 		q.URL.Path, q.URL.RawQuery = path, query
 		if filter != "" {
 			q.URL.RawQuery = "filter=" + url.QueryEscape(filter)
