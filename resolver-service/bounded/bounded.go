@@ -27,6 +27,9 @@ type Bounds struct {
 	// Grace is how long a connection that has sent something may be pending before it gives
 	// way; 500 ms by default. One that has sent nothing gives way at once.
 	Grace time.Duration
+	// Wait has a connection beyond the bounds, and those behind it, wait until a pending one
+	// gives way, rather than be refused at once.
+	Wait bool
 	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
 	// the connection, on Linux. 0: the kernel's default.
 	UserTimeout time.Duration
@@ -88,6 +91,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c, gone, reason := l.enter(raw)
+		for end := time.Now().Add(2 * l.grace()); reason != "" && l.bounds.Wait && time.Now().Before(end); {
+			time.Sleep(pause)
+			c, gone, reason = l.enter(raw)
+		}
 		if gone != nil {
 			l.count(GaveWay)
 			gone.Close()
@@ -186,11 +193,16 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 		l.unlist(c)
 		c.list()
 	}
-	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= cmp.Or(l.bounds.Grace, defaultGrace) {
+	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= l.grace() {
 		return e.Value.(*Conn)
 	}
 	return nil
 }
+
+// pause is from one look for room to the next.
+const pause = 5 * time.Millisecond
+
+func (l *Listener) grace() time.Duration { return cmp.Or(l.bounds.Grace, defaultGrace) }
 
 // readable tells whether a connection has bytes that nobody has read yet.
 func readable(conn net.Conn) (some bool) {

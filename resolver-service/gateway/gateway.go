@@ -67,7 +67,9 @@ type Config struct {
 	// again from one /24 or /48: half of MaxConnections, since all callers of a cluster may
 	// come from one address. The same part of MaxHellos is a source network's.
 	MaxPerSource int
-	MaxHellos    int // connections yet to name an app; beyond it the oldest such goes: 4,096
+	// MaxHellos connections have yet to name an app; beyond it the oldest such goes: 4,096, or
+	// half of MaxConnections, so that they leave room for those that have.
+	MaxHellos int
 }
 
 func (c Config) withDefaults() Config {
@@ -78,7 +80,7 @@ func (c Config) withDefaults() Config {
 	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, 10*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 50_000)
 	c.MaxPerSource = cmp.Or(c.MaxPerSource, c.MaxConnections/2, 1)
-	c.MaxHellos = cmp.Or(c.MaxHellos, 4096)
+	c.MaxHellos = cmp.Or(c.MaxHellos, min(4096, max(c.MaxConnections/2, 1)))
 	return c
 }
 

@@ -23,8 +23,10 @@ type serving struct {
 	open   atomic.Int64   // connections accepted and not yet closed
 	conns  sync.WaitGroup // the same, to wait for
 	peers  peerConns      // those that Config.Peers took over
-	dials  context.Context
-	giveUp context.CancelFunc // ends dials
+
+	farewells atomic.Int64 // refused clients that are being told
+	dials     context.Context
+	giveUp    context.CancelFunc // ends dials
 }
 
 func (g *Gateway) newServing(only catalog.App) (*serving, error) {
@@ -239,7 +241,13 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 func (s *serving) refuse(client *net.TCPConn, r *refusal, a *admitted) {
 	r.from = a.from
 	s.refused.log(*r)
-	turnAway(client, r)
+	s.shares.leave(a) // lest those that are told, and don't go, keep others out
+	if s.farewells.Add(1) <= maxFarewells {
+		turnAway(client, r)
+	} else {
+		reset(client)
+	}
+	s.farewells.Add(-1)
 	s.ended(a)
 }
 

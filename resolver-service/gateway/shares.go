@@ -32,6 +32,7 @@ const (
 	amongApps  place = iota // Config.MaxConnections and its source's share
 	inReserve               // the reserve, until it names the resolver service or is refused
 	amongPeers              // the bounds of peers
+	nowhere                 // it is refused, and about to end
 )
 
 // The bounds of connections to the resolver service. Each replica of a peer keeps one for
@@ -131,6 +132,14 @@ func (s *shares) remove(a *admitted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(a)
+}
+
+// leave counts a connection out that is refused and about to end.
+func (s *shares) leave(a *admitted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(a)
+	a.place = nowhere
 }
 
 func (s *shares) drop(a *admitted) {
