@@ -84,7 +84,9 @@ func (a *Authority) LeafUntil(end time.Time, trustDomain string, app catalog.App
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate for %s: %w", app, err)
 	}
-	return a.leaf(app.String(), func(c *x509.Certificate) { c.URIs, c.NotBefore, c.NotAfter = []*url.URL{uri}, time.Now().Add(-time.Second), end })
+	return a.leaf(app.String(), func(c *x509.Certificate) {
+		c.URIs, c.NotBefore, c.NotAfter = []*url.URL{uri}, time.Now().Add(-time.Second), end
+	})
 }
 
 // Server makes a certificate of a server at these names and IP addresses, and its key,
