@@ -27,6 +27,9 @@ func (c *cluster) inKubernetes(o *sandbox.ClusterOptions) {
 	sentry := settings["identity"].(map[string]any)["sentry"].(map[string]any)
 	sentry["address"] = netip.AddrPortFrom(c.address(1), sentryPort).String()
 	sentry["trustAnchorsFile"] = "/var/run/secrets/dapr.io/tls/ca.crt"
+	// The operator's certificate is of the control plane's trust domain, and Sentry in Kubernetes
+	// signs for the service in that of Dapr's default.
+	settings["identity"].(map[string]any)["trustDomains"] = []any{sentry["trustDomain"]}
 	settings["dns"].(map[string]any)["forwarders"] = []any{netip.PrefixFrom(c.plane.dns, 32).String()}
 	settings["network"] = o.Settings["network"]
 	delete(settings, "listen")
