@@ -76,7 +76,7 @@ HEAVY := 700
 TEST_PACKAGES ?= 6
 
 # Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/hostile ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
+LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w'
@@ -85,9 +85,9 @@ TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w'
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
 	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
-	$(TEST) ./tests/faults
+	$(TEST) -p 1 ./tests/faults ./tests/hostile
 test-main:
-	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -v '/tests/faults$$')
+	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile)$$')
 test-daprd: # its tests wait for servers, too
 	cd $(DAPRD_MODULE) && $(TEST) -p 1 -tags $(DAPRD_TAGS) ./...
 

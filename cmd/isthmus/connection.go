@@ -41,6 +41,8 @@ func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 		"Dapr's Sentry, host:port, to get a certificate from (env ISTHMUS_SENTRY_ADDRESS)")
 	f.StringVar(&c.Anchors, "trust-anchors", "",
 		"file with Sentry's roots, its ca.crt; without it DAPR_TRUST_ANCHORS has their text")
+	f.StringVar(&c.AppTrustDomain, "app-trust-domain", os.Getenv("ISTHMUS_APP_TRUST_DOMAIN"),
+		"trust domain that Sentry's certificate is to be in: that of the service (env ISTHMUS_APP_TRUST_DOMAIN; without it public)")
 	f.StringVar(&c.Cluster, "cluster", "",
 		"cluster whose resolver service must answer (env ISTHMUS_CLUSTER); without it that of any cluster may")
 	f.StringVar(&c.Expect, "server-identity", "",

@@ -181,6 +181,7 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 // the oldest of all if its handshake has had its time. On a busy machine, bytes may have come
 // that nobody has read yet: such a connection is not silent. l.mu is held.
 func (l *Listener) oldest(silent, pending *list.List) *Conn {
+	var quiet *Conn // the oldest that has sent nothing
 	for range maxPeeks {
 		e := silent.Front()
 		if e == nil {
@@ -188,16 +189,27 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 		}
 		c := e.Value.(*Conn)
 		if !readable(c.Conn) {
-			return c
+			quiet = c
+			break
 		}
 		l.unlist(c)
 		c.list()
 	}
+	if quiet != nil && time.Since(quiet.began) >= silentGrace {
+		return quiet
+	}
 	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= l.grace() {
 		return e.Value.(*Conn)
 	}
-	return nil
+	if l.bounds.Wait {
+		return nil
+	}
+	return quiet
 }
+
+// silentGrace is how long a connection may be silent before it gives way rather than others
+// that have sent something long ago: its first bytes may be on their way.
+const silentGrace = 50 * time.Millisecond
 
 // pause is from one look for room to the next.
 const pause = 5 * time.Millisecond

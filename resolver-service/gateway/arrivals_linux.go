@@ -35,7 +35,10 @@ func (a *acceptor) await(fd int, first []byte, o opening, as *admitted) {
 	a.arrivals.waiting[id] = w
 	a.metrics.hellos.Add(1)
 	// The loop sees the shutdown and closes the descriptor, which is open until then.
-	w.half = a.hellosOf(as).add(as, func() { unix.Shutdown(fd, unix.SHUT_RDWR) })
+	w.half = a.hellosOf(as).add(as, func() {
+		a.shares.leave(as)
+		unix.Shutdown(fd, unix.SHUT_RDWR)
+	})
 	err := a.loop.watch(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET&0xffffffff, arrivalSlot, id)
 	if err != nil {
 		a.refused.acceptFailed(err, 0)

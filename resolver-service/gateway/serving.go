@@ -145,7 +145,10 @@ func (s *serving) hellosOf(a *admitted) *hellos {
 
 // begin serves an admitted connection in a goroutine of its own.
 func (s *serving) begin(in *replay, client *net.TCPConn, a *admitted) {
-	h := s.hellosOf(a).add(a, func() { reset(client) })
+	h := s.hellosOf(a).add(a, func() {
+		s.shares.leave(a)
+		reset(client)
+	})
 	s.metrics.hellos.Add(1)
 	go s.welcome(client, h, in, a)
 }

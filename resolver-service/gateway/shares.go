@@ -15,6 +15,7 @@ type admitted struct {
 	plain    bool   // HTTP/2 without TLS
 	key      uint64 // of its ClientHello, among those in flight; 0 for none
 	instance string // among the loads; "" for none
+	left     bool   // it counts no more; guarded by shares.mu
 }
 
 // noAnswer is what the client is told when the instance says nothing.
@@ -32,7 +33,6 @@ const (
 	amongApps  place = iota // Config.MaxConnections and its source's share
 	inReserve               // the reserve, until it names the resolver service or is refused
 	amongPeers              // the bounds of peers
-	nowhere                 // it is refused, and about to end
 )
 
 // The bounds of connections to the resolver service. Each replica of a peer keeps one for
@@ -117,7 +117,7 @@ func (s *shares) toPeers(a *admitted) bool {
 	from := sourceOf(a.from.Addr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.peers >= maxPeers || s.peersOf[from] >= maxPeersPerSource {
+	if a.left || s.peers >= maxPeers || s.peersOf[from] >= maxPeersPerSource {
 		return false
 	}
 	s.drop(a)
@@ -134,15 +134,19 @@ func (s *shares) remove(a *admitted) {
 	s.drop(a)
 }
 
-// leave counts a connection out that is refused and about to end.
+// leave counts a connection out before it has ended: it is refused, or gave way to another.
+// Its owner may be another goroutine.
 func (s *shares) leave(a *admitted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(a)
-	a.place = nowhere
+	a.left = true
 }
 
 func (s *shares) drop(a *admitted) {
+	if a.left {
+		return
+	}
 	from := sourceOf(a.from.Addr())
 	switch a.place {
 	case amongApps:

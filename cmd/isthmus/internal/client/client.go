@@ -27,7 +27,10 @@ type Options struct {
 	Identity string // directory with cert.pem, key.pem and ca.pem
 	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
 	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
-	Insecure bool   // plain text
+	// AppTrustDomain is the trust domain that Sentry's certificate is to be in; empty: Dapr's
+	// default.
+	AppTrustDomain string
+	Insecure       bool // plain text
 	// Cluster is the one whose resolver service must answer; empty: that of any. Expect says
 	// instead which app the service must be: "namespace/app-id", where a "*" at the end stands
 	// for any resolver service whose name begins so.
@@ -111,7 +114,7 @@ func (o Options) identity() (identity.Config, error) {
 	case o.Insecure:
 		return identity.Config{Insecure: true}, nil
 	case o.Sentry != "":
-		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors}}, nil
+		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, AppTrustDomain: o.AppTrustDomain}}, nil
 	case o.Identity == "":
 		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
 			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+
