@@ -147,7 +147,7 @@ func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
 		apitest.Trusting(apitest.EastRoot + apitest.Key):                                         "has a private key in it, which everybody who can read the config store could use; take it out",
 		apitest.Checked("tcp: {}, grpc: {}"):                                                     "wants exactly one way to check; write one of tcp, http and grpc",
 		apitest.Checked("tcp: {}, timeout: 3s"):                                                  "the timeout is longer than the interval; write a shorter timeout or a longer interval",
-		apitest.Instance("address: \"0.0.0.0:50002\""):                                           "is not the address of one host; write \"ip:port\", such as 10.0.0.5:50002",
+		apitest.Instance("address: \"0.0.0.0:50002\""):                                           "is not the address of one host, or link-local; write \"ip:port\", such as 10.0.0.5:50002",
 		apitest.Selection("  - app: checkout\n"):                                                 "itself, which always resolves to its own instance; leave this endpoint out",
 		apitest.Selection("  - {app: checkout, namespace: shop}\n"):                              "is shop/checkout itself, which always resolves to its own instance; leave this endpoint out",
 		apitest.Selection("  - app: a\n  - {app: a, namespace: shop}\n"):                         "shop/a is there twice; put all its routes into one of them",
