@@ -222,7 +222,7 @@ func TestReadingStops(t *testing.T) {
 		return testing.AllocsPerRun(1, func() { decodeObject(&root, &report{}, false) })
 	}
 	for _, text := range []string{"k", "a-key-that-is-rather-long-"} {
-		if few, many := cost(1000, text), cost(100_000, text); many > few {
+		if few, many := cost(1000, text), cost(100_000, text); many > few+few/10 { // what else allocates meanwhile counts, too
 			t.Errorf("%q: 1,000 unknown keys cost %.0f allocations, and 100,000 cost %.0f", text, few, many)
 		}
 	}

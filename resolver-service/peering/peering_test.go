@@ -100,6 +100,7 @@ func (p *place) serve(address string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.id.SetPeers("", map[string]catalog.Trust{"west": {}, "east": {}, "north": {}}) // who may ask
 	s := &server{address: l.Addr().String(), peering: NewServer(p.cfg, p.Topology, quiet)}
 	s.grpc = grpc.NewServer(grpc.Creds(p.id.PeeringCredentials()), grpc.StreamInterceptor(s.watch))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.peering)
@@ -308,9 +309,9 @@ func TestAServerAnswersOnlyTheClusterThatAsks(t *testing.T) {
 		what, cluster, want string
 		as                  catalog.App
 	}{
-		{"in another's name", "north", "cluster north is asked for as app isthmus-system/isthmus-west", identity.ServiceApp("", "west")},
-		{"as an app", "west", "asked for as app shop/checkout", app("checkout")},
-		{"as an operator", "west", "asked for as app isthmus-system/isthmus-cli", identity.CLIApp("")},
+		{"in another's name", "north", "cluster north is asked for by spiffe://public/ns/isthmus-system/isthmus-west", identity.ServiceApp("", "west")},
+		{"as an app", "west", "", app("checkout")},
+		{"as an operator", "west", "", identity.CLIApp("")},
 		{"in a name that can't be", "West!", "cluster name", identity.ServiceApp("", "west")},
 		{"in the server's own name", "east", `both named "east"`, identity.ServiceApp("", "east")},
 	} {
