@@ -25,8 +25,8 @@ func (s *Service) boundListeners() error {
 	for name, limits := range map[string]bounded.Bounds{
 		"resolver": {Max: b.resolver, PerClient: b.resolverPerClient, Pending: b.handshakes, UserTimeout: stream.UserTimeout},
 		// A connection that waits for a request gives way, so nobody keeps a probe out.
-		"admin": {Max: b.admin, PerClient: max(b.admin/2, 1), Pending: b.admin, Grace: requestGrace, Wait: true},
-		"debug": {Max: b.debug, PerClient: b.debug, Pending: b.debug, Grace: requestGrace, Wait: true},
+		"admin": {Max: b.admin, PerClient: max(b.admin/2, 1), Pending: b.admin, Grace: requestGrace, Wait: 5 * requestGrace},
+		"debug": {Max: b.debug, PerClient: b.debug, Pending: b.debug, Grace: requestGrace, Wait: 50 * requestGrace},
 	} {
 		if s.listeners[name] == nil {
 			continue

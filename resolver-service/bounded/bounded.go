@@ -27,9 +27,9 @@ type Bounds struct {
 	// Grace is how long a connection that has sent something may be pending before it gives
 	// way; 500 ms by default. One that has sent nothing gives way at once.
 	Grace time.Duration
-	// Wait has a connection beyond the bounds, and those behind it, wait until a pending one
-	// gives way, rather than be refused at once.
-	Wait bool
+	// Wait is how long a connection beyond the bounds, and those behind it, wait for room
+	// before it is refused. 0: it is refused at once.
+	Wait time.Duration
 	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
 	// the connection, on Linux. 0: the kernel's default.
 	UserTimeout time.Duration
@@ -91,7 +91,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c, gone, reason := l.enter(raw)
-		for end := time.Now().Add(2 * l.grace()); reason != "" && l.bounds.Wait && time.Now().Before(end); {
+		for end := time.Now().Add(l.bounds.Wait); reason != "" && time.Now().Before(end); {
 			time.Sleep(pause)
 			c, gone, reason = l.enter(raw)
 		}
@@ -201,7 +201,7 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= l.grace() {
 		return e.Value.(*Conn)
 	}
-	if l.bounds.Wait {
+	if l.bounds.Wait > 0 {
 		return nil
 	}
 	return quiet
