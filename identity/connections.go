@@ -27,6 +27,7 @@ const fewConnections = 64
 type watched struct {
 	net.Conn
 	of    *connections
+	peer  bool         // to or from another cluster's resolver service
 	check func() error // whether it would be let in now; set once it was
 	end   *time.Timer  // closes it
 }
@@ -55,12 +56,12 @@ func (w *watched) dead() bool {
 
 // watch keeps a connection in sight that was let in by a chain of certificates. It returns
 // an error when the trust has changed meanwhile, and closes nothing. The connection is
-// closed when the chain expires. With renew it is closed earlier, so that the other side
-// comes back with a newer certificate; see [renewIn].
-func (cs *connections) watch(w *watched, chain []*x509.Certificate, renew bool, check func() error) error {
+// closed when the chain expires. A peer's is closed earlier, so that the other side comes
+// back with a newer certificate; see [renewIn].
+func (cs *connections) watch(w *watched, chain []*x509.Certificate, check func() error) error {
 	cs.mu.Lock()
 	w.check = check
-	w.end = time.AfterFunc(closeIn(chain, renew, time.Now()), func() { w.Close() })
+	w.end = time.AfterFunc(closeIn(chain, w.peer, time.Now()), func() { w.Close() })
 	if cs.open == nil {
 		cs.open = map[*watched]struct{}{}
 	}
@@ -80,11 +81,15 @@ func (cs *connections) watch(w *watched, chain []*x509.Certificate, renew bool, 
 }
 
 // recheck ends the connections that would not be let in any more, and calls ended with each.
-func (cs *connections) recheck(ended func(net.Conn, error)) {
+// It looks at all of them, or at those of peers only.
+func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
 	cs.mu.Lock()
 	all := slices.Collect(maps.Keys(cs.open))
 	cs.mu.Unlock()
 	for _, w := range all {
+		if peersOnly && !w.peer {
+			continue
+		}
 		if err := w.check(); err != nil {
 			ended(w, err)
 			w.Close()

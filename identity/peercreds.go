@@ -52,12 +52,12 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 type client struct {
 	credentials.TransportCredentials
 	source *Source
-	renews bool // the server is to show its newest certificate now and then
+	peers  bool // servers are peers, which show their newest certificate now and then
 	verify func(chain []*x509.Certificate, at time.Time) error
 }
 
-func (s *Source) client(renews bool, verify func([]*x509.Certificate, time.Time) error) *client {
-	return &client{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, renews, verify}
+func (s *Source) client(peers bool, verify func([]*x509.Certificate, time.Time) error) *client {
+	return &client{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
 }
 
 // Clone makes a copy.
@@ -70,7 +70,7 @@ func (c *client) Clone() credentials.TransportCredentials {
 // ClientHandshake is the client's side of TLS.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections}
+	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
 	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
 	var own *tls.Certificate
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
@@ -83,7 +83,7 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 	}
 	info.own = own
 	chain := info.State.PeerCertificates
-	if err := s.connections.watch(w, chain, c.renews, func() error { return c.verify(chain, at) }); err != nil {
+	if err := s.connections.watch(w, chain, func() error { return c.verify(chain, at) }); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return conn, info, nil
@@ -93,12 +93,12 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 type server struct {
 	credentials.TransportCredentials
 	source *Source
-	renews bool // clients are to show their newest certificate now and then
+	peers  bool // clients are peers, which show their newest certificate now and then
 	verify func(cs tls.ConnectionState, at time.Time) (standing, error)
 }
 
-func (s *Source) server(renews bool, verify func(tls.ConnectionState, time.Time) (standing, error)) *server {
-	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, renews, verify}
+func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (standing, error)) *server {
+	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
 }
 
 // Clone makes a copy.
@@ -111,7 +111,7 @@ func (c *server) Clone() credentials.TransportCredentials {
 // ServerHandshake is the server's side of TLS.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections}
+	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
 	var was standing
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
@@ -124,7 +124,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, err
 	}
 	info.peer = was.peer
-	if err := s.connections.watch(w, info.State.PeerCertificates, c.renews, func() error {
+	if err := s.connections.watch(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {
 			err = errTrustChanged

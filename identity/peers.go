@@ -57,7 +57,7 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	maps.DeleteFunc(p.shown, func(cluster string, _ shown) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
-		s.recheck()
+		s.recheck(true) // what Cluster objects say is of peers alone
 	}
 }
 

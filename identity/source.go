@@ -199,15 +199,15 @@ func (s *Source) load(ctx context.Context, failed func(error)) error {
 			"expires", m.cert.Leaf.NotAfter, "from", s.origin.String())
 		s.current.Store(m)
 		if old == nil || !slices.EqualFunc(old.roots, m.roots, (*x509.Certificate).Equal) {
-			s.recheck()
+			s.recheck(false)
 		}
 	}
 	return nil
 }
 
-// recheck ends the connections that would not be let in any more.
-func (s *Source) recheck() {
-	s.connections.recheck(func(c net.Conn, err error) {
+// recheck ends the connections that would not be let in any more: of all, or of peers only.
+func (s *Source) recheck(peersOnly bool) {
+	s.connections.recheck(peersOnly, func(c net.Conn, err error) {
 		s.refusals.Warn("ended", "ended a connection that is not trusted any more", "remote", c.RemoteAddr().String(), "err", err)
 	})
 }

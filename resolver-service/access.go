@@ -61,7 +61,7 @@ func (s *Service) kindOf(ctx context.Context) (kind, identity.ID) {
 		return peer, id
 	case !s.ownDomain(id.TrustDomain):
 		return foreign, id
-	case slices.Contains(s.cfg.operators(), id.App):
+	case slices.Contains(s.operators, id.App):
 		return operator, id
 	default:
 		return sidecar, id

@@ -71,8 +71,9 @@ type Service struct {
 	spans    *otlp.Provider
 	calls    calls
 
-	bounded map[string]*bounded.Listener // of those in listeners
-	often   *throttle.Log                // for lines that clients cause
+	operators []catalog.App
+	bounded   map[string]*bounded.Listener // of those in listeners
+	often     *throttle.Log                // for lines that clients cause
 }
 
 // linesEvery is how often a client can cause one and the same line of the log.
@@ -156,7 +157,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	domain := catalog.Domain(s.cfg.Domain)
-	s.destinations = s.rules()
+	s.destinations, s.operators = s.rules(), s.cfg.operators()
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
@@ -185,7 +186,7 @@ func (s *Service) buildEdges() (err error) {
 		Hosts: hostcheck.Hosts{Names: s.cfg.Admin.Hosts, Key: "admin.hosts", Domain: s.cfg.DNS.Kubernetes, Log: s.often},
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.cfg.operators(), Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
+		Operators: s.operators, Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Source: s.cfg.source,
 		Hangup: s.hangup,
 	}, s.topology, s.registry, s.log)
