@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
 // Targets says which addresses may be asked. Both methods are called for each connection,
@@ -55,7 +56,7 @@ type Config struct {
 func New(cfg Config) *Prober {
 	p := &Prober{targets: cfg.Targets, dial: cfg.Dial, gates: gates{all: map[key]*gate{}, sweep: sweepFrom}}
 	if p.targets == nil {
-		p.targets = usual{}
+		p.targets = (*destination.Rules)(nil)
 	}
 	if p.dial == nil {
 		p.dial = new(net.Dialer).DialContext
@@ -130,32 +131,4 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 		}
 	}
 	return t.prober.dial(ctx, "tcp", to.String())
-}
-
-// usual are the rules where nobody has others.
-type usual struct{}
-
-// Instance is that of Targets.
-func (usual) Instance(a netip.AddrPort) error {
-	ip := a.Addr().Unmap()
-	switch {
-	case !a.IsValid() || ip.IsUnspecified() || a.Port() == 0:
-		return fmt.Errorf("%s is no address that can be called", a)
-	case ip.IsLinkLocalUnicast() || ip.Zone() != "":
-		return fmt.Errorf("%s is link-local, and no app is reached there", a)
-	case ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return fmt.Errorf("%s is multicast or broadcast, and no app is reached there", a)
-	}
-	return nil
-}
-
-// Direct is that of Targets.
-func (u usual) Direct(a netip.AddrPort) error {
-	if err := u.Instance(a); err != nil {
-		return err
-	}
-	if a.Addr().Unmap().IsLoopback() {
-		return fmt.Errorf("%s is loopback, and may be asked only for an app that registers from there", a)
-	}
-	return nil
 }

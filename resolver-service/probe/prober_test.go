@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -227,7 +228,7 @@ func (d dev) Instance(a netip.AddrPort) error {
 	if a == d.listener {
 		return errors.New("it is the service's own")
 	}
-	return usual{}.Instance(a)
+	return (*destination.Rules)(nil).Instance(a)
 }
 
 func (d dev) Direct(a netip.AddrPort) error { return d.Instance(a) }
