@@ -64,12 +64,12 @@ func sole(routes []Route, first int) bool {
 	if next := nextUsable(routes, first+1); next >= 0 && next < end {
 		return false
 	}
-	return routes[first].percent() == 100 || nextUsable(routes, end) < 0
+	return routes[first].Percent() == 100 || nextUsable(routes, end) < 0
 }
 
 func nextUsable(routes []Route, from int) int {
 	for i := from; i < len(routes); i++ {
-		if routes[i].usable() {
+		if routes[i].Usable() {
 			return i
 		}
 	}
@@ -87,8 +87,8 @@ func levelEnd(routes []Route, first int) int {
 // levelShare is what a level takes of what there is for it, in percent.
 func levelShare(level []Route) (share uint64) {
 	for i := range level {
-		if r := &level[i]; r.usable() {
-			share = max(share, r.percent())
+		if r := &level[i]; r.Usable() {
+			share = max(share, r.Percent())
 		}
 	}
 	return share
@@ -98,17 +98,17 @@ func levelShare(level []Route) (share uint64) {
 func (c *choice) divide(level []Route, at, last uint64) {
 	var total, sum uint64
 	for i := range level {
-		if r := &level[i]; r.usable() {
-			total += uint64(r.Weight) * r.percent()
+		if r := &level[i]; r.Usable() {
+			total += uint64(r.Weight) * r.Percent()
 		}
 	}
 	from := at
 	for i := range level {
 		r := &level[i]
-		if !r.usable() {
+		if !r.Usable() {
 			continue
 		}
-		sum += uint64(r.Weight) * r.percent()
+		sum += uint64(r.Weight) * r.Percent()
 		upTo := last
 		if sum < total {
 			upTo = at + scale(last-at, sum, total)
@@ -189,7 +189,7 @@ func withoutIdleRamps(routes []Route) {
 		first = end
 	}
 	for i := range routes {
-		if !routes[i].usable() {
+		if !routes[i].Usable() {
 			routes[i].Ramp = 0
 		}
 	}
@@ -199,8 +199,8 @@ func withoutIdleRamps(routes []Route) {
 func evenRamps(level []Route) bool {
 	var usable []uint64
 	for i := range level {
-		if level[i].usable() {
-			usable = append(usable, level[i].percent())
+		if level[i].Usable() {
+			usable = append(usable, level[i].Percent())
 		}
 	}
 	return len(slices.Compact(usable)) <= 1

@@ -35,12 +35,13 @@ type Route struct {
 	Addresses []string // "ip:port" each, or one "<host name>:port", or one such for each shard
 }
 
-func (r *Route) usable() bool {
+// Usable tells whether lookups may be led there.
+func (r *Route) Usable() bool {
 	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == Delegated)
 }
 
-// percent is what the route takes of what is due to it.
-func (r *Route) percent() uint64 {
+// Percent is what the route takes of what is due to it.
+func (r *Route) Percent() uint64 {
 	if r.Ramp == 0 || r.Ramp > 100 {
 		return 100
 	}
@@ -140,7 +141,7 @@ func (r *Route) more() (more string) {
 	if n := r.Shards(); n > 0 {
 		more += fmt.Sprintf(", over %d shards", n)
 	}
-	if r.percent() < 100 {
+	if r.Percent() < 100 {
 		more += fmt.Sprintf("; takes %d %% for now: traffic comes back in steps", r.Ramp)
 	}
 	return more

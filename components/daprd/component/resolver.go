@@ -23,6 +23,7 @@ type resolver struct {
 	log       *slog.Logger
 
 	// Set once by Init, which daprd calls before anything else.
+	app       catalog.App
 	isthmus   *nameresolution.Resolver // nil when Init failed
 	failed    error                    // why it did
 	stopDrain func() bool
@@ -57,20 +58,27 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		r.failed = fmt.Errorf("%w: %w", errNotStarted, err)
 		return err
 	}
-	r.isthmus = isthmus
+	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
-	r.component.names.Use(r.isthmus.Gateways(), r.isthmus.View, r.isthmus.RetryCutOff())
+	r.component.names.Use(r.isthmus.View, r.isthmus.RetryCutOff())
 	r.component.add(r)
 	return nil
 }
 
-// ResolveID answers one lookup. It allocates nothing of its own.
+// ResolveID answers one lookup: by the name under which calls to the app follow its plan,
+// since an address would bind the call to what is chosen now. It allocates nothing of its
+// own.
 func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
 	if r.isthmus == nil {
 		return "", cmp.Or(r.failed, errNotStarted)
 	}
-	return r.isthmus.ResolveID(ctx, catalog.App{Namespace: req.Namespace, ID: req.ID})
+	app := catalog.App{Namespace: req.Namespace, ID: req.ID}
+	address, err := r.isthmus.ResolveID(ctx, app)
+	if err != nil || app == r.app {
+		return address, err
+	}
+	return r.component.names.Name(app, address), nil
 }
 
 // Close ends the resolver. daprd calls it last, after a successful Init only.

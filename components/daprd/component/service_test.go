@@ -86,7 +86,8 @@ func (s *sidecar) find(app catalog.App) (string, error) {
 	return s.ResolveID(context.Background(), nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001})
 }
 
-// finds waits until the app is at the port, 0 being nowhere.
+// finds waits until the app is at the port, 0 being nowhere. daprd is told the app's name
+// where it is another app, and calls by that go to the address.
 func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 	t.Helper()
 	want := ""
@@ -95,8 +96,16 @@ func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 	}
 	var got string
 	var err error
+	r := s.Resolver.(*resolver)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if got, err = s.find(app); got == want {
+		if got, err = r.isthmus.ResolveID(t.Context(), app); got != want {
+			continue
+		}
+		name := want
+		if app != r.app && want != "" {
+			name = r.component.names.Name(app, "")
+		}
+		if told, _ := s.find(app); told == name {
 			return
 		}
 	}

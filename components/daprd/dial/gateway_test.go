@@ -34,9 +34,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ordersInEast is a gateway name as ResolveID returns it.
-const ordersInEast = "orders.default.east.isthmus.internal:15443"
-
 // gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind
 // it, and keeps what it was asked for.
 type gateway struct {
@@ -125,18 +122,65 @@ func deadAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// east makes Names that know these gateways of cluster east.
-func east(addresses ...string) (*Names, *live.Value[*catalog.Gateways]) {
-	gateways := new(live.Value[*catalog.Gateways])
-	gateways.Store(eastAt(addresses...))
-	names := New(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	names.times = Times{Grace: 10 * time.Millisecond, Every: time.Hour, Soonest: 10 * time.Millisecond, Lookup: time.Minute}
-	names.Use(gateways, nil, true)
-	return names, gateways
+// world is Names that follow a view which tests set.
+type world struct {
+	*Names
+	views live.Value[*catalog.View]
 }
 
-func eastAt(addresses ...string) *catalog.Gateways {
-	return &catalog.Gateways{Domain: catalog.DefaultDomain, Addresses: map[string][]string{"east": addresses}}
+var orders = catalog.App{Namespace: "default", ID: "orders"}
+
+func newWorld(t testing.TB) *world {
+	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}
+	w.hosts.times.soonest = 10 * time.Millisecond
+	w.Use(w.view, true)
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *world) view() (*catalog.View, <-chan struct{}) {
+	view, _, changed := w.views.Follow()
+	return view, changed
+}
+
+// east has orders in cluster east, behind these gateways.
+func east(t testing.TB, addresses ...string) *world {
+	w := newWorld(t)
+	w.eastAt(addresses...)
+	return w
+}
+
+func (w *world) eastAt(addresses ...string) {
+	w.set(map[string][]string{"east": addresses}, through("east", 0))
+}
+
+// set makes these the routes to orders.
+func (w *world) set(gateways map[string][]string, routes ...catalog.Route) {
+	w.setFor(orders, gateways, routes...)
+}
+
+func (w *world) setFor(app catalog.App, gateways map[string][]string, routes ...catalog.Route) {
+	w.views.Store(&catalog.View{
+		Entries:  catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: app, Value: catalog.NewEntry(app, catalog.Rule{}, routes)}),
+		Gateways: &catalog.Gateways{Domain: catalog.DefaultDomain, Addresses: gateways},
+	})
+}
+
+// through is a route through a cluster's gateways to one instance.
+func through(cluster string, priority uint32) catalog.Route {
+	return catalog.Route{Cluster: cluster, Priority: priority, Weight: 1, Gateway: true, Ready: 1,
+		Addresses: catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, cluster, "15443", 0)}
+}
+
+// here is a route to instances in the caller's own cluster.
+func here(addresses ...string) catalog.Route {
+	return catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: uint32(len(addresses)), Addresses: addresses}
+}
+
+// dial dials orders as daprd does after a lookup.
+func (w *world) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	return mustDial(t, w.Names, w.Name(orders, ""), more...)
 }
 
 // daprdDial dials as daprd's connection manager does.
@@ -151,6 +195,7 @@ func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOptio
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})),
 		grpc.WithResolvers(builders...),
 	)
+	options = append(options, names.DialOptions()...)
 	//lint:ignore SA1019 daprd dials with DialContext, whose default scheme is passthrough
 	conn, err := grpc.DialContext(t.Context(), target, options...)
 	if err == nil {

@@ -1,162 +1,240 @@
-// Package dial answers gateway names inside the process when gRPC dials them, so
-// that a daprd with Isthmus loaded needs no DNS for them, follows a gateway's new
-// address on a live connection, and survives the loss of one of several gateways.
+// Package dial gives each app that daprd calls one name inside the process, and makes each
+// call by the app's plan in the sidecar's view: a call chooses its endpoint when it begins,
+// and goes on at another where that one can't be reached.
 //
-// daprd dials other sidecars as "name:port", which gRPC gives to its resolver
-// "passthrough", and as "dns:///name:port" in Kubernetes mode. Both resolvers are
-// wrapped rather than replaced by a new default scheme: whatever is not a gateway
-// name then goes exactly where it went before, also for clients inside daprd that
-// have nothing to do with service invocation (Sentry, placement, OTLP).
+// daprd dials other sidecars as "name:port", which gRPC gives to its resolver "passthrough",
+// and as "dns:///name:port" in Kubernetes mode. Both resolvers are wrapped: a name that
+// [Names.Name] gave out is ours, and everything else goes where it went before, also for
+// clients inside daprd that have nothing to do with service invocation.
 package dial
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// Schemes are gRPC's resolvers that a standalone daprd and one in Kubernetes dial by.
-func Schemes() []string { return []string{"passthrough", "dns"} }
+// View is the view that lookups go by, nil before the first, and a channel that is closed
+// once another one stands.
+type View func() (view *catalog.View, changed <-chan struct{})
 
-// Times say how long things wait, and when host names among gateway addresses are
-// looked up again.
-type Times struct {
-	Grace   time.Duration // for the gateways of a cluster that the view has only just begun to lead to
-	Every   time.Duration // while all is well
-	Soonest time.Duration // at the earliest, when a connection failed or a lookup did
-	Lookup  time.Duration // how long one lookup may take
-}
-
-// DefaultTimes are the times of [New].
-func DefaultTimes() Times {
-	return Times{Grace: time.Second, Every: 30 * time.Second, Soonest: time.Second, Lookup: 5 * time.Second}
-}
-
-// Names knows the gateways behind gateway names. It is safe for use by many
+// Names knows how the apps behind its names are reached. It is safe for use by many
 // goroutines.
 type Names struct {
-	log      *slog.Logger
-	times    Times
-	lookup   func(ctx context.Context, host string) ([]string, error)
-	gateways atomic.Pointer[live.Value[*catalog.Gateways]]
-	retry    atomic.Bool
-	leads    atomic.Pointer[leads]
+	log   *slog.Logger
+	given sync.Map // "host:port", as given to daprd, to its *called
+	names sync.Map // catalog.App to its *called
+	conns sync.Map // daprd's *grpc.ClientConn to its *channel
+	gates gates
+	hosts *hosts
+	watch watch
 
-	mu     sync.Mutex
-	fleets map[string]*fleet // by cluster; a few words for each that was ever dialled
+	source atomic.Pointer[source]
+
+	mu       sync.Mutex
+	channels map[*channel]struct{}
+	stop     context.CancelFunc // of follow; nil while there is no channel
+	done     chan struct{}
 }
 
-// New returns Names that know no gateway until Use. The first call comes before anything
-// dials, as Register does.
+// source is where plans come from, and what holds for calls.
+type source struct {
+	view     View
+	retry    bool
+	replaced chan struct{} // closed when another source is used
+}
+
+// New returns Names that know no app until Use.
 func New(log *slog.Logger) *Names {
 	registerPolicy()
-	n := &Names{fleets: map[string]*fleet{}, log: log, times: DefaultTimes(), lookup: net.DefaultResolver.LookupHost}
-	n.leads.Store(newLeads(nil))
+	n := &Names{
+		log: log, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
+	}
+	n.hosts.changed = n.lookAll
+	n.watch.conns = map[*conn]struct{}{}
 	return n
 }
 
-// Use makes names follow these gateways from the next dial on; retry says whether a
-// call that a lost gateway cut off is tried again through another. view says which names
-// lookups answer; nil is a view that is never known. daprd loads its components anew when its
-// configuration changes, so this may be called again.
-func (n *Names) Use(gateways *live.Value[*catalog.Gateways], view View, retry bool) {
-	n.leads.Store(newLeads(view))
-	n.retry.Store(retry)
-	n.gateways.Store(gateways)
-}
-
-// Register wraps gRPC's resolvers for Schemes. Call it once and before anything
-// dials: gRPC's registry is not safe for concurrent use.
-func (n *Names) Register() error {
-	for _, scheme := range Schemes() {
-		stock := resolver.Get(scheme)
-		if stock == nil {
-			return fmt.Errorf("answer gateway names at dial time: gRPC has no resolver %q to wrap", scheme)
-		}
-		resolver.Register(n.Wrap(stock))
+// Use makes calls follow this view from now on; retry says whether a call that was cut off
+// is made again elsewhere. daprd loads its components anew when its configuration changes,
+// so this may be called again.
+func (n *Names) Use(view View, retry bool) {
+	old := n.source.Swap(&source{view, retry, make(chan struct{})})
+	if old != nil {
+		close(old.replaced)
 	}
-	return nil
 }
 
-// Wrap returns a builder that answers gateway names and leaves all others to stock.
-func (n *Names) Wrap(stock resolver.Builder) resolver.Builder {
-	return &builder{Builder: stock, names: n}
-}
-
-// target is what a gateway name leads to.
-type target struct {
-	gateways *live.Value[*catalog.Gateways]
-	app      catalog.App
-	cluster  string
-	shard    int // catalog.NoShard in the name of an app
-}
-
-// target says where a "host:port" leads to; ok is false for what is not a gateway name.
-func (n *Names) target(name string) (to target, ok bool) {
-	to.gateways = n.gateways.Load()
-	if to.gateways == nil {
-		return target{}, false
-	}
-	now, ok := to.gateways.Load()
-	if !ok || now == nil {
-		return target{}, false
-	}
-	host, _, err := net.SplitHostPort(name)
-	if err != nil {
-		return target{}, false
-	}
-	to.app, to.cluster, to.shard, ok = now.Domain.ParseShard(host)
-	return to, ok
-}
-
-// fleet is the gateways of a cluster, as their connections fare.
-func (n *Names) fleet(cluster string) *fleet {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	f := n.fleets[cluster]
-	if f == nil {
-		f = newFleet(cluster, n.log)
-		n.fleets[cluster] = f
-	}
-	return f
-}
-
-// builder is gRPC's resolver for one scheme with gateway names answered first. It
-// leaves authority, and so SNI, to gRPC's rule: the name as dialled.
-type builder struct {
-	resolver.Builder
-	names *Names
-}
-
-// Build starts a resolver for one connection.
-func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	name := target.Endpoint()
-	to, ok := b.names.target(name)
-	// A dialer of the caller's own expects the name, not what it stands for.
-	if !ok || opts.Dialer != nil {
-		return b.Builder.Build(target, cc, opts)
-	}
-	return start(b.names, to, name, cc), nil
-}
-
-// addressesOf lists a cluster's gateways; there are none when nothing is known.
-func addressesOf(g *catalog.Gateways, cluster string) []string {
-	if g == nil {
+// view is the view of now; nil where there is none.
+func (n *Names) view() *catalog.View {
+	s := n.source.Load()
+	if s == nil {
 		return nil
 	}
-	return g.Addresses[cluster]
+	view, _ := s.view()
+	return view
 }
 
-// noGateway is why a call to a gateway name fails.
-func noGateway(name, cluster string) error {
-	return fmt.Errorf("dial %s: this app's view names no gateway for cluster %s; check the gateways of the object Cluster %s", name, cluster, cluster)
+// Name is what daprd is to dial for an app, whose lookup ended with this address: the app's
+// own name or, for an app that is left to a resolver of Dapr's, the address.
+func (n *Names) Name(app catalog.App, address string) string {
+	view := n.view()
+	if view == nil {
+		return address
+	}
+	if entry, ok := view.Entries.Get(app); !ok || delegated(entry) {
+		return address
+	}
+	if name, ok := n.names.Load(app); ok {
+		return name.(*called).address
+	}
+	domain := catalog.Domain(catalog.DefaultDomain)
+	if view.Gateways != nil && view.Gateways.Domain != "" {
+		domain = view.Gateways.Domain
+	}
+	address = app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
+	name, _ := n.names.LoadOrStore(app, &called{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	n.given.Store(address, name)
+	return address
+}
+
+func delegated(entry *catalog.Entry) bool {
+	for i := range entry.Routes {
+		if entry.Routes[i].State == catalog.Delegated {
+			return true
+		}
+	}
+	return false
+}
+
+// Close ends all connections and waits for what runs. Calls that are under way are cut off.
+func (n *Names) Close() {
+	n.mu.Lock()
+	channels := n.channels
+	n.channels = map[*channel]struct{}{}
+	done := n.rest()
+	n.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+	for c := range channels {
+		c.close()
+	}
+	n.hosts.close()
+	n.watch.close()
+}
+
+// open returns a channel to an app: one that a connection left, or a new one. It wants the
+// lock.
+func (n *Names) open(to *called) (*channel, error) {
+	if last := len(to.free) - 1; last >= 0 {
+		c := to.free[last]
+		to.free = to.free[:last]
+		c.linger.Stop()
+		return c, nil
+	}
+	c, err := newChannel(n, to)
+	if err != nil {
+		return nil, err
+	}
+	n.channels[c] = struct{}{}
+	if n.done == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		n.stop, n.done = stop, make(chan struct{})
+		go n.follow(ctx, n.done)
+	}
+	return c, nil
+}
+
+// lingerFor is how long a channel that no facade has is kept. daprd closes a connection
+// when one call on it ends with Unavailable, and opens another with the next.
+const lingerFor = 30 * time.Second
+
+// leave lets go of a channel. It wants the lock.
+func (n *Names) leave(c *channel) {
+	if _, ok := n.channels[c]; !ok {
+		return
+	}
+	c.to.free = append(c.to.free, c)
+	c.linger = time.AfterFunc(lingerFor, func() { n.sweep(c) })
+}
+
+// sweep closes a channel that is still free, once no call is under way on it.
+func (n *Names) sweep(c *channel) {
+	n.mu.Lock()
+	at := slices.Index(c.to.free, c)
+	if _, ok := n.channels[c]; !ok || at < 0 {
+		n.mu.Unlock()
+		return
+	}
+	if c.calls.Load() > 0 {
+		c.linger.Reset(lingerFor)
+		n.mu.Unlock()
+		return
+	}
+	c.to.free = slices.Delete(c.to.free, at, at+1)
+	delete(n.channels, c)
+	var done chan struct{}
+	if len(n.channels) == 0 {
+		done = n.rest()
+	}
+	n.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+	c.close()
+}
+
+// rest ends follow, and says what is closed once it has ended. It wants the lock.
+func (n *Names) rest() chan struct{} {
+	done := n.done
+	if done != nil {
+		n.stop()
+		n.done = nil
+	}
+	return done
+}
+
+// follow shows each view to all channels.
+func (n *Names) follow(ctx context.Context, done chan struct{}) {
+	defer close(done)
+	for ctx.Err() == nil {
+		s := n.source.Load()
+		_, changed := s.view()
+		n.lookAll()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-s.replaced:
+		}
+	}
+}
+
+func (n *Names) lookAll() {
+	n.mu.Lock()
+	channels := make([]*channel, 0, len(n.channels))
+	for c := range n.channels {
+		channels = append(channels, c)
+	}
+	n.mu.Unlock()
+	for _, c := range channels {
+		c.look()
+	}
+}
+
+// channelOf is the channel behind a connection of daprd's; nil where it is not ours.
+func (n *Names) channelOf(cc *grpc.ClientConn) *channel {
+	if c, ok := n.conns.Load(cc); ok {
+		return c.(*channel)
+	}
+	return n.claim(cc)
 }

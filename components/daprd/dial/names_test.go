@@ -13,25 +13,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
 )
 
-func TestAGatewayNameReachesTheGatewayUnderItsOwnName(t *testing.T) {
-	for mode, target := range map[string]string{
-		"standalone": ordersInEast,
-		"kubernetes": "dns:///" + ordersInEast,
-	} {
+func TestACallReachesTheGatewayUnderTheAppsNameThere(t *testing.T) {
+	for mode, prefix := range map[string]string{"standalone": "", "kubernetes": "dns:///"} {
 		t.Run(mode, func(t *testing.T) {
 			gw := startGateway(t)
-			names, _ := east(gw.Address)
-			mustCall(t, mustDial(t, names, target))
-
-			sni, authority := gw.seen()
-			if want := []string{"orders.default.east.isthmus.internal"}; !slices.Equal(sni, want) {
-				t.Errorf("SNI %q, want %q", sni, want)
-			}
-			if want := []string{ordersInEast}; !slices.Equal(authority, want) {
-				t.Errorf(":authority %q, want %q", authority, want)
+			w := east(t, gw.Address)
+			mustCall(t, mustDial(t, w.Names, prefix+w.Name(orders, "")))
+			if sni, _ := gw.seen(); !slices.Equal(sni, []string{"orders.default.east.isthmus.internal"}) {
+				t.Errorf("SNI %q, want the app's name in east", sni)
 			}
 		})
 	}
@@ -43,14 +34,16 @@ func TestRegisterAnswersDialsThatKnowNothingOfIt(t *testing.T) {
 		t.Cleanup(func() { resolver.Register(stock) })
 	}
 	gw := startGateway(t)
-	names, _ := east(gw.Address)
-	if err := names.Register(); err != nil {
+	w := newWorld(t)
+	registered := catalog.App{Namespace: "default", ID: "registered"} // the hook stays for all tests that follow
+	w.setFor(registered, nil, here(gw.Address))
+	if err := w.Register(); err != nil {
 		t.Fatal(err)
 	}
 	ignorant := New(nil) // wraps what is registered by now, and answers nothing itself
-	for _, target := range []string{ordersInEast, "dns:///" + ordersInEast} {
-		if got := mustCall(t, mustDial(t, ignorant, target)); got != gw.Address {
-			t.Errorf("dial %s reached %s, want %s", target, got, gw.Address)
+	for _, prefix := range []string{"", "dns:///"} {
+		if got := mustCall(t, mustDial(t, ignorant, prefix+w.Name(registered, ""))); got != gw.Address {
+			t.Errorf("a dial with prefix %q reached %s, want %s", prefix, got, gw.Address)
 		}
 	}
 }
@@ -67,19 +60,19 @@ func (s *stock) Build(target resolver.Target, cc resolver.ClientConn, opts resol
 }
 
 func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
-	names, _ := east(deadAddress(t))
+	w := east(t, deadAddress(t))
+	w.Name(orders, "")
 	for what, name := range map[string]string{
-		"an instance's address":       "127.0.0.1:50002",
-		"a Kubernetes service":        "orders-dapr.default.svc.cluster.local:50002",
-		"a name outside the domain":   "orders.default.east.isthmus.example:15443",
-		"a domain that ends the same": "orders.default.east.notisthmus.internal:15443",
-		"a name without a cluster":    "orders.default.isthmus.internal:15443",
-		"a resolver service's name":   "_resolver.east.isthmus.internal:15443",
-		"a name without a port":       "orders.default.east.isthmus.internal",
+		"an instance's address":   "127.0.0.1:50002",
+		"a Kubernetes service":    "orders-dapr.default.svc.cluster.local:50002",
+		"a name at a gateway":     "orders.default.east.isthmus.internal:15443",
+		"an app not looked up":    "stock.default.isthmus.internal:15443",
+		"the name, another port":  "orders.default.isthmus.internal:50002",
+		"the name without a port": "orders.default.isthmus.internal",
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := &stock{Builder: resolver.Get("passthrough")}
-			conn := mustDial(t, names, name, grpc.WithResolvers(names.Wrap(s)))
+			conn := mustDial(t, w.Names, name, grpc.WithResolvers(w.Wrap(s)))
 			conn.Connect()
 			if want := []string{"passthrough:///" + name}; !slices.Equal(s.asked, want) {
 				t.Errorf("stock resolver was asked for %q, want %q", s.asked, want)
@@ -90,38 +83,35 @@ func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
 
 func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east(deadAddress(t))
+	w := east(t, deadAddress(t))
 	var dialled string
-	conn := mustDial(t, names, ordersInEast, grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
+	conn := w.dial(t, grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
 		dialled = name
 		return new(net.Dialer).DialContext(ctx, "tcp", gw.Address)
 	}))
 	mustCall(t, conn)
-	if dialled != ordersInEast {
-		t.Errorf("the dialer got %q, want %q", dialled, ordersInEast)
+	if want := w.Name(orders, ""); dialled != want {
+		t.Errorf("the dialer got %q, want %q", dialled, want)
 	}
 }
 
-func TestBeforeAnyViewNamesAreLeftAlone(t *testing.T) {
-	names := New(nil)
-	for what, gateways := range map[string]*live.Value[*catalog.Gateways]{
-		"no component is loaded": nil,
-		"no view has arrived":    new(live.Value[*catalog.Gateways]),
-	} {
-		t.Run(what, func(t *testing.T) {
-			names.Use(gateways, nil, true)
-			s := &stock{Builder: resolver.Get("passthrough")}
-			mustDial(t, names, ordersInEast, grpc.WithResolvers(names.Wrap(s)))
-			if len(s.asked) != 1 {
-				t.Errorf("stock resolver was asked for %q, want the name once", s.asked)
-			}
-		})
+func TestWhatIsLeftToDaprsResolverKeepsItsAddress(t *testing.T) {
+	w := newWorld(t)
+	const address = "10.0.0.1:50002"
+	if got := w.Name(orders, address); got != address {
+		t.Errorf("without a view: %q", got)
+	}
+	w.set(nil, catalog.Route{Cluster: "west", Local: true, Weight: 1, State: catalog.Delegated})
+	if got := w.Name(orders, address); got != address {
+		t.Errorf("delegated: %q", got)
+	}
+	if got := w.Name(catalog.App{Namespace: "default", ID: "stock"}, address); got != address {
+		t.Errorf("not in the view: %q", got)
 	}
 }
 
 func TestAClusterWithoutGatewaysIsAnErrorThatNamesIt(t *testing.T) {
-	names, _ := east()
-	_, err := call(t, mustDial(t, names, ordersInEast))
+	_, err := call(t, east(t).dial(t))
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "object Cluster east") {
 		t.Fatalf("call: %v, want Unavailable and the name of the object Cluster east", err)
 	}

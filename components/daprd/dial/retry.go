@@ -1,15 +1,12 @@
 package dial
 
-// plain is daprd's own service config for connections to other sidecars, with a policy
-// that is round_robin for whoever calls.
-const plain = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
+// The policy of our channels.
+const policy = "isthmus_plan"
 
-// retrying is plain with one more try for a call that a lost gateway has cut off, at
-// once and through another gateway; with one gateway only it is not used.
-//
-// Without it, daprd tries again after a second, which would do, but first closes the
-// connection for all calls that are under way on it: those that went through a gateway
-// that is well are cancelled, and cancelled calls daprd does not try again.
+const plainConfig = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
+
+// retryConfig has a call that was cut off made once more, at once and elsewhere; where
+// there is only one way it is not used.
 //
 // A call that is cut off may have reached its app, so this can run it twice. daprd by
 // itself takes that risk too: it tries a call that ends with Unavailable up to three
@@ -19,22 +16,21 @@ const plain = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
 // the answer has begun, or when more than 256 KiB would have to be sent again.
 //
 // It is not for what apps proxy over gRPC, where their own rules hold.
-const retrying = `{
+const retryConfig = `{
 	"loadBalancingConfig": [{"` + policy + `": {}}],
 	"methodConfig": [{
 		"name": [{"service": "dapr.proto.internals.v1.ServiceInvocation"}],
 		"retryPolicy": {
 			"maxAttempts": 2,
-			"initialBackoff": "0.02s", "maxBackoff": "0.02s", "backoffMultiplier": 1,
+			"initialBackoff": "0.005s", "maxBackoff": "0.005s", "backoffMultiplier": 1,
 			"retryableStatusCodes": ["UNAVAILABLE"]
 		}
 	}]
 }`
 
-// serviceConfig is the one for so many gateways.
-func (f *follower) serviceConfig(gateways int) string {
-	if f.retry && gateways > 1 {
-		return retrying
+func serviceConfig(retry bool) string {
+	if retry {
+		return retryConfig
 	}
-	return plain
+	return plainConfig
 }

@@ -9,6 +9,8 @@ import (
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // sidecar answers a call only once told to, and then says it was given one.
@@ -18,52 +20,106 @@ type sidecar struct {
 	answer chan struct{}
 }
 
+func newSidecar() *sidecar {
+	return &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
+}
+
+func (s *sidecar) register(server *grpc.Server) {
+	internalv1.RegisterServiceInvocationServer(server, s)
+}
+
 func (s *sidecar) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
 	s.given <- struct{}{}
 	<-s.answer
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-// A gateway that dies cuts off the calls under way through it. If daprd were told, it
-// would close the connection for the calls through all other gateways too; a user who
-// wants no call to run twice has it told.
-func TestACallThatALostGatewayCutsOffIsTriedThroughAnother(t *testing.T) {
+// An instance that dies cuts off the calls under way there. A user who wants no call to run
+// twice is told; otherwise it is made again elsewhere, once.
+func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	for _, retry := range []bool{true, false} {
 		t.Run(fmt.Sprintf("retry %v", retry), func(t *testing.T) {
-			s := &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
-			register := func(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, s) }
-			first, second := startGateway(t, register), startGateway(t, register)
-			names, gateways := east(first.Address, "127.0.0.1:1") // nobody listens there
-			names.Use(gateways, nil, retry)
-			conn := mustDial(t, names, ordersInEast)
-			mustCall(t, conn)
-			var called sync.WaitGroup
-			called.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				_, err := internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{})
-				if (err == nil) != retry {
-					t.Errorf("the call ended with %v", err)
-				}
-			})
-			<-s.given
-			gateways.Store(eastAt(first.Address, second.Address))
+			a, b := newSidecar(), newSidecar()
+			first, second := startGateway(t, a.register), startGateway(t, b.register)
+			w := newWorld(t)
+			w.Use(w.view, retry)
+			w.set(nil, here(first.Address, second.Address))
+			conn := w.dial(t)
+			until(t, conn, first.Address)
 			until(t, conn, second.Address)
-			first.stop()
+			var called sync.WaitGroup
+			ended := make(chan error, 1)
+			called.Go(func() { ended <- invoke(t.Context(), conn, time.Minute) })
+			var lost *gateway
+			var other *sidecar
+			select {
+			case <-a.given:
+				lost, other = first, b
+			case <-b.given:
+				lost, other = second, a
+			}
+			stopped := make(chan struct{})
+			go func() { defer close(stopped); lost.server.Stop() }()
 			if retry {
 				select {
-				case <-s.given: // again, by the second
+				case <-other.given:
 				case <-time.After(time.Minute):
-					t.Error("the call was not tried again")
+					t.Error("the call was not made again")
 				}
-			} else {
-				called.Wait()
+				close(a.answer)
+				close(b.answer)
 			}
-			close(s.answer)
+			if err := <-ended; (err == nil) != retry {
+				t.Errorf("the call ended with %v", err)
+			}
+			if !retry {
+				close(a.answer)
+				close(b.answer)
+			}
 			called.Wait()
-			if len(s.given) > 0 {
+			<-stopped
+			if len(a.given)+len(b.given) > 0 {
 				t.Error("the call ran once more")
 			}
 		})
+	}
+}
+
+// daprd closes its connection for all calls when one ends with Unavailable.
+func TestACallsEndDoesNotEndOthers(t *testing.T) {
+	s := newSidecar()
+	gw := startGateway(t, s.register)
+	w := newWorld(t)
+	w.set(nil, here(gw.Address))
+	conn := w.dial(t)
+	ended := make(chan error, 1)
+	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	<-s.given
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := w.dial(t)
+	mustCall(t, again)
+	close(s.answer)
+	if err := <-ended; err != nil {
+		t.Errorf("the call ended with %v", err)
+	}
+	if sni, _ := gw.seen(); len(sni) != 1 {
+		t.Errorf("%d connections were made, want one for both", len(sni))
+	}
+}
+
+// More calls than daprd has on a connection get one more; each comes to an end.
+func TestSeveralConnectionsToOneApp(t *testing.T) {
+	gw := startGateway(t)
+	w := newWorld(t)
+	w.set(nil, here(gw.Address))
+	first, second := w.dial(t), w.dial(t)
+	mustCall(t, second)
+	mustCall(t, first)
+	second.Close()
+	mustCall(t, first)
+	if _, err := call(t, second); status.Code(err) == codes.OK {
+		t.Error("a call on a closed connection went through")
 	}
 }

@@ -167,8 +167,7 @@ func (n network) both(after time.Duration) (first, second *prompt, conn *grpc.Cl
 		addresses = append(addresses, gw.Address)
 	}
 	slices.Sort(addresses)
-	names, _ := east(addresses...)
-	return first, second, mustDial(n.t, names, ordersInEast)
+	return first, second, east(n.t, addresses...).dial(n.t)
 }
 
 func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) error {

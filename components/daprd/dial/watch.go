@@ -1,95 +1,224 @@
 package dial
 
-import "time"
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
-// A gateway that vanishes with its machine or its link says nothing: TCP sends again
-// for many minutes, and calls hang. So, while there are calls under way through a
-// gateway that says nothing on any connection, a new connection is asked for. The
-// kernel of a gateway that is there answers that at once, however busy its apps are.
-// No answer to several such probes, while another gateway of the cluster does answer,
-// means that it is gone.
+// A sidecar or a gateway that vanishes with its machine, its link, or because its process
+// hangs, says nothing: TCP sends again for many minutes, and calls wait. So who has calls
+// under way and is silent is asked to say something. No answer means that new calls go
+// elsewhere, if there is anywhere else; a while later the connection is broken off, so that
+// the calls on it end.
 const (
-	// watchEvery is how often a gateway with calls under way is looked at. Time is counted
-	// in these: a process that did not run has not waited.
-	watchEvery = 50 * time.Millisecond
-	// restAfter is how long a watch outlasts the last call.
+	// watchEvery is how often connections are looked at. Time is counted in these: a
+	// process that did not run has not waited.
+	watchEvery = 25 * time.Millisecond
+	// restAfter is how long the watch outlasts the last call.
 	restAfter = time.Second
-	// shortestSilence is how long a gateway may say nothing before it is probed, on a link
-	// that is quick; longestSilence on any, and where it answered probes before. Streams
-	// are silent for hours: after so many answers it may last longer still.
-	shortestSilence = 200 * time.Millisecond
+	// shortestSilence is how long a connection may say nothing before it is asked, on a link
+	// that is quick; longestSilence on any, and where it answered before. Streams are silent
+	// for hours: after so many answers it may last longer still.
+	shortestSilence = 150 * time.Millisecond
 	longestSilence  = 2 * time.Second
 	manyAnswers     = 30
 	streamSilence   = 10 * time.Second
-	// probes are sent at a time, in the first half of what they are given; that is
-	// three times there and back, within these bounds.
-	probes         = 6
-	shortestAnswer = 450 * time.Millisecond
-	longestAnswer  = 5 * time.Second
+	// shortestAnswer is how long an answer may take before calls go elsewhere, on a link that
+	// is quick, and shortestEnd before the connection is broken off. longestAnswer is for any.
+	shortestAnswer = 150 * time.Millisecond
+	shortestEnd    = 750 * time.Millisecond
+	longestAnswer  = 10 * time.Second
+	// weighEvery is how often instances are compared by how long calls take there.
+	weighEvery = 250 * time.Millisecond
 )
 
-// watch looks after a gate for as long as calls go through it.
-func (g *gate) watch() {
+// watch looks after all connections of the process while there are calls.
+type watch struct {
+	calls   atomic.Int64 // under way
+	running atomic.Bool
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+	done   sync.WaitGroup
+}
+
+// listening is what the watch has noted of a connection. It belongs to the watch.
+type listening struct {
+	heard    uint64 // words, when it was last looked at
+	silent   time.Duration
+	waiting  bool // for an answer
+	waited   time.Duration
+	answered int // inquiries in a row
+}
+
+// begin counts a call in, and sees to it that somebody watches.
+func (w *watch) begin() {
+	if w.calls.Add(1) > 0 && !w.running.Load() && w.running.CompareAndSwap(false, true) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.closed {
+			w.done.Go(w.run)
+		}
+	}
+}
+
+// end counts a call out.
+func (w *watch) end() { w.calls.Add(-1) }
+
+func (w *watch) join(c *conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conns[c] = struct{}{}
+}
+
+func (w *watch) part(c *conn) {
+	w.mu.Lock()
+	delete(w.conns, c)
+	w.mu.Unlock()
+	c.point.doubt(false)
+}
+
+func (w *watch) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.done.Wait()
+}
+
+func (w *watch) run() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var (
-		words          = g.words.Load()
-		silent, unused time.Duration
-		answered       int // inquiries in a row
-	)
-	for {
-		select {
-		case <-g.ctx.Done():
+	var unused, unweighed time.Duration
+	for range tick.C {
+		conns := w.all()
+		if conns == nil {
 			return
-		case <-tick.C:
 		}
-		calls, now := g.calls.Load(), g.words.Load()
-		if calls == 0 {
-			silent, answered = 0, 0
-			if unused += watchEvery; unused >= restAfter {
-				if g.rest() {
-					return
-				}
-				unused = 0
+		for _, c := range conns {
+			c.listen(conns)
+		}
+		if unweighed += watchEvery; unweighed >= weighEvery {
+			unweighed = 0
+			weigh(conns)
+		}
+		if w.calls.Load() > 0 {
+			unused = 0
+		} else if unused += watchEvery; unused >= restAfter {
+			w.running.Store(false)
+			if w.calls.Load() == 0 || !w.running.CompareAndSwap(false, true) {
+				return
 			}
-			continue
+			unused = 0
 		}
-		unused = 0
-		if now != words {
-			words, silent, answered = now, 0, 0
-			continue
-		}
-		if silent += watchEvery; silent < g.patience(answered) {
-			continue
-		}
-		others := g.others()
-		if len(others) == 0 {
-			continue // nothing would be won
-		}
-		g.doubted.Store(true)
-		if newInquiry(g, others).gone() {
-			g.bury()
-		}
-		g.doubted.Store(false)
-		silent = 0
-		answered++
 	}
 }
 
-// patience is how long a gate may be silent before it is probed: longer on a slow link,
-// and each time that it answered, since then it is an app that takes its time.
-func (g *gate) patience(answered int) time.Duration {
-	d := max(shortestSilence, time.Duration(g.trip.Load())*3/2)
-	if answered > manyAnswers {
+// all are the connections of now; nil once the watch is closed.
+func (w *watch) all() []*conn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	conns := make([]*conn, 0, len(w.conns))
+	for c := range w.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// listen is one look at a connection.
+func (c *conn) listen(all []*conn) {
+	if now := c.words.Load(); now != c.heard {
+		if c.heard = now; c.waiting {
+			c.answered++
+		} else {
+			c.answered = 0
+		}
+		c.silent, c.waiting, c.waited = 0, false, 0
+		c.point.doubt(false)
+		return
+	}
+	switch {
+	case c.waiting:
+		c.waited += watchEvery
+		trip := time.Duration(c.point.gate.trip.Load())
+		if c.waited >= min(max(shortestAnswer, 3*trip), longestAnswer) {
+			c.point.doubt(true)
+		}
+		if c.waited >= min(max(shortestEnd, 9*trip), 2*longestAnswer) && c.point.spare() {
+			c.point.lost()
+			c.breakOff()
+		} else if c.waited%shortestEnd < watchEvery {
+			c.inquire() // an inquiry before may have found another frame half written
+		}
+	case c.point.calls.Load() == 0:
+		c.silent, c.answered = 0, 0
+	default:
+		if c.silent += watchEvery; c.silent < c.patience() {
+			return
+		}
+		// What one connection through a gateway does not hear, the others may not hear either.
+		for _, o := range all {
+			if o.point.gate == c.point.gate && !o.waiting && (o == c || o.words.Load() == o.heard) {
+				o.waiting, o.waited = true, 0
+				o.inquire()
+			}
+		}
+	}
+}
+
+// patience is how long a connection may be silent before it is asked: longer on a slow
+// link, and each time that it answered, since then it is an app that takes its time.
+func (c *conn) patience() time.Duration {
+	d := max(shortestSilence, time.Duration(c.point.gate.trip.Load())*3/2)
+	if c.answered > manyAnswers {
 		return streamSilence
 	}
-	return min(d<<min(answered, 8), longestSilence)
+	return min(d<<min(c.answered, 8), max(longestSilence, d))
 }
 
-// bury breaks off what goes through a gate that is gone.
-func (g *gate) bury() {
-	if n := g.cut(); n > 0 {
-		g.fleet.log.Warn("a gateway does not answer any more, and others of its cluster do: calls go through those; see whether its machine and the link to it are up",
-			"cluster", g.fleet.cluster, "gateway", g.address, "connections", n)
+// gates are the addresses that connections go to, of all apps.
+type gates struct {
+	mu    sync.Mutex
+	known map[string]*gate
+}
+
+// gate is one address, as its connections fare.
+type gate struct {
+	address string
+	users   int          // of gates.mu
+	trip    atomic.Int64 // nanoseconds there and back, at least; 0 when unknown
+}
+
+func (g *gates) use(address string) *gate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at := g.known[address]
+	if at == nil {
+		if g.known == nil {
+			g.known = map[string]*gate{}
+		}
+		at = &gate{address: address}
+		g.known[address] = at
 	}
+	at.users++
+	return at
+}
+
+func (g *gates) leave(at *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at.users--; at.users == 0 {
+		delete(g.known, at.address)
+	}
+}
+
+// took notes how long something took there and back. It rises at once and falls
+// slowly: a link that loses packets has a long way now and then.
+func (g *gate) took(d time.Duration) {
+	last := g.trip.Load()
+	g.trip.Store(max(int64(d), last-(last-int64(d))/4))
 }

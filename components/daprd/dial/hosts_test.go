@@ -15,8 +15,8 @@ import (
 
 func TestTheFirstOfTwoGatewaysIsDead(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east(deadAddress(t), gw.Address)
-	conn := mustDial(t, names, ordersInEast)
+	w := east(t, deadAddress(t), gw.Address)
+	conn := w.dial(t)
 	for range 20 {
 		if got := mustCall(t, conn); got != gw.Address {
 			t.Fatalf("reached %s, want %s", got, gw.Address)
@@ -26,8 +26,8 @@ func TestTheFirstOfTwoGatewaysIsDead(t *testing.T) {
 
 func TestOneOfTwoGatewaysIsLost(t *testing.T) {
 	first, second := startGateway(t), startGateway(t)
-	names, _ := east(first.Address, second.Address)
-	conn := mustDial(t, names, ordersInEast)
+	w := east(t, first.Address, second.Address)
+	conn := w.dial(t)
 	until(t, conn, first.Address)
 	until(t, conn, second.Address)
 
@@ -43,8 +43,8 @@ func TestOneOfTwoGatewaysIsLost(t *testing.T) {
 // gateways themselves stay up.
 func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 	a, b := startGateway(t), startGateway(t)
-	names, gateways := east(a.Address)
-	conn := mustDial(t, names, ordersInEast)
+	w := east(t, a.Address)
+	conn := w.dial(t)
 	mustCall(t, conn)
 
 	stop := make(chan struct{})
@@ -66,48 +66,16 @@ func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 	}
 	lists := [][]string{{b.Address}, {a.Address, b.Address}, {a.Address}, {b.Address, a.Address}}
 	for i := range 40 {
-		gateways.Store(eastAt(lists[i%len(lists)]...))
+		w.eastAt(lists[i%len(lists)]...)
 		time.Sleep(5 * time.Millisecond)
 	}
 	close(stop)
 	callers.Wait()
 
 	for _, gw := range []*gateway{b, a} {
-		gateways.Store(eastAt(gw.Address))
+		w.eastAt(gw.Address)
 		only(t, conn, gw.Address)
 	}
-}
-
-// A lookup may have ended a moment before the view changed.
-func TestACallThatWasResolvedBeforeTheClusterWasWithdrawnGetsThrough(t *testing.T) {
-	before, after := startGateway(t), startGateway(t)
-	names, gateways := east(before.Address)
-	conn := mustDial(t, names, ordersInEast)
-	mustCall(t, conn)
-
-	gateways.Store(eastAt())
-	for range 100 {
-		mustCall(t, conn)
-	}
-	gateways.Store(eastAt(after.Address))
-	until(t, conn, after.Address)
-}
-
-// A view and its gateways may not be seen in the same moment.
-func TestGatewaysThatArriveRightAfterTheDial(t *testing.T) {
-	gw := startGateway(t)
-	names, gateways := east()
-	names.times.Grace = 10 * time.Second
-	conn := mustDial(t, names, ordersInEast)
-	var called sync.WaitGroup
-	called.Go(func() {
-		if got, err := call(t, conn); err != nil || got != gw.Address {
-			t.Errorf("call: %q, %v, want %s", got, err, gw.Address)
-		}
-	})
-	time.Sleep(20 * time.Millisecond) // not for correctness: so that the call waits
-	gateways.Store(eastAt(gw.Address))
-	called.Wait()
 }
 
 // zone is a DNS zone in memory that stands for the operating system's resolver.
@@ -152,19 +120,19 @@ func onPort(t *testing.T, gw *gateway) (port string) {
 
 func TestAGatewayGivenByHostName(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east("localhost:" + onPort(t, gw))
-	if got := mustCall(t, mustDial(t, names, ordersInEast)); got != gw.Address {
+	w := east(t, "localhost:"+onPort(t, gw))
+	if got := mustCall(t, w.dial(t)); got != gw.Address {
 		t.Errorf("reached %s, want %s", got, gw.Address)
 	}
 }
 
 func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east("gw.east.example:" + onPort(t, gw))
+	w := east(t, "gw.east.example:"+onPort(t, gw))
 	var z zone
-	names.lookup = z.lookup
+	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.9") // nothing listens there
-	conn := mustDial(t, names, ordersInEast)
+	conn := w.dial(t)
 	if _, err := call(t, conn); status.Code(err) != codes.Unavailable {
 		t.Fatalf("call to a dead gateway: %v, want Unavailable", err)
 	}
@@ -174,12 +142,12 @@ func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
 
 func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east("gw.east.example:" + onPort(t, gw))
-	names.times.Every = 5 * time.Millisecond
+	w := east(t, "gw.east.example:"+onPort(t, gw))
+	w.hosts.times.every = 5 * time.Millisecond
 	var z zone
-	names.lookup = z.lookup
+	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.1")
-	conn := mustDial(t, names, ordersInEast)
+	conn := w.dial(t)
 	mustCall(t, conn)
 	for before := z.lookups(); z.lookups() < before+3; {
 		time.Sleep(time.Millisecond)
@@ -192,12 +160,12 @@ func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
 
 func TestAFailingLookupTakesNothingAway(t *testing.T) {
 	gw := startGateway(t)
-	names, gateways := east("gw.east.example:" + onPort(t, gw))
-	names.times.Every = 5 * time.Millisecond
+	w := east(t, "gw.east.example:"+onPort(t, gw))
+	w.hosts.times.every = 5 * time.Millisecond
 	var z zone
-	names.lookup = z.lookup
+	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.1")
-	conn := mustDial(t, names, ordersInEast)
+	conn := w.dial(t)
 	mustCall(t, conn)
 
 	z.set("other.example", "127.0.0.1")
@@ -207,7 +175,7 @@ func TestAFailingLookupTakesNothingAway(t *testing.T) {
 	mustCall(t, conn)
 
 	// Nor does a new gateway whose name can't be looked up.
-	gateways.Store(eastAt("lost.example:1"))
+	w.eastAt("lost.example:1")
 	for before := z.lookups(); z.lookups() < before+3; {
 		time.Sleep(time.Millisecond)
 	}
@@ -216,10 +184,10 @@ func TestAFailingLookupTakesNothingAway(t *testing.T) {
 
 func TestTheFirstLookupFails(t *testing.T) {
 	gw := startGateway(t)
-	names, _ := east("gw.east.example:" + onPort(t, gw))
+	w := east(t, "gw.east.example:"+onPort(t, gw))
 	var z zone
-	names.lookup = z.lookup
-	conn := mustDial(t, names, ordersInEast)
+	w.hosts.lookup = z.lookup
+	conn := w.dial(t)
 	_, err := call(t, conn)
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "gw.east.example") {
 		t.Errorf("call: %v, want Unavailable and the gateway's host name", err)
@@ -229,31 +197,20 @@ func TestTheFirstLookupFails(t *testing.T) {
 }
 
 func TestACloseEndsALookupUnderWay(t *testing.T) {
-	names, _ := east("gw.east.example:1")
-	names.times.Lookup = time.Hour
+	w := east(t, "gw.east.example:1")
+	w.hosts.times.timeout = time.Hour
 	asked, ended := make(chan struct{}), make(chan error, 1)
-	names.lookup = func(ctx context.Context, _ string) ([]string, error) {
+	w.hosts.lookup = func(ctx context.Context, _ string) ([]string, error) {
 		close(asked)
 		<-ctx.Done()
 		ended <- ctx.Err()
 		return nil, ctx.Err()
 	}
-	conn := mustDial(t, names, ordersInEast)
+	conn := w.dial(t)
+	go func() { _, _ = call(t, conn) }() // the first call makes the connection
 	<-asked
-	conn.Close()
+	w.Close()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the lookup ended with %v, want %v", err, context.Canceled)
-	}
-}
-
-func TestWaitBetweenLookups(t *testing.T) {
-	times := DefaultTimes()
-	for failures, want := range []time.Duration{30 * time.Second, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second} {
-		if got := times.next(failures); got != want {
-			t.Errorf("after %d failures: %v, want %v", failures, got, want)
-		}
-	}
-	if got := times.next(1 << 20); got != times.Every {
-		t.Errorf("after very many failures: %v, want %v", got, times.Every)
 	}
 }

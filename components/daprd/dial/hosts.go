@@ -1,0 +1,182 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// times say when host names among gateway addresses are looked up.
+type times struct {
+	every   time.Duration // while all is well
+	soonest time.Duration // at the earliest, when a connection failed or a lookup did
+	timeout time.Duration // of one lookup
+}
+
+// hosts keeps the host names among gateway addresses looked up, as long as they are used.
+type hosts struct {
+	log     *slog.Logger
+	lookup  func(ctx context.Context, host string) ([]string, error)
+	times   times
+	changed func() // an address is another now
+	changes atomic.Uint64
+
+	mu      sync.Mutex
+	known   map[string]*host // by "host:port"
+	running sync.WaitGroup
+}
+
+type host struct {
+	users     int
+	addresses []string // "ip:port"; none before the first lookup
+	err       error    // of the last lookup
+	asked     bool     // a lookup has ended
+	again     chan struct{}
+	stop      context.CancelFunc
+}
+
+func newHosts(log *slog.Logger, lookup func(context.Context, string) ([]string, error)) *hosts {
+	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, changed: func() {},
+		times: times{every: 30 * time.Second, soonest: time.Second, timeout: 5 * time.Second}}
+}
+
+// use counts a user in. The lookups go on until each user has left.
+func (h *hosts) use(address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := h.known[address]; at != nil {
+		at.users++
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	at := &host{users: 1, again: make(chan struct{}, 1), stop: stop}
+	h.known[address] = at
+	h.running.Go(func() { h.run(ctx, address, at) })
+}
+
+// leave counts a user out.
+func (h *hosts) leave(address string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.known[address]
+	if at == nil {
+		return
+	}
+	if at.users--; at.users == 0 {
+		at.stop()
+		delete(h.known, address)
+	}
+}
+
+// at says what a host's addresses are. asked is false while nothing is known yet.
+func (h *hosts) at(address string) (addresses []string, err error, asked bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.known[address]
+	if at == nil {
+		return nil, nil, false
+	}
+	return at.addresses, at.err, at.asked
+}
+
+// again looks up before it is due.
+func (h *hosts) again(addresses map[string]struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for address := range addresses {
+		if at := h.known[address]; at != nil {
+			select {
+			case at.again <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// close ends all lookups and waits for them.
+func (h *hosts) close() {
+	h.mu.Lock()
+	for address, at := range h.known {
+		at.stop()
+		delete(h.known, address)
+	}
+	h.mu.Unlock()
+	h.running.Wait()
+}
+
+// run looks a host up again and again. A lookup that fails takes no address away.
+func (h *hosts) run(ctx context.Context, address string, at *host) {
+	failures := 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		found, err := h.one(ctx, address)
+		if ctx.Err() != nil {
+			return
+		}
+		h.mu.Lock()
+		differs := !at.asked || (err == nil) != (at.err == nil) || err == nil && !sameSet(found, at.addresses)
+		at.asked, at.err = true, err
+		if err == nil && !sameSet(found, at.addresses) {
+			at.addresses = found
+		}
+		known := len(at.addresses)
+		h.mu.Unlock()
+		next := h.times.every
+		if err != nil {
+			if failures == 0 {
+				h.log.Warn("a gateway's host name can't be looked up; going on with the addresses known so far", "gateway", address, "known", known, "err", err)
+			}
+			next = min(h.times.soonest<<min(failures, 16), h.times.every)
+			failures++
+		} else {
+			failures = 0
+		}
+		if differs {
+			h.changes.Add(1)
+			h.changed()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(next):
+		case <-at.again:
+			select {
+			case <-ctx.Done():
+			case <-time.After(h.times.soonest - time.Since(began)):
+			}
+		}
+	}
+}
+
+func (h *hosts) one(ctx context.Context, address string) ([]string, error) {
+	name, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("gateway address %q: want host:port: %w", address, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.times.timeout)
+	defer cancel()
+	ips, err := h.lookup(ctx, name)
+	if err == nil && len(ips) == 0 {
+		err = errors.New("it has no address")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up gateway %s: %w", address, err)
+	}
+	resolved := make([]string, len(ips))
+	for i, ip := range ips {
+		resolved[i] = net.JoinHostPort(ip, port)
+	}
+	return resolved, nil
+}
+
+// sameSet tells whether a and b hold the same addresses. DNS servers shuffle their
+// answers; that is no change.
+func sameSet(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(slices.Compact(a), slices.Compact(b))
+}

@@ -1,0 +1,158 @@
+package dial
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// plan is where the calls of an app go, made from its entry in a view. It is immutable.
+type plan struct {
+	channel *channel
+	view    *catalog.View
+	entry   *catalog.Entry // nil where the view has none
+	refusal error          // why lookups are refused; nil where they are answered
+
+	gateways *catalog.Gateways
+	lookups  uint64              // of hosts, when it was made
+	hosts    map[string]struct{} // gateways that are looked up
+	routes   []route             // those that lookups may answer, by priority
+	points   int
+}
+
+// route is a route of the plan with all that it leads to.
+type route struct {
+	catalog.Route
+	targets []target
+	looking bool  // a gateway's host name is being looked up for the first time
+	err     error // why one is not known
+}
+
+// target is one instance: by an address of its own or, in another cluster, by each gateway.
+type target struct {
+	name      string // its host name, or "" where it is called by its address
+	authority string // "host:port", for gateways that route by it
+	addresses []string
+}
+
+// newPlan makes the plan after another, which is nil before the first.
+func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint64, before *plan) *plan {
+	p := &plan{channel: c, view: view, entry: entry, gateways: view.Gateways, lookups: lookups, hosts: map[string]struct{}{}}
+	if entry == nil {
+		_, p.refusal = view.Resolve(c.app)
+		return p
+	}
+	if entry.Outcome() != catalog.OK {
+		p.refusal = entry.Refusal()
+		return p
+	}
+	for i := range entry.Routes {
+		r := entry.Routes[i]
+		if !r.Usable() || len(r.Addresses) == 0 {
+			continue
+		}
+		to := route{Route: r}
+		if r.Gateway {
+			p.throughGateways(&to, before)
+		} else {
+			for _, address := range r.Addresses {
+				to.targets = append(to.targets, target{addresses: []string{address}})
+			}
+		}
+		for _, t := range to.targets {
+			p.points += len(t.addresses)
+		}
+		p.routes = append(p.routes, to)
+	}
+	return p
+}
+
+// throughGateways makes the targets of a route to another cluster. A gateway whose name
+// can't be looked up takes no address away that the cluster had.
+func (p *plan) throughGateways(to *route, before *plan) {
+	var addresses []string
+	if p.gateways != nil {
+		for _, gateway := range p.gateways.Addresses[to.Cluster] {
+			resolved := []string{gateway}
+			if isHostName(gateway) {
+				if _, ok := p.hosts[gateway]; !ok {
+					p.hosts[gateway] = struct{}{}
+					if _, ok := p.channel.hosts[gateway]; !ok {
+						p.channel.names.hosts.use(gateway)
+						p.channel.hosts[gateway] = struct{}{}
+					}
+				}
+				var asked bool
+				var err error
+				resolved, err, asked = p.channel.names.hosts.at(gateway)
+				to.looking = to.looking || !asked
+				if err != nil {
+					to.err = err
+				}
+			}
+			for _, a := range resolved {
+				if !slices.Contains(addresses, a) {
+					addresses = append(addresses, a)
+				}
+			}
+		}
+	}
+	if len(addresses) == 0 && before != nil && (to.looking || to.err != nil) {
+		addresses = before.gatewaysOf(to.Cluster)
+	}
+	if len(addresses) == 0 {
+		return
+	}
+	for _, name := range to.Addresses {
+		host, _, err := net.SplitHostPort(name)
+		if err != nil {
+			continue // a view has none such
+		}
+		to.targets = append(to.targets, target{name: host, authority: name, addresses: addresses})
+	}
+}
+
+// gatewaysOf are the gateways of a cluster that the plan goes through.
+func (p *plan) gatewaysOf(cluster string) []string {
+	for i := range p.routes {
+		if r := &p.routes[i]; r.Gateway && r.Cluster == cluster && len(r.targets) > 0 {
+			return r.targets[0].addresses
+		}
+	}
+	return nil
+}
+
+// same tells whether two plans have calls go the same ways.
+func (p *plan) same(o *plan) bool {
+	if (p.refusal == nil) != (o.refusal == nil) || p.refusal != nil && p.refusal.Error() != o.refusal.Error() || len(p.routes) != len(o.routes) {
+		return false
+	}
+	for i := range p.routes {
+		a, b := &p.routes[i], &o.routes[i]
+		if a.Cluster != b.Cluster || a.Priority != b.Priority || a.Weight != b.Weight || a.Ramp != b.Ramp || a.looking != b.looking ||
+			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool { return x.name == y.name && slices.Equal(x.addresses, y.addresses) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// isHostName tells whether a gateway's address needs a lookup.
+func isHostName(address string) bool {
+	_, err := netip.ParseAddrPort(address)
+	return err != nil
+}
+
+// has tells whether a point is one of the plan's.
+func (p *plan) has(name pointName) bool {
+	for i := range p.routes {
+		for _, t := range p.routes[i].targets {
+			if t.name == name.name && slices.Contains(t.addresses, name.address) {
+				return true
+			}
+		}
+	}
+	return false
+}

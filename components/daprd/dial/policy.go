@@ -1,0 +1,439 @@
+package dial
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+const (
+	// leaveAfter is how long a connection outlasts the last call that was given to it. A call
+	// is given a connection a moment before it begins there, and gRPC has one that begins on
+	// a connection which is to end wait until it has ended, be it for hours.
+	leaveAfter = time.Second
+	// restFor is how long connections of a route that has no calls any more are kept.
+	restFor = 30 * time.Second
+	// firstPatience is how long calls wait for the first connections of a priority before
+	// the next priority is tried, and againPatience the same where there were some, on a link
+	// that is quick.
+	firstPatience = time.Second
+	againPatience = 50 * time.Millisecond
+	// holdFor is how long calls wait, rather than fail, where no connection can be had.
+	holdFor = time.Second
+	// mostConnecting is how many connections of a channel are begun at a time.
+	mostConnecting = 32
+)
+
+// registerPolicy makes gRPC know the policy, once. Nothing may be dialled meanwhile: gRPC's
+// registry is not safe for concurrent use.
+var registerPolicy = sync.OnceFunc(func() { balancer.Register(policyBuilder{}) })
+
+type policyBuilder struct{}
+
+func (policyBuilder) Name() string { return policy }
+
+// Build makes the policy of one channel.
+func (policyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return &balancing{cc: cc, points: map[pointName]*point{}, turns: map[string]*atomic.Uint32{}, lost: time.Now()}
+}
+
+// balancing follows the plan of one app: it connects to what calls are to reach, and to
+// what comes next where that is not to be had.
+type balancing struct {
+	cc balancer.ClientConn
+
+	mu      sync.Mutex
+	plan    *plan // nil before the first
+	points  map[pointName]*point
+	leaving map[*point]struct{}
+	turns   map[string]*atomic.Uint32 // by cluster
+	choice  *catalog.Plan             // among routes, as last made
+	had     bool                      // calls had somewhere to go
+	lost    time.Time                 // since when they have not
+	wake    *time.Timer
+	closed  bool
+}
+
+// UpdateClientConnState takes a plan in.
+func (b *balancing) UpdateClientConnState(s balancer.ClientConnState) error {
+	p, ok := s.ResolverState.Attributes.Value(planKey{}).(*plan)
+	if !ok {
+		return errors.New("no plan of an app")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.plan == nil || b.plan.refusal != nil && p.refusal == nil {
+		b.had, b.lost = false, time.Now()
+	}
+	b.plan = p
+	b.arrange()
+	return nil
+}
+
+// again has a look at how things stand.
+func (b *balancing) again() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.arrange()
+}
+
+// others tells whether another point than p takes calls.
+func (b *balancing) others(p *point) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, o := range b.points {
+		if o != p && o.takes() {
+			return true
+		}
+	}
+	return false
+}
+
+// refuses is a point whose calls end with Unavailable, one after the other. Others get the
+// calls for a while, longer each time.
+func (b *balancing) refuses(p *point) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if now.Before(p.until) {
+		return
+	}
+	if now.Sub(p.until) > 10*leftFor {
+		p.left = 0
+	}
+	p.until = now.Add(leftFor << min(p.left, 5))
+	p.left++
+	p.refused.Store(leftAfter - 1) // one more is enough when it is back
+	b.arrange()
+}
+
+// takes tells whether a point is connected and nothing speaks against it. It wants the lock.
+func (p *point) takes() bool {
+	return p.state == connectivity.Ready && !p.doubted.Load() && !time.Now().Before(p.until)
+}
+
+// hopes until when an attempt to connect may yet bring something; zero where it has failed.
+func (p *point) hopes() time.Time {
+	if p.state != connectivity.Connecting && p.state != connectivity.Idle {
+		return time.Time{}
+	}
+	if p.tried && p.err != nil {
+		return time.Time{}
+	}
+	if p.tried {
+		return p.since.Add(min(againPatience+3*time.Duration(p.gate.trip.Load()), firstPatience))
+	}
+	return p.since.Add(firstPatience)
+}
+
+// arrange decides which points there are to be, connects those that are wanted, and tells
+// gRPC where calls go. It wants the lock.
+func (b *balancing) arrange() {
+	if b.closed || b.plan == nil {
+		return
+	}
+	now := time.Now()
+	var due time.Time // when to look again
+	by := func(t time.Time) {
+		if due.IsZero() || t.Before(due) {
+			due = t
+		}
+	}
+	for _, p := range b.points {
+		p.wanted = false
+		if p.until.After(now) {
+			by(p.until)
+		}
+	}
+	ways, hopeful := b.levels(now, by)
+	for name, p := range b.points {
+		switch {
+		case p.wanted:
+			p.rested = time.Time{}
+		case !b.plan.has(name):
+			b.drop(p)
+		case p.rested.IsZero():
+			p.rested = now
+			by(now.Add(restFor))
+		case now.Sub(p.rested) >= restFor:
+			b.drop(p)
+		default:
+			by(p.rested.Add(restFor))
+		}
+	}
+	if len(ways) == 0 && b.plan.refusal == nil {
+		ways = b.doubtful()
+	}
+	switch {
+	case len(ways) > 0:
+		b.had = true
+		b.choose(ways)
+	case b.plan.refusal != nil:
+		b.had = false
+		b.fail(b.plan.refusal)
+	default:
+		if b.had {
+			b.had, b.lost = false, now
+		}
+		if held := b.lost.Add(holdFor); hopeful || now.Before(held) {
+			by(held)
+			b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
+		} else {
+			b.fail(b.why())
+		}
+	}
+	if b.wake != nil {
+		b.wake.Stop()
+		b.wake = nil
+	}
+	if !due.IsZero() {
+		b.wake = time.AfterFunc(max(time.Millisecond, due.Sub(now)), b.again)
+	}
+}
+
+// levels goes through the priorities until one takes all calls, and says where they can go.
+// hopeful tells that a priority may yet have connections. It wants the lock.
+func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopeful bool) {
+	routes := b.plan.routes
+	for first, end := 0, 0; first < len(routes); first = end {
+		for end = first; end < len(routes) && routes[end].Priority == routes[first].Priority; end++ {
+		}
+		share, waits := uint64(0), false
+		for i := first; i < end; i++ {
+			r := &routes[i]
+			w := way{route: r, turn: b.turn(r.Cluster)}
+			hopes := time.Time{}
+			for t := range r.targets {
+				to := instance{}
+				for _, address := range r.targets[t].addresses {
+					p := b.point(r, &r.targets[t], address)
+					p.wanted = true
+					if p.takes() {
+						to.points = append(to.points, p)
+					} else if h := p.hopes(); h.After(hopes) {
+						hopes = h
+					}
+				}
+				if len(to.points) > 0 {
+					w.instances = append(w.instances, to)
+				}
+			}
+			if len(w.instances) > 0 {
+				ways = append(ways, w)
+				share = max(share, r.Percent())
+			} else if hopes.After(now) {
+				waits = true
+				by(hopes)
+			}
+			waits = waits || r.looking
+		}
+		if share >= 100 {
+			return ways, false
+		}
+		if share == 0 && waits {
+			return ways, true
+		}
+	}
+	return ways, false
+}
+
+// doubtful are the ways to what says nothing, or refuses: the last there is is not left.
+func (b *balancing) doubtful() (ways []way) {
+	for i := range b.plan.routes {
+		r := &b.plan.routes[i]
+		w := way{route: r, turn: b.turn(r.Cluster)}
+		for t := range r.targets {
+			to := instance{}
+			for _, address := range r.targets[t].addresses {
+				if p := b.points[pointName{r.targets[t].name, address}]; p != nil && p.state == connectivity.Ready {
+					to.points = append(to.points, p)
+				}
+			}
+			if len(to.points) > 0 {
+				w.instances = append(w.instances, to)
+			}
+		}
+		if len(w.instances) > 0 {
+			return append(ways, w)
+		}
+	}
+	return nil
+}
+
+func (b *balancing) turn(cluster string) *atomic.Uint32 {
+	t := b.turns[cluster]
+	if t == nil {
+		t = new(atomic.Uint32)
+		b.turns[cluster] = t
+	}
+	return t
+}
+
+// point is the one of a target by an address, which is made and connected where it is not.
+// It wants the lock.
+func (b *balancing) point(r *route, t *target, address string) *point {
+	name := pointName{t.name, address}
+	p := b.points[name]
+	if p == nil {
+		p = b.make(name, r, t)
+	}
+	if p.state == connectivity.Idle && p.sc != nil {
+		connecting := 0
+		for _, o := range b.points {
+			if o.state == connectivity.Connecting {
+				connecting++
+			}
+		}
+		if connecting < mostConnecting {
+			p.state, p.since = connectivity.Connecting, time.Now()
+			p.sc.Connect()
+		}
+	}
+	return p
+}
+
+// make makes a point. It wants the lock.
+func (b *balancing) make(name pointName, r *route, t *target) *point {
+	c := b.plan.channel
+	p := &point{pointName: name, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), since: time.Now()}
+	server := t.name
+	if server == "" {
+		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
+	}
+	if c.plain && t.authority != "" {
+		p.plain = metadata.Pairs(":authority", t.authority)
+	}
+	b.points[name] = p
+	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: name.address, ServerName: server, Attributes: attributes.New(pointKey{}, p)}},
+		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.changed(p, s) }})
+	if err != nil { // gRPC is closing
+		p.state, p.err = connectivity.Shutdown, err
+		return p
+	}
+	p.sc = sc
+	return p
+}
+
+// changed is called by gRPC when a connection has another state.
+func (b *balancing) changed(p *point, s balancer.SubConnState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.gone || s.ConnectivityState == connectivity.Shutdown {
+		return
+	}
+	if s.ConnectivityState != p.state {
+		p.since = time.Now()
+	}
+	p.state = s.ConnectivityState
+	switch p.state {
+	case connectivity.Ready:
+		p.tried, p.err = true, nil
+	case connectivity.TransientFailure:
+		p.tried, p.err = true, s.ConnectionError
+		b.plan.channel.names.hosts.again(b.plan.hosts)
+	}
+	b.arrange()
+}
+
+// drop ends a point's connection, once no call can be about to begin on it. Those that are
+// under way end by themselves. It wants the lock.
+func (b *balancing) drop(p *point) {
+	delete(b.points, p.pointName)
+	p.gone = true
+	if b.leaving == nil {
+		b.leaving = map[*point]struct{}{}
+	}
+	b.leaving[p] = struct{}{}
+	p.ending = time.AfterFunc(leaveAfter, func() { b.end(p) })
+}
+
+func (b *balancing) end(p *point) {
+	b.mu.Lock()
+	_, here := b.leaving[p]
+	delete(b.leaving, p)
+	b.mu.Unlock()
+	if here {
+		p.end()
+	}
+}
+
+func (p *point) end() {
+	if p.sc != nil {
+		p.sc.Shutdown()
+	}
+	p.channel.names.gates.leave(p.gate)
+}
+
+// why is why calls fail. It wants the lock.
+func (b *balancing) why() error {
+	var parts []string
+	for i := range b.plan.routes {
+		r := &b.plan.routes[i]
+		reason := "no gateway is known; check the gateways of the object Cluster " + r.Cluster
+		if r.err != nil {
+			reason = r.err.Error()
+		}
+		for t := range r.targets {
+			for _, address := range r.targets[t].addresses {
+				if p := b.points[pointName{r.targets[t].name, address}]; p != nil {
+					reason = address + " is not connected"
+					if p.err != nil {
+						reason = p.err.Error()
+					}
+				}
+			}
+		}
+		parts = append(parts, r.Cluster+" ("+reason+")")
+	}
+	return fmt.Errorf("%s is in the view, and nothing there takes connections: %s", b.plan.channel.app, strings.Join(parts, ", "))
+}
+
+// fail has calls fail, unless the view has something new. It wants the lock.
+func (b *balancing) fail(err error) {
+	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &failing{b.plan, err}})
+}
+
+// ResolverError is an error of the channel's, which has none.
+func (b *balancing) ResolverError(error) {}
+
+// UpdateSubConnState is an older way to tell of connections, which is not used.
+func (b *balancing) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle has nothing to do: a channel is never idle.
+func (b *balancing) ExitIdle() {}
+
+// Close ends all connections.
+func (b *balancing) Close() {
+	b.mu.Lock()
+	b.closed = true
+	if b.wake != nil {
+		b.wake.Stop()
+	}
+	var all []*point
+	for p := range b.leaving {
+		p.ending.Stop()
+		all = append(all, p)
+	}
+	for _, p := range b.points {
+		p.gone = true
+		all = append(all, p)
+	}
+	b.leaving, b.points = nil, nil
+	b.mu.Unlock()
+	for _, p := range all {
+		p.end() // it may close a socket, of which we are told
+	}
+}

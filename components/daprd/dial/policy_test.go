@@ -1,0 +1,387 @@
+package dial
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
+	local, gw := startGateway(t), startGateway(t)
+	w := newWorld(t)
+	w.set(map[string][]string{"east": {gw.Address}}, here(local.Address), through("east", 1))
+	conn := w.dial(t)
+	for range 50 {
+		if got := mustCall(t, conn); got != local.Address {
+			t.Fatalf("reached %s, want the local instance", got)
+		}
+	}
+	local.stop()
+	callAsDaprd(t, conn) // it may begin on a connection whose end has not been seen yet
+	for range 50 {       // none of these fails, not even once to be tried again
+		if got := mustCall(t, conn); got != gw.Address {
+			t.Fatalf("reached %s, want the gateway", got)
+		}
+	}
+	lis, err := net.Listen("tcp", local.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := startGatewayOn(t, lis)
+	until(t, conn, back.Address)
+	only(t, conn, back.Address)
+}
+
+func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
+	gw := startGateway(t)
+	w := east(t, gw.Address)
+	conn := w.dial(t)
+	mustCall(t, conn)
+	stale := through("east", 0)
+	stale.State, stale.Addresses = catalog.LeaseExpired, nil
+	w.set(map[string][]string{"east": {gw.Address}}, stale)
+	refused := func(want string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; { // gRPC is told of a plan a moment after the view
+			_, err := call(t, conn)
+			if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), want) {
+				return
+			}
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("call: %v, want Unavailable with %q", err, want)
+			}
+		}
+	}
+	refused("lease")
+	for range 100 {
+		w.eastAt(gw.Address)
+		mustCall(t, conn) // the first after the view leads there again
+		w.set(map[string][]string{"east": {gw.Address}}, stale)
+		refused("lease")
+	}
+	w.views.Store(&catalog.View{})
+	refused("")
+}
+
+func TestNothingTakesConnections(t *testing.T) {
+	w := newWorld(t)
+	dead := deadAddress(t)
+	w.set(nil, here(dead))
+	conn := w.dial(t)
+	_, err := call(t, conn)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), dead) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("call: %v, want Unavailable with the address and the reason", err)
+	}
+	lis, err := net.Listen("tcp", dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recovers(t, conn, startGatewayOn(t, lis).Address)
+}
+
+func TestSharesOfRoutesAndInstances(t *testing.T) {
+	a, b, gw := startGateway(t), startGateway(t), startGateway(t)
+	w := newWorld(t)
+	local, remote := here(a.Address, b.Address), through("east", 0)
+	local.Weight, remote.Weight = 3, 1
+	w.set(map[string][]string{"east": {gw.Address}}, local, remote)
+	conn := w.dial(t)
+	for _, at := range []*gateway{a, b, gw} {
+		until(t, conn, at.Address)
+	}
+	counts := map[string]int{}
+	for range 800 {
+		counts[mustCall(t, conn)]++
+	}
+	for at, want := range map[*gateway]int{a: 300, b: 300, gw: 200} {
+		if got := counts[at.Address]; got < want-20 || got > want+20 {
+			t.Errorf("%d of 800 calls, want about %d: %v", got, want, counts)
+		}
+	}
+}
+
+// paced answers calls after a time that tests set.
+type paced struct {
+	internalv1.UnimplementedServiceInvocationServer
+	after atomic.Int64
+	given atomic.Int64
+	fails atomic.Bool
+}
+
+func (p *paced) register(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, p) }
+
+func (p *paced) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+	p.given.Add(1)
+	if p.fails.Load() {
+		return nil, status.Error(codes.Unavailable, "not now")
+	}
+	select {
+	case <-time.After(time.Duration(p.after.Load())):
+	case <-ctx.Done():
+	}
+	return &internalv1.InternalInvokeResponse{}, nil
+}
+
+// five starts five instances, and a connection that has reached each.
+func five(t *testing.T, through func(address string) string) (instances []*paced, conn *grpc.ClientConn) {
+	w := newWorld(t)
+	var addresses []string
+	for range 5 {
+		p := &paced{}
+		p.after.Store(int64(time.Millisecond))
+		instances = append(instances, p)
+		addresses = append(addresses, through(startGateway(t, p.register).Address))
+	}
+	w.set(nil, here(addresses...))
+	conn = w.dial(t)
+	for _, p := range instances {
+		for deadline := time.Now().Add(time.Minute); p.given.Load() == 0; {
+			if err := invoke(t.Context(), conn, time.Minute); err != nil || time.Now().After(deadline) {
+				t.Fatalf("an instance has no call: %v", err)
+			}
+		}
+	}
+	return instances, conn
+}
+
+func direct(address string) string { return address }
+
+// calls makes so many calls, a few at a time, and says how many each instance had.
+func calls(t *testing.T, conn *grpc.ClientConn, instances []*paced, n int) (given []int64) {
+	t.Helper()
+	for _, p := range instances {
+		given = append(given, -p.given.Load())
+	}
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range n / 4 {
+				if err := invoke(t.Context(), conn, time.Minute); err != nil {
+					t.Errorf("call: %v", err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	for i, p := range instances {
+		given[i] += p.given.Load()
+	}
+	return given
+}
+
+func TestASlowInstanceHasFewCalls(t *testing.T) {
+	instances, conn := five(t, direct)
+	instances[0].after.Store(int64(50 * time.Millisecond))
+	calls(t, conn, instances, 1000) // until it is known
+	given := calls(t, conn, instances, 2000)
+	t.Logf("%v of 2000 calls", given)
+	if given[0] > 40 {
+		t.Errorf("the slow instance had %d calls", given[0])
+	}
+	instances[0].after.Store(int64(time.Millisecond))
+	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+		if time.Now().After(deadline) {
+			t.Fatal("the instance is quick again, and has no share")
+		}
+	}
+}
+
+func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
+	instances, conn := five(t, direct)
+	instances[0].fails.Store(true)
+	for range 100 {
+		_ = invoke(t.Context(), conn, time.Minute) // those that it is found out by may fail
+	}
+	failed := 0
+	for range 400 {
+		if invoke(t.Context(), conn, time.Minute) != nil {
+			failed++
+		}
+	}
+	if failed > 10 {
+		t.Errorf("%d of 400 calls failed", failed)
+	}
+	instances[0].fails.Store(false)
+	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+		if time.Now().After(deadline) {
+			t.Fatal("the instance is well again, and has no share")
+		}
+	}
+}
+
+// freezer passes connections on, until it is told to pass nothing any more: as a process
+// that hangs, of which the kernel still takes connections.
+type freezer struct {
+	mu     sync.Mutex
+	frozen chan struct{} // closed when it thaws; nil when it is not frozen
+}
+
+func (f *freezer) freeze() { f.mu.Lock(); defer f.mu.Unlock(); f.frozen = make(chan struct{}) }
+func (f *freezer) thaw()   { f.mu.Lock(); defer f.mu.Unlock(); close(f.frozen); f.frozen = nil }
+
+func (f *freezer) wait(ctx context.Context) {
+	f.mu.Lock()
+	frozen := f.frozen
+	f.mu.Unlock()
+	if frozen != nil {
+		select {
+		case <-frozen:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (f *freezer) before(t *testing.T, to string) (address string) {
+	lis, err := net.Listen("tcp", deadAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var passing sync.WaitGroup
+	pass := func(dst, src net.Conn) {
+		defer dst.Close()
+		b := make([]byte, 4096)
+		for {
+			n, err := src.Read(b)
+			f.wait(ctx)
+			if n > 0 {
+				if _, err := dst.Write(b[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				if err != io.EOF {
+					return
+				}
+				return
+			}
+		}
+	}
+	passing.Go(func() {
+		for {
+			in, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { in.Close(); out.Close() })
+			passing.Go(func() { pass(out, in) })
+			passing.Go(func() { pass(in, out) })
+		}
+	})
+	t.Cleanup(func() { lis.Close(); stop(); passing.Wait() })
+	return lis.Addr().String()
+}
+
+func TestAnInstanceThatHangs(t *testing.T) {
+	f := &freezer{}
+	first := true
+	instances, conn := five(t, func(address string) string {
+		if first {
+			first = false
+			return f.before(t, address)
+		}
+		return address
+	})
+	f.freeze()
+	began := time.Now()
+	given := calls(t, conn, instances, 400) // none fails: those that hang are made again
+	took := time.Since(began)
+	t.Logf("%v of 400 calls, in %s", given, took.Round(time.Millisecond))
+	if took > tooLong {
+		t.Errorf("the calls took %s", took)
+	}
+	f.thaw()
+	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+		if time.Now().After(deadline) {
+			t.Fatal("the instance goes on, and has no share")
+		}
+	}
+}
+
+// The last there is is not left: its calls wait, and end when it goes on.
+func TestTheOnlyInstanceHangs(t *testing.T) {
+	f := &freezer{}
+	p := &paced{}
+	w := newWorld(t)
+	w.set(nil, here(f.before(t, startGateway(t, p.register).Address)))
+	conn := w.dial(t)
+	if err := invoke(t.Context(), conn, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	f.freeze()
+	ended := make(chan error, 1)
+	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	time.Sleep(2 * time.Second) // far longer than an instance beside others would be given
+	f.thaw()
+	if err := <-ended; err != nil {
+		t.Errorf("the call ended with %v", err)
+	}
+	if n := p.given.Load(); n != 2 {
+		t.Errorf("2 calls ran %d times", n)
+	}
+}
+
+// A large request is written in parts, between which nothing of ours may go.
+func TestInquiriesGoBetweenFrames(t *testing.T) {
+	p := &paced{}
+	gw := startGateway(t, p.register)
+	w := newWorld(t)
+	w.set(nil, here(gw.Address))
+	conn := w.dial(t)
+	if err := invoke(t.Context(), conn, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	stop, asked := make(chan struct{}), atomic.Int64{}
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, c := range w.watch.all() {
+				if c.frames.inquire() {
+					asked.Add(1)
+				}
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for i := range 200 {
+				req := &internalv1.InternalInvokeRequest{Metadata: map[string]*internalv1.ListStringValue{"x": {Values: []string{strings.Repeat("x", i*997)}}}}
+				if _, err := internalv1.NewServiceInvocationClient(conn).CallLocal(t.Context(), req); err != nil {
+					t.Errorf("call: %v", err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	close(stop)
+	asking.Wait()
+	if sni, _ := gw.seen(); len(sni) != 1 || asked.Load() < 10 {
+		t.Errorf("%d connections and %d inquiries, want one and many", len(sni), asked.Load())
+	}
+}
