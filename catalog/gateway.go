@@ -64,6 +64,7 @@ type Backend struct {
 	// Shards has, for each shard of the app, the place in Instances of the one that
 	// takes its connections. Empty where the app has no shards.
 	Shards []uint16
+	Tokens []uint32 // of the instances, by place
 }
 
 // Shard is the instance of a shard, by its place in Instances; any number maps to one
@@ -90,23 +91,23 @@ type GatewayTable struct {
 }
 
 // Lookup finds the backend of a host name, as SNI or :authority carries it, and the
-// shard of it that the name asks for, or NoShard. ok is false unless the name is that of
-// an exported app in this cluster, or of a shard of one.
+// part of it that the name asks for. ok is false unless the name is that of
+// an exported app in this cluster, or of a part of one.
 //
 // The app's name need not say the cluster: a sidecar without Isthmus dials one name
 // wherever the app is, <app>.<namespace>.<domain> or that of Dapr's service in Kubernetes,
 // and who has come to this gateway means this cluster.
-func (t *GatewayTable) Lookup(host string) (b *Backend, shard int, ok bool) {
-	app, cluster, shard, ok := t.Domain.ParseShard(host)
+func (t *GatewayTable) Lookup(host string) (b *Backend, part Part, ok bool) {
+	app, cluster, part, ok := t.Domain.ParsePart(host)
 	if !ok {
-		cluster, shard = t.Cluster, NoShard
+		cluster, part = t.Cluster, NoPart
 		if app, ok = t.Domain.ParseCallerHost(host); !ok {
 			app, ok = t.Kubernetes.ParseHost(host)
 		}
 	}
 	if !ok || cluster != t.Cluster {
-		return nil, NoShard, false
+		return nil, NoPart, false
 	}
 	b, ok = t.Backends.Get(app)
-	return b, shard, ok
+	return b, part, ok
 }

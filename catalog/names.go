@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // DefaultDomain is the domain of gateway and DNS names.
@@ -22,8 +25,8 @@ const maxHostName = 253
 // maxLabel is the longest label of a DNS name (RFC 1035, 2.3.4).
 const maxLabel = 63
 
-// shardRoom is kept free in every host name for a shard label and its dot.
-const shardRoom = len("65535.")
+// partRoom is kept free in every host name for the label of a part and its dot.
+const partRoom = len("i01234567.")
 
 // daprServiceSuffix is what Dapr appends to an app-id to name its Kubernetes
 // service, which must be a label too.
@@ -139,8 +142,8 @@ func (d Domain) IsPeerHost(host string) bool {
 
 // CheckHost tells whether an app's host name in a cluster fits into DNS and SNI.
 func (d Domain) CheckHost(a App, cluster string) error {
-	if n := len(d.Host(a, cluster)) + shardRoom; n > maxHostName {
-		return fmt.Errorf("host name %q with room for a shard is %d characters long; DNS and SNI carry at most %d", d.Host(a, cluster), n, maxHostName)
+	if n := len(d.Host(a, cluster)) + partRoom; n > maxHostName {
+		return fmt.Errorf("host name %q with room for the name of an instance is %d characters long; DNS and SNI carry at most %d", d.Host(a, cluster), n, maxHostName)
 	}
 	return nil
 }
@@ -165,28 +168,66 @@ func (d Domain) GatewayAddresses(a App, cluster, port string, shards int) []stri
 	return addresses
 }
 
-// NoShard is the shard of a host name that names none.
-const NoShard = -1
+// InstanceHost is the host name of one instance of an app in a cluster:
+// i<token>.<app>.<namespace>.<cluster>.<domain>. A gateway leads it to that instance, and to
+// no other when that one is not ready.
+func (d Domain) InstanceHost(token uint32, a App, cluster string) string {
+	return fmt.Sprintf("i%08x.%s", token, d.Host(a, cluster))
+}
+
+// InstanceToken is what an instance is called by in [Domain.InstanceHost]. It says nothing of
+// the address that it is made from, and is the same in every replica.
+func InstanceToken(address string) uint32 { return uint32(xxhash.Sum64String(address)) }
+
+// InstanceTokens are those of instances that are called by their names in another cluster, at
+// most MaxShards of them; none where two would be alike.
+func InstanceTokens(addresses []string) []uint32 {
+	if len(addresses) == 0 {
+		return nil
+	}
+	tokens := make([]uint32, min(len(addresses), MaxShards))
+	for i := range tokens {
+		tokens[i] = InstanceToken(addresses[i])
+		if slices.Contains(tokens[:i], tokens[i]) {
+			return nil
+		}
+	}
+	return tokens
+}
+
+// Part is what of an app a host name is for: all of it, a shard or one instance.
+type Part int64
+
+// NoPart is the part of a host name that names the app alone.
+const NoPart Part = -1
+
+// instancePart and the token is the part that is one instance.
+const instancePart Part = 1 << 32
+
+// Shard is the number of a shard.
+func (p Part) Shard() (n int, ok bool) { return int(p), p >= 0 && p < instancePart }
+
+// Instance is the token of an instance.
+func (p Part) Instance() (token uint32, ok bool) { return uint32(p), p >= instancePart }
 
 // MaxShards is how many shards an app can have in one cluster: it is how many
 // connections a caller there may hold to it.
 const MaxShards = 256
 
 // ParseHost reads the host name of an app of this domain, in any case, with or without
-// a final dot. It allocates nothing for a name in lower case. The name of a shard is
-// none of an app; ParseShard reads both.
+// a final dot. It allocates nothing for a name in lower case. The name of a part is
+// none of an app; ParsePart reads both.
 func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
-	a, cluster, shard, ok := d.ParseShard(host)
-	if !ok || shard != NoShard {
+	a, cluster, part, ok := d.ParsePart(host)
+	if !ok || part != NoPart {
 		return App{}, "", false
 	}
 	return a, cluster, true
 }
 
-// ParseShard is [Domain.ParseHost] for names of apps and of shards. shard is NoShard
-// in the name of an app.
-func (d Domain) ParseShard(host string) (a App, cluster string, shard int, ok bool) {
-	none := func() (App, string, int, bool) { return App{}, "", NoShard, false }
+// ParsePart is [Domain.ParseHost] for names of apps and of their parts.
+func (d Domain) ParsePart(host string) (a App, cluster string, part Part, ok bool) {
+	none := func() (App, string, Part, bool) { return App{}, "", NoPart, false }
 	host = strings.TrimSuffix(host, ".")
 	if len(host) > maxHostName {
 		return none()
@@ -202,11 +243,11 @@ func (d Domain) ParseShard(host string) (a App, cluster string, shard int, ok bo
 	if rest, ok = strings.CutSuffix(rest, "."); !ok {
 		return none()
 	}
-	shard = NoShard
+	part = NoPart
 	if strings.Count(rest, ".") == 3 {
 		var label string
 		label, rest, _ = strings.Cut(rest, ".")
-		if shard, ok = parseShard(label); !ok {
+		if part, ok = parsePart(label); !ok {
 			return none()
 		}
 	}
@@ -215,16 +256,21 @@ func (d Domain) ParseShard(host string) (a App, cluster string, shard int, ok bo
 	if !ok1 || !ok2 || id == "" || ns == "" || cluster == "" || strings.Contains(cluster, ".") {
 		return none()
 	}
-	return App{Namespace: ns, ID: id}, cluster, shard, true
+	return App{Namespace: ns, ID: id}, cluster, part, true
 }
 
-// parseShard reads a shard's label: a number below 65536, written in the one way.
-func parseShard(label string) (shard int, ok bool) {
+// parsePart reads a part's label: a shard's number below 65536, written in the one way, or an
+// instance's token.
+func parsePart(label string) (part Part, ok bool) {
+	if hex, ok := strings.CutPrefix(label, "i"); ok {
+		token, err := strconv.ParseUint(hex, 16, 32)
+		return instancePart + Part(token), err == nil && len(hex) == 8 && hex[0] != '+'
+	}
 	n, err := strconv.ParseUint(label, 10, 16)
 	if err != nil || len(label) > 1 && label[0] == '0' || label[0] == '+' {
-		return NoShard, false
+		return NoPart, false
 	}
-	return int(n), true
+	return Part(n), true
 }
 
 // lowerASCII is a name in lower case; ok is false for one that has more than ASCII, which

@@ -33,6 +33,9 @@ type Route struct {
 	Ready     uint32   // instances ready behind the route
 	Draining  uint32   // instances that take no new calls
 	Addresses []string // "ip:port" each, or one "<host name>:port", or one such for each shard
+	// Instances are the tokens of the instances behind a gateway, for callers that go on
+	// elsewhere where one of them is not ready any more. None where they are not told.
+	Instances []uint32
 }
 
 // Usable tells whether lookups may be led there.
@@ -91,7 +94,7 @@ func RemoteRoute(ready, draining uint32, direct, gateway []string) Route {
 
 func reachable(r Route) Route {
 	if r.Ready == 0 {
-		r.State, r.Addresses = Empty, nil
+		r.State, r.Addresses, r.Instances = Empty, nil, nil
 	}
 	return r
 }
@@ -99,7 +102,7 @@ func reachable(r Route) Route {
 func (r *Route) equal(o *Route) bool {
 	return r.Cluster == o.Cluster && r.Priority == o.Priority && r.Weight == o.Weight && r.State == o.State &&
 		r.Local == o.Local && r.Gateway == o.Gateway && r.Ramp == o.Ramp && r.Ready == o.Ready && r.Draining == o.Draining &&
-		sameAddresses(r.Addresses, o.Addresses)
+		sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances)
 }
 
 // sameAddresses need not look at slices that many routes share.

@@ -117,14 +117,14 @@ func TestAGatewayTakesTheNamesThatStockSidecarsSend(t *testing.T) {
 // What the gateway takes names an app that is exported, in one of the forms and no other.
 func FuzzGatewayLookup(f *testing.F) {
 	for _, host := range []string{
-		"orders.shop.east.isthmus.internal", "1.orders.shop.east.isthmus.internal", "orders.shop.isthmus.internal.",
+		"orders.shop.east.isthmus.internal", "1.orders.shop.east.isthmus.internal", "i0a1b2c3d.orders.shop.east.isthmus.internal", "orders.shop.isthmus.internal.",
 		"orders-dapr.shop.svc.cluster.local", "ORDERS-dapr.shop.svc.cluster.local", "_resolver.east.isthmus.internal", "", "..",
 	} {
 		f.Add(host)
 	}
 	table := stockTable("cluster.local")
 	f.Fuzz(func(t *testing.T, host string) {
-		b, shard, ok := table.Lookup(host)
+		b, part, ok := table.Lookup(host)
 		if !ok {
 			if b != nil {
 				t.Errorf("%q is refused with an app", host)
@@ -135,8 +135,10 @@ func FuzzGatewayLookup(f *testing.F) {
 			t.Fatalf("%q leads to %v, which is not exported", host, b.App)
 		}
 		forms := []string{table.Domain.Host(b.App, "east"), string(b.App.ID + "." + b.App.Namespace + "." + DefaultDomain), table.Kubernetes.Host(b.App)}
-		if shard != NoShard {
-			forms = []string{table.Domain.ShardHost(shard, b.App, "east")}
+		if n, ok := part.Shard(); ok {
+			forms = []string{table.Domain.ShardHost(n, b.App, "east")}
+		} else if token, ok := part.Instance(); ok {
+			forms = []string{table.Domain.InstanceHost(token, b.App, "east")}
 		}
 		lower := strings.ToLower(strings.TrimSuffix(host, "."))
 		for _, form := range forms {
@@ -144,7 +146,7 @@ func FuzzGatewayLookup(f *testing.F) {
 				return
 			}
 		}
-		t.Errorf("%q leads to %v, shard %d", host, b.App, shard)
+		t.Errorf("%q leads to %v, part %d", host, b.App, part)
 	})
 }
 

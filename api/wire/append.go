@@ -29,6 +29,7 @@ const (
 	routeShards    protowire.Number = 9
 	routeDraining  protowire.Number = 10
 	routeRamp      protowire.Number = 11
+	routeInstances protowire.Number = 12
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -71,7 +72,14 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 	}
 	m = appendNumber(m, routeShards, uint64(shards))
 	m = appendNumber(m, routeDraining, uint64(r.Draining))
-	return appendNumber(m, routeRamp, uint64(r.Ramp))
+	m = appendNumber(m, routeRamp, uint64(r.Ramp))
+	if len(r.Instances) > 0 {
+		m = protowire.AppendVarint(protowire.AppendTag(m, routeInstances, protowire.BytesType), uint64(4*len(r.Instances)))
+		for _, token := range r.Instances {
+			m = protowire.AppendFixed32(m, token)
+		}
+	}
+	return m
 }
 
 func appendMessage(b []byte, n protowire.Number, m []byte) []byte {

@@ -26,7 +26,7 @@ func digest(e *catalog.Entry, rule string) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// more marks, beside the bit of gateway, a route that has shards, draining or ramp. One
+// more marks, beside the bit of gateway, a route that has shards, draining, ramp or instances. One
 // that has none is encoded as it was before there were any.
 const more = 2
 
@@ -36,7 +36,7 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 	b = binary.AppendUvarint(b, uint64(r.Weight))
 	shards := r.Shards()
 	flags := bit(r.Gateway)
-	if shards > 0 || r.Draining > 0 || r.Ramp > 0 {
+	if shards > 0 || r.Draining > 0 || r.Ramp > 0 || len(r.Instances) > 0 {
 		flags |= more
 	}
 	b = append(b, byte(state(r.State)), bit(r.Local), flags)
@@ -45,6 +45,10 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 		b = binary.AppendUvarint(b, uint64(shards))
 		b = binary.AppendUvarint(b, uint64(r.Draining))
 		b = append(b, r.Ramp)
+		b = binary.AppendUvarint(b, uint64(len(r.Instances)))
+		for _, token := range r.Instances {
+			b = binary.LittleEndian.AppendUint32(b, token)
+		}
 	}
 	if shards > 0 {
 		return text(b, r.GatewayAddress())

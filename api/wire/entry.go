@@ -55,7 +55,7 @@ func Entry(e *catalog.Entry) *pb.ViewEntry {
 		to := &routes[i]
 		to.Cluster, to.Priority, to.Weight, to.State = r.Cluster, r.Priority, r.Weight, state(r.State)
 		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
-		to.Draining, to.Ramp = r.Draining, uint32(r.Ramp)
+		to.Draining, to.Ramp, to.Instances = r.Draining, uint32(r.Ramp), r.Instances
 		if shards := r.Shards(); shards > 0 {
 			to.Shards, to.Addresses = uint32(shards), []string{r.GatewayAddress()}
 		}
@@ -101,7 +101,7 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	return catalog.Route{
 		Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
-		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()),
+		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(),
 	}, nil
 }
 
@@ -117,6 +117,9 @@ func checkRoute(m *pb.ViewRoute, s catalog.RouteState) error {
 		return fmt.Errorf("state %s without an address", m.GetState())
 	case m.GetGateway() && n > 1:
 		return fmt.Errorf("%d addresses of a gateway route, which has one", n)
+	}
+	if n := len(m.GetInstances()); n > catalog.MaxShards || n > 0 && !m.GetGateway() {
+		return fmt.Errorf("%d instances by name; at most %d are taken, and of a gateway route only", n, catalog.MaxShards)
 	}
 	for _, address := range m.GetAddresses() {
 		if address == "" {

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-
-	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // choose picks the instance to try first, by its place in the list: that of the shard
@@ -16,7 +14,7 @@ import (
 // connections only to break them off has fewest always, and would draw all.
 func (d *destination) choose(l *loads) int {
 	switch n := len(d.instances); {
-	case d.shard != catalog.NoShard:
+	case d.shard != noShard:
 		return d.first
 	case n == 1:
 		return 0
@@ -37,7 +35,7 @@ func (d *destination) choose(l *loads) int {
 // the shards of an instance that died spread over those that are left, and one shard
 // stays with one instance for as long as that takes.
 func (d *destination) others() []int {
-	if d.shard == catalog.NoShard {
+	if d.shard == noShard {
 		return rand.Perm(len(d.instances))
 	}
 	places := make([]int, len(d.instances))

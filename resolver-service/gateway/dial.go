@@ -9,8 +9,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // keepAlive finds peers that vanished, after two minutes. It is slow on purpose:
@@ -43,7 +41,7 @@ func (s *serving) dial(in greeting, to destination, first *attempt) (*net.TCPCon
 	}
 	failed, dead := []error{first.err}, to.instances[first.instance]
 	order := to.others()
-	if to.shard != catalog.NoShard {
+	if to.shard != noShard {
 		if now, ok := s.without(ctx, in, dead); ok {
 			to, order = now, append([]int{now.first}, now.others()...)
 		}

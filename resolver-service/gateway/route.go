@@ -2,15 +2,19 @@ package gateway
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
+
+// noShard is the shard of a name that names none.
+const noShard = -1
 
 // destination is where connections for a name go.
 type destination struct {
 	app       catalog.App // zero: this cluster's resolver service, which has no instances here
 	instances []string    // "host:port", at least one for an app
-	shard     int         // that was named, or catalog.NoShard
+	shard     int         // that was named, or noShard
 	first     int         // the place in instances of the shard's own
 	revision  uint64      // of the table that said so
 }
@@ -39,7 +43,7 @@ func (d *destination) ofPeers() bool { return d.app == catalog.App{} }
 
 // route is the one place where a name becomes a destination. A number in front of an
 // app's name is a shard of it; any number has an instance, since callers may know a
-// number of shards that is past or to come.
+// number of shards that is past or to come. An instance's name has that instance alone.
 func (g *Gateway) route(in greeting) (destination, *refusal) {
 	refuse := func(r reason) (destination, *refusal) {
 		return destination{}, &refusal{reason: r, host: in.host, stream: in.stream}
@@ -54,19 +58,31 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	// Another cluster's name leads here too: our certificate tells that client which cluster
 	// this is. Without TLS nobody could tell who asks, so that is refused.
 	if g.cfg.Peers != nil && in.stream == 0 && table.Domain.IsPeerHost(in.host) {
-		return destination{shard: catalog.NoShard, revision: table.Revision}, nil
+		return destination{shard: noShard, revision: table.Revision}, nil
 	}
-	b, shard, ok := table.Lookup(in.host)
+	b, part, ok := table.Lookup(in.host)
 	if !ok {
 		return refuse(unknownName)
 	}
-	if len(b.Instances) == 0 {
+	instances := b.Instances
+	if token, ok := part.Instance(); ok {
+		// Who names an instance goes on elsewhere by itself where that one is not ready.
+		instances = nil
+		if i := slices.Index(b.Tokens, token); i >= 0 {
+			instances = b.Instances[i : i+1]
+		}
+	}
+	if len(instances) == 0 {
 		d, r := refuse(noInstance)
 		r.app, r.revision = b.App, table.Revision
 		return d, r
 	}
-	first, _ := b.Shard(shard)
+	shard, first := noShard, 0
+	if n, ok := part.Shard(); ok {
+		shard = n
+		first, _ = b.Shard(n)
+	}
 	return destination{
-		app: b.App, instances: b.Instances, shard: shard, first: min(first, len(b.Instances)-1), revision: table.Revision,
+		app: b.App, instances: instances, shard: shard, first: min(first, len(instances)-1), revision: table.Revision,
 	}, nil
 }

@@ -45,11 +45,34 @@ func TestAShardGoesToItsInstance(t *testing.T) {
 	})
 }
 
+// Callers of an instance go on elsewhere by themselves, so no other answers for it.
+func TestAnInstanceByItsName(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		a, b := tlsBackend(t, "a"), tlsBackend(t, "b")
+		table := exports(1, map[string][]string{"orders": {a, b}})
+		app := catalog.App{Namespace: "shop", ID: "orders"}
+		backend, _ := table.Backends.Get(app)
+		backend.Tokens = catalog.InstanceTokens(backend.Instances)
+		gw := serve(t, Config{}, table, with)
+		for address, want := range map[string]string{a: "a", b: "b"} {
+			host := table.Domain.InstanceHost(catalog.InstanceToken(address), app, table.Cluster)
+			for range 3 {
+				if got, _, err := call(t, gw.addr, host); got != want {
+					t.Errorf("%s: answered by %q, %v; want %q", host, got, err, want)
+				}
+			}
+		}
+		if got, _, err := call(t, gw.addr, table.Domain.InstanceHost(1, app, table.Cluster)); err == nil {
+			t.Errorf("an instance that is not there: answered by %q", got)
+		}
+	})
+}
+
 // oddShards are names that look like those of shards and are none.
 func oddShards() []string {
 	odd := []string{"007." + ordersHost, "65536." + ordersHost, "-1." + ordersHost, "+1." + ordersHost, "1.2." + ordersHost, "x." + ordersHost,
 		"0x1." + ordersHost, "1_0." + ordersHost, "99999999999999999999." + ordersHost, "1." + peerHost, "1.secret.shop.east.isthmus.internal",
-		"1.orders.shop.west.isthmus.internal"}
+		"1.orders.shop.west.isthmus.internal", "i1." + ordersHost, "i0a1b2c3g." + ordersHost, "i0a1b2c3d4." + ordersHost}
 	return odd
 }
 

@@ -180,6 +180,7 @@ func short(app catalog.App) catalog.App {
 func fromWire(w *v1alpha1.Export) (*topology.PeerExport, error) {
 	e := &topology.PeerExport{
 		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
+		Instances: w.GetInstances(),
 	}
 	if short(e.App) != e.App {
 		return nil, fmt.Errorf("names of %d and %d bytes; at most %d fit", len(e.App.Namespace), len(e.App.ID), maxName-1)
@@ -190,6 +191,9 @@ func fromWire(w *v1alpha1.Export) (*topology.PeerExport, error) {
 	if e.Ready > maxInstances || e.Draining > maxInstances || e.Shards > catalog.MaxShards {
 		return nil, fmt.Errorf("%d instances ready, %d draining and %d shards; at most %d, %d and %d are taken",
 			e.Ready, e.Draining, e.Shards, maxInstances, maxInstances, catalog.MaxShards)
+	}
+	if len(e.Instances) > catalog.MaxShards {
+		return nil, fmt.Errorf("%d instances by name; at most %d are taken", len(e.Instances), catalog.MaxShards)
 	}
 	if len(w.GetAllow()) > maxAllow || len(e.Addresses) > maxAddresses {
 		return nil, fmt.Errorf("%d callers and %d addresses; at most %d and %d are taken",

@@ -73,6 +73,7 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 		Draining:  e.Draining,
 		Shards:    e.Shards,
 		Addresses: e.Addresses,
+		Instances: e.Instances,
 		Allow:     make([]*v1alpha1.Allow, len(e.Allow)),
 	}
 	for i, a := range e.Allow {

@@ -108,6 +108,9 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		gateway = w.g.gatewayOf(w.callee, c, export)
 	}
 	r := catalog.RemoteRoute(ready, export.Draining, direct, gateway)
+	if r.Gateway && r.State == catalog.Ready {
+		r.Instances = export.Instances
+	}
 	r.Ramp = w.g.percent(name, w.callee, w.serve)
 	if r.State == catalog.Ready && c.lapsed {
 		r.State = catalog.Lapsed
@@ -150,6 +153,8 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	}
 	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
 		export.Addresses = ready
+	} else {
+		export.Instances = g.tokensOf(n)
 	}
 	return export
 }

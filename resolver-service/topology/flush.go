@@ -301,7 +301,7 @@ func (g *Graph) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog
 			}
 		case !had || !slices.Equal(old.Instances, g.exportable(now)):
 			ready := g.exportable(now)
-			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready)))}
+			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready))), Tokens: g.tokensOf(now)}
 			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
 		}
 	}

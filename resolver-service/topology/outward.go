@@ -13,8 +13,9 @@ import (
 
 // outward is what of an app's ready instances may be exported.
 type outward struct {
-	ready []string
-	kept  Kept
+	ready  []string
+	tokens []uint32 // of ready; nil before they are asked for
+	kept   Kept
 }
 
 // Kept are addresses that the rules keep from being used, where an operator would expect them.
@@ -50,6 +51,15 @@ func (k *Kept) String() string {
 // exportable are the ready instances of an app that the gateway and peers may be told of:
 // mostly all, and then the same slice. It is asked for exported apps alone.
 func (g *Graph) exportable(n *node) []string { return g.outwardOf(n).ready }
+
+// tokensOf are what the exportable instances are called, for everyone the same slice.
+func (g *Graph) tokensOf(n *node) []uint32 {
+	out := g.outwardOf(n)
+	if out.tokens == nil {
+		out.tokens = catalog.InstanceTokens(out.ready)
+	}
+	return out.tokens
+}
 
 func (g *Graph) outwardOf(n *node) *outward {
 	if n.outward != nil {

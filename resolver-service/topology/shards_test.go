@@ -145,12 +145,39 @@ func TestTheGatewayKeepsShardsWhereTheyAre(t *testing.T) {
 		t.Errorf("east is told %+v", e)
 	}
 	g.Apply(stops("orders", "2"))
-	after, shard, _ := g.gateway.Lookup("3.orders.shop.west.isthmus.internal")
+	after, part, _ := g.gateway.Lookup("3.orders.shop.west.isthmus.internal")
 	balanced(t, after, 4)
 	onlyAsNeeded(t, before, after)
+	shard, _ := part.Shard()
 	if _, ok := after.Shard(shard); !ok {
 		t.Error("shard 3 has no instance")
 	}
+}
+
+// An instance is called the same by whoever knows it, and by nobody else's name.
+func TestInstancesAreCalledByName(t *testing.T) {
+	g := NewGraph(west)
+	g.Peer("east")
+	g.Apply(full(exports("orders", catalog.Allow{Cluster: "east"})))
+	addresses := []string{"10.0.0.0:50002", "10.0.0.1:50002", "10.0.0.2:50002"}
+	told := func(want ...string) {
+		t.Helper()
+		e, _ := g.peers["east"].Exports.Get(app("orders"))
+		b, _ := g.gateway.Backends.Get(app("orders"))
+		if !slices.Equal(e.Instances, catalog.InstanceTokens(want)) || !slices.Equal(b.Tokens, e.Instances) {
+			t.Errorf("east is told %x and the gateway takes %x, want those of %v", e.Instances, b.Tokens, want)
+		}
+	}
+	for i, a := range addresses {
+		g.Apply(runs("orders", fmt.Sprint(i), a))
+	}
+	told(addresses...)
+	g.Apply(stops("orders", "1"))
+	told(addresses[0], addresses[2])
+	g.Apply(stops("orders", "0"))
+	told(addresses[2])
+	g.Apply(runs("orders", "1", addresses[1]))
+	told(addresses[1], addresses[2])
 }
 
 // A caller's plan must not cost the names of all shards again.

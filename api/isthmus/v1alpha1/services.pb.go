@@ -758,7 +758,9 @@ type ViewRoute struct {
 	Draining uint32 `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	// The share of the traffic that is due to it, which the route takes for now, in
 	// percent; 0 stands for all of it.
-	Ramp          uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
+	Ramp uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
+	// Of a gateway route: what the instances there are called, as in Export.
+	Instances     []uint32 `protobuf:"fixed32,12,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,6 +870,13 @@ func (x *ViewRoute) GetRamp() uint32 {
 		return x.Ramp
 	}
 	return 0
+}
+
+func (x *ViewRoute) GetInstances() []uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
 }
 
 type ResolveRequest struct {
@@ -2264,14 +2273,17 @@ func (x *ExportsResponse) GetEcho() uint64 {
 
 // Export is one app that a cluster lets another call.
 type Export struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Allow         []*Allow               `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"` // what concerns the asking cluster
-	Ready         uint32                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
-	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // only between clusters on one network
-	Digest        uint64                 `protobuf:"fixed64,5,opt,name=digest,proto3" json:"digest,omitempty"`
-	Draining      uint32                 `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"` // instances that take no new calls
-	Shards        uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`     // host names that callers may spread over; below 2 there are none
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	App       *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Allow     []*Allow               `protobuf:"bytes,2,rep,name=allow,proto3" json:"allow,omitempty"` // what concerns the asking cluster
+	Ready     uint32                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
+	Addresses []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // only between clusters on one network
+	Digest    uint64                 `protobuf:"fixed64,5,opt,name=digest,proto3" json:"digest,omitempty"`
+	Draining  uint32                 `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"` // instances that take no new calls
+	Shards    uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`     // host names that callers may spread over; below 2 there are none
+	// What the ready instances are called: "i" and this in eight hexadecimal digits, before the
+	// app's host name. None between clusters on one network.
+	Instances     []uint32 `protobuf:"fixed32,8,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2353,6 +2365,13 @@ func (x *Export) GetShards() uint32 {
 		return x.Shards
 	}
 	return 0
+}
+
+func (x *Export) GetInstances() []uint32 {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
 }
 
 type StatusRequest struct {
@@ -3480,7 +3499,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x87\x04\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xa5\x04\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3493,7 +3512,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06shards\x18\t \x01(\rR\x06shards\x12\x1a\n" +
 	"\bdraining\x18\n" +
 	" \x01(\rR\bdraining\x12\x12\n" +
-	"\x04ramp\x18\v \x01(\rR\x04ramp\"\xc6\x01\n" +
+	"\x04ramp\x18\v \x01(\rR\x04ramp\x12\x1c\n" +
+	"\tinstances\x18\f \x03(\aR\tinstances\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -3608,7 +3628,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
 	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\a \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\b \x01(\x06R\x04echo\"\xe0\x01\n" +
+	"\x04echo\x18\b \x01(\x06R\x04echo\"\xfe\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -3616,7 +3636,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\taddresses\x18\x04 \x03(\tR\taddresses\x12\x16\n" +
 	"\x06digest\x18\x05 \x01(\x06R\x06digest\x12\x1a\n" +
 	"\bdraining\x18\x06 \x01(\rR\bdraining\x12\x16\n" +
-	"\x06shards\x18\a \x01(\rR\x06shards\"\x0f\n" +
+	"\x06shards\x18\a \x01(\rR\x06shards\x12\x1c\n" +
+	"\tinstances\x18\b \x03(\aR\tinstances\"\x0f\n" +
 	"\rStatusRequest\"\xdb\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +

@@ -106,11 +106,19 @@ func (p *plan) throughGateways(to *route, before *plan) {
 		return
 	}
 	for _, name := range to.Addresses {
-		host, _, err := net.SplitHostPort(name)
-		if err != nil {
-			continue // a view has none such
+		if host, _, err := net.SplitHostPort(name); err == nil { // a view has no other
+			to.targets = append(to.targets, target{name: host, authority: name, addresses: addresses})
 		}
-		to.targets = append(to.targets, target{name: host, authority: name, addresses: addresses})
+	}
+	if len(to.Instances) == 0 {
+		return
+	}
+	// By its own name each connection leads to one instance, whatever became of others before.
+	_, port, _ := net.SplitHostPort(to.Addresses[0])
+	to.targets = to.targets[:0]
+	for _, token := range to.Instances {
+		host := p.gateways.Domain.InstanceHost(token, p.entry.App, to.Cluster)
+		to.targets = append(to.targets, target{name: host, authority: net.JoinHostPort(host, port), addresses: addresses})
 	}
 }
 
