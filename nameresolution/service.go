@@ -33,7 +33,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		instance: &pb.Instance{Id: address, Address: address},
 		log:      r.log, contact: r.contact,
 		publish: func(m *mirror) {
-			r.serve(&served{view: m.view})
+			r.serve(m.view)
 			r.mirrors.Store(m)
 		},
 		renewal: id.Renewal,
@@ -43,7 +43,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if m, age := file.load(); m != nil {
 		r.contact.old(age)
 		r.client.mirror = m
-		r.serve(&served{view: m.view})
+		r.serve(m.view)
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
 	r.parts.Go(func() {
