@@ -38,9 +38,11 @@ type Options struct {
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span
-	// Ready returns once this sidecar can take calls, or ctx ends. Others are not sent
-	// here before. It is called in a goroutine of its own; nil is ready at once.
-	Ready func(ctx context.Context)
+	// Health follows whether this sidecar can take calls, until ctx ends or there is nothing
+	// to follow any more. It calls turn with nil once it can, with the reason when it can't,
+	// and so on; turn does not block. Others are not sent here before the first nil, nor
+	// after a reason. It is called in a goroutine of its own; nil can take calls at once.
+	Health func(ctx context.Context, turn func(error))
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)

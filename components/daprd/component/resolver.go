@@ -39,8 +39,11 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
 		SpanFromContext: utils.SpanFromContext,
-		Ready:           func(ctx context.Context) { awaitReady(ctx, md.Instance) },
-		Stores:          stores(),
+		Health: func(ctx context.Context, turn func(error)) {
+			awaitReady(ctx, md.Instance)
+			r.component.app.follow(ctx, turn)
+		},
+		Stores: stores(),
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
 			if err != nil {
