@@ -358,6 +358,21 @@ func TestOfAnAppWithoutASelectionTheViewHasWhatWasFound(t *testing.T) {
 	})
 }
 
+func TestALookupWithoutAServiceAllocatesNothing(t *testing.T) {
+	in(t, func(t *testing.T, n *neighbourhood) {
+		n.now(func() { n.finds[orders] = []string{"10.0.0.1:1", "10.0.0.2:1"} })
+		n.waits(orders, n.takes, "10.0.0.1:1", "10.0.0.2:1")
+		ctx := t.Context()
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := n.r.ResolveID(ctx, orders); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%g allocations", n)
+		}
+	}, anywhere(orders))
+}
+
 func TestQuestionsAreBounded(t *testing.T) {
 	var endpoints []catalog.Endpoint
 	for i := range 3 * questions {
