@@ -110,8 +110,7 @@ func sortRoutes(routes []Route) {
 }
 
 // Pick chooses an address: among the usable routes by priority, weight and ramp, and
-// among a route's addresses evenly. Address is empty when nothing is ready, and when the
-// choice fell on a Delegated route.
+// among a route's addresses evenly. Address is empty when nothing is ready.
 func (p *Plan) Pick() (address string, route *Route) {
 	switch {
 	case p.one == "" && p.choice == nil:
@@ -139,18 +138,11 @@ func (p *Plan) pickAny() string {
 		return ""
 	case len(c.only) > 0:
 		return c.among()
-	case c.cuts == nil: // left to Dapr's resolver
+	case c.cuts == nil:
 		return ""
 	}
 	address, _ := c.next()
 	return address
-}
-
-// WithoutLocal is the entry as it stands when the caller's own cluster is left out,
-// which is what a caller falls back to whose own Dapr resolver found nothing.
-func (e *Entry) WithoutLocal() *Entry {
-	routes := slices.DeleteFunc(slices.Clone(e.Routes), func(r Route) bool { return r.Local })
-	return NewEntry(e.App, e.Rule, routes)
 }
 
 // Outcome is what a lookup ends with.

@@ -109,16 +109,13 @@ func TestARuleNamesItsLine(t *testing.T) {
 	}
 }
 
-func TestWithoutItsOwnClusterACallerGoesOn(t *testing.T) {
+func TestWhatIsLeftToAnotherResolverIsNotUsable(t *testing.T) {
 	e := NewEntry(orders, Rule{}, []Route{
 		{Cluster: "west", Weight: 1, State: Delegated, Local: true},
 		to("east", 1, 1, Ready, "e:1"),
 	})
-	if address, route := e.Pick(); address != "" || route == nil || route.State != Delegated {
-		t.Errorf("picked %q, %+v, want the delegated route", address, route)
-	}
-	if address, _ := e.WithoutLocal().Pick(); address != "e:1" {
-		t.Errorf("without its own cluster it has %q", address)
+	if address, route := e.Pick(); address != "e:1" || route == nil || route.Cluster != "east" {
+		t.Errorf("picked %q, %+v, want that of east", address, route)
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	UnknownCluster                   // no Cluster object has this name
 	Unheard                          // nothing has been heard from the cluster yet
 	LeaseExpired                     // the lease has run out, and the selection withdraws the route
-	Delegated                        // the app's own cluster, left to the user's Dapr resolver
+	Delegated                        // the app's own cluster, left to the user's Dapr resolver, which was not asked yet
 )
 
 // Route is one way to an app with what is known of it. It is immutable.
@@ -40,7 +40,7 @@ type Route struct {
 
 // Usable tells whether lookups may be led there.
 func (r *Route) Usable() bool {
-	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == Delegated)
+	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed)
 }
 
 // Percent is what the route takes of what is due to it.
@@ -131,7 +131,7 @@ func (r *Route) why(app App) string {
 	case LeaseExpired:
 		return "lease has run out; withdrawn because whenStale is withdraw"
 	case Delegated:
-		return "left to the Dapr resolver configured as local"
+		return "left to the Dapr resolver configured as local, which was not asked yet"
 	default:
 		return fmt.Sprintf("state %d", r.State)
 	}

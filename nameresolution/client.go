@@ -61,6 +61,8 @@ type client struct {
 	afresh bool    // the service refused a hello for what it named; the next one names nothing
 
 	ready   context.Context // ends when the instance may be registered
+	unwell  atomic.Bool     // the instance can't take calls
+	turned  chan struct{}   // has room for one: unwell has changed
 	hailed  atomic.Bool     // a service was told of the instance
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
@@ -204,8 +206,8 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 	return fmt.Errorf("resolver service %s: %w", to, explained(err))
 }
 
-// follow takes in what comes on a channel. When the channel is to be renewed, it opens
-// another beside it, and goes over to that with its first word: so the instance stays
+// follow takes in what comes on a channel. When the channel is to be renewed, or the
+// instance gets ill or well, it opens another beside it, and goes over to that with its first word: so the instance stays
 // registered, and no change is missed. heard is called at the first word of all.
 func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 	var next *channel // that is to take the place of now; nil while there is none
@@ -219,6 +221,11 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-c.turned:
+			if now.registers { // with another hello, which says how the instance is
+				next.close()
+				next, late, renew = nil, nil, closedChannel
+			}
 		case r := <-now.received:
 			if r.err != nil && next != nil {
 				// The service may have ended it for next, whose first word is on its way.
@@ -271,6 +278,26 @@ var errNoSuccessor = fmt.Errorf("the stream was made anew and has said nothing f
 
 // closedChannel is always ready.
 var closedChannel = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// turn notes whether the instance can take calls: err is why it can't. Before it is ready
+// nobody is sent there.
+func (c *client) turn(err error) {
+	if c.ready.Err() == nil || c.unwell.Swap(err != nil) == (err != nil) {
+		return
+	}
+	if err != nil {
+		c.log.Warn("the app can't take calls; this instance drains until it can", "app", c.app.String(), "err", err)
+	} else {
+		c.log.Info("the app can take calls again; this instance is ready", "app", c.app.String())
+	}
+	select {
+	case c.turned <- struct{}{}:
+	default:
+	}
+}
+
+// draining tells whether the instance is to be in no view.
+func (c *client) draining() bool { return c.drain.Err() != nil || c.unwell.Load() }
 
 // take takes in a message. The first on a channel is about the view that its hello named.
 func (c *client) take(from *channel, change *pb.WatchResponse) {

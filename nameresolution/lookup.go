@@ -10,9 +10,9 @@ import (
 )
 
 // ResolveID is one lookup, by the rules in the order of the design: this app itself,
-// then the view. It waits only while there is no view yet. Otherwise it does no I/O -
-// unless a local resolver is asked - takes no lock, and allocates nothing when it
-// succeeds. Its errors are [catalog.Refusal]s.
+// then the view. It waits only while there is no view yet or, without a service, while the
+// local resolver has to be asked for the first time. Otherwise it does no I/O, takes no
+// lock, and allocates nothing when it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	if span := r.lookups.Start(ctx, app); span.Recording() {
 		return r.resolveTraced(ctx, app, span)
@@ -20,8 +20,11 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 	if app == r.self.App {
 		return r.own, nil
 	}
-	if s, ok := r.served.Load(); ok && s.remote == nil {
-		return s.view.Resolve(app)
+	if view, ok := r.served.Load(); ok && (r.locals == nil || r.locals.has(view, app)) {
+		address, err := view.Resolve(app)
+		if err == nil || r.locals == nil {
+			return address, err
+		}
 	}
 	return r.resolveSlow(ctx, app)
 }
@@ -34,26 +37,25 @@ func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, span trac
 	return d.Address, d.Err()
 }
 
-// resolveSlow is a lookup before the first view, or without a service.
+// resolveSlow is a lookup that may have to wait or, without a service, fails.
 func (r *Resolver) resolveSlow(ctx context.Context, app catalog.App) (string, error) {
-	s, err := r.await(ctx)
+	view, err := r.await(ctx, app)
 	if err != nil {
 		return "", err
 	}
-	if s.remote == nil {
-		return s.view.Resolve(app)
+	address, err := view.Resolve(app)
+	var refusal *catalog.Refusal
+	if r.locals != nil && errors.As(err, &refusal) && refusal.Outcome != catalog.Denied {
+		refusal.Reason += r.locals.why(app)
 	}
-	return r.resolveStandalone(ctx, s, app)
+	return address, err
 }
 
-// await returns what is served, and waits for it if there is nothing yet.
-func (r *Resolver) await(ctx context.Context) (*served, error) {
-	if s, ok := r.served.Load(); ok {
-		return s, nil
-	}
+// await returns the view for a lookup, and waits for it if there is none yet.
+func (r *Resolver) await(ctx context.Context, app catalog.App) (*catalog.View, error) {
 	limit, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	s, err := r.served.Wait(limit)
+	view, err := r.served.Wait(limit)
 	if err != nil {
 		reason := r.contact.why()
 		if ctx.Err() != nil {
@@ -61,7 +63,10 @@ func (r *Resolver) await(ctx context.Context) (*served, error) {
 		}
 		return nil, &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("this sidecar has no view yet; waited at most %s: %s", r.timeout, reason)}
 	}
-	return s, nil
+	if r.locals != nil && !r.locals.has(view, app) {
+		view = r.locals.await(ctx, app)
+	}
+	return view, nil
 }
 
 // Explain makes one lookup and says why it ended as it did, and how old what it was
@@ -78,14 +83,15 @@ func (r *Resolver) decide(ctx context.Context, app catalog.App) catalog.Decision
 	if app == r.self.App {
 		return catalog.Decision{Address: r.own, Cluster: r.cluster, Rule: catalog.SelfRule, Reason: "it is this sidecar's own app"}
 	}
-	s, err := r.await(ctx)
+	view, err := r.await(ctx, app)
 	if err != nil {
 		return refused(err)
 	}
-	if s.remote == nil {
-		return s.view.Explain(app)
+	d := view.Explain(app)
+	if r.locals != nil {
+		r.locals.explain(&d, app)
 	}
-	return r.decideStandalone(ctx, s, app)
+	return d
 }
 
 func refused(err error) catalog.Decision {

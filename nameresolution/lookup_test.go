@@ -35,7 +35,7 @@ func following(callees, instances int, span func(context.Context) trace.Span) (*
 			{Cluster: "west", Weight: 1, Local: true, Ready: uint32(instances), Addresses: addresses},
 		})}
 	}
-	r.serve(&served{view: &catalog.View{Revision: 1, Entries: catalog.Table[*catalog.Entry]{}.With(edits...), Gateways: &catalog.Gateways{}}})
+	r.serve(&catalog.View{Revision: 1, Entries: catalog.Table[*catalog.Entry]{}.With(edits...), Gateways: &catalog.Gateways{}})
 	return r, apps
 }
 

@@ -17,10 +17,9 @@ import (
 // another cluster exports an app or has it ready can't be known, so a cluster that has
 // a Cluster object counts as having both.
 type plan struct {
-	app      catalog.App
-	cluster  string
-	domain   catalog.Domain
-	revision uint64 // of the view that was made last
+	app     catalog.App
+	cluster string
+	domain  catalog.Domain
 
 	changed   bool // since then
 	selection *catalog.AppEndpoints
@@ -71,13 +70,12 @@ func (p *plan) selectionKey() catalog.Key {
 	return catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: p.app.Namespace, Name: p.app.ID}
 }
 
-// view makes the view as it stands. An app without a selection resolves what the
-// local resolver finds.
+// view makes the view as it stands, without a revision. An app without a selection
+// resolves what the local resolver finds.
 func (p *plan) view() *catalog.View {
-	p.revision++
 	p.changed = false
 	v := &catalog.View{
-		Revision: p.revision, Open: p.selection == nil,
+		Open:     p.selection == nil,
 		Gateways: &catalog.Gateways{Domain: p.domain, Addresses: map[string][]string{}},
 	}
 	if p.selection == nil {
@@ -123,17 +121,4 @@ func (w whereabouts) Remote(name string) catalog.Route {
 func (w whereabouts) Exporters() []string {
 	names := slices.Sorted(maps.Keys(w.p.clusters))
 	return slices.DeleteFunc(names, func(name string) bool { return name == w.p.cluster })
-}
-
-// withoutLocal has each entry with a local route as it is when the local resolver
-// finds nothing.
-func withoutLocal(v *catalog.View) *catalog.Table[*catalog.Entry] {
-	var edits []catalog.Edit[*catalog.Entry]
-	for app, entry := range v.Entries.All() {
-		if slices.ContainsFunc(entry.Routes, func(r catalog.Route) bool { return r.Local }) {
-			edits = append(edits, catalog.Edit[*catalog.Entry]{App: app, Value: entry.WithoutLocal()})
-		}
-	}
-	t := catalog.Table[*catalog.Entry]{}.With(edits...)
-	return &t
 }

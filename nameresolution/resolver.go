@@ -38,9 +38,11 @@ type Options struct {
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span
-	// Ready returns once this sidecar can take calls, or ctx ends. Others are not sent
-	// here before. It is called in a goroutine of its own; nil is ready at once.
-	Ready func(ctx context.Context)
+	// Health follows whether this sidecar can take calls, until ctx ends or there is nothing
+	// to follow any more. It calls turn with nil once it can, with the reason when it can't,
+	// and so on; turn does not block. Others are not sent here before the first nil, nor
+	// after a reason. It is called in a goroutine of its own; nil can take calls at once.
+	Health func(ctx context.Context, turn func(error))
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)
@@ -49,10 +51,12 @@ type Options struct {
 	Stores []open.Kind
 }
 
-// LocalResolver is a resolver of Dapr's, asked for apps of this cluster. ResolveID is
-// called from many goroutines at once; port is this sidecar's.
+// LocalResolver is a resolver of Dapr's, asked for apps of this cluster.
 type LocalResolver interface {
-	ResolveID(ctx context.Context, app catalog.App, port int) (string, error)
+	// Find returns the addresses of an app; none, or an error, is nothing found. It is
+	// called from many goroutines at once, for one app by one at a time. port is this
+	// sidecar's.
+	Find(ctx context.Context, app catalog.App, port int) (addresses []string, err error)
 	Close() error
 }
 
@@ -71,23 +75,16 @@ type Resolver struct {
 	lookups  *tracing.Lookups
 	contact  *contact
 	client   *client // nil without a service
-	local    LocalResolver
+	locals   *locals // nil with a service
 	end      context.CancelFunc
 	closing  sync.Once
 	closeErr error
 	parts    sync.WaitGroup
+	connect  func(ctx context.Context, address string) error // nil: over TCP; tests have their own
 
-	served   live.Value[*served]
-	mirrors  live.Value[*mirror] // what the service sent
+	served   live.Value[*catalog.View] // what lookups read
+	mirrors  live.Value[*mirror]       // what the service sent
 	gateways live.Value[*catalog.Gateways]
-}
-
-// served is what lookups read. It is immutable.
-type served struct {
-	view *catalog.View
-	// remote has, without a service, the entries of view with local routes as they
-	// are when the local resolver finds nothing. It is nil with a service.
-	remote *catalog.Table[*catalog.Entry]
 }
 
 // New makes a resolver, and starts nothing.
@@ -132,11 +129,11 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 
 // serve publishes what lookups read from now on. The gateways come first, so that a
 // name which a lookup answers can be dialled.
-func (r *Resolver) serve(s *served) {
-	if old, ok := r.gateways.Load(); !ok || !old.Equal(s.view.Gateways) {
-		r.gateways.Store(s.view.Gateways)
+func (r *Resolver) serve(view *catalog.View) {
+	if old, ok := r.gateways.Load(); !ok || !old.Equal(view.Gateways) {
+		r.gateways.Store(view.Gateways)
 	}
-	r.served.Store(s)
+	r.served.Store(view)
 }
 
 // Gateways are the gateways of the clusters that the view leads to, for whoever turns
@@ -146,11 +143,17 @@ func (r *Resolver) Gateways() *live.Value[*catalog.Gateways] { return &r.gateway
 // View is the view that lookups go by, nil before the first, and a channel that is closed
 // once another one stands.
 func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
-	s, ok, changed := r.served.Follow()
-	if !ok {
-		return nil, changed
+	view, _, changed = r.served.Follow()
+	return view, changed
+}
+
+// Failed says that an address of an app, as the view has it, refused or does not answer.
+// Without a service, where nobody else says so, the view goes on without it while there is
+// another way, until a connection to it succeeds. With a service it has no effect.
+func (r *Resolver) Failed(app catalog.App, address string) {
+	if r.locals != nil {
+		r.locals.failed(app, address)
 	}
-	return s.view, changed
 }
 
 // RetryCutOff tells whether a call that a lost gateway cut off is to be tried again
@@ -183,9 +186,12 @@ func (r *Resolver) Close() error {
 		if r.end != nil {
 			r.end()
 		}
+		if r.locals != nil {
+			r.locals.end()
+		}
 		r.parts.Wait()
-		if r.local != nil {
-			r.closeErr = r.local.Close()
+		if r.locals != nil {
+			r.closeErr = r.locals.resolver.Close()
 		}
 	})
 	return r.closeErr

@@ -21,9 +21,6 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	r.contact.blind = id.Ready
 	drain, leave := context.WithCancel(context.Background())
 	ready, open := context.WithCancel(context.Background())
-	if r.opts.Ready == nil {
-		open()
-	}
 	r.client = &client{
 		replicas:    newReplicas(cfg.resolvers()),
 		credentials: id.ClientCredentials(identity.OneOf(identity.ServiceApp(cfg.ResolverNamespace, cfg.Cluster))),
@@ -33,23 +30,31 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		instance: &pb.Instance{Id: address, Address: address},
 		log:      r.log, contact: r.contact,
 		publish: func(m *mirror) {
-			r.serve(&served{view: m.view})
+			r.serve(m.view)
 			r.mirrors.Store(m)
 		},
 		renewal: id.Renewal,
-		ready:   ready, drain: drain, leave: leave, drained: make(chan struct{}),
+		ready:   ready, turned: make(chan struct{}, 1), drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
 	if m, age := file.load(); m != nil {
 		r.contact.old(age)
 		r.client.mirror = m
-		r.serve(&served{view: m.view})
+		r.serve(m.view)
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	if r.opts.Health == nil {
+		open()
+	}
 	r.parts.Go(func() {
 		defer open() // too late to matter, when it is for ctx
-		if r.opts.Ready != nil {
-			r.opts.Ready(ctx)
+		if r.opts.Health != nil {
+			r.opts.Health(ctx, func(err error) {
+				if err == nil {
+					open()
+				}
+				r.client.turn(err)
+			})
 		}
 	})
 	saving, saved := context.WithCancel(context.Background())

@@ -22,16 +22,19 @@ type dapr struct {
 	closed bool
 }
 
-func (d *dapr) ResolveID(_ context.Context, app catalog.App, port int) (string, error) {
+func (d *dapr) Find(_ context.Context, app catalog.App, port int) ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if port != 50001 {
-		return "", errors.New("asked with another port than the sidecar's")
+		return nil, errors.New("asked with another port than the sidecar's")
 	}
 	if app == mail {
-		return "", errors.New("no such host")
+		return nil, errors.New("no such host")
 	}
-	return d.knows[app], nil
+	if d.knows[app] == "" {
+		return nil, nil
+	}
+	return []string{d.knows[app]}, nil
 }
 
 func (d *dapr) Close() error {
@@ -76,6 +79,7 @@ func standaloneWith(t *testing.T, more m, objects ...catalog.Object) (*Resolver,
 		}
 		return local, nil
 	}})
+	r.connect = func(context.Context, string) error { return nil } // the addresses are nobody's
 	if err := r.Init(t.Context(), configuration, Instance{checkout, "10.0.0.9", 50001}); err != nil {
 		t.Fatal(err)
 	}
@@ -125,10 +129,10 @@ func TestWithoutAServiceALookupAsksLocallyFirst(t *testing.T) {
 	local.set(orders, "10.0.0.1:50002")
 	expect(t, r, orders, "10.0.0.1:50002")
 	local.set(orders, "") // found nothing: the other clusters, both on one priority
-	for range 50 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if address, err := r.ResolveID(t.Context(), orders); address == away && err == nil {
 			break
-		} else if address != "orders.shop.north.isthmus.internal:15443" {
+		} else if address != "orders.shop.north.isthmus.internal:15443" && address != "10.0.0.1:50002" {
 			t.Fatalf("orders is %q, %v", address, err)
 		}
 	}

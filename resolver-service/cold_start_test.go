@@ -39,9 +39,10 @@ func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 		isReady := make(chan struct{})
 		early := &caller{app: checkout, Resolver: nameresolution.New(nameresolution.Options{
 			Logger: slog.New(slog.DiscardHandler),
-			Ready: func(ctx context.Context) {
+			Health: func(ctx context.Context, turn func(error)) {
 				select {
 				case <-isReady:
+					turn(nil)
 				case <-ctx.Done():
 				}
 			},

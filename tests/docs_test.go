@@ -204,8 +204,8 @@ func initialise(t *testing.T, path string, top map[string]any) {
 // nothing is a local resolver that knows no app.
 type nothing struct{}
 
-func (nothing) ResolveID(context.Context, catalog.App, int) (string, error) { return "", nil }
-func (nothing) Close() error                                                { return nil }
+func (nothing) Find(context.Context, catalog.App, int) ([]string, error) { return nil, nil }
+func (nothing) Close() error                                             { return nil }
 
 var flag = regexp.MustCompile(`(?:^|\s)(--?[a-z][a-z-]*)`)
 

@@ -24,6 +24,7 @@ func main() {
 		dapr.Fatal(err)
 	}
 	isthmus := component.New(log, names)
+	isthmus.Behind(component.AppOf(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
 	stop := isthmus.DrainOnSignals()
 	defer stop()

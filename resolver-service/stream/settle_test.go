@@ -83,13 +83,14 @@ func TestAtAColdStartSidecarsFollowWhatComes(t *testing.T) {
 	settled := make(chan struct{})
 	s := start(t, stream.Config{Settled: settled}, anAddress(t), selection(checkout, orders))
 	isReady := make(chan struct{})
-	wait := func(ctx context.Context) {
+	wait := func(ctx context.Context, turn func(error)) {
 		select {
 		case <-isReady:
+			turn(nil)
 		case <-ctx.Done():
 		}
 	}
-	c := sidecarFrom(t, nameresolution.Options{Logger: quiet, Ready: wait}, s.address, checkout, 50001, nil)
+	c := sidecarFrom(t, nameresolution.Options{Logger: quiet, Health: wait}, s.address, checkout, 50001, nil)
 	c.finds(orders, "unavailable")
 	close(isReady)
 	sidecarOf(t, s.address, orders, 50002, nil).finds(checkout, "127.0.0.1:50001")

@@ -151,13 +151,14 @@ func TestASidecarIsInNoViewBeforeItIsReady(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
 	c := sidecarOf(t, s.address, checkout, 50001, nil)
 	ready := make(chan struct{})
-	wait := func(ctx context.Context) {
+	wait := func(ctx context.Context, turn func(error)) {
 		select {
 		case <-ready:
+			turn(nil)
 		case <-ctx.Done():
 		}
 	}
-	o := sidecarFrom(t, nameresolution.Options{Logger: quiet, Ready: wait}, s.address, orders, 50002, nil)
+	o := sidecarFrom(t, nameresolution.Options{Logger: quiet, Health: wait}, s.address, orders, 50002, nil)
 	o.finds(checkout, "127.0.0.1:50001") // it has its view
 	if d := s.topology.Resolve(checkout, orders); d.Outcome != catalog.Unavailable {
 		t.Errorf("before it is ready others are led to it: %+v", d)
@@ -169,12 +170,63 @@ func TestASidecarIsInNoViewBeforeItIsReady(t *testing.T) {
 	}
 	c.finds(orders, "unavailable")
 
-	never := func(ctx context.Context) { <-ctx.Done() }
-	l := sidecarFrom(t, nameresolution.Options{Logger: quiet, Ready: never}, s.address, ledger, 50003, nil)
+	never := func(ctx context.Context, _ func(error)) { <-ctx.Done() }
+	l := sidecarFrom(t, nameresolution.Options{Logger: quiet, Health: never}, s.address, ledger, 50003, nil)
 	l.finds(checkout, "127.0.0.1:50001")
 	if err := l.Drain(t.Context()); err != nil {
 		t.Errorf("Drain before it is ready: %v", err)
 	}
+}
+
+// However often its app gets ill and well, the last word counts; also at a service that starts
+// meanwhile, and when the sidecar drains for good.
+func TestASidecarWhoseAppIsIllDrainsAndComesBack(t *testing.T) {
+	s := start(t, stream.Config{}, anAddress(t), selection(checkout, orders))
+	c := sidecarOf(t, s.address, checkout, 50001, nil)
+	turns := make(chan error)
+	health := func(ctx context.Context, turn func(error)) {
+		for {
+			select {
+			case err := <-turns:
+				turn(err)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	o := sidecarFrom(t, nameresolution.Options{Logger: quiet, Health: health}, s.address, orders, 50002, nil)
+	ill := errors.New("connection refused")
+	turns <- ill // before it ever was well
+	turns <- nil
+	c.finds(orders, "127.0.0.1:50002")
+	for range 20 {
+		turns <- ill
+		turns <- nil
+	}
+	turns <- ill
+	c.finds(orders, "unavailable")
+	o.finds(checkout, "127.0.0.1:50001")
+	turns <- nil
+	c.finds(orders, "127.0.0.1:50002")
+	turns <- ill
+	c.finds(orders, "unavailable")
+
+	s.stop()
+	s = start(t, stream.Config{}, s.address, selection(checkout, orders))
+	c.finds(orders, "unavailable")
+	o.finds(checkout, "127.0.0.1:50001")
+	if d := s.topology.Resolve(checkout, orders); d.Outcome != catalog.Unavailable {
+		t.Errorf("after a restart of the service others are led to it: %+v", d)
+	}
+	turns <- nil
+	c.finds(orders, "127.0.0.1:50002")
+	turns <- ill
+	if err := o.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	turns <- nil
+	time.Sleep(200 * time.Millisecond)
+	c.finds(orders, "unavailable")
 }
 
 func TestBeforeTheFirstViewALookupWaitsAndSaysWhy(t *testing.T) {

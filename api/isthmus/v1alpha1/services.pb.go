@@ -313,7 +313,7 @@ type Instance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // unique within its app; the same after a reconnect
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`    // "ip:port" of its internal gRPC server
-	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // it takes no new calls: it said so on a stream before
+	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // it takes no new calls: it stops, or its app can't take them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -31,6 +31,7 @@ const drainTimeout = 2 * time.Second
 type Component struct {
 	log   *slog.Logger
 	names *dial.Names
+	app   *App                                                     // nil: none takes calls
 	make  func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 
 	listen func() // starts listening to signals, once a resolver is in use
@@ -43,6 +44,9 @@ type Component struct {
 func New(log *slog.Logger, names *dial.Names) *Component {
 	return &Component{log: log, names: names, listen: func() {}, used: map[*resolver]struct{}{}}
 }
+
+// Behind says which app is behind the sidecar; nil is none that takes calls.
+func (c *Component) Behind(app *App) { c.app = app }
 
 // Register adds the component to Dapr's name resolvers. Those that are there serve as
 // the local resolver of a component that runs without a service.

@@ -1,8 +1,11 @@
 package component
 
 import (
+	"context"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,7 +135,7 @@ func TestLocalResolvers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := l.ResolveID(t.Context(), orders, 50001); err != nil || got != "orders.shop.example:50002" {
+	if got, err := l.Find(t.Context(), orders, 50001); err != nil || !slices.Equal(got, []string{"orders.shop.example:50002"}) {
 		t.Errorf("nameformat says %q, %v", got, err)
 	}
 	if err := l.Close(); err != nil {
@@ -147,5 +150,43 @@ func TestLocalResolvers(t *testing.T) {
 		if _, err := c.local(t.Context(), name, "v1", nil, self); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("local resolver %s: %v, want an error with %q", name, err, want)
 		}
+	}
+}
+
+// oneByOne is a resolver of Dapr's that names an app's addresses in turn or by chance.
+type oneByOne struct {
+	nr.Resolver
+	next func(asked int) (string, error)
+	asks int
+}
+
+func (o *oneByOne) ResolveID(context.Context, nr.ResolveRequest) (string, error) {
+	o.asks++
+	return o.next(o.asks)
+}
+
+func TestALocalResolverIsAskedForAllAddresses(t *testing.T) {
+	all := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}
+	for what, test := range map[string]struct {
+		next func(asked int) (string, error)
+		want []string
+		asks int
+	}{
+		"in turn":        {func(n int) (string, error) { return all[n%3], nil }, all, 3 + repeats},
+		"always one":     {func(int) (string, error) { return all[0], nil }, all[:1], 1 + repeats},
+		"none":           {func(int) (string, error) { return "", nil }, nil, 1},
+		"an end":         {func(n int) (string, error) { return all[0], map[bool]error{true: io.EOF}[n == 3] }, all[:1], 3},
+		"never the same": {func(n int) (string, error) { return strings.Repeat("1", n), nil }, nil, mostAnswers},
+	} {
+		o := &oneByOne{next: test.next}
+		got, err := (&local{dapr: o}).Find(t.Context(), orders, 50001)
+		slices.Sort(got)
+		if err != nil || o.asks != test.asks || test.asks < mostAnswers && !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, %v after %d questions; want %q after %d", what, got, err, o.asks, test.want, test.asks)
+		}
+	}
+	failing := &oneByOne{next: func(int) (string, error) { return "", io.EOF }}
+	if got, err := (&local{dapr: failing}).Find(t.Context(), orders, 50001); err != io.EOF || got != nil {
+		t.Errorf("%q, %v from a resolver that fails", got, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
 	"github.com/dapr/dapr/pkg/diagnostics/utils"
@@ -39,8 +40,11 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
 		SpanFromContext: utils.SpanFromContext,
-		Ready:           func(ctx context.Context) { awaitReady(ctx, md.Instance) },
-		Stores:          stores(),
+		Health: func(ctx context.Context, turn func(error)) {
+			awaitReady(ctx, md.Instance)
+			r.component.app.follow(ctx, turn)
+		},
+		Stores: stores(),
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
 			if err != nil {
@@ -61,7 +65,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
-	r.component.names.Use(r.isthmus.View, r.isthmus.RetryCutOff())
+	r.component.names.Use(r.isthmus.View, r.isthmus.RetryCutOff(), r.isthmus.Failed)
 	r.component.add(r)
 	return nil
 }
@@ -107,8 +111,30 @@ func (r *resolver) drainAtEnd() {
 // local is one of Dapr's own resolvers, as the component asks it.
 type local struct{ dapr nr.Resolver }
 
-func (l *local) ResolveID(ctx context.Context, app catalog.App, port int) (string, error) {
-	return l.dapr.ResolveID(ctx, nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: port})
+// Dapr's resolvers name one address at a time: in turn, by chance, or always the same.
+const (
+	repeats     = 8 // answers in a row that name no other address are enough
+	mostAnswers = 64
+)
+
+// Find asks until it has all addresses, as far as can be known.
+func (l *local) Find(ctx context.Context, app catalog.App, port int) (addresses []string, err error) {
+	known := 0 // answers since the last address that was new
+	for range mostAnswers {
+		address, err := l.dapr.ResolveID(ctx, nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: port})
+		if err != nil || address == "" {
+			if len(addresses) > 0 {
+				err = nil
+			}
+			return addresses, err
+		}
+		if !slices.Contains(addresses, address) {
+			addresses, known = append(addresses, address), 0
+		} else if known++; known == repeats {
+			break
+		}
+	}
+	return addresses, nil
 }
 
 func (l *local) Close() error { return l.dapr.Close() }

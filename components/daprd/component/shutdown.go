@@ -2,14 +2,11 @@ package component
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/spf13/pflag"
 )
 
 // BlockShutdown is how long daprd goes on serving after SIGTERM unless its user says
@@ -30,31 +27,10 @@ const blockFlag = "dapr-block-shutdown-duration"
 // A sidecar whose app takes no calls (no --app-port) gets no default. The default is
 // put first, and daprd lets the last of two count, so what a user writes wins, also 0s.
 func Arguments(args []string) []string {
-	if len(args) == 0 || !takesCalls(args[1:]) {
+	if AppOf(args) == nil {
 		return args
 	}
 	return append([]string{args[0], "--" + blockFlag + "=" + BlockShutdown.String()}, args[1:]...)
-}
-
-// takesCalls tells whether an app stands behind the sidecar. It reads the arguments as
-// daprd does, which takes "-flag" for "--flag".
-func takesCalls(args []string) bool {
-	doubled := make([]string, len(args))
-	for i, a := range args {
-		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
-			a = "-" + a
-		}
-		doubled[i] = a
-	}
-	flags := pflag.NewFlagSet("daprd", pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	flags.ParseErrorsAllowlist.UnknownFlags = true
-	port := flags.String("app-port", "", "")
-	if err := flags.Parse(doubled); err != nil {
-		return false // daprd says what is wrong with them
-	}
-	return *port != "" && *port != "0"
 }
 
 // DrainOnSignals makes the component drain as soon as the process is told to stop or

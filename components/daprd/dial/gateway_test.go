@@ -133,7 +133,7 @@ var orders = catalog.App{Namespace: "default", ID: "orders"}
 func newWorld(t testing.TB) *world {
 	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}
 	w.hosts.times.soonest = 10 * time.Millisecond
-	w.Use(w.view, true)
+	w.Use(w.view, true, nil)
 	t.Cleanup(w.Close)
 	return w
 }

@@ -50,6 +50,7 @@ type Names struct {
 type source struct {
 	view     View
 	retry    bool
+	failed   func(app catalog.App, address string)
 	replaced chan struct{} // closed when another source is used
 }
 
@@ -65,10 +66,11 @@ func New(log *slog.Logger) *Names {
 }
 
 // Use makes calls follow this view from now on; retry says whether a call that was cut off
-// is made again elsewhere. daprd loads its components anew when its configuration changes,
-// so this may be called again.
-func (n *Names) Use(view View, retry bool) {
-	old := n.source.Swap(&source{view, retry, make(chan struct{})})
+// is made again elsewhere, and failed is told, in a goroutine of its own, of each attempt to
+// connect to an address of the caller's own cluster that fails. daprd loads its components
+// anew when its configuration changes, so this may be called again.
+func (n *Names) Use(view View, retry bool, failed func(app catalog.App, address string)) {
+	old := n.source.Swap(&source{view, retry, failed, make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
 	}
@@ -85,13 +87,13 @@ func (n *Names) view() *catalog.View {
 }
 
 // Name is what daprd is to dial for an app, whose lookup ended with this address: the app's
-// own name or, for an app that is left to a resolver of Dapr's, the address.
+// own name, or the address where the view has no entry of the app any more.
 func (n *Names) Name(app catalog.App, address string) string {
 	view := n.view()
 	if view == nil {
 		return address
 	}
-	if entry, ok := view.Entries.Get(app); !ok || delegated(entry) {
+	if _, ok := view.Entries.Get(app); !ok {
 		return address
 	}
 	if name, ok := n.names.Load(app); ok {
@@ -105,15 +107,6 @@ func (n *Names) Name(app catalog.App, address string) string {
 	name, _ := n.names.LoadOrStore(app, &called{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
 	n.given.Store(address, name)
 	return address
-}
-
-func delegated(entry *catalog.Entry) bool {
-	for i := range entry.Routes {
-		if entry.Routes[i].State == catalog.Delegated {
-			return true
-		}
-	}
-	return false
 }
 
 // Close ends all connections and waits for what runs. Calls that are under way are cut off.

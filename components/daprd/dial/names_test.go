@@ -95,16 +95,13 @@ func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftToDaprsResolverKeepsItsAddress(t *testing.T) {
+func TestWhatTheViewDoesNotHaveKeepsItsAddress(t *testing.T) {
 	w := newWorld(t)
 	const address = "10.0.0.1:50002"
 	if got := w.Name(orders, address); got != address {
 		t.Errorf("without a view: %q", got)
 	}
-	w.set(nil, catalog.Route{Cluster: "west", Local: true, Weight: 1, State: catalog.Delegated})
-	if got := w.Name(orders, address); got != address {
-		t.Errorf("delegated: %q", got)
-	}
+	w.set(nil, here("10.0.0.2:50002"))
 	if got := w.Name(catalog.App{Namespace: "default", ID: "stock"}, address); got != address {
 		t.Errorf("not in the view: %q", got)
 	}

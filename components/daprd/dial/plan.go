@@ -17,7 +17,7 @@ type plan struct {
 
 	gateways *catalog.Gateways
 	lookups  uint64              // of hosts, when it was made
-	hosts    map[string]struct{} // gateways that are looked up
+	hosts    map[string]struct{} // addresses that are looked up
 	routes   []route             // those that lookups may answer, by priority
 	points   int
 }
@@ -26,13 +26,14 @@ type plan struct {
 type route struct {
 	catalog.Route
 	targets []target
-	looking bool  // a gateway's host name is being looked up for the first time
+	looking bool  // a host name is being looked up for the first time
 	err     error // why one is not known
 }
 
 // target is one instance: by an address of its own or, in another cluster, by each gateway.
 type target struct {
-	name      string // its host name, or "" where it is called by its address
+	name      string // its host name at a gateway, or "" where it is called by its address
+	given     string // that address, as the view has it
 	authority string // "host:port", for gateways that route by it
 	addresses []string
 }
@@ -57,8 +58,10 @@ func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint6
 		if r.Gateway {
 			p.throughGateways(&to, before)
 		} else {
-			for _, address := range r.Addresses {
-				to.targets = append(to.targets, target{addresses: []string{address}})
+			for _, given := range r.Addresses {
+				for _, address := range p.resolve(&to, given) {
+					to.targets = append(to.targets, target{given: given, addresses: []string{address}})
+				}
 			}
 		}
 		for _, t := range to.targets {
@@ -75,24 +78,7 @@ func (p *plan) throughGateways(to *route, before *plan) {
 	var addresses []string
 	if p.gateways != nil {
 		for _, gateway := range p.gateways.Addresses[to.Cluster] {
-			resolved := []string{gateway}
-			if isHostName(gateway) {
-				if _, ok := p.hosts[gateway]; !ok {
-					p.hosts[gateway] = struct{}{}
-					if _, ok := p.channel.hosts[gateway]; !ok {
-						p.channel.names.hosts.use(gateway)
-						p.channel.hosts[gateway] = struct{}{}
-					}
-				}
-				var asked bool
-				var err error
-				resolved, err, asked = p.channel.names.hosts.at(gateway)
-				to.looking = to.looking || !asked
-				if err != nil {
-					to.err = err
-				}
-			}
-			for _, a := range resolved {
+			for _, a := range p.resolve(to, gateway) {
 				if !slices.Contains(addresses, a) {
 					addresses = append(addresses, a)
 				}
@@ -122,6 +108,25 @@ func (p *plan) throughGateways(to *route, before *plan) {
 	}
 }
 
+// resolve is what is known of an address by now: itself where it is one, otherwise what its
+// host name was looked up to last.
+func (p *plan) resolve(to *route, address string) []string {
+	if !isHostName(address) {
+		return []string{address}
+	}
+	p.hosts[address] = struct{}{}
+	if _, ok := p.channel.hosts[address]; !ok {
+		p.channel.names.hosts.use(address)
+		p.channel.hosts[address] = struct{}{}
+	}
+	resolved, err, asked := p.channel.names.hosts.at(address)
+	to.looking = to.looking || !asked
+	if err != nil {
+		to.err = err
+	}
+	return resolved
+}
+
 // gatewaysOf are the gateways of a cluster that the plan goes through.
 func (p *plan) gatewaysOf(cluster string) []string {
 	for i := range p.routes {
@@ -147,7 +152,7 @@ func (p *plan) same(o *plan) bool {
 	return true
 }
 
-// isHostName tells whether a gateway's address needs a lookup.
+// isHostName tells whether an address needs a lookup.
 func isHostName(address string) bool {
 	_, err := netip.ParseAddrPort(address)
 	return err != nil

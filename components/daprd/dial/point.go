@@ -20,6 +20,7 @@ type pointName struct{ name, address string }
 // point is one connection of a channel: to an instance, or to one through a gateway.
 type point struct {
 	pointName
+	given   string // the address as the view has it; "" through a gateway
 	channel *channel
 	policy  *balancing
 	cluster string

@@ -308,7 +308,7 @@ func (b *balancing) point(r *route, t *target, address string) *point {
 // make makes a point. It wants the lock.
 func (b *balancing) make(name pointName, r *route, t *target) *point {
 	c := b.plan.channel
-	p := &point{pointName: name, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), since: time.Now()}
+	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), since: time.Now()}
 	server := t.name
 	if server == "" {
 		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
@@ -343,7 +343,11 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 		p.tried, p.err = true, nil
 	case connectivity.TransientFailure:
 		p.tried, p.err = true, s.ConnectionError
-		b.plan.channel.names.hosts.again(b.plan.hosts)
+		c := b.plan.channel
+		c.names.hosts.again(b.plan.hosts)
+		if failed := c.names.source.Load().failed; failed != nil && p.given != "" {
+			go failed(c.app, p.given)
+		}
 	}
 	b.arrange()
 }

@@ -42,7 +42,7 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 			a, b := newSidecar(), newSidecar()
 			first, second := startGateway(t, a.register), startGateway(t, b.register)
 			w := newWorld(t)
-			w.Use(w.view, retry)
+			w.Use(w.view, retry, nil)
 			w.set(nil, here(first.Address, second.Address))
 			conn := w.dial(t)
 			until(t, conn, first.Address)
