@@ -51,7 +51,7 @@ type conn struct {
 	parted sync.Once
 
 	words atomic.Uint64 // reads that brought something
-	asked atomic.Int64  // when the first byte, or an inquiry, went out, in nanoseconds since began; 0 once it was answered
+	asked atomic.Int64  // when something went out that was not answered yet, in nanoseconds since began; negative where an app answers
 
 	listening // of the watch
 }
@@ -60,8 +60,12 @@ type conn struct {
 var began = time.Now()
 
 func (c *conn) Write(b []byte) (int, error) {
-	if c.words.Load() == 0 {
-		c.asked.CompareAndSwap(0, int64(time.Since(began)))
+	if c.asked.Load() == 0 {
+		now := int64(time.Since(began))
+		if c.words.Load() > 0 {
+			now = -now
+		}
+		c.asked.CompareAndSwap(0, now)
 	}
 	return c.Conn.Write(b)
 }
@@ -71,7 +75,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	if n > 0 {
 		c.words.Add(1)
 		if asked := c.asked.Load(); asked != 0 && c.asked.CompareAndSwap(asked, 0) {
-			c.point.gate.took(time.Since(began) - time.Duration(asked))
+			now := int64(time.Since(began))
+			c.point.gate.took(time.Duration(now-max(asked, -asked)), asked < 0)
 		}
 	}
 	return n, err
@@ -105,7 +110,7 @@ func (c *conn) part() {
 func (c *conn) inquire() {
 	go func() { // a socket that takes nothing any more blocks
 		if c.frames.inquire() {
-			c.asked.CompareAndSwap(0, int64(time.Since(began)))
+			c.asked.Store(int64(time.Since(began)))
 		}
 	}()
 }

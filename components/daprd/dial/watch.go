@@ -25,10 +25,14 @@ const (
 	manyAnswers     = 30
 	streamSilence   = 10 * time.Second
 	// shortestAnswer is how long an answer may take before calls go elsewhere, on a link that
-	// is quick, and shortestEnd before the connection is broken off. longestAnswer is for any.
+	// is quick, and shortestEnd before the connection is broken off: there is no hurry then,
+	// and a link that has just become slow is not to have calls made twice. longestAnswer is
+	// for any.
 	shortestAnswer = 150 * time.Millisecond
-	shortestEnd    = 750 * time.Millisecond
+	shortestEnd    = 3 * time.Second
 	longestAnswer  = 10 * time.Second
+	// inquireEvery is how often whoever does not answer is asked again.
+	inquireEvery = 500 * time.Millisecond
 	// weighEvery is how often instances are compared by how long calls take there.
 	weighEvery = 250 * time.Millisecond
 )
@@ -151,7 +155,7 @@ func (c *conn) listen(all []*conn) {
 		if c.waited >= min(max(shortestEnd, 9*trip), 2*longestAnswer) && c.point.spare() {
 			c.point.lost()
 			c.breakOff()
-		} else if c.waited%shortestEnd < watchEvery {
+		} else if c.waited%inquireEvery == 0 {
 			c.inquire() // an inquiry before may have found another frame half written
 		}
 	case c.point.calls.Load() == 0:
@@ -216,9 +220,13 @@ func (g *gates) leave(at *gate) {
 	}
 }
 
-// took notes how long something took there and back. It rises at once and falls
-// slowly: a link that loses packets has a long way now and then.
-func (g *gate) took(d time.Duration) {
+// took notes how long something took there and back, and perhaps an app to answer. It rises
+// at once and falls slowly: a link that loses packets has a long way now and then. What an
+// app takes says only that the way is no longer than that.
+func (g *gate) took(d time.Duration, app bool) {
 	last := g.trip.Load()
-	g.trip.Store(max(int64(d), last-(last-int64(d))/4))
+	if app && int64(d) >= last {
+		return
+	}
+	g.trip.Store(max(int64(d), last-(last-int64(d))/8))
 }
