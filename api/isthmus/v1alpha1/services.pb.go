@@ -758,7 +758,10 @@ type ViewRoute struct {
 	Draining uint32 `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	// The share of the traffic that is due to it, which the route takes for now, in
 	// percent; 0 stands for all of it.
-	Ramp          uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
+	Ramp uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
+	// The cluster's lease runs, but ran out too often lately. STATE_READY: used because
+	// nothing else is usable; STATE_LEASE_EXPIRED: held back while something else is.
+	Damped        bool `protobuf:"varint,12,opt,name=damped,proto3" json:"damped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -868,6 +871,13 @@ func (x *ViewRoute) GetRamp() uint32 {
 		return x.Ramp
 	}
 	return 0
+}
+
+func (x *ViewRoute) GetDamped() bool {
+	if x != nil {
+		return x.Damped
+	}
+	return false
 }
 
 type ResolveRequest struct {
@@ -3480,7 +3490,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x87\x04\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x9f\x04\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3493,7 +3503,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06shards\x18\t \x01(\rR\x06shards\x12\x1a\n" +
 	"\bdraining\x18\n" +
 	" \x01(\rR\bdraining\x12\x12\n" +
-	"\x04ramp\x18\v \x01(\rR\x04ramp\"\xc6\x01\n" +
+	"\x04ramp\x18\v \x01(\rR\x04ramp\x12\x16\n" +
+	"\x06damped\x18\f \x01(\bR\x06damped\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
