@@ -69,7 +69,7 @@ func sole(routes []Route, first int) bool {
 
 func nextUsable(routes []Route, from int) int {
 	for i := from; i < len(routes); i++ {
-		if routes[i].usable() {
+		if routes[i].Usable() {
 			return i
 		}
 	}
@@ -87,7 +87,7 @@ func levelEnd(routes []Route, first int) int {
 // levelShare is what a level takes of what there is for it, in percent.
 func levelShare(level []Route) (share uint64) {
 	for i := range level {
-		if r := &level[i]; r.usable() {
+		if r := &level[i]; r.Usable() {
 			share = max(share, r.percent())
 		}
 	}
@@ -98,14 +98,14 @@ func levelShare(level []Route) (share uint64) {
 func (c *choice) divide(level []Route, at, last uint64) {
 	var total, sum uint64
 	for i := range level {
-		if r := &level[i]; r.usable() {
+		if r := &level[i]; r.Usable() {
 			total += uint64(r.Weight) * r.percent()
 		}
 	}
 	from := at
 	for i := range level {
 		r := &level[i]
-		if !r.usable() {
+		if !r.Usable() {
 			continue
 		}
 		sum += uint64(r.Weight) * r.percent()
@@ -189,7 +189,7 @@ func withoutIdleRamps(routes []Route) {
 		first = end
 	}
 	for i := range routes {
-		if !routes[i].usable() {
+		if !routes[i].Usable() {
 			routes[i].Ramp = 0
 		}
 	}
@@ -199,7 +199,7 @@ func withoutIdleRamps(routes []Route) {
 func evenRamps(level []Route) bool {
 	var usable []uint64
 	for i := range level {
-		if level[i].usable() {
+		if level[i].Usable() {
 			usable = append(usable, level[i].percent())
 		}
 	}

@@ -103,7 +103,7 @@ func (e *Entry) Explain() Decision {
 
 func (e *Entry) routeReason(r, taken *Route) string {
 	why := r.why(e.App)
-	if taken == nil || !r.usable() || r == taken {
+	if taken == nil || !r.Usable() || r == taken {
 		return why
 	}
 	switch first, last := e.levels(); {

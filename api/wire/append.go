@@ -29,6 +29,7 @@ const (
 	routeShards    protowire.Number = 9
 	routeDraining  protowire.Number = 10
 	routeRamp      protowire.Number = 11
+	routeDamped    protowire.Number = 12
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -54,10 +55,11 @@ func appendEntry(m []byte, e *catalog.Entry) []byte {
 }
 
 func appendRoute(m []byte, r *catalog.Route) []byte {
+	state, damped := state(r.State)
 	m = appendText(m, routeCluster, r.Cluster)
 	m = appendNumber(m, routePriority, uint64(r.Priority))
 	m = appendNumber(m, routeWeight, uint64(r.Weight))
-	m = appendNumber(m, routeState, uint64(state(r.State)))
+	m = appendNumber(m, routeState, uint64(state))
 	m = appendNumber(m, routeLocal, uint64(bit(r.Local)))
 	m = appendNumber(m, routeGateway, uint64(bit(r.Gateway)))
 	m = appendNumber(m, routeReady, uint64(r.Ready))
@@ -71,7 +73,8 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 	}
 	m = appendNumber(m, routeShards, uint64(shards))
 	m = appendNumber(m, routeDraining, uint64(r.Draining))
-	return appendNumber(m, routeRamp, uint64(r.Ramp))
+	m = appendNumber(m, routeRamp, uint64(r.Ramp))
+	return appendNumber(m, routeDamped, uint64(bit(damped)))
 }
 
 func appendMessage(b []byte, n protowire.Number, m []byte) []byte {
