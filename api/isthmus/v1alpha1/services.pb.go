@@ -2097,10 +2097,11 @@ func (x *RenewRequest) GetPing() uint64 {
 
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
-	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`     // as in ExportsResponse
-	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"` // as in ExportsResponse, of what the caller may know by now
-	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`     // the latest ping that has come
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                 // the answering cluster's name
+	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`                     // as in ExportsResponse
+	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`                 // as in ExportsResponse, of what the caller may know by now
+	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`                     // the latest ping that has come
+	HoldsMs       uint32                 `protobuf:"varint,6,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"` // as in ExportsResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2163,6 +2164,13 @@ func (x *RenewResponse) GetEcho() uint64 {
 	return 0
 }
 
+func (x *RenewResponse) GetHoldsMs() uint32 {
+	if x != nil {
+		return x.HoldsMs
+	}
+	return 0
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
@@ -2180,8 +2188,11 @@ type ExportsResponse struct {
 	// answering cluster that knows the same, whatever its revision. Of several messages that
 	// lead there, the last one has it. 0 in the others, and where that cluster does not know
 	// yet what it exports.
-	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
-	Echo          uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
+	Digest uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
+	Echo   uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
+	// The last word of a service that stops to be started again: what it said holds for so
+	// long, in ms, also where its gateways refuse connections meanwhile. 0 in every other.
+	HoldsMs       uint32 `protobuf:"varint,9,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2268,6 +2279,13 @@ func (x *ExportsResponse) GetDigest() uint64 {
 func (x *ExportsResponse) GetEcho() uint64 {
 	if x != nil {
 		return x.Echo
+	}
+	return 0
+}
+
+func (x *ExportsResponse) GetHoldsMs() uint32 {
+	if x != nil {
+		return x.HoldsMs
 	}
 	return 0
 }
@@ -3605,12 +3623,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
 	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
-	"\x04ping\x18\x03 \x01(\x06R\x04ping\"{\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\x96\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\x05 \x01(\x06R\x04echoJ\x04\b\x02\x10\x03R\brevision\"\xfa\x01\n" +
+	"\x04echo\x18\x05 \x01(\x06R\x04echo\x12\x19\n" +
+	"\bholds_ms\x18\x06 \x01(\rR\aholdsMsJ\x04\b\x02\x10\x03R\brevision\"\x95\x02\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
@@ -3619,7 +3638,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
 	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\a \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\b \x01(\x06R\x04echo\"\xe0\x01\n" +
+	"\x04echo\x18\b \x01(\x06R\x04echo\x12\x19\n" +
+	"\bholds_ms\x18\t \x01(\rR\aholdsMs\"\xe0\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
