@@ -43,6 +43,9 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 // word says when the latest word came; with mu held.
 func (s *linkStatus) word(lease leaseState) string {
 	text := fmt.Sprintf("heard %s ago, lease %s left", seconds(time.Since(lease.last)), seconds(lease.left))
+	if lease.held {
+		text += "; it has said that it is being restarted"
+	}
 	if len(s.talks) == 0 {
 		text += s.because()
 	}

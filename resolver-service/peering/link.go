@@ -296,6 +296,14 @@ func (l *link) rouse() {
 	}
 }
 
+// parts notes for how long a goodbye holds; 0 is none.
+func (l *link) parts(holdsMs uint32) {
+	if holdsMs > 0 {
+		l.lease.hold(time.Duration(holdsMs) * time.Millisecond)
+		l.lines.info("a peer stops, to be started again; its word holds meanwhile", "peer", l.cluster, "ms", min(holdsMs, uint32(mostHold.Milliseconds())))
+	}
+}
+
 // heard notes a word that renews the lease as of a moment.
 func (l *link) heard(at time.Time) {
 	if l.lease.heard(at) {
