@@ -87,7 +87,7 @@ func (x ViewRoute_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ViewRoute_State.Descriptor instead.
 func (ViewRoute_State) EnumDescriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10, 0}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // App names a Dapr application.
@@ -149,6 +149,7 @@ type WatchRequest struct {
 	//
 	//	*WatchRequest_Hello
 	//	*WatchRequest_Drain
+	//	*WatchRequest_Unreached
 	Request       isWatchRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -209,6 +210,15 @@ func (x *WatchRequest) GetDrain() *Drain {
 	return nil
 }
 
+func (x *WatchRequest) GetUnreached() *Unreached {
+	if x != nil {
+		if x, ok := x.Request.(*WatchRequest_Unreached); ok {
+			return x.Unreached
+		}
+	}
+	return nil
+}
+
 type isWatchRequest_Request interface {
 	isWatchRequest_Request()
 }
@@ -221,9 +231,15 @@ type WatchRequest_Drain struct {
 	Drain *Drain `protobuf:"bytes,2,opt,name=drain,proto3,oneof"` // take this instance out of views; the stream goes on
 }
 
+type WatchRequest_Unreached struct {
+	Unreached *Unreached `protobuf:"bytes,3,opt,name=unreached,proto3,oneof"` // only to a service that takes it, see WatchResponse
+}
+
 func (*WatchRequest_Hello) isWatchRequest_Request() {}
 
 func (*WatchRequest_Drain) isWatchRequest_Request() {}
+
+func (*WatchRequest_Unreached) isWatchRequest_Request() {}
 
 // Hello opens a stream.
 type Hello struct {
@@ -458,6 +474,129 @@ func (*Drain) Descriptor() ([]byte, []int) {
 	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{5}
 }
 
+// Unreached is all that the caller does not reach of what its view leads to, each time that
+// it changes. It takes the place of what was said before on the stream.
+type Unreached struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           []*UnreachedGateway    `protobuf:"bytes,1,rep,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unreached) Reset() {
+	*x = Unreached{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unreached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unreached) ProtoMessage() {}
+
+func (x *Unreached) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unreached.ProtoReflect.Descriptor instead.
+func (*Unreached) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Unreached) GetAll() []*UnreachedGateway {
+	if x != nil {
+		return x.All
+	}
+	return nil
+}
+
+// UnreachedGateway is a gateway of a cluster, or an app behind it, that calls don't get to.
+type UnreachedGateway struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"`           // its address; empty for all of the cluster
+	App           *App                   `protobuf:"bytes,3,opt,name=app,proto3" json:"app,omitempty"`                   // absent: whatever is behind it
+	ForMs         uint64                 `protobuf:"varint,4,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"` // for how long that has been so
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreachedGateway) Reset() {
+	*x = UnreachedGateway{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreachedGateway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreachedGateway) ProtoMessage() {}
+
+func (x *UnreachedGateway) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreachedGateway.ProtoReflect.Descriptor instead.
+func (*UnreachedGateway) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UnreachedGateway) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *UnreachedGateway) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *UnreachedGateway) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *UnreachedGateway) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+func (x *UnreachedGateway) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // WatchResponse is a change of the view. The first one on a stream makes the caller's
 // view equal to the service's; each later one follows from the one before.
 type WatchResponse struct {
@@ -475,14 +614,16 @@ type WatchResponse struct {
 	// What decides which apps the view holds, for the reason of a refusal. Always set.
 	Rule string `protobuf:"bytes,7,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The service has started, and its view may lack what others are still to tell it.
-	Provisional   bool `protobuf:"varint,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Provisional bool `protobuf:"varint,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	// The service takes Unreached. Always set.
+	TakesUnreached bool `protobuf:"varint,9,opt,name=takes_unreached,json=takesUnreached,proto3" json:"takes_unreached,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +635,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +648,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -566,6 +707,13 @@ func (x *WatchResponse) GetProvisional() bool {
 	return false
 }
 
+func (x *WatchResponse) GetTakesUnreached() bool {
+	if x != nil {
+		return x.TakesUnreached
+	}
+	return false
+}
+
 // Gateways are the gateway addresses of the clusters a view leads to.
 type Gateways struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -577,7 +725,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +737,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +750,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Gateways) GetDomain() string {
@@ -629,7 +777,7 @@ type ClusterGateways struct {
 
 func (x *ClusterGateways) Reset() {
 	*x = ClusterGateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +789,7 @@ func (x *ClusterGateways) String() string {
 func (*ClusterGateways) ProtoMessage() {}
 
 func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +802,7 @@ func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterGateways.ProtoReflect.Descriptor instead.
 func (*ClusterGateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ClusterGateways) GetCluster() string {
@@ -684,7 +832,7 @@ type ViewEntry struct {
 
 func (x *ViewEntry) Reset() {
 	*x = ViewEntry{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +844,7 @@ func (x *ViewEntry) String() string {
 func (*ViewEntry) ProtoMessage() {}
 
 func (x *ViewEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +857,7 @@ func (x *ViewEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEntry.ProtoReflect.Descriptor instead.
 func (*ViewEntry) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ViewEntry) GetApp() *App {
@@ -768,7 +916,7 @@ type ViewRoute struct {
 
 func (x *ViewRoute) Reset() {
 	*x = ViewRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +928,7 @@ func (x *ViewRoute) String() string {
 func (*ViewRoute) ProtoMessage() {}
 
 func (x *ViewRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +941,7 @@ func (x *ViewRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRoute.ProtoReflect.Descriptor instead.
 func (*ViewRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ViewRoute) GetCluster() string {
@@ -890,7 +1038,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1050,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1063,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResolveRequest) GetCaller() *App {
@@ -949,7 +1097,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1109,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1122,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Decision) GetOutcome() string {
@@ -1055,7 +1203,7 @@ type RouteDecision struct {
 
 func (x *RouteDecision) Reset() {
 	*x = RouteDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1215,7 @@ func (x *RouteDecision) String() string {
 func (*RouteDecision) ProtoMessage() {}
 
 func (x *RouteDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1228,7 @@ func (x *RouteDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteDecision.ProtoReflect.Descriptor instead.
 func (*RouteDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RouteDecision) GetCluster() string {
@@ -1175,7 +1323,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1335,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1348,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ApplyRequest) GetObjects() []*ApplyObject {
@@ -1244,7 +1392,7 @@ type ApplyObject struct {
 
 func (x *ApplyObject) Reset() {
 	*x = ApplyObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1404,7 @@ func (x *ApplyObject) String() string {
 func (*ApplyObject) ProtoMessage() {}
 
 func (x *ApplyObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1417,7 @@ func (x *ApplyObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyObject.ProtoReflect.Descriptor instead.
 func (*ApplyObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyObject) GetJson() []byte {
@@ -1304,7 +1452,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1464,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1477,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApplyResponse) GetResults() []*ApplyResult {
@@ -1382,7 +1530,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1542,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1555,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -1458,7 +1606,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1618,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1631,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -1525,7 +1673,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1685,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1698,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -1584,7 +1732,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1744,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1757,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -1628,7 +1776,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1788,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1801,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -1675,7 +1823,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1835,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1848,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -1742,7 +1890,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1902,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1915,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -1801,7 +1949,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1961,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1974,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -1852,7 +2000,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2012,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2025,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -1901,7 +2049,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2061,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2074,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -1979,7 +2127,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2139,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2152,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -2046,7 +2194,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2206,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2219,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -2108,7 +2256,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2120,7 +2268,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2133,7 +2281,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -2199,7 +2347,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2359,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2372,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -2306,7 +2454,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2466,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2479,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Export) GetApp() *App {
@@ -2391,7 +2539,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2551,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2564,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 type StatusResponse struct {
@@ -2449,7 +2597,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2609,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2622,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2635,7 +2783,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2795,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2808,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -2709,7 +2857,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2869,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2882,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -2770,7 +2918,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +2930,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +2943,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -2838,7 +2986,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2998,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +3011,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DNSHost) GetName() string {
@@ -2910,7 +3058,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3070,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3083,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -3006,7 +3154,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3166,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3179,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -3103,7 +3251,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3263,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3276,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -3176,7 +3324,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3336,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3349,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -3241,13 +3389,19 @@ type PeerStatus struct {
 	AskedBy            uint32 `protobuf:"varint,15,opt,name=asked_by,json=askedBy,proto3" json:"asked_by,omitempty"`
 	UnaskedSinceUnixMs int64  `protobuf:"varint,16,opt,name=unasked_since_unix_ms,json=unaskedSinceUnixMs,proto3" json:"unasked_since_unix_ms,omitempty"`
 	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"` // exports with a ready instance
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// How many sidecars of this cluster say that they don't reach it, of how many whose calls
+	// lead there; since when, and what one of them says. 0 where none says so.
+	UnreachedBy          uint32 `protobuf:"varint,18,opt,name=unreached_by,json=unreachedBy,proto3" json:"unreached_by,omitempty"`
+	Callers              uint32 `protobuf:"varint,19,opt,name=callers,proto3" json:"callers,omitempty"`
+	UnreachedSinceUnixMs int64  `protobuf:"varint,20,opt,name=unreached_since_unix_ms,json=unreachedSinceUnixMs,proto3" json:"unreached_since_unix_ms,omitempty"`
+	UnreachedWhy         string `protobuf:"bytes,21,opt,name=unreached_why,json=unreachedWhy,proto3" json:"unreached_why,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3413,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3426,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -3394,6 +3548,34 @@ func (x *PeerStatus) GetReady() uint32 {
 	return 0
 }
 
+func (x *PeerStatus) GetUnreachedBy() uint32 {
+	if x != nil {
+		return x.UnreachedBy
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetCallers() uint32 {
+	if x != nil {
+		return x.Callers
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetUnreachedSinceUnixMs() int64 {
+	if x != nil {
+		return x.UnreachedSinceUnixMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetUnreachedWhy() string {
+	if x != nil {
+		return x.UnreachedWhy
+	}
+	return ""
+}
+
 // GatewayStatus is one address of a cluster's gateways, as this service finds it.
 type GatewayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3407,7 +3589,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3601,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3614,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -3470,10 +3652,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x1fisthmus/v1alpha1/services.proto\x12\x10isthmus.v1alpha1\x1a\x1eisthmus/v1alpha1/objects.proto\"3\n" +
 	"\x03App\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"{\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb8\x01\n" +
 	"\fWatchRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
-	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drainB\t\n" +
+	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
+	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreachedB\t\n" +
 	"\arequest\"\xd5\x01\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
@@ -3488,7 +3671,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
-	"\x05Drain\"\xa7\x02\n" +
+	"\x05Drain\"A\n" +
+	"\tUnreached\x124\n" +
+	"\x03all\x18\x01 \x03(\v2\".isthmus.v1alpha1.UnreachedGatewayR\x03all\"\x98\x01\n" +
+	"\x10UnreachedGateway\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\x12'\n" +
+	"\x03app\x18\x03 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x15\n" +
+	"\x06for_ms\x18\x04 \x01(\x04R\x05forMs\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xd0\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
@@ -3497,7 +3688,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bgateways\x18\x05 \x01(\v2\x1a.isthmus.v1alpha1.GatewaysR\bgateways\x12\x18\n" +
 	"\adrained\x18\x06 \x01(\bR\adrained\x12\x12\n" +
 	"\x04rule\x18\a \x01(\tR\x04rule\x12 \n" +
-	"\vprovisional\x18\b \x01(\bR\vprovisional\"a\n" +
+	"\vprovisional\x18\b \x01(\bR\vprovisional\x12'\n" +
+	"\x0ftakes_unreached\x18\t \x01(\bR\x0etakesUnreached\"a\n" +
 	"\bGateways\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12=\n" +
 	"\bclusters\x18\x02 \x03(\v2!.isthmus.v1alpha1.ClusterGatewaysR\bclusters\"I\n" +
@@ -3717,7 +3909,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xdc\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xf5\x05\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -3737,7 +3929,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hears\x18\x0e \x01(\tR\x05hears\x12\x19\n" +
 	"\basked_by\x18\x0f \x01(\rR\aaskedBy\x121\n" +
 	"\x15unasked_since_unix_ms\x18\x10 \x01(\x03R\x12unaskedSinceUnixMs\x12\x14\n" +
-	"\x05ready\x18\x11 \x01(\rR\x05ready\"y\n" +
+	"\x05ready\x18\x11 \x01(\rR\x05ready\x12!\n" +
+	"\funreached_by\x18\x12 \x01(\rR\vunreachedBy\x12\x18\n" +
+	"\acallers\x18\x13 \x01(\rR\acallers\x125\n" +
+	"\x17unreached_since_unix_ms\x18\x14 \x01(\x03R\x14unreachedSinceUnixMs\x12#\n" +
+	"\runreached_why\x18\x15 \x01(\tR\funreachedWhy\"y\n" +
 	"\rGatewayStatus\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -3770,126 +3966,131 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
-	(ViewRoute_State)(0),    // 0: isthmus.v1alpha1.ViewRoute.State
-	(*App)(nil),             // 1: isthmus.v1alpha1.App
-	(*WatchRequest)(nil),    // 2: isthmus.v1alpha1.WatchRequest
-	(*Hello)(nil),           // 3: isthmus.v1alpha1.Hello
-	(*Instance)(nil),        // 4: isthmus.v1alpha1.Instance
-	(*Known)(nil),           // 5: isthmus.v1alpha1.Known
-	(*Drain)(nil),           // 6: isthmus.v1alpha1.Drain
-	(*WatchResponse)(nil),   // 7: isthmus.v1alpha1.WatchResponse
-	(*Gateways)(nil),        // 8: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil), // 9: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),       // 10: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),       // 11: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),  // 12: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),        // 13: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),   // 14: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),    // 15: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),     // 16: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),   // 17: isthmus.v1alpha1.ApplyResponse
-	(*ApplyResult)(nil),     // 18: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),          // 19: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),       // 20: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),      // 21: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),     // 22: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),    // 23: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),   // 24: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),  // 25: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil), // 26: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),      // 27: isthmus.v1alpha1.PastObject
-	(*ExportsRequest)(nil),  // 28: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),    // 29: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),   // 30: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil), // 31: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),          // 32: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),   // 33: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),  // 34: isthmus.v1alpha1.StatusResponse
-	(*DNSStatus)(nil),       // 35: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),     // 36: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),     // 37: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),         // 38: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),    // 39: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),     // 40: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),     // 41: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),   // 42: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),      // 43: isthmus.v1alpha1.PeerStatus
-	(*GatewayStatus)(nil),   // 44: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),           // 45: isthmus.v1alpha1.Allow
+	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
+	(*App)(nil),              // 1: isthmus.v1alpha1.App
+	(*WatchRequest)(nil),     // 2: isthmus.v1alpha1.WatchRequest
+	(*Hello)(nil),            // 3: isthmus.v1alpha1.Hello
+	(*Instance)(nil),         // 4: isthmus.v1alpha1.Instance
+	(*Known)(nil),            // 5: isthmus.v1alpha1.Known
+	(*Drain)(nil),            // 6: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),        // 7: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil), // 8: isthmus.v1alpha1.UnreachedGateway
+	(*WatchResponse)(nil),    // 9: isthmus.v1alpha1.WatchResponse
+	(*Gateways)(nil),         // 10: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),  // 11: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),        // 12: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),        // 13: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),   // 14: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),         // 15: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),    // 16: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),     // 17: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),      // 18: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),    // 19: isthmus.v1alpha1.ApplyResponse
+	(*ApplyResult)(nil),      // 20: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),           // 21: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),        // 22: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),       // 23: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),      // 24: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),     // 25: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),    // 26: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),   // 27: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),  // 28: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),       // 29: isthmus.v1alpha1.PastObject
+	(*ExportsRequest)(nil),   // 30: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 31: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 32: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 33: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 34: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 35: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),   // 36: isthmus.v1alpha1.StatusResponse
+	(*DNSStatus)(nil),        // 37: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 38: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 39: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 40: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 41: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 42: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 43: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 44: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 45: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),    // 46: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 47: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
 	6,  // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
-	1,  // 2: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
-	4,  // 3: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
-	5,  // 4: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
-	1,  // 5: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
-	10, // 6: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
-	1,  // 7: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
-	8,  // 8: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
-	9,  // 9: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
-	1,  // 10: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
-	11, // 11: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
-	0,  // 12: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
-	1,  // 13: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 14: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	14, // 15: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	16, // 16: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	18, // 17: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	19, // 18: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	20, // 19: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,  // 20: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 21: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	13, // 22: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	13, // 23: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	20, // 24: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	23, // 25: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	20, // 26: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	20, // 27: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	20, // 28: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	27, // 29: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	5,  // 30: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	32, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 32: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 33: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	45, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	41, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	42, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	43, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	39, // 38: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	40, // 39: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	35, // 40: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	36, // 41: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	37, // 42: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	38, // 43: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	42, // 44: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	42, // 45: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	44, // 46: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	2,  // 47: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	12, // 48: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	15, // 49: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	21, // 50: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	24, // 51: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	25, // 52: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28, // 53: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	29, // 54: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	33, // 55: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	7,  // 56: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	13, // 57: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	17, // 58: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	22, // 59: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	17, // 60: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	26, // 61: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	31, // 62: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	30, // 63: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	34, // 64: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	56, // [56:65] is the sub-list for method output_type
-	47, // [47:56] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	7,  // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
+	1,  // 3: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
+	4,  // 4: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
+	5,  // 5: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
+	1,  // 6: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
+	8,  // 7: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
+	1,  // 8: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
+	12, // 9: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
+	1,  // 10: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
+	10, // 11: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
+	11, // 12: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
+	1,  // 13: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
+	13, // 14: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
+	0,  // 15: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
+	1,  // 16: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 17: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
+	16, // 18: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
+	18, // 19: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	20, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	21, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	22, // 22: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,  // 23: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 24: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	15, // 25: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	15, // 26: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	22, // 27: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	25, // 28: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	22, // 29: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	22, // 30: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	22, // 31: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	29, // 32: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	5,  // 33: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	34, // 34: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,  // 35: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,  // 36: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	47, // 37: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	43, // 38: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	44, // 39: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	45, // 40: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	41, // 41: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	42, // 42: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	37, // 43: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	38, // 44: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	39, // 45: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	40, // 46: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	44, // 47: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	44, // 48: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	46, // 49: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 50: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	14, // 51: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	17, // 52: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	23, // 53: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	26, // 54: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	27, // 55: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	30, // 56: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	31, // 57: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	35, // 58: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	9,  // 59: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	15, // 60: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	19, // 61: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	24, // 62: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	19, // 63: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	28, // 64: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	33, // 65: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	32, // 66: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	36, // 67: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	59, // [59:68] is the sub-list for method output_type
+	50, // [50:59] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -3901,6 +4102,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	file_isthmus_v1alpha1_services_proto_msgTypes[1].OneofWrappers = []any{
 		(*WatchRequest_Hello)(nil),
 		(*WatchRequest_Drain)(nil),
+		(*WatchRequest_Unreached)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3908,7 +4110,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   4,
 		},
