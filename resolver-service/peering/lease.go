@@ -23,6 +23,7 @@ type lease struct {
 	lapsed  bool
 	ended   time.Time // when it lapsed
 	why     string    // it ended early; empty when it ran out
+	refuted bool      // callers don't reach the peer, whatever is heard from it
 	lapses  []time.Time
 	count   uint32
 	damping damping
@@ -140,6 +141,22 @@ func (l *lease) end(why string) (news bool) {
 	return true
 }
 
+// refute has the lease count as ended while callers agree, in words, that they don't reach the
+// peer; without words they do no more. It tells whether that is news.
+func (l *lease) refute(why string) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, now := l.fresh(), time.Now()
+	if why != "" && before {
+		l.lapse(now, why)
+	}
+	if l.refuted = why != ""; !l.refuted && !l.last.IsZero() {
+		l.lapsed = !now.Before(l.due)
+	}
+	l.schedule(now)
+	return before != l.fresh()
+}
+
 // lapse ends the lease; with mu held.
 func (l *lease) lapse(now time.Time, why string) {
 	l.lapsed, l.ended, l.why = true, now, why
@@ -151,7 +168,7 @@ func (l *lease) lapse(now time.Time, why string) {
 }
 
 // fresh tells whether the peer's latest word holds; with mu held.
-func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed }
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.refuted }
 
 // holds tells whether the peer can be relied on; with mu held.
 func (l *lease) holds() bool { return l.fresh() && !l.damping.suppressed }

@@ -347,37 +347,6 @@ func TestAPeerThatFlapsIsDampedAndSaysSo(t *testing.T) {
 	})
 }
 
-// TestAGoodbyeKeepsTheLease has a peer stop by saying for how long its word holds. Its gateway
-// refuses connections then, which would end the lease otherwise.
-func TestAGoodbyeKeepsTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := peeringtest.New(1)
-		east, west := westOf(t, n, 10*time.Second, "east-gw")
-		west.takes(time.Second, "heard", west.ok)
-		leave := func(holds time.Duration) {
-			time.Sleep(time.Minute)
-			east.server.Leave(holds)
-			synctest.Wait()
-			time.Sleep(time.Second) // for the last words to arrive
-			east.stop()
-		}
-		leave(4 * time.Second)
-		time.Sleep(2 * time.Second)
-		if s := west.status(); !west.ok() || s.Lapses != 0 || !strings.Contains(west.links.Describe("east"), "being restarted") {
-			t.Errorf("while it is away: %v, %s", s, west.links.Describe("east"))
-		}
-		east.serve("east-gw")
-		west.takes(time.Second, "heard again", func() bool { return west.status().State == connected })
-		if s := west.status(); s.Lapses != 0 || strings.Contains(west.links.Describe("east"), "being restarted") {
-			t.Errorf("back again: %v, %s", s, west.links.Describe("east"))
-		}
-		leave(4 * time.Second)
-		if took := west.takes(time.Minute, "stale", west.staleNow); took < 2*time.Second || took > 4*time.Second {
-			t.Errorf("nobody came back: the lease ended %s after the end", took)
-		}
-	})
-}
-
 func TestALeaseIsChangedWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)

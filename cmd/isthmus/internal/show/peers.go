@@ -31,11 +31,19 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		if p.GetError() != "" {
 			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), p.GetError())
 		}
+		if p.GetUnreachedBy() > 0 {
+			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), unreached(p, now))
+		}
 		if n := len(p.GetRefused()); n > 0 {
 			fmt.Fprintf(w, "\npeer %s: %d exports refused; isthmus status --peer %[1]s names them\n", p.GetCluster(), n)
 		}
 	}
 	return nil
+}
+
+// unreached is what callers say of the way to a peer.
+func unreached(p *v1alpha1.PeerStatus, now time.Time) string {
+	return fmt.Sprintf("%d of %d callers have not reached it for %s: %s", p.GetUnreachedBy(), p.GetCallers(), age(p.GetUnreachedSinceUnixMs(), now), p.GetUnreachedWhy())
 }
 
 func lastWord(p *v1alpha1.PeerStatus, now time.Time) string {
@@ -130,6 +138,9 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	}
 	if p.GetDampedUntilUnixMs() != 0 {
 		all = append(all, [2]string{"damped", "for up to another " + dampedLeft(p, now) + ": its lease ran out too often lately; until then, callers use it only where nothing else is ready"})
+	}
+	if p.GetUnreachedBy() > 0 {
+		all = append(all, [2]string{"callers", unreached(p, now)})
 	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
