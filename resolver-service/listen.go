@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -20,9 +21,8 @@ func (s *Service) Listen() error {
 	err := s.listen()
 	for end := time.Now().Add(stoppingWithin); s.before == nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
-		if s.before = s.cfg.meetPredecessor(); s.before != nil {
-			err = s.listen()
-		}
+		s.before = s.cfg.meetPredecessor()
+		err = s.listen()
 	}
 	if err != nil {
 		s.before.part()
@@ -31,7 +31,7 @@ func (s *Service) Listen() error {
 }
 
 // stoppingWithin is how long a service that has been told to stop may take to be ready to hand
-// over.
+// over, and another to end.
 const stoppingWithin = time.Second
 
 // listen opens every listener: with the socket of a predecessor, or one of its own.
@@ -59,12 +59,18 @@ func (s *Service) listen() error {
 	return nil
 }
 
+// socketName names a listener for a successor, which may list those of single apps otherwise.
+func socketName(name, address string) string {
+	kind, _, _ := strings.Cut(name, "[")
+	return kind + " " + address
+}
+
 // takeOver is the listener of a predecessor at the same address; nil where there is none.
 func (s *Service) takeOver(name, address string) (net.Listener, error) {
 	if s.before == nil {
 		return nil, nil
 	}
-	l, err := s.before.sockets.listener(name + " " + address)
+	l, err := s.before.sockets.listener(socketName(name, address))
 	if u, ok := l.(*net.UnixListener); ok {
 		path, _ := unixPath(address)
 		taken := unixAt(u, path)

@@ -124,7 +124,6 @@ func receive(c *net.UnixConn) (sockets, error) {
 		return nil, fmt.Errorf("%d names of %d sockets: %w", len(names), len(fds), err)
 	}
 	for i, fd := range fds {
-		unix.CloseOnExec(fd)
 		all[names[i]] = fd
 	}
 	return all, nil

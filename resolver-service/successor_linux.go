@@ -19,10 +19,10 @@ func (s *Service) awaits() {
 	}
 	all := map[string]net.Listener{}
 	for name, l := range s.listeners {
-		all[name+" "+s.addresses[name]] = l
+		all[socketName(name, s.addresses[name])] = l
 	}
 	for address, l := range s.dnsListeners.TCP() {
-		all["dns "+address] = l
+		all[socketName("dns", address)] = l
 	}
 	if len(all) > maxSockets {
 		return
