@@ -31,7 +31,7 @@ func TestSidecarsTellWhatTheyDoNotReach(t *testing.T) {
 			}
 		}
 	}
-	ended := func(s string) bool { return strings.HasPrefix(s, "east 3 of 3 callers don't reach it; shop/") }
+	ended := func(s string) bool { return strings.HasPrefix(s, "east 3 of 3 callers don't reach it; ") }
 	s := start(t, cfg, anAddress(t))
 	var sidecars []*daprd
 	for i, app := range []catalog.App{checkout, orders, ledger} {
