@@ -130,6 +130,7 @@ func (s *serving) admit(from netip.AddrPort) *admitted {
 		a.place = inReserve
 	}
 	s.open.Add(1)
+	s.running.Add(1)
 	s.metrics.open.Add(1)
 	s.conns.Add(1)
 	return a
@@ -159,6 +160,7 @@ func (s *serving) ended(a *admitted) {
 	s.inflight.remove(a)
 	s.shares.remove(a)
 	s.open.Add(-1)
+	s.running.Add(-1)
 	s.metrics.open.Add(-1)
 	s.conns.Done()
 }

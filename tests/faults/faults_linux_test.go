@@ -86,6 +86,7 @@ func TestFaults(t *testing.T) {
 		{"the resolver service is gone", serviceGone},
 		{"the store is down and comes back with changes", storeDown},
 		{"all replicas are rolled one by one", rolledReplicas},
+		{"the only service is stopped and started", onlyService},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},

@@ -34,10 +34,10 @@ const (
 	sendBuffer    = 1 << 20
 )
 
-// openUDP opens sockets at one address, or none.
-func openUDP(addr netip.AddrPort, count int) (sockets []*udpSocket, err error) {
+// openUDP opens sockets at one address, or none; shared: beside those of another process.
+func openUDP(addr netip.AddrPort, count int, shared bool) (sockets []*udpSocket, err error) {
 	for i := range count {
-		s, err := openSocket(addr, i == 0)
+		s, err := openSocket(addr, i == 0 && !shared)
 		if err != nil {
 			for _, s := range sockets {
 				s.close()
