@@ -102,7 +102,7 @@ func NewPlan(app App, routes []Route) *Plan {
 	default:
 		p.choice = &choice{only: routes[first].Addresses}
 	}
-	p.choice.turn.Store(rand.Uint64())
+	p.choice.turns.shared.Store(rand.Uint64())
 	return p
 }
 
@@ -133,7 +133,7 @@ func (p *Plan) Pick() (address string, route *Route) {
 	case p.one == "" && p.choice == nil:
 		return "", nil
 	case p.choice != nil && p.choice.cuts != nil:
-		return p.choice.next()
+		return p.choice.share()
 	default:
 		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
 	}
@@ -158,7 +158,7 @@ func (p *Plan) pickAny() string {
 	case c.cuts == nil:
 		return ""
 	}
-	address, _ := c.next()
+	address, _ := c.share()
 	return address
 }
 

@@ -34,6 +34,7 @@ func (g *Gateway) newServing(only catalog.App) (*serving, error) {
 	r, err := g.newRelay(relayConfig{
 		stall:   g.cfg.StallTimeout,
 		answer:  g.cfg.AnswerTimeout,
+		dial:    g.cfg.DialTimeout,
 		silent:  s.silent,
 		traffic: &g.metrics.traffic,
 		ended:   s.ended,

@@ -144,7 +144,7 @@ const lastBatches = 64
 // that the scheduler has not seen for 10 ms has its processor taken away in each system
 // call, however short, by a thread that then looks for such every 20 µs: at 10,000
 // queries a second, that costs as much as the answers.
-const yieldAfter = 4 * time.Millisecond
+const yieldAfter = 8 * time.Millisecond
 
 // serve answers what comes until ctx ends, and what has come by then.
 func (s *udpSocket) serve(ctx context.Context, w *worker) error {
