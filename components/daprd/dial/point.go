@@ -49,7 +49,7 @@ type point struct {
 // doubt notes whether the point says nothing any more.
 func (p *point) doubt(doubted bool) {
 	if p.doubted.Load() != doubted && p.doubted.CompareAndSwap(!doubted, doubted) {
-		p.policy.again()
+		p.policy.heard(p)
 	}
 }
 
