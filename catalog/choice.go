@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"sync/atomic"
 )
 
 // golden is 2^64 divided by the golden ratio. Its multiples, modulo 2^64, lie as evenly
@@ -20,9 +19,9 @@ const golden = 0x9E3779B97F4A7C15
 //
 // Where one route takes everything, its addresses stand here, one load away.
 type choice struct {
-	turn atomic.Uint64 // where the last lookup fell
-	only []string      // the addresses, where one route takes everything
-	cuts []cut         // where several share; the last ends with the range
+	turns
+	only []string // the addresses, where one route takes everything
+	cuts []cut    // where several share; the last ends with the range
 }
 
 // cut is what one route has of the range, after the cut before it.
@@ -132,13 +131,13 @@ func scale(n, a, b uint64) uint64 {
 
 // among is the address of the next lookup where one route takes everything.
 func (c *choice) among() string {
-	i, _ := bits.Mul64(c.turn.Add(golden), uint64(len(c.only)))
+	i, _ := bits.Mul64(c.turns.next(), uint64(len(c.only)))
 	return c.only[i]
 }
 
-// next is the choice of the next lookup among several routes.
-func (c *choice) next() (address string, route *Route) {
-	x := c.turn.Add(golden)
+// share is the choice of the next lookup among several routes.
+func (c *choice) share() (address string, route *Route) {
+	x := c.turns.next()
 	i, j := 0, len(c.cuts)-1
 	for i < j {
 		if mid := (i + j) / 2; c.cuts[mid].last < x {
@@ -166,7 +165,7 @@ func (c *choice) next() (address string, route *Route) {
 // shares hold over many short-lived plans too. It is to be called before p is published.
 func (p *Plan) Follow(replaced *Plan) {
 	if p.choice != nil && replaced != nil && replaced.choice != nil && p.choice != replaced.choice {
-		p.choice.turn.Store(replaced.choice.turn.Load())
+		p.choice.turns.follow(&replaced.choice.turns)
 	}
 }
 

@@ -84,10 +84,11 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 	return &Entry{Plan: NewPlan(app, routes), Rule: rule}
 }
 
-// NewPlan prepares the choice among routes. It keeps the slice and sorts it by
-// priority.
+// NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and
+// decides whether damped routes are used.
 func NewPlan(app App, routes []Route) *Plan {
 	sortRoutes(routes)
+	lastResort(routes)
 	p := &Plan{App: app, Routes: routes}
 	first := nextUsable(routes, 0)
 	switch {
@@ -101,8 +102,24 @@ func NewPlan(app App, routes []Route) *Plan {
 	default:
 		p.choice = &choice{only: routes[first].Addresses}
 	}
-	p.choice.turn.Store(rand.Uint64())
+	p.choice.turns.shared.Store(rand.Uint64())
 	return p
+}
+
+// lastResort has damped routes used where no other is usable: damping never takes the last
+// route that a caller has.
+func lastResort(routes []Route) {
+	state := LastResort
+	for i := range routes {
+		if r := &routes[i]; r.Usable() && r.State != LastResort {
+			state = Damped
+		}
+	}
+	for i := range routes {
+		if r := &routes[i]; r.State == Damped || r.State == LastResort {
+			r.State = state
+		}
+	}
 }
 
 func sortRoutes(routes []Route) {
@@ -116,7 +133,7 @@ func (p *Plan) Pick() (address string, route *Route) {
 	case p.one == "" && p.choice == nil:
 		return "", nil
 	case p.choice != nil && p.choice.cuts != nil:
-		return p.choice.next()
+		return p.choice.share()
 	default:
 		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
 	}
@@ -141,7 +158,7 @@ func (p *Plan) pickAny() string {
 	case c.cuts == nil:
 		return ""
 	}
-	address, _ := c.next()
+	address, _ := c.share()
 	return address
 }
 

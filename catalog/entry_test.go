@@ -119,6 +119,35 @@ func TestWhatIsLeftToAnotherResolverIsNotUsable(t *testing.T) {
 	}
 }
 
+func TestADampedRouteIsUsedOnlyWhereNothingElseIs(t *testing.T) {
+	damped := func() Route { return to("east", 0, 1, Damped, "e:1") }
+	const used = "1 ready, damped, used because nothing else is ready"
+	for _, test := range []struct {
+		what    string
+		routes  []Route
+		address string
+		reason  string // of the route to east
+	}{
+		{"the only route", []Route{damped()}, "e:1", used},
+		{"another is ready", []Route{damped(), to("west", 1, 1, Ready, "w:1")}, "w:1", "1 ready, damped: its lease ran out too often lately"},
+		{"another is served though stale", []Route{damped(), to("west", 1, 1, Lapsed, "w:1")}, "w:1", "1 ready, damped: its lease ran out too often lately"},
+		{"the other takes no calls", []Route{damped(), to("west", 1, 0, Ready, "w:1")}, "e:1", used},
+		{"the others are not ready", []Route{damped(), to("west", 1, 1, Empty), to("north", 0, 1, LeaseExpired)}, "e:1", used},
+		{"it takes no calls itself", []Route{to("east", 0, 0, Damped, "e:1")}, "", "weight is 0"},
+	} {
+		v := viewWith(test.routes...)
+		address, err := v.Resolve(orders)
+		if address != test.address || (err == nil) != (address != "") {
+			t.Errorf("%s: %q, %v; want %q", test.what, address, err, test.address)
+		}
+		for _, r := range v.Explain(orders).Routes {
+			if r.Cluster == "east" && r.Reason != test.reason {
+				t.Errorf("%s: %q, want %q", test.what, r.Reason, test.reason)
+			}
+		}
+	}
+}
+
 func TestALookupAllocatesNothing(t *testing.T) {
 	for _, v := range []*View{
 		viewWith(to("west", 0, 1, Ready, "w:1")),

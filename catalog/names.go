@@ -3,13 +3,13 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // DefaultDomain is the domain of gateway and DNS names.
@@ -177,7 +177,12 @@ func (d Domain) InstanceHost(token uint32, a App, cluster string) string {
 
 // InstanceToken is what an instance is called by in [Domain.InstanceHost]. It says nothing of
 // the address that it is made from, and is the same in every replica.
-func InstanceToken(address string) uint32 { return uint32(xxhash.Sum64String(address)) }
+func InstanceToken(address string) uint32 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, address) // never fails
+	sum := h.Sum64()
+	return uint32(sum ^ sum>>32)
+}
 
 // InstanceTokens are those of instances that are called by their names in another cluster, at
 // most MaxShards of them; none where two would be alike.

@@ -7,7 +7,8 @@ type Whereabouts interface {
 	// Local is the route to the app in the caller's own cluster.
 	Local() Route
 	// Remote is the route to the app in another cluster. State is Lapsed when
-	// something is ready there but the cluster's lease has run out.
+	// something is ready there but the cluster's lease has run out, and Damped when it
+	// runs but ran out too often lately.
 	Remote(cluster string) Route
 	// Exporters are the clusters that export the app to the caller, sorted.
 	Exporters() []string
@@ -32,8 +33,11 @@ func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
 			r.Cluster = spec.Cluster
 		}
 		r.Priority, r.Weight = spec.Priority, spec.Weight
-		if r.State == Lapsed && e.WhenStale == Withdraw {
+		switch {
+		case r.State == Lapsed && e.WhenStale == Withdraw:
 			r.State, r.Addresses, r.Instances = LeaseExpired, nil, nil
+		case r.State == Damped && e.WhenStale == Serve:
+			r.State = Ready // it had not left the cluster when the lease ran out
 		}
 	}
 	sortRoutes(routes)

@@ -9,7 +9,7 @@ import (
 // RouteState says what stands behind a route at the moment.
 type RouteState uint8
 
-// The states of a route. Only Ready and Lapsed routes have addresses.
+// The states of a route. Only Ready, Lapsed, Damped and LastResort routes have addresses.
 const (
 	Ready          RouteState = iota // instances are ready there
 	Lapsed                           // the lease has run out; served all the same, as the selection asks
@@ -19,6 +19,8 @@ const (
 	Unheard                          // nothing has been heard from the cluster yet
 	LeaseExpired                     // the lease has run out, and the selection withdraws the route
 	Delegated                        // the app's own cluster, left to the user's Dapr resolver, which was not asked yet
+	Damped                           // instances are ready there, but its lease ran out too often lately; another route is usable
+	LastResort                       // the same, and used because no other route is usable
 )
 
 // Route is one way to an app with what is known of it. It is immutable.
@@ -38,9 +40,9 @@ type Route struct {
 	Instances []uint32
 }
 
-// Usable tells whether lookups may be led there.
+// Usable tells whether lookups may fall on the route.
 func (r *Route) Usable() bool {
-	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed)
+	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == LastResort)
 }
 
 // Percent is what the route takes of what is due to it.
@@ -132,6 +134,14 @@ func (r *Route) why(app App) string {
 		return "lease has run out; withdrawn because whenStale is withdraw"
 	case Delegated:
 		return "left to the Dapr resolver configured as local, which was not asked yet"
+	case Damped, LastResort:
+		if r.Weight == 0 {
+			return "weight is 0"
+		}
+		if r.State == LastResort {
+			return fmt.Sprintf("%d ready, damped, used because nothing else is ready", r.Ready) + r.more()
+		}
+		return fmt.Sprintf("%d ready, damped: its lease ran out too often lately", r.Ready) + r.more()
 	default:
 		return fmt.Sprintf("state %d", r.State)
 	}

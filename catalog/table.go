@@ -38,34 +38,36 @@ const shardFill = 16
 // seed is the process's own, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
 
-// hashApp is never 0. Both halves are hashed side by side, and mixed so that they can't
-// be exchanged.
-func hashApp(a App) uint64 {
-	return fold(hashString(a.Namespace)^k0, hashString(a.ID)^seed) | 1
-}
-
 // Odd constants with as many bits set as not, as wyhash uses them.
 const k0, k1 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
 
-// hashString costs one multiplication for up to sixteen bytes, which is what names
-// have. For those it takes a third of the time of hash/maphash. It calls nothing, so
-// that it needs no stack of its own.
-func hashString(s string) uint64 {
-	n := len(s)
-	h := seed ^ uint64(n)*k0
-	var first, last uint64
-	switch {
-	case n >= 8:
-		for i := 0; i < n-16; i += 16 {
-			h = fold(word(s[i:])^k0, word(s[i+8:])^h)
+// hashApp is never 0. It costs one multiplication for up to sixteen bytes of a name, which
+// is what names have, and another to mix both halves so that they can't be exchanged. For
+// those it takes a third of the time of hash/maphash. It calls nothing, not even for each
+// half, so that it needs no stack of its own.
+func hashApp(a App) uint64 {
+	var namespace uint64
+	for s, both := a.Namespace, false; ; s, both = a.ID, true {
+		n := len(s)
+		h := seed ^ uint64(n)*k0
+		var first, last uint64
+		switch {
+		case n >= 8:
+			for i := 0; i < n-16; i += 16 {
+				h = fold(word(s[i:])^k0, word(s[i+8:])^h)
+			}
+			first, last = word(s[max(n-16, 0):]), word(s[n-8:])
+		case n >= 4:
+			first, last = uint64(half(s)), uint64(half(s[n-4:]))
+		case n > 0:
+			first = uint64(s[0]) | uint64(s[n/2])<<8 | uint64(s[n-1])<<16
 		}
-		first, last = word(s[max(n-16, 0):]), word(s[n-8:])
-	case n >= 4:
-		first, last = uint64(half(s)), uint64(half(s[n-4:]))
-	case n > 0:
-		first = uint64(s[0]) | uint64(s[n/2])<<8 | uint64(s[n-1])<<16
+		h = fold(first^k1, last^h)
+		if both {
+			return fold(namespace^k0, h^seed) | 1
+		}
+		namespace = h
 	}
-	return fold(first^k1, last^h)
 }
 
 func fold(a, b uint64) uint64 {

@@ -16,6 +16,11 @@ type channel struct {
 	registers bool    // the hello named the instance
 	base      *mirror // that the hello named; nil once the first message is taken in
 	heard     bool    // something came
+	reports   bool    // what calls don't get to is told on it
+
+	life    context.Context // of the stream
+	sending sync.Mutex      // on the stream
+	stream  pb.Resolver_WatchClient
 
 	received chan word
 	renew    chan struct{} // closed when the connection is to be made anew
@@ -44,7 +49,7 @@ func (c *client) open(ctx context.Context, to replica, ready bool) (*channel, er
 		_ = conn.Close() // nothing is lost: the stream has ended
 	}
 	stream, err := pb.NewResolverClient(conn).Watch(ctx)
-	if err == nil {
+	if ch.life, ch.stream = ctx, stream; err == nil {
 		err = c.greet(stream, ch)
 	}
 	if err != nil {
@@ -54,7 +59,7 @@ func (c *client) open(ctx context.Context, to replica, ready bool) (*channel, er
 	undrain := func() {}
 	if ch.registers {
 		c.hailed.Store(true)
-		undrain = c.drainThrough(stream)
+		undrain = c.drainThrough(ch)
 	}
 	c.running.Go(func() {
 		if !ch.read(ctx, stream) {
@@ -108,6 +113,13 @@ func (ch *channel) read(ctx context.Context, stream pb.Resolver_WatchClient) boo
 	}
 }
 
+// send says something after the hello.
+func (ch *channel) send(m *pb.WatchRequest) error {
+	ch.sending.Lock()
+	defer ch.sending.Unlock()
+	return ch.stream.Send(m)
+}
+
 // words are what comes; on no channel nothing does.
 func (ch *channel) words() <-chan word {
 	if ch == nil {
@@ -125,12 +137,12 @@ func (ch *channel) close() {
 
 // drainThrough says on a stream that the instance drains, now or when the time comes. It
 // returns what ends that.
-func (c *client) drainThrough(stream pb.Resolver_WatchClient) (end func()) {
+func (c *client) drainThrough(ch *channel) (end func()) {
 	said := make(chan struct{})
 	stop := context.AfterFunc(c.drain, func() {
 		defer close(said)
 		// A failure is that of the stream, which Recv returns.
-		_ = stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
+		_ = ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Drain{Drain: &pb.Drain{}}})
 	})
 	return func() {
 		if !stop() {

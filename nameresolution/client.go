@@ -19,6 +19,7 @@ import (
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // How a client comes back to a service that it has lost.
@@ -60,10 +61,13 @@ type client struct {
 	heard  bool    // the service, on the stream of now
 	afresh bool    // the service refused a hello for what it named; the next one names nothing
 
-	ready   context.Context // ends when the instance may be registered
-	unwell  atomic.Bool     // the instance can't take calls
-	turned  chan struct{}   // has room for one: unwell has changed
-	hailed  atomic.Bool     // a service was told of the instance
+	ready     context.Context     // ends when the instance may be registered
+	unwell    atomic.Bool         // the instance can't take calls
+	turned    chan struct{}       // has room for one: unwell has changed
+	hailed    atomic.Bool         // a service was told of the instance
+	reporting sync.Mutex          // of those who store
+	unreached live.Value[*report] // what calls don't get to
+
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
 	drained chan struct{} // closed once views are without the instance
@@ -306,6 +310,10 @@ func (c *client) take(from *channel, change *pb.WatchResponse) {
 		from.heard, base = true, from.base
 	}
 	from.base = nil
+	if change.TakesUnreached && !from.reports {
+		from.reports = true
+		c.running.Go(func() { c.reports(from.life, from) })
+	}
 	next, err := base.with(change)
 	if err != nil {
 		c.log.Warn("a part of the view can't be read, and what stood before stays; is the service newer than this sidecar?",

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
 // ResolveID is one lookup, by the rules in the order of the design: this app itself,
@@ -14,8 +15,8 @@ import (
 // local resolver has to be asked for the first time. Otherwise it does no I/O, takes no
 // lock, and allocates nothing when it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
-	if span := r.lookups.Start(ctx, app); span.Recording() {
-		return r.resolveTraced(ctx, app, span)
+	if parent := r.lookups.Parent(ctx); parent != nil {
+		return r.resolveTraced(ctx, app, parent)
 	}
 	if app == r.self.App {
 		return r.own, nil
@@ -31,7 +32,8 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 
 // resolveTraced is a lookup that has a span. It is apart so that others need not carry
 // what it needs on their stack.
-func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, span tracing.Lookup) (string, error) {
+func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, parent trace.Span) (string, error) {
+	span := r.lookups.Start(ctx, parent, app)
 	d := r.decide(ctx, app)
 	span.End(&d)
 	return d.Address, d.Err()

@@ -44,7 +44,10 @@ func (s *Service) startApps(ingress *stage) {
 	for i, at := range s.cfg.Listen.Apps {
 		name := appListener(i)
 		l, app := s.listeners[name], at.app()
-		ingress.start("listen."+name, func(ctx context.Context) error { return s.gateway.ServeApp(ctx, l, app) })
+		ingress.start("listen."+name, func(ctx context.Context) error {
+			s.afterPredecessor(ctx)
+			return s.gateway.ServeApp(ctx, l, app)
+		})
 	}
 }
 

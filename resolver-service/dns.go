@@ -20,6 +20,11 @@ func (s *Service) listenDNS() error {
 		all[i] = dns.Listen{
 			Address: l.Address, As: as, TLS: l.TLS, RateLimit: s.cfg.DNS.rateLimit(l), MaxTCP: s.bounds.dns, Sockets: s.cfg.Cores,
 		}
+		if tcp, err := s.takeOver("dns", l.Address); err != nil {
+			return err
+		} else if tcp != nil {
+			all[i].TCP = tcp
+		}
 	}
 	if len(all) == 0 {
 		return nil

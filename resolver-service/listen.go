@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -16,24 +17,70 @@ func (s *Service) Listen() error {
 		return nil
 	}
 	s.fitBounds()
-	open := map[string]net.Listener{}
+	s.before = s.cfg.meetPredecessor()
+	err := s.listen()
+	for end := time.Now().Add(stoppingWithin); s.before == nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+		s.before = s.cfg.meetPredecessor()
+		err = s.listen()
+	}
+	if err != nil {
+		s.before.part()
+	}
+	return err
+}
+
+// stoppingWithin is how long a service that has been told to stop may take to be ready to hand
+// over, and another to end.
+const stoppingWithin = time.Second
+
+// listen opens every listener: with the socket of a predecessor, or one of its own.
+func (s *Service) listen() error {
+	open, addresses := map[string]net.Listener{}, map[string]string{}
 	for _, l := range s.cfg.listens() {
 		if l.address == "" {
 			continue
 		}
-		listener, err := s.listenOn(l.address)
+		listener, err := s.takeOver(l.name, l.address)
+		if listener == nil && err == nil {
+			listener, err = s.listenOn(l.address)
+		}
 		if err != nil {
 			closeAll(open)
 			return fmt.Errorf("listen.%s: %s: %w; %s", l.name, l.address, plainError(err), advice(err))
 		}
-		open[l.name] = listener
+		open[l.name], addresses[l.name] = listener, l.address
 	}
 	if err := s.listenDNS(); err != nil {
 		closeAll(open)
 		return err
 	}
-	s.listeners = open
+	s.listeners, s.addresses = open, addresses
 	return nil
+}
+
+// socketName names a listener for a successor, which may list those of single apps otherwise.
+func socketName(name, address string) string {
+	kind, _, _ := strings.Cut(name, "[")
+	return kind + " " + address
+}
+
+// takeOver is the listener of a predecessor at the same address; nil where there is none.
+func (s *Service) takeOver(name, address string) (net.Listener, error) {
+	if s.before == nil {
+		return nil, nil
+	}
+	l, err := s.before.sockets.listener(socketName(name, address))
+	if u, ok := l.(*net.UnixListener); ok {
+		path, _ := unixPath(address)
+		taken := unixAt(u, path)
+		taken.leave() // to the predecessor, while this service does not serve
+		if os.Chmod(path, s.cfg.Resolver.socketMode()) != nil {
+			return nil, taken.Close() // somebody has removed it, and nobody would find it
+		}
+		return taken, nil
+	}
+	return l, err
 }
 
 // Addr is where a listener - resolver, dns, gateway, consul, admin or debug - listens; nil when it does

@@ -68,12 +68,22 @@ func (s *Service) startEdges(edges, ingress *stage) {
 	s.startDNS(edges)
 	s.startConsul(edges)
 	if l := s.listeners["gateway"]; l != nil {
-		ingress.start("listen.gateway", func(ctx context.Context) error { return s.gateway.Serve(ctx, l) })
+		ingress.start("listen.gateway", func(ctx context.Context) error {
+			s.afterPredecessor(ctx)
+			return s.gateway.Serve(ctx, l)
+		})
 		if s.peerGRPC != nil {
 			ingress.start("peers' calls", s.servePeers)
 		}
 	}
 	s.startApps(ingress)
+	if s.before != nil && s.listeners["gateway"] == nil {
+		ingress.start("taking over", func(ctx context.Context) error {
+			s.afterPredecessor(ctx)
+			<-ctx.Done()
+			return nil
+		})
+	}
 }
 
 // callsTimeout is how long calls that run may go on after the end.

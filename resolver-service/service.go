@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,10 @@ type Service struct {
 	log       *slog.Logger
 	listeners map[string]net.Listener
 	bounds    bounds // of the listeners
+
+	addresses map[string]string // of the listeners, as they are configured
+	before    *predecessor      // nil: none was there, or stops
+	handing   sockets           // for a successor
 
 	dnsListeners *dns.Listeners // nil: DNS is not answered
 
@@ -97,11 +102,19 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	defer closeAll(s.listeners) // most are closed by then
 	defer s.dnsListeners.Close()
+	if s.before != nil {
+		defer s.before.part()
+		if err := s.before.release(); err != nil {
+			return err
+		}
+	}
 	release, err := s.cfg.holdDataDir(s.log)
 	if err != nil {
 		return err
 	}
+	release = sync.OnceValue(release)
 	defer func() { err = errors.Join(err, release()) }()
+	s.awaits()
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.closeStores())
@@ -126,16 +139,27 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		s.log.Error("a part has failed; shutting down", "err", err)
 	}
 	s.stopping.Store(true)
+	rest := sync.OnceValue(func() error { // all but the gateway
+		edges.end()
+		core.end()
+		return s.closeStores()
+	})
+	if err == nil {
+		s.handOver(s.gateway.BeginDrain(), func() { err = errors.Join(err, rest(), release()) })
+	}
+	s.handing.close()
 	ingress.cancel()
-	s.peers.Stop() // their connections come through the gateway, and would not end otherwise
+	s.peers.Leave(restartWithin) // their connections come through the gateway, and would not end otherwise
 	if s.cfg.Replicas != nil {
 		edges.end() // sidecars go to another replica at once, and need not wait for the gateway
 	}
 	ingress.end()
-	edges.end()
-	core.end()
-	return errors.Join(err, s.closeStores(), s.closeSpans())
+	return errors.Join(err, rest(), s.closeSpans())
 }
+
+// restartWithin is for how long peers are told that what this service said holds where it stops:
+// enough for one that is started in its place.
+const restartWithin = time.Second
 
 func addrText(a net.Addr) string {
 	if a == nil {
@@ -188,7 +212,7 @@ func (s *Service) buildEdges() (err error) {
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.operators, Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Source: s.cfg.source,
-		Hangup: s.hangup,
+		Hangup: s.hangup, Refute: s.links.Refute,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 )
 
 // unixListener listens at a path that it did not bind.
@@ -14,6 +15,7 @@ type unixListener struct {
 	*net.UnixListener
 	at     *net.UnixAddr
 	remove func() error
+	left   atomic.Bool
 }
 
 // listenUnix makes a socket with a mode. The umask is the whole process's, and a socket that
@@ -42,8 +44,25 @@ func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 		os.Remove(made)
 		return nil, err
 	}
-	return &unixListener{l, &net.UnixAddr{Name: path, Net: "unix"}, sync.OnceValue(func() error { return os.Remove(path) })}, nil
+	return unixAt(l, path), nil
 }
+
+// unixAt has a listener remove the socket at a path when it is closed.
+func unixAt(l *net.UnixListener, path string) *unixListener {
+	u := &unixListener{UnixListener: l, at: &net.UnixAddr{Name: path, Net: "unix"}}
+	u.remove = sync.OnceValue(func() error {
+		if u.left.Load() {
+			return nil
+		}
+		return os.Remove(path)
+	})
+	return u
+}
+
+// leave has the socket stay where it is when the listener is closed: another process listens
+// there. keep takes that back.
+func (l *unixListener) leave() { l.left.Store(true) }
+func (l *unixListener) keep()  { l.left.Store(false) }
 
 // privateDir makes a directory with a short name: a socket's path has some 100 bytes.
 func privateDir(in string) (string, error) {

@@ -34,6 +34,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addTrust(answer)
 	s.addSources(answer)
 	s.addRefusals(answer)
+	s.addUnreached(answer)
 	if s.dns != nil {
 		answer.Dns = s.dns.Status()
 	}
@@ -49,6 +50,17 @@ func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
 	}
 	for _, r := range feed.Refused {
 		answer.Refused = append(answer.Refused, &v1alpha1.RefusedObject{Source: r.Where, Error: r.Err.Error()})
+	}
+}
+
+// addUnreached adds what sidecars say of the way to peers.
+func (s *Service) addUnreached(answer *v1alpha1.StatusResponse) {
+	all := s.stream.Unreached()
+	for _, p := range answer.Peers {
+		if u, ok := all[p.GetCluster()]; ok {
+			p.UnreachedBy, p.Callers, p.UnreachedWhy = uint32(u.By), uint32(u.Callers), u.Why
+			p.UnreachedSinceUnixMs = time.Now().Add(-time.Since(u.Since)).UnixMilli()
+		}
 	}
 }
 

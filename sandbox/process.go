@@ -75,6 +75,11 @@ func (p *Process) Start() error {
 	if p.run != nil && !ended(p.run.done) {
 		return fmt.Errorf("start %s: it is running already", p.command.Name)
 	}
+	return p.start()
+}
+
+// start starts another life; with mu held.
+func (p *Process) start() error {
 	out, err := os.OpenFile(p.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.command.Name, err)
@@ -222,6 +227,28 @@ func (p *Process) Restart(ctx context.Context) error {
 		return err
 	}
 	return p.WaitReady(ctx)
+}
+
+// Replace asks the process to end and starts it again at once, beside it. It returns once the
+// new one is ready and the old one has ended by itself.
+func (p *Process) Replace(ctx context.Context) error {
+	old := p.current()
+	old.meant.Store(true)
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	err := p.start()
+	p.mu.Unlock()
+	if err == nil {
+		err = p.WaitReady(ctx)
+	}
+	select {
+	case <-old.done:
+		return errors.Join(err, old.err)
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("replace %s: the old process has not ended: %w", p.command.Name, ctx.Err()), old.cmd.Process.Kill())
+	}
 }
 
 // WaitReady waits until the process is ready. It fails when ctx or the process ends.

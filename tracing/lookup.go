@@ -28,44 +28,35 @@ func NewLookups(cluster string, caller catalog.App, spanFromContext func(context
 	return &Lookups{parent: spanFromContext, cluster: OriginCluster.String(cluster), caller: Caller.String(caller.String())}
 }
 
-// Start begins the span of a lookup of app. Unless the lookup is part of a sampled
-// trace that is being recorded there is none, and Start costs what it takes to see
-// that: it allocates nothing.
-func (l *Lookups) Start(ctx context.Context, app catalog.App) Lookup {
+// Parent is the span that a lookup is part of, if that is to have one: the trace is sampled
+// and being recorded. Otherwise it is nil, and cost what it takes to see that: Parent
+// allocates nothing.
+func (l *Lookups) Parent(ctx context.Context) trace.Span {
 	if l == nil {
-		return Lookup{}
+		return nil
 	}
-	if parent := l.parent(ctx); parent != nil && parent.IsRecording() {
-		return l.start(ctx, parent, app)
+	if parent := l.parent(ctx); parent != nil && parent.IsRecording() && parent.SpanContext().IsSampled() {
+		return parent
 	}
-	return Lookup{}
+	return nil
 }
 
-// start asks the parent for the tracer, so that a span leaves with its parent's, by
-// whatever provider that came from.
-func (l *Lookups) start(ctx context.Context, parent trace.Span, app catalog.App) Lookup {
-	if !parent.SpanContext().IsSampled() {
-		return Lookup{}
-	}
+// Start begins the span of a lookup of app below what [Lookups.Parent] found. It asks the
+// parent for the tracer, so that a span leaves with its parent's, by whatever provider that
+// came from.
+func (l *Lookups) Start(ctx context.Context, parent trace.Span, app catalog.App) Lookup {
 	_, span := parent.TracerProvider().Tracer(scope).Start(trace.ContextWithSpan(ctx, parent), lookupSpan,
 		trace.WithAttributes(l.cluster, l.caller, App.String(app.String())))
 	return Lookup{span}
 }
 
-// Lookup is the span of one lookup. The zero Lookup is none.
+// Lookup is the span of one lookup.
 type Lookup struct {
 	span trace.Span
 }
 
-// Recording tells whether there is a span. Only then is it worth putting a decision
-// together.
-func (s Lookup) Recording() bool { return s.span != nil }
-
 // End records how the lookup ended and ends the span. A refusal counts as an error.
 func (s Lookup) End(d *catalog.Decision) {
-	if s.span == nil {
-		return
-	}
 	attributes := make([]attribute.KeyValue, 0, 6)
 	attributes = append(attributes, Outcome.String(d.Outcome.String()), Revision.Int64(int64(min(d.Revision, math.MaxInt64))))
 	for _, a := range []attribute.KeyValue{Address.String(d.Address), Cluster.String(d.Cluster), Gateway.String(d.Gateway), Rule.String(d.Rule)} {

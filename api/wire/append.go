@@ -30,6 +30,7 @@ const (
 	routeDraining  protowire.Number = 10
 	routeRamp      protowire.Number = 11
 	routeInstances protowire.Number = 12
+	routeDamped    protowire.Number = 13
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -55,10 +56,11 @@ func appendEntry(m []byte, e *catalog.Entry) []byte {
 }
 
 func appendRoute(m []byte, r *catalog.Route) []byte {
+	state, damped := state(r.State)
 	m = appendText(m, routeCluster, r.Cluster)
 	m = appendNumber(m, routePriority, uint64(r.Priority))
 	m = appendNumber(m, routeWeight, uint64(r.Weight))
-	m = appendNumber(m, routeState, uint64(state(r.State)))
+	m = appendNumber(m, routeState, uint64(state))
 	m = appendNumber(m, routeLocal, uint64(bit(r.Local)))
 	m = appendNumber(m, routeGateway, uint64(bit(r.Gateway)))
 	m = appendNumber(m, routeReady, uint64(r.Ready))
@@ -79,7 +81,7 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 			m = protowire.AppendFixed32(m, token)
 		}
 	}
-	return m
+	return appendNumber(m, routeDamped, uint64(bit(damped)))
 }
 
 func appendMessage(b []byte, n protowire.Number, m []byte) []byte {

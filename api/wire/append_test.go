@@ -17,6 +17,7 @@ func TestAppendPutIsWhatProtobufMakes(t *testing.T) {
 	}
 	for what, e := range map[string]*catalog.Entry{
 		"an example": example(), "shards and ramps": ramping(), "one longer than the room on the stack": long,
+		"damped": held(here), "damped and used": held(),
 		"next to nothing": catalog.NewEntry(orders, catalog.Rule{}, nil),
 		"empty names":     catalog.NewEntry(catalog.App{}, catalog.Rule{Text: " "}, []catalog.Route{{}}),
 	} {

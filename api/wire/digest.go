@@ -26,9 +26,12 @@ func digest(e *catalog.Entry, rule string) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// more marks, beside the bit of gateway, a route that has shards, draining, ramp or instances. One
-// that has none is encoded as it was before there were any.
-const more = 2
+// These mark, beside the bit of gateway, a route that has shards, draining, ramp or instances, and one
+// of a damped cluster. One that has none is encoded as it was before there were any.
+const (
+	more     = 2
+	isDamped = 4
+)
 
 func digestRoute(b []byte, r *catalog.Route) []byte {
 	b = text(b, r.Cluster)
@@ -39,7 +42,9 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 	if shards > 0 || r.Draining > 0 || r.Ramp > 0 || len(r.Instances) > 0 {
 		flags |= more
 	}
-	b = append(b, byte(state(r.State)), bit(r.Local), flags)
+	state, damped := state(r.State)
+	flags |= isDamped * bit(damped)
+	b = append(b, byte(state), bit(r.Local), flags)
 	b = binary.AppendUvarint(b, uint64(r.Ready))
 	if flags&more != 0 {
 		b = binary.AppendUvarint(b, uint64(shards))

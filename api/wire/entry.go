@@ -12,34 +12,37 @@ import (
 const maxRoutes = 10_000
 
 // states pairs the two enumerations. They are apart so that neither can change the
-// other by accident.
+// other by accident. What a sidecar does that does not know of damped is right without it.
 var states = [...]struct {
 	value   catalog.RouteState
 	message pb.ViewRoute_State
+	damped  bool
 }{
-	{catalog.Ready, pb.ViewRoute_STATE_READY},
-	{catalog.Lapsed, pb.ViewRoute_STATE_LAPSED},
-	{catalog.Empty, pb.ViewRoute_STATE_EMPTY},
-	{catalog.NotExported, pb.ViewRoute_STATE_NOT_EXPORTED},
-	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER},
-	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD},
-	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED},
-	{catalog.Delegated, pb.ViewRoute_STATE_DELEGATED},
+	{catalog.Ready, pb.ViewRoute_STATE_READY, false},
+	{catalog.Lapsed, pb.ViewRoute_STATE_LAPSED, false},
+	{catalog.Empty, pb.ViewRoute_STATE_EMPTY, false},
+	{catalog.NotExported, pb.ViewRoute_STATE_NOT_EXPORTED, false},
+	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER, false},
+	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD, false},
+	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED, false},
+	{catalog.Delegated, pb.ViewRoute_STATE_DELEGATED, false},
+	{catalog.Damped, pb.ViewRoute_STATE_LEASE_EXPIRED, true},
+	{catalog.LastResort, pb.ViewRoute_STATE_READY, true},
 }
 
 // state is the message of a route's state.
-func state(s catalog.RouteState) pb.ViewRoute_State {
+func state(s catalog.RouteState) (_ pb.ViewRoute_State, damped bool) {
 	for _, pair := range states {
 		if pair.value == s {
-			return pair.message
+			return pair.message, pair.damped
 		}
 	}
-	return pb.ViewRoute_STATE_UNSPECIFIED
+	return pb.ViewRoute_STATE_UNSPECIFIED, false
 }
 
-func parseState(m pb.ViewRoute_State) (catalog.RouteState, bool) {
+func parseState(m pb.ViewRoute_State, damped bool) (catalog.RouteState, bool) {
 	for _, pair := range states {
-		if pair.message == m {
+		if pair.message == m && pair.damped == damped {
 			return pair.value, true
 		}
 	}
@@ -53,7 +56,8 @@ func Entry(e *catalog.Entry) *pb.ViewEntry {
 	for i := range e.Routes {
 		r := &e.Routes[i]
 		to := &routes[i]
-		to.Cluster, to.Priority, to.Weight, to.State = r.Cluster, r.Priority, r.Weight, state(r.State)
+		to.Cluster, to.Priority, to.Weight = r.Cluster, r.Priority, r.Weight
+		to.State, to.Damped = state(r.State)
 		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
 		to.Draining, to.Ramp, to.Instances = r.Draining, uint32(r.Ramp), r.Instances
 		if shards := r.Shards(); shards > 0 {
@@ -84,7 +88,7 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
-	s, ok := parseState(m.GetState())
+	s, ok := parseState(m.GetState(), m.GetDamped())
 	if !ok {
 		return catalog.Route{}, fmt.Errorf("state %d is unknown to this version", m.GetState())
 	}
@@ -107,13 +111,13 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 
 // checkRoute holds a route to the bounds of the rules.
 func checkRoute(m *pb.ViewRoute, s catalog.RouteState) error {
-	usable := s == catalog.Ready || s == catalog.Lapsed
+	leads := s == catalog.Ready || s == catalog.Lapsed || s == catalog.Damped || s == catalog.LastResort
 	switch n := len(m.GetAddresses()); {
 	case m.GetWeight() > catalog.MaxWeight || m.GetPriority() > catalog.MaxPriority:
 		return fmt.Errorf("weight %d and priority %d; at most %d and %d are allowed", m.GetWeight(), m.GetPriority(), catalog.MaxWeight, catalog.MaxPriority)
 	case m.GetRamp() > 100:
 		return fmt.Errorf("ramp of %d percent; at most 100 are there to take", m.GetRamp())
-	case usable && n == 0:
+	case leads && n == 0:
 		return fmt.Errorf("state %s without an address", m.GetState())
 	case m.GetGateway() && n > 1:
 		return fmt.Errorf("%d addresses of a gateway route, which has one", n)

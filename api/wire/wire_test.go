@@ -20,6 +20,31 @@ func example() *catalog.Entry {
 	})
 }
 
+// held is an entry with a route that is damped, which is held back unless it is the only one.
+func held(others ...catalog.Route) *catalog.Entry {
+	return catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, append(others,
+		catalog.Route{Cluster: "east", Priority: 1, Weight: 1, State: catalog.Damped, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}))
+}
+
+var here = catalog.Route{Cluster: "west", Weight: 1, Local: true, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
+
+// A sidecar that does not know of damping calls where one that does would.
+func TestDampedIsSentSoThatOlderSidecarsDoWhatIsRight(t *testing.T) {
+	for _, test := range []struct {
+		entry *catalog.Entry
+		state pb.ViewRoute_State
+	}{{held(), pb.ViewRoute_STATE_READY}, {held(here), pb.ViewRoute_STATE_LEASE_EXPIRED}} {
+		m := Entry(test.entry)
+		last := m.Routes[len(m.Routes)-1]
+		if last.State != test.state || !last.Damped {
+			t.Errorf("sent as %v", last)
+		}
+		if back, err := ParseEntry(m); err != nil || !back.Same(test.entry) || Digest(back) != m.Digest {
+			t.Errorf("came back as %+v, %v; was %+v", back, err, test.entry)
+		}
+	}
+}
+
 // ramping has shards, draining instances and ramps.
 func ramping() *catalog.Entry {
 	return catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, []catalog.Route{
@@ -128,6 +153,8 @@ func TestTheDigestSeesEveryField(t *testing.T) {
 		"one more":     func(e *catalog.Entry) { e.Routes[0].Addresses = append(e.Routes[0].Addresses, "10.0.0.3:50002") },
 		"a route less": func(e *catalog.Entry) { e.Routes = e.Routes[:2] },
 		"draining":     func(e *catalog.Entry) { e.Routes[1].Draining = 1 },
+		"damped":       func(e *catalog.Entry) { e.Routes[2].State = catalog.Damped },
+		"last resort":  func(e *catalog.Entry) { e.Routes[1].State = catalog.LastResort },
 		"ramp":         func(e *catalog.Entry) { e.Routes[1].Ramp = 1 },
 		"shards":       func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(2) },
 		"more shards":  func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(3) },

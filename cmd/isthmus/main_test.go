@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 			"freeport": freePort,
 			"waitfor":  waitFor,
 			"hold":     hold,
-			"closed":   closed,
+			"says":     says,
 			"server":   runServer,
 			"fill":     fill,
 			"kubectl":  kubectl,
@@ -257,16 +257,19 @@ func hold(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// closed waits until nobody listens at an address, for at most a minute.
-func closed(ts *testscript.TestScript, _ bool, args []string) {
+// says waits until /readyz of a service says something, for at most a minute: says ADMIN TEXT.
+func says(ts *testscript.TestScript, _ bool, args []string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", args[0])
-		if err != nil {
+		resp, err := http.Get("http://" + args[0] + "/readyz")
+		ts.Check(err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		ts.Check(err)
+		if strings.Contains(string(text), args[1]) {
 			return
 		}
-		conn.Close()
 		if time.Now().After(end) {
-			ts.Fatalf("somebody still listens at %s", args[0])
+			ts.Fatalf("the service at %s says %q", args[0], text)
 		}
 	}
 }

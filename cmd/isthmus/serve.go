@@ -43,15 +43,27 @@ themselves, and a change of the configuration takes a restart.`,
 			return nil
 		}
 		cfg.Version, cfg.Cores = programVersion(), runtime.GOMAXPROCS(0)
-		if cfg.Listen.Gateway != "" {
-			// The gateway's loops keep a processor each while they wait.
-			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + gateway.Loops())
-		}
+		runtime.GOMAXPROCS(processors(cfg))
 		log := newLog(cmd.ErrOrStderr(), cfg)
 		defer surviveHangup(log)()
 		return resolverservice.Run(cmd.Context(), cfg, log)
 	}
 	return cmd
+}
+
+// processors is how many of Go's processors the service has. Parts that wait in the kernel
+// keep theirs: each of the gateway's loops, and DNS one for each core. At least one must be
+// left. Otherwise Go's monitor takes them away in each wait, which at 10,000 queries a second
+// costs as much as a third of the answers.
+func processors(cfg *resolverservice.Config) int {
+	n := cfg.Cores
+	if cfg.Listen.Gateway != "" {
+		n += gateway.Loops()
+	}
+	if len(cfg.Listen.DNS) > 0 {
+		n++
+	}
+	return n
 }
 
 // surviveHangup lets SIGHUP, by which many a service is told to read its configuration again,

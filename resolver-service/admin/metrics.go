@@ -35,6 +35,7 @@ var (
 	peerLastWord  = describe("peer_last_word_seconds", "Time since the last word of a peer; absent before the first.", "peer")
 	peerExports   = describe("peer_exports", "Apps that a peer exports to this cluster.", "peer")
 	peerLapses    = describe("peer_lapses_total", "How often the lease of a peer has run out since the service started.", "peer")
+	peerUnreached = describe("peer_unreached_callers", "Sidecars that say that they don't reach a cluster which is heard or was.", "peer")
 	certExpires   = describe("certificate_expires_timestamp_seconds", "When the first certificate of a use runs out, as Unix time.", "use", "peer")
 	certsFailing  = describe("certificates_failing", "Certificates of a use that can't be used, or not be renewed: then the one before stands.", "use", "peer")
 	sourceState   = describe("source_ready", "1 once the full set of a source of instances is in.", "source")
@@ -77,7 +78,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, revisionNow, revisionAge, apps, instances, objects, objectsBad, exports,
 		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerExports,
-		peerLapses, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
+		peerLapses, peerUnreached, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
 	} {
 		out <- d
 	}
@@ -142,6 +143,7 @@ func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, v
 			gauge(peerLastWord, since(p.GetLastWordUnixMs()), p.GetCluster())
 		}
 		gauge(peerExports, float64(p.GetExports()), p.GetCluster())
+		gauge(peerUnreached, float64(p.GetUnreachedBy()), p.GetCluster())
 	}
 }
 

@@ -109,7 +109,7 @@ func (b *builder) routes(e *catalog.Entry, dc string) {
 	b.shown = map[*registered]bool{}
 	if dc != "" {
 		for i := range e.Routes {
-			if r := &e.Routes[i]; r.Cluster == dc && r.Weight > 0 && (r.State == catalog.Ready || r.State == catalog.Lapsed) {
+			if r := &e.Routes[i]; r.Cluster == dc && r.Weight > 0 && len(r.Addresses) > 0 {
 				b.route(r, evenly(1, len(r.Addresses)))
 				return
 			}

@@ -21,8 +21,9 @@ type Listen struct {
 	As        catalog.App // who everybody is that asks there; zero: nobody in particular
 	TLS       bool
 	RateLimit transport.RateLimit
-	MaxTCP    int // connections open at once; 0 is the transport's default
-	Sockets   int // for UDP; 0 is the transport's default
+	MaxTCP    int          // connections open at once; 0 is the transport's default
+	Sockets   int          // for UDP; 0 is the transport's default
+	TCP       net.Listener // as in [transport.Config]
 }
 
 // Files are a certificate with its intermediates, and its private key, in PEM.
@@ -56,7 +57,7 @@ func (e *ListenError) Unwrap() error { return e.Err }
 func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
 	ls := &Listeners{}
 	for _, l := range listen {
-		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, Sockets: l.Sockets, RateLimit: l.RateLimit}
+		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, Sockets: l.Sockets, RateLimit: l.RateLimit, TCP: l.TCP}
 		if l.TLS {
 			if err := ls.certificate(files, log); err != nil {
 				ls.Close()
@@ -95,6 +96,17 @@ func (ls *Listeners) Close() {
 	for _, l := range ls.all {
 		l.Listener.Close()
 	}
+}
+
+// TCP is the TCP listener of each, by its address as it was given.
+func (ls *Listeners) TCP() map[string]net.Listener {
+	all := map[string]net.Listener{}
+	if ls != nil {
+		for _, l := range ls.all {
+			all[l.Address] = l.Listener.TCP()
+		}
+	}
+	return all
 }
 
 // String is where all of them listen; "off" where there are none.

@@ -1,14 +1,15 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,11 +110,11 @@ func (a *acceptor) open() {
 		return
 	}
 	for range acceptBatch {
-		fd, from, err := unix.Accept4(a.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, from, err := accept4(a.fd)
 		switch err {
 		case nil:
 			a.pause = 0
-			a.takeFD(fd, addressOf(from))
+			a.takeFD(fd, from)
 		case unix.EAGAIN:
 			return
 		case unix.ECONNABORTED, unix.EINTR:
@@ -176,13 +177,12 @@ func (a *acceptor) passAtOnce(client int, first []byte, as *admitted) bool {
 	if err != nil || a.check(address) != nil {
 		return false
 	}
-	in := greeting{host: host, bytes: bytes.Clone(first)}
 	a.loads.add(instance)
 	as.instance = instance
-	err = a.loop.connect(client, in.bytes, as, address, a.cfg.DialTimeout, func(client int, err error) {
+	err = a.loop.connect(client, first, as, address, func(client int, said []byte, err error) {
 		a.unload(as)
 		err = fmt.Errorf("connect to %s: %w", address, err)
-		go a.tryOthers(client, in, to, &attempt{i, err}, as)
+		go a.tryOthers(client, greeting{host: host, bytes: said}, to, &attempt{i, err}, as)
 	})
 	if err != nil {
 		a.unload(as)
@@ -242,12 +242,19 @@ func connOf(fd int) (*net.TCPConn, error) {
 	return client, nil
 }
 
-func addressOf(sa unix.Sockaddr) netip.AddrPort {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+// accept4 takes a connection. That of x/sys asks the socket for its protocol, each time.
+func accept4(listener int) (fd int, from netip.AddrPort, err error) {
+	var sa unix.RawSockaddrInet6 // room for an IPv4 one, too
+	size := uint32(unsafe.Sizeof(sa))
+	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), uintptr(unsafe.Pointer(&sa)), uintptr(unsafe.Pointer(&size)),
+		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, from, errno
 	}
-	return netip.AddrPort{}
+	port := (*[2]byte)(unsafe.Pointer(&sa.Port)) // the same place in both
+	ip := netip.AddrFrom16(sa.Addr).Unmap()
+	if sa.Family == unix.AF_INET {
+		ip = netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(&sa)).Addr)
+	}
+	return int(n), netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port[:])), nil
 }

@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,6 +96,9 @@ type Gateway struct {
 	id       gatewayID
 	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
 	newRelay func(relayConfig) (relay, error)
+
+	running atomic.Int64 // connections that are open, but for those of peers
+	drained atomic.Pointer[time.Time]
 }
 
 // New makes a gateway; it starts nothing. It fails when the configuration is
@@ -148,6 +152,24 @@ func (g *Gateway) serve(ctx context.Context, l net.Listener, only catalog.App) e
 		s.drain(0)
 		return err
 	}
-	s.drain(g.cfg.DrainTimeout)
+	s.drain(g.drainTime())
 	return nil
 }
+
+// BeginDrain has Config.DrainTimeout count from now, and not from the end of Serve, and returns
+// when it is over.
+func (g *Gateway) BeginDrain() time.Time {
+	by := time.Now().Add(g.cfg.DrainTimeout)
+	g.drained.Store(&by)
+	return by
+}
+
+func (g *Gateway) drainTime() time.Duration {
+	if at := g.drained.Load(); at != nil {
+		return max(0, time.Until(*at))
+	}
+	return g.cfg.DrainTimeout
+}
+
+// Idle tells whether no connection runs, but for those of other clusters' resolver services.
+func (g *Gateway) Idle() bool { return g.running.Load() == 0 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/net/http2"
 )
 
@@ -145,15 +146,61 @@ func stopAtHello(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	return nil, errHelloRead
 }
 
-// serverName lets crypto/tls read a ClientHello, in however many records it is, and returns
-// its server name, or the answer to a broken one. config stops it there.
+// serverName returns the server name of a ClientHello, in however many records it is, or the
+// answer to a broken one. Whatever plainServerName does not read, crypto/tls does; config
+// stops it there.
 func serverName(hello []byte, config *tls.Config) (name string, answer []byte, err error) {
+	if name, ok := plainServerName(hello); ok {
+		return name, nil, nil
+	}
 	c := helloConn{left: hello}
 	if err := tls.Server(&c, config).Handshake(); !errors.Is(err, errHelloRead) {
 		return "", c.answer, err
 	}
 	return c.serverName, nil, nil
 }
+
+// plainServerName reads the name in a ClientHello that is one record and has one name; nearly
+// all are like that. It looks at nothing else, which takes a thirtieth of the time that
+// crypto/tls takes. What it lets pass and crypto/tls would not, the instance refuses.
+func plainServerName(hello []byte) (name string, ok bool) {
+	var (
+		in                                                    = cryptobyte.String(hello)
+		record, message, session, suites, methods, extensions cryptobyte.String
+		version                                               uint16
+		kind                                                  uint8
+	)
+	if !in.ReadUint8(&kind) || kind != tlsHandshake || !in.ReadUint16(&version) || version>>8 != 3 ||
+		!in.ReadUint16LengthPrefixed(&record) || !in.Empty() ||
+		!record.ReadUint8(&kind) || kind != clientHello || !record.ReadUint24LengthPrefixed(&message) || !record.Empty() ||
+		!message.Skip(2+32) || // version, random
+		!message.ReadUint8LengthPrefixed(&session) || !message.ReadUint16LengthPrefixed(&suites) ||
+		!message.ReadUint8LengthPrefixed(&methods) || !message.ReadUint16LengthPrefixed(&extensions) || !message.Empty() {
+		return "", false
+	}
+	for !extensions.Empty() {
+		var extension uint16
+		var data, names, host cryptobyte.String
+		switch {
+		case !extensions.ReadUint16(&extension) || !extensions.ReadUint16LengthPrefixed(&data):
+			return "", false
+		case extension != serverNameExtension:
+		case name != "" || !data.ReadUint16LengthPrefixed(&names) || !data.Empty() ||
+			!names.ReadUint8(&kind) || kind != hostName || !names.ReadUint16LengthPrefixed(&host) || !names.Empty():
+			return "", false
+		default:
+			name = string(host)
+		}
+	}
+	return name, name != "" && !strings.HasSuffix(name, ".")
+}
+
+// Of RFC 8446, 4 and RFC 6066, 3.
+const (
+	clientHello         = 1
+	serverNameExtension = 0
+	hostName            = 0
+)
 
 // helloFailed tells why no name could be read.
 func helloFailed(err error) *refusal {

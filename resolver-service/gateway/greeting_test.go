@@ -201,7 +201,8 @@ func FuzzHello(f *testing.F) {
 			t.Fatal("what was kept is not what came")
 		}
 		want, ok := serverNameByTLS(b)
-		if len(b) > 0 && b[0] == tlsHandshake && len(b) <= maxHello && (ok != (err == nil) || name != want) {
+		_, plain := plainServerName(kept) // the instance refuses what crypto/tls does not read
+		if len(b) > 0 && b[0] == tlsHandshake && len(b) <= maxHello && (ok || !plain) && (ok != (err == nil) || name != want) {
 			t.Fatalf("read %q, %v; crypto/tls reads %q, %v", name, err, want, ok)
 		}
 		split := io.Reader(&segments{b, int(segment)%2000 + 1})
@@ -232,6 +233,39 @@ func (s *segments) Read(p []byte) (int, error) {
 	n := copy(p, s.left[:min(s.size, len(s.left))])
 	s.left = s.left[n:]
 	return n, nil
+}
+
+func TestMostHellosAreReadWithoutTLS(t *testing.T) {
+	for name, test := range map[string]struct {
+		hello []byte
+		want  string
+	}{
+		"of Go":              {hello(ordersHost), ordersHost},
+		"of TLS 1.2":         {helloOf(&tls.Config{ServerName: ordersHost, MaxVersion: tls.VersionTLS12}), ordersHost},
+		"in several records": {inRecords(hello(ordersHost), 500), ""},
+		"without a name":     {helloOf(&tls.Config{InsecureSkipVerify: true}), ""},
+		"cut off":            {hello(ordersHost)[:700], ""},
+		"with more behind":   {append(hello(ordersHost), 22), ""},
+	} {
+		if got, ok := plainServerName(test.hello); ok != (test.want != "") || ok && got != test.want {
+			t.Errorf("%s: %q, %t; want %q", name, got, ok, test.want)
+		}
+	}
+}
+
+func BenchmarkServerName(b *testing.B) {
+	whole := hello(ordersHost)
+	config := &tls.Config{GetConfigForClient: stopAtHello}
+	for name, b2 := range map[string][]byte{"plain": whole, "by crypto, tls": inRecords(whole, len(whole)-100)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := serverName(b2, config); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 func TestLongHelloIsWhatItSays(t *testing.T) {

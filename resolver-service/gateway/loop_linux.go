@@ -22,6 +22,7 @@ type loop struct {
 	pipes   pipes
 	stalls  stalls
 	answers answers
+	young   young
 	busy    []*pair       // used up their turn and have more to do
 	door    *acceptor     // takes new connections; nil where none does
 	over    bool          // the loop is to end
@@ -64,7 +65,7 @@ func newLoop(cfg relayConfig) (*loop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("create eventfd: %w", err)
 	}
-	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), stalls: stalls{sweep: sweep{after: cfg.stall}}, answers: answers{sweep: sweep{after: cfg.answer}}, ended: make(chan struct{})}
+	l := &loop{cfg: cfg, epoll: epoll, wake: wake, buf: make([]byte, loopBuffer), stalls: stalls{sweep: sweep{after: cfg.stall}}, answers: answers{sweep: sweep{after: cfg.answer}}, young: young{sweep: sweep{after: cfg.dial}}, ended: make(chan struct{})}
 	if err := l.watch(wake, unix.EPOLLIN, wakeSlot, 0); err != nil {
 		unix.Close(epoll)
 		unix.Close(wake)
@@ -101,10 +102,10 @@ func (l *loop) add(p *pair) error {
 	}
 	p.tag = l.nextTag
 	l.nextTag += 2
-	err := l.watch(p.client.fd, watched, p.slot, p.tag)
-	if err == nil {
-		if err = l.watch(p.backend.fd, watched, p.slot, p.tag|1); err != nil {
-			l.unwatch(p.client.fd)
+	err := l.watch(p.backend.fd, watched, p.slot, p.tag|1)
+	if err == nil && p.dialing == nil {
+		if err = l.watch(p.client.fd, watched, p.slot, p.tag); err != nil {
+			l.unwatch(p.backend.fd)
 		}
 	}
 	if err != nil {
@@ -163,6 +164,7 @@ func (l *loop) run() {
 		now := time.Now()
 		l.endStalled(now)
 		l.endSilent(now)
+		l.settle(now)
 		if l.door != nil {
 			l.door.endLate(now)
 		}
@@ -179,6 +181,7 @@ func (l *loop) wait() int {
 		return 0
 	}
 	least := sooner(l.stalls.wait(len(l.stalls.behind)), l.answers.wait(len(l.answers.missing)))
+	least = sooner(least, l.young.wait(len(l.young.pairs)))
 	if l.door != nil {
 		least = sooner(least, l.door.arrivals.wait(len(l.door.arrivals.waiting)))
 	}
@@ -257,11 +260,10 @@ func (l *loop) release(p *pair, closeFD func(int)) {
 // handBack forgets a pair whose backend could not be reached, and lets go of its client.
 func (l *loop) handBack(p *pair, err error) {
 	l.forget(p)
-	l.unwatch(p.client.fd)
 	unix.Close(p.backend.fd)
 	client, dialing := p.client.fd, p.dialing
 	*p = pair{ended: true}
-	dialing.failed(client, err)
+	dialing.failed(client, dialing.first, err)
 }
 
 func (l *loop) forget(p *pair) {

@@ -23,10 +23,11 @@ type pair struct {
 }
 
 // dialing is a connection to a backend that is being made. What the client said first
-// waits in the backend's rest meanwhile; so nothing is read from the client.
+// waits in the backend's rest meanwhile; so nothing is read from the client, nor is it
+// watched.
 type dialing struct {
-	first  int // bytes that wait
-	failed func(client int, err error)
+	first  []byte // all that waits
+	failed func(client int, said []byte, err error)
 }
 
 // end is one side of a pair, and what is on its way to it.
@@ -76,8 +77,11 @@ func (l *loop) advance(p *pair) {
 	}
 	p.queued = false
 	more, err := l.move(&p.backend, &p.client, &l.cfg.traffic.toBackend)
-	if p.dialing != nil && len(p.backend.rest) < p.dialing.first {
-		l.connected(p)
+	if p.dialing != nil && len(p.backend.rest) < len(p.dialing.first) {
+		p.dialing = nil // the backend is there: it has been sent something
+		if err == nil {
+			err = l.watch(p.client.fd, watched, p.slot, p.tag)
+		}
 	}
 	if p.dialing != nil {
 		if err != nil {
@@ -105,12 +109,6 @@ func (l *loop) advance(p *pair) {
 	}
 }
 
-// connected notes that the backend is there: it has been sent something.
-func (l *loop) connected(p *pair) {
-	p.dialing = nil
-	setMillis(p.backend.fd, unix.TCP_USER_TIMEOUT, l.cfg.stall)
-}
-
 // move passes on one direction until the source has nothing, the destination takes
 // nothing, or its turn is over; more tells of the last. What the destination did not
 // take is kept, and nothing is read before it is gone.
@@ -122,6 +120,9 @@ func (l *loop) move(dst, src *end, count *atomic.Uint64) (more bool, err error) 
 		}
 		if src.eof {
 			dst.told = true
+			if src.told { // the other direction is over too, and closing says the same
+				return false, nil
+			}
 			return false, ignoreGone(unix.Shutdown(dst.fd, unix.SHUT_WR))
 		}
 		if !src.readable {

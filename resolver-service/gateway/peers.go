@@ -20,6 +20,7 @@ type peerConn struct {
 // handOver gives a connection to Config.Peers. It counts as open until that closes it.
 func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
 	client.SetDeadline(time.Time{})
+	s.running.Add(-1)
 	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: s, as: a}
 	if !s.peers.add(conn) {
 		conn.Close()
@@ -50,6 +51,7 @@ func (c *peerConn) Close() error {
 	err := c.Conn.Close()
 	c.closed.Do(func() {
 		c.of.peers.remove(c)
+		c.of.running.Add(1) // which ended takes away again
 		c.of.ended(c.as)
 	})
 	return err

@@ -26,6 +26,7 @@ type relay interface {
 type relayConfig struct {
 	stall   time.Duration // how long bytes may wait for their receiver
 	answer  time.Duration // how long a backend may say nothing at first
+	dial    time.Duration // how long connecting to one may take
 	traffic *traffic
 	ended   func(*admitted) // called once for each pair, when both connections are closed
 	silent  func(*admitted) // called for a pair that ends since its backend has said nothing

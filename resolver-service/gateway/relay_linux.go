@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -81,28 +82,39 @@ func (r *epollRelay) close() {
 }
 
 // connect is [epollRelay.pass] with a backend that is yet to be connected to, and to be given what
-// the client said first. Where it can't be reached in time, failed is called in the
-// loop with the client's descriptor, which is the caller's again. After an error it
-// always was.
-func (l *loop) connect(client int, first []byte, of *admitted, to netip.AddrPort, timeout time.Duration, failed func(int, error)) error {
-	backend, err := startConnect(to, timeout)
+// the client said first, which may be overwritten afterwards. Where it can't be reached in
+// time, failed is called in the loop with the client's descriptor, which is the caller's
+// again, and a copy of what it said. After an error it always was. The loop calls it.
+//
+// A backend on this machine is connected to at once, and takes what it is given.
+func (l *loop) connect(client int, first []byte, of *admitted, to netip.AddrPort, failed func(int, []byte, error)) error {
+	backend, err := startConnect(to)
 	if err != nil {
 		return err
 	}
-	err = l.add(&pair{
-		client:  end{fd: client},
-		backend: end{fd: backend, rest: first},
-		of:      of,
-		dialing: &dialing{first: len(first), failed: failed},
-	})
-	if err != nil {
+	p := &pair{client: end{fd: client}, backend: end{fd: backend}, of: of}
+	n, err := again(unix.Write(backend, first))
+	switch {
+	case err != nil:
 		unix.Close(backend)
+		failed(client, bytes.Clone(first), err)
+		return nil
+	case n < 0:
+		p.backend.rest = bytes.Clone(first)
+		p.dialing = &dialing{first: p.backend.rest, failed: failed}
+	case n < len(first):
+		p.backend.rest = bytes.Clone(first[n:])
 	}
-	return err
+	if err = l.add(p); err != nil {
+		unix.Close(backend)
+		return err
+	}
+	l.young.note(p)
+	return nil
 }
 
-// startConnect begins to connect. TCP_USER_TIMEOUT holds for that, too.
-func startConnect(to netip.AddrPort, timeout time.Duration) (fd int, err error) {
+// startConnect begins to connect.
+func startConnect(to netip.AddrPort) (fd int, err error) {
 	family, address := unix.AF_INET6, unix.Sockaddr(nil)
 	if ip := to.Addr().Unmap(); ip.Is4() {
 		family, address = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: ip.As4()}
@@ -113,8 +125,7 @@ func startConnect(to netip.AddrPort, timeout time.Duration) (fd int, err error) 
 	if err != nil {
 		return -1, err
 	}
-	setTCP(fd)
-	setMillis(fd, unix.TCP_USER_TIMEOUT, timeout)
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if err := unix.Connect(fd, address); err != nil && err != unix.EINPROGRESS {
 		unix.Close(fd)
 		return -1, err
@@ -126,6 +137,10 @@ func startConnect(to netip.AddrPort, timeout time.Duration) (fd int, err error) 
 // peers that vanished are found.
 func setTCP(fd int) {
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	setKeepAlive(fd)
+}
+
+func setKeepAlive(fd int) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle/time.Second))
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval/time.Second))

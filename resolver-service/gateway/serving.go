@@ -34,6 +34,7 @@ func (g *Gateway) newServing(only catalog.App) (*serving, error) {
 	r, err := g.newRelay(relayConfig{
 		stall:   g.cfg.StallTimeout,
 		answer:  g.cfg.AnswerTimeout,
+		dial:    g.cfg.DialTimeout,
 		silent:  s.silent,
 		traffic: &g.metrics.traffic,
 		ended:   s.ended,
@@ -130,6 +131,7 @@ func (s *serving) admit(from netip.AddrPort) *admitted {
 		a.place = inReserve
 	}
 	s.open.Add(1)
+	s.running.Add(1)
 	s.metrics.open.Add(1)
 	s.conns.Add(1)
 	return a
@@ -159,6 +161,7 @@ func (s *serving) ended(a *admitted) {
 	s.inflight.remove(a)
 	s.shares.remove(a)
 	s.open.Add(-1)
+	s.running.Add(-1)
 	s.metrics.open.Add(-1)
 	s.conns.Done()
 }

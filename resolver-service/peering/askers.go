@@ -106,6 +106,18 @@ func (a *askers) forget() {
 	delete(a.all, oldest)
 }
 
+// any tells whether any cluster has a stream.
+func (a *askers) any() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, by := range a.all {
+		if len(by.streams) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // of is how many streams a cluster has, and since when it has none; the zero time where
 // it has never had one.
 func (a *askers) of(cluster string) (streams int, since time.Time) {

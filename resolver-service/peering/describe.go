@@ -25,13 +25,13 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !lease.damped.IsZero():
-		return fmt.Sprintf("damped for %s more after %s in 60 s, %d in all; %s",
+	case lease.fresh && !lease.damped.IsZero():
+		return fmt.Sprintf("damped for up to %s more after %s in 60 s, %d in all; %s",
 			seconds(time.Until(lease.damped)), times(lease.recent, "lapse"), lease.lapses, s.word(lease))
 	case lease.last.IsZero():
 		return "not heard yet" + s.because()
 	case !lease.fresh:
-		text := s.lapse(lease)
+		text := s.lapse(lease) + s.damped(lease)
 		if streams > 0 {
 			text += "; it hears this cluster"
 		}
@@ -42,10 +42,10 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 
 // word says when the latest word came; with mu held.
 func (s *linkStatus) word(lease leaseState) string {
-	if !lease.fresh {
-		return s.lapse(lease)
-	}
 	text := fmt.Sprintf("heard %s ago, lease %s left", seconds(time.Since(lease.last)), seconds(lease.left))
+	if lease.held {
+		text += "; it has said that it is being restarted"
+	}
 	if len(s.talks) == 0 {
 		text += s.because()
 	}
@@ -56,11 +56,15 @@ func (s *linkStatus) word(lease leaseState) string {
 func (s *linkStatus) lost(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := s.lapse(lease)
-	if !lease.damped.IsZero() {
-		text += fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), times(lease.recent, "lapse"))
+	return s.lapse(lease) + s.damped(lease)
+}
+
+// damped says that a peer will not be relied on at once when it is heard again.
+func (s *linkStatus) damped(lease leaseState) string {
+	if lease.damped.IsZero() {
+		return ""
 	}
-	return text
+	return fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), times(lease.recent, "lapse"))
 }
 
 // lapse says how the lease ended; with mu held.

@@ -18,10 +18,12 @@ type lease struct {
 	after   time.Duration
 	last    time.Time // of the latest word; zero before the first
 	due     time.Time // when the lease runs out
+	held    time.Time // until when it does not end, as the peer has asked for
 	excused bool      // a timer that came late has been given a moment already
 	lapsed  bool
 	ended   time.Time // when it lapsed
 	why     string    // it ended early; empty when it ran out
+	refuted bool      // callers don't reach the peer, whatever is heard from it
 	lapses  []time.Time
 	count   uint32
 	damping damping
@@ -53,7 +55,7 @@ func (l *lease) heard(at time.Time) (news bool) {
 		return false
 	}
 	news = l.lapsed || l.last.IsZero()
-	l.last, l.due, l.lapsed, l.excused = at, at.Add(l.after), false, false
+	l.last, l.due, l.lapsed, l.excused, l.held = at, at.Add(l.after), false, false, time.Time{}
 	l.schedule(now)
 	return news
 }
@@ -81,6 +83,24 @@ func (l *lease) extend(after time.Duration) {
 	}
 	l.due = due
 	l.schedule(now)
+}
+
+// mostHold is how long a peer that says goodbye may be waited for.
+const mostHold = time.Minute
+
+// hold has the latest word hold for so long at least: the peer is stopped, to be started again.
+// A new word ends that.
+func (l *lease) hold(wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.fresh() || wait <= 0 {
+		return
+	}
+	now := time.Now()
+	if l.held = now.Add(min(wait, mostHold)); l.due.Before(l.held) {
+		l.due = l.held
+		l.schedule(now)
+	}
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -112,13 +132,29 @@ func (l *lease) tick() (news bool) {
 func (l *lease) end(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.fresh() {
+	now := time.Now()
+	if !l.fresh() || now.Before(l.held) {
 		return false
 	}
-	now := time.Now()
 	l.lapse(now, why)
 	l.schedule(now)
 	return true
+}
+
+// refute has the lease count as ended while callers agree, in words, that they don't reach the
+// peer; without words they do no more. It tells whether that is news.
+func (l *lease) refute(why string) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, now := l.fresh(), time.Now()
+	if why != "" && before {
+		l.lapse(now, why)
+	}
+	if l.refuted = why != ""; !l.refuted && !l.last.IsZero() {
+		l.lapsed = !now.Before(l.due)
+	}
+	l.schedule(now)
+	return before != l.fresh()
 }
 
 // lapse ends the lease; with mu held.
@@ -132,7 +168,7 @@ func (l *lease) lapse(now time.Time, why string) {
 }
 
 // fresh tells whether the peer's latest word holds; with mu held.
-func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed }
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.refuted }
 
 // holds tells whether the peer can be relied on; with mu held.
 func (l *lease) holds() bool { return l.fresh() && !l.damping.suppressed }
@@ -161,6 +197,7 @@ type leaseState struct {
 	fresh  bool      // the latest word holds
 	holds  bool      // and the peer is relied on
 	left   time.Duration
+	held   bool // the peer has said that it stops to be started again
 	lapses uint32
 	recent int       // lapses in the last minute
 	ended  time.Time // when it lapsed; while it is not fresh
@@ -177,7 +214,7 @@ func (l *lease) state() leaseState {
 	}
 	now := time.Now()
 	if s.fresh {
-		s.left = max(0, l.due.Sub(now))
+		s.left, s.held = max(0, l.due.Sub(now)), now.Before(l.held)
 	}
 	for _, at := range l.lapses {
 		if now.Sub(at) < time.Minute {

@@ -154,11 +154,14 @@ func (l *link) applySoon(ctx context.Context) {
 // before all it has said is there.
 func (l *link) announce(ctx context.Context) {
 	want, state := topology.Expired, l.lease.state()
-	if state.holds {
+	switch {
+	case state.holds:
 		want = topology.Fresh
+	case state.fresh:
+		want = topology.Damped
 	}
 	l.status.refresh(state)
-	waits := !l.current.complete() || want == topology.Fresh && (len(l.knowledge.pending) > 0 || !l.current.whole())
+	waits := !l.current.complete() || want != topology.Expired && (len(l.knowledge.pending) > 0 || !l.current.whole())
 	if waits || want == l.told || want == topology.Expired && l.told == topology.Unchanged {
 		return
 	}
@@ -174,6 +177,9 @@ func (l *link) announce(ctx context.Context) {
 	case first:
 		l.settling.heard(l.cluster)
 		l.lines.info("peer heard", "peer", l.cluster, "exports", len(l.knowledge.exports))
+	case want == topology.Damped:
+		l.lines.warn("a peer is heard again, and damped: callers use it that have no other way",
+			"peer", l.cluster, "why", l.status.describe(state, 0))
 	default:
 		l.lines.info("a peer is relied on again", "peer", l.cluster, "exports", len(l.knowledge.exports))
 	}
@@ -287,6 +293,14 @@ func (l *link) rouse() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
+	}
+}
+
+// parts notes for how long a goodbye holds; 0 is none.
+func (l *link) parts(holdsMs uint32) {
+	if holdsMs > 0 {
+		l.lease.hold(time.Duration(holdsMs) * time.Millisecond)
+		l.lines.info("a peer stops, to be started again; its word holds meanwhile", "peer", l.cluster, "ms", min(holdsMs, uint32(mostHold.Milliseconds())))
 	}
 }
 

@@ -108,6 +108,16 @@ func (l *Links) Status() []*v1alpha1.PeerStatus {
 	return all
 }
 
+// Refute has a cluster count as stale while callers agree that they don't reach it: why says
+// so, and is empty once they do no more.
+func (l *Links) Refute(cluster, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.links[cluster]; r != nil && r.lease.refute(why) {
+		r.rouse()
+	}
+}
+
 // follow makes the links those of the Cluster objects, once they are known.
 func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known bool) {
 	wanted := make(map[string]bool, len(clusters))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,8 +37,9 @@ type Server struct {
 	lines    lines
 	links    *Links // nil until Join
 
-	life context.Context // ends when streams must
-	end  context.CancelFunc
+	life  context.Context // ends when streams must
+	end   context.CancelFunc
+	holds atomic.Int64 // how long the last words hold, as a time.Duration; 0: none are said
 }
 
 // NewServer makes a server of what the topology exports.
@@ -50,6 +52,24 @@ func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
 // Stop ends all streams, those to come included. Peers keep what they know until
 // their lease runs out.
 func (s *Server) Stop() { s.end() }
+
+// Leave is Stop with a goodbye: what peers know holds for so long, also where nobody answers
+// them meanwhile.
+func (s *Server) Leave(holds time.Duration) {
+	s.holds.Store(int64(holds))
+	s.end()
+}
+
+// Asked tells whether any peer follows what this cluster exports.
+func (s *Server) Asked() bool { return s.askers.any() }
+
+// goodbye is what the last word of a stream says, in ms; 0 where there is none to say.
+func (s *Server) goodbye() uint32 {
+	if s.life.Err() == nil {
+		return 0
+	}
+	return uint32(time.Duration(s.holds.Load()).Milliseconds())
+}
 
 // stream is one stream to a peer, of exports or of renewals.
 type stream struct {
@@ -66,6 +86,9 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(errStopping) })()
+	if s.life.Err() != nil {
+		return errStopping
+	}
 	if err := s.admit(ctx, cluster); err != nil {
 		s.lines.warn("refused a peer", "peer", short(catalog.App{ID: cluster}).ID, "err", err)
 		return err
@@ -192,17 +215,25 @@ func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.E
 			}
 			seen = view
 			if !live.Sleep(ctx, sendPause) {
-				return ctx.Err()
+				return s.part(ctx, s.told(out.empty(seen), seen), send)
 			}
 		default:
 			if err := send(s.told(out.empty(seen), seen)); err != nil {
 				return err
 			}
 		}
-		if err := s.due(ctx, changed); err != nil {
-			return err
+		if s.due(ctx, changed) != nil {
+			return s.part(ctx, s.told(out.empty(seen), seen), send)
 		}
 	}
+}
+
+// part ends a stream of exports, with a last word if one is to be said.
+func (s *stream) part(ctx context.Context, m *v1alpha1.ExportsResponse, send func(*v1alpha1.ExportsResponse) error) error {
+	if m.HoldsMs = s.goodbye(); m.HoldsMs > 0 {
+		_ = send(m) // the peer may be gone
+	}
+	return ctx.Err()
 }
 
 // due returns when there is a ping to echo, when changed is closed, or when nothing was
@@ -233,14 +264,17 @@ func (s *stream) told(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1
 // renew sends a word for each ping.
 func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
-		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load()}
+		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbye()}
 		if view, ok := s.sub.View(); ok {
 			m.Digest = s.by.content.digest(view)
 		}
 		if err := send(m); err != nil {
 			return err
 		}
-		if err := s.due(ctx, nil); err != nil {
+		if m.HoldsMs > 0 {
+			return ctx.Err()
+		}
+		if err := s.due(ctx, nil); err != nil && s.goodbye() == 0 {
 			return err
 		}
 	}

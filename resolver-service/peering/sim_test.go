@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -326,11 +327,19 @@ func TestAPeerThatFlapsIsDampedAndSaysSo(t *testing.T) {
 			n.Heal("west", "east-gw")
 			time.Sleep(time.Second)
 		}
-		if s := west.status(); s.State != damped || s.Lapses != 3 || s.DampedUntilUnixMs == 0 || !west.staleNow() {
+		if s := west.status(); s.State != damped || s.Lapses != 3 || s.DampedUntilUnixMs == 0 || s.LeaseLeftMs == 0 {
 			t.Errorf("status %v", s)
 		}
 		t.Log(west.links.Describe("east"))
-		took := west.takes(time.Minute, "relied on again", west.ok)
+		if d := west.topology.Resolve(app("checkout"), app("orders")); d.Outcome != catalog.OK || !strings.Contains(d.Reason, "damped, used because nothing else is ready") {
+			t.Errorf("who has no other way gets %+v", d)
+		}
+		west.apply(runs("orders", "10.0.0.7:50002"))
+		if got := west.outcome("checkout", "orders"); got != "ok west" {
+			t.Errorf("who has another way gets %q", got)
+		}
+		west.apply(topology.Change{Instances: []topology.InstanceChange{{Source: "test", Full: true}}})
+		took := west.takes(time.Minute, "relied on again", func() bool { return west.status().State == connected })
 		if took < 30*time.Second {
 			t.Errorf("relied on again after %s", took)
 		}

@@ -17,7 +17,7 @@ const (
 	connecting = "connecting" // not heard at the moment; what was said before stands
 	connected  = "connected"
 	stale      = "stale"  // the lease has run out
-	damped     = "damped" // the lease ran out too often lately: it counts as run out
+	damped     = "damped" // the lease runs, but ran out too often lately: for callers without another way
 )
 
 // linkStatus is what operators are told of a link. Any goroutine may use it.
@@ -52,10 +52,10 @@ func (s *linkStatus) refresh(lease leaseState) {
 func (s *linkStatus) enter(lease leaseState) {
 	state := connecting
 	switch {
-	case !lease.damped.IsZero():
-		state = damped
 	case !lease.last.IsZero() && !lease.fresh:
 		state = stale
+	case !lease.damped.IsZero():
+		state = damped
 	case lease.fresh && len(s.talks) > 0:
 		state = connected
 	}

@@ -52,7 +52,11 @@ func (l *link) follows(ctx context.Context, conn *grpc.ClientConn, renew time.Du
 		}
 		first = first && m.GetMore()
 		l.status.said(m.GetRevision(), m.GetHears())
-		return l.hand(ctx, m, first, at)
+		if err := l.hand(ctx, m, first, at); err != nil {
+			return err
+		}
+		l.parts(m.GetHoldsMs())
+		return nil
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
@@ -113,6 +117,7 @@ func (l *link) renews(ctx context.Context, conn *grpc.ClientConn, renew time.Dur
 		l.status.said(0, m.GetHears())
 		if l.current.renews(m.GetDigest(), l.lease.state()) {
 			l.heard(at)
+			l.parts(m.GetHoldsMs())
 		}
 		return nil
 	}

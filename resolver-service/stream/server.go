@@ -72,6 +72,9 @@ type Config struct {
 	// Peer says how the resolver service of a cluster is heard, for operators; nil:
 	// nothing is said.
 	Peer func(cluster string) string
+	// Refute is told that callers agree that they don't reach a cluster, in words, and, without
+	// words, that they do no more. It must not wait. Nil: nobody is told.
+	Refute func(cluster, why string)
 	// HelloTimeout is how long a client may take for its first message. 0 means
 	// DefaultHelloTimeout.
 	HelloTimeout time.Duration
@@ -173,6 +176,7 @@ type Server struct {
 	cfg      Config
 	topology *topology.Topology
 	registry *registry
+	evidence *evidence
 	seats    seats
 	snapshot *snapshotFile
 	metrics  *metrics
@@ -208,6 +212,7 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
+	s.evidence = newEvidence(cfg.Refute)
 	s.often = throttle.New(log, linesEvery)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
 	s.known = newKnownSets(budget.New(knownTotal, knownShare))
@@ -268,6 +273,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	group.Go(func() error { return s.evidence.run(ctx) })
 	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.standing, s.topology.Revision) })
 	group.Go(func() error {
 		defer saved() // only now is there nothing left to save

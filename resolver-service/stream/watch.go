@@ -12,10 +12,12 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -35,6 +37,7 @@ type watch struct {
 	hello   *hello
 	held    *registration // nil for one that only watches
 	sub     *topology.Subscription
+	who     *caller
 	box     outbox
 
 	sending sync.Mutex // guards what is below; held while a message leaves
@@ -154,6 +157,10 @@ func (w *watch) serve(ctx context.Context) error {
 	w.number = w.hello.revision
 	w.sub = w.s.topology.Subscribe(w.hello.app)
 	defer w.sub.Close()
+	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View}
+	w.s.evidence.come(who)
+	defer w.s.evidence.leave(who)
+	w.who = who
 	close(w.started)
 	return w.follow(ctx)
 }
@@ -206,9 +213,10 @@ func (w *watch) read(ctx context.Context) {
 	defer first.known.drop()
 	w.first <- first
 	for {
-		req, err := w.stream.Recv()
+		var raw rawRequest
+		err := w.stream.RecvMsg(&raw)
 		if err == nil {
-			err = w.later(ctx, req)
+			err = w.later(ctx, &raw)
 		}
 		if err != nil {
 			w.end(err)
@@ -232,17 +240,29 @@ func (w *watch) readFirst(ctx context.Context) (*opening, error) {
 	return parseOpening(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
 }
 
+// maxLater bounds the messages after the first, in bytes.
+const maxLater = 64 << 10
+
 // later handles a message after the first.
-func (w *watch) later(ctx context.Context, req *pb.WatchRequest) error {
-	if req.GetDrain() == nil {
-		return status.Error(codes.FailedPrecondition, "only drain may follow the hello")
+func (w *watch) later(ctx context.Context, raw *rawRequest) error {
+	if len(raw.bytes) > maxLater {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLater)
+	}
+	req := &pb.WatchRequest{}
+	if err := proto.Unmarshal(raw.bytes, req); err != nil {
+		return malformed(err)
 	}
 	select {
 	case <-w.started:
 	case <-ctx.Done():
 		return ending(ctx)
 	}
-	if w.held == nil {
+	switch {
+	case req.GetUnreached() != nil:
+		return w.unreached(ctx, req.GetUnreached())
+	case req.GetDrain() == nil:
+		return status.Error(codes.FailedPrecondition, "only drain and unreached may follow the hello")
+	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}
 	revision, err := w.s.registry.do(ctx, drain, w.held)
@@ -250,6 +270,20 @@ func (w *watch) later(ctx context.Context, req *pb.WatchRequest) error {
 		return unavailable(err)
 	}
 	return w.send(revision)
+}
+
+// reportPause is the least time between two reports of a client that are read.
+const reportPause = 100 * time.Millisecond
+
+// unreached takes in what the client does not reach.
+func (w *watch) unreached(ctx context.Context, m *pb.Unreached) error {
+	all, err := parseUnreached(m)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "unreached: %v", err)
+	}
+	w.s.evidence.report(w.who, all)
+	live.Sleep(ctx, reportPause)
+	return nil
 }
 
 // follow sends the view and each change of it until the stream ends.
@@ -330,7 +364,7 @@ func (w *watch) send(drained uint64) error {
 // confirm tells a client that keeps the view that it has of its drain, and of nothing else.
 func (w *watch) confirm(view *catalog.View) error {
 	revision := max(w.drained, w.number)
-	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true}); err != nil {
+	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true}); err != nil {
 		return err
 	}
 	w.drained, w.number = 0, revision

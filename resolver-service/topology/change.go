@@ -97,6 +97,7 @@ const (
 	Unchanged Lease = iota
 	Fresh           // heard from; the peer's word holds
 	Expired         // not heard from for too long
+	Damped          // heard from, but it ran out too often lately: for callers without another way
 	Forgotten       // as if it had never been heard: its Cluster object is gone
 )
 

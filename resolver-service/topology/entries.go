@@ -112,7 +112,10 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		r.Instances = export.Instances
 	}
 	r.Ramp = w.g.percent(name, w.callee, w.serve)
-	if r.State == catalog.Ready && c.lapsed {
+	switch {
+	case r.State == catalog.Ready && c.damped:
+		r.State = catalog.Damped
+	case r.State == catalog.Ready && c.lapsed:
 		r.State = catalog.Lapsed
 	}
 	return r

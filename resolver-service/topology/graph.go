@@ -77,7 +77,8 @@ type cluster struct {
 	name    string
 	object  *catalog.Cluster
 	heard   bool
-	lapsed  bool
+	lapsed  bool                         // its word does not hold, or it is damped
+	damped  bool                         // its word holds, but its lease ran out too often lately
 	exports map[*node]struct{}           // apps that the cluster exports to this one
 	offers  offers                       // of their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster

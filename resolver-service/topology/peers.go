@@ -10,8 +10,8 @@ func (g *Graph) takePeer(p *PeerChange) {
 	c := g.cluster(p.Cluster)
 	standing := !c.heard
 	switch p.Lease {
-	case Fresh, Expired:
-		g.setLease(c, p.Lease == Expired)
+	case Fresh, Damped, Expired:
+		g.setLease(c, p.Lease)
 	case Forgotten:
 		g.forget(c)
 	}
@@ -37,12 +37,13 @@ func (g *Graph) takePeer(p *PeerChange) {
 	g.releaseCluster(c)
 }
 
-func (g *Graph) setLease(c *cluster, lapsed bool) {
-	if c.heard && c.lapsed == lapsed {
+func (g *Graph) setLease(c *cluster, lease Lease) {
+	lapsed, damped := lease != Fresh, lease == Damped
+	if c.heard && c.lapsed == lapsed && c.damped == damped {
 		return
 	}
 	// A lease that runs out before the first word has nothing to withdraw.
-	if !c.heard && lapsed {
+	if !c.heard && lease == Expired {
 		return
 	}
 	if lapsed {
@@ -51,14 +52,14 @@ func (g *Graph) setLease(c *cluster, lapsed bool) {
 		g.begin(rampKey{cluster: c.name}, c.object.RampUp)
 	}
 	g.dirty.clusters = g.dirty.clusters || !c.heard
-	c.heard, c.lapsed = true, lapsed
+	c.heard, c.lapsed, c.damped = true, lapsed, damped
 	g.dirtyCluster(c)
 }
 
 func (g *Graph) forget(c *cluster) {
 	if c.heard {
 		g.breakOff(c)
-		c.heard, c.lapsed = false, false
+		c.heard, c.lapsed, c.damped = false, false, false
 		g.dirty.clusters = true
 		g.dirtyCluster(c)
 	}

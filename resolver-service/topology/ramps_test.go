@@ -65,6 +65,8 @@ func TestTrafficComesBackInSteps(t *testing.T) {
 			in(1*second, gone, 0), in(2*second, back, 10), in(6*second, nothing, 50), in(7*second, gone, 0), in(8*second, back, 10), in(10*second, nothing, 25)}},
 		{name: "a lease that ran out", steps: []step{
 			in(1*second, lease("east", Expired), 0), in(2*second, lease("east", Fresh), 10), in(4*second, nothing, 25), in(10*second, nothing, 0)}},
+		{name: "a lease that ran out, and is damped for a while", steps: []step{
+			in(1*second, lease("east", Expired), 0), in(2*second, lease("east", Damped), 0), in(6*second, lease("east", Fresh), 10), in(8*second, nothing, 25)}},
 		{name: "a lease that runs out while it ramps", steps: []step{
 			in(1*second, gone, 0), in(2*second, back, 10), in(6*second, lease("east", Expired), 0), in(7*second, lease("east", Fresh), 10), in(11*second, nothing, 50)}},
 		{name: "a lease that ran out, for those who went on with what they knew", serve: catalog.Serve, steps: []step{

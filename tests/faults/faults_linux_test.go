@@ -94,6 +94,7 @@ func TestFaults(t *testing.T) {
 		{"the store is down and comes back with changes", storeDown},
 		{"all replicas are rolled one by one", rolledReplicas},
 		{"gateways are rolled", rolledGateways},
+		{"the only service is stopped and started", onlyService},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},

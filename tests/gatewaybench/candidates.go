@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -85,7 +86,9 @@ table apps {
 // candidates starts every proxy that can be started here, ours first.
 func (s *stage) candidates(only string) ([]*candidate, error) {
 	var all []*candidate
-	wanted := func(name string) bool { return strings.Contains(name, only) }
+	wanted := func(name string) bool {
+		return slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(name, part) })
+	}
 	for _, own := range []struct {
 		name, role  string
 		uid         int

@@ -32,9 +32,9 @@ func main() {
 	log.SetPrefix("gatewaybench: ")
 	var l load
 	var role roleFlags
-	only := flag.String("only", "", "measure only what has this in its name")
+	only := flag.String("only", "", "measure only what has one of these, with commas between them, in its name")
 	flag.IntVar(&l.rounds, "rounds", 3, "rounds; medians are shown")
-	flag.IntVar(&l.connections, "connections", 1000, "new TLS connections in a round")
+	flag.IntVar(&l.connections, "connections", 1000, "new TLS connections in a round, and as many without an exchange; 0 leaves a part out")
 	flag.IntVar(&l.requests, "requests", 15000, "requests of 1 KiB in a round")
 	flag.Int64Var(&l.bytes, "bytes", 1<<30, "bytes in bulk in a round")
 	flag.IntVar(&l.idle, "idle", 20000, "idle connections, as far as the limit of open files goes")
@@ -101,8 +101,10 @@ func compare(ctx context.Context, l load, only string) error {
 		}
 		fmt.Fprintf(os.Stderr, "round %d of %d after %s\n", round+1, l.rounds, time.Since(started).Round(time.Second))
 	}
-	if err := s.idle(ctx, candidates, only, l.idle); err != nil {
-		return err
+	if l.idle > 0 {
+		if err := s.idle(ctx, candidates, only, l.idle); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(os.Stderr, "all after %s\n", time.Since(started).Round(time.Second))
 	printTable(os.Stdout, candidates)

@@ -18,6 +18,7 @@ import (
 // results are what was measured of a candidate, one value for each round.
 type results struct {
 	connection []float64 // CPU µs of one
+	bare       []float64 // CPU µs of one without an exchange
 	request    []float64 // CPU µs of one
 	gib        []float64 // CPU s
 	idleKiB    float64
@@ -35,14 +36,18 @@ const (
 // measure does one round.
 func (c *candidate) measure(ctx context.Context, l load) error {
 	for _, part := range []struct {
-		to   *[]float64
-		unit float64 // of CPU seconds
-		do   func() error
+		to *[]float64
+		n  float64 // CPU seconds are divided by it; 0 leaves the part out
+		do func() error
 	}{
-		{&c.connection, 1e6 / float64(l.connections), func() error { return c.connect(ctx, l.connections) }},
-		{&c.request, 1e6 / float64(l.requests), func() error { return c.ask(ctx, l.requests) }},
-		{&c.gib, float64(1<<30) / float64(l.bytes), func() error { return c.stream(ctx, l.bytes) }},
+		{&c.connection, float64(l.connections) / 1e6, func() error { return c.connect(ctx, l.connections) }},
+		{&c.bare, float64(l.connections) / 1e6, func() error { return c.touch(ctx, l.connections) }},
+		{&c.request, float64(l.requests) / 1e6, func() error { return c.ask(ctx, l.requests) }},
+		{&c.gib, float64(l.bytes) / (1 << 30), func() error { return c.stream(ctx, l.bytes) }},
 	} {
+		if part.n == 0 {
+			continue
+		}
 		before, err := measure.CPU(c.pid)
 		if err != nil {
 			return err
@@ -54,7 +59,7 @@ func (c *candidate) measure(ctx context.Context, l load) error {
 		if err != nil {
 			return err
 		}
-		*part.to = append(*part.to, (after-before).Seconds()*part.unit)
+		*part.to = append(*part.to, (after-before).Seconds()/part.n)
 	}
 	return nil
 }
@@ -93,6 +98,35 @@ func (c *candidate) connect(ctx context.Context, n int) error {
 		}
 		return nil
 	})
+}
+
+// touch makes connections without an exchange: the app sees a ClientHello and the end, and
+// ends the connection, too.
+func (c *candidate) touch(ctx context.Context, n int) error {
+	return atOnce(ctx, connecting, n, func(n int) error {
+		for range n {
+			if err := touchBulk(c.addr); err != nil {
+				return fmt.Errorf("connect without an exchange: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+func touchBulk(addr string) error {
+	conn, err := dialBulk(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, conn)
+	if n > 0 && err == nil {
+		err = fmt.Errorf("%d bytes came back", n)
+	}
+	return err
 }
 
 // ask sends requests over warm connections, one at a time on each.

@@ -135,6 +135,9 @@ func (w *world) converge(but *replica) {
 		took, most := time.Since(start), calmWithin
 		if w.damped() {
 			most = dampedMost + calmWithin
+			if took > calmWithin {
+				w.served(but)
+			}
 		}
 		if took > most {
 			w.fail("calm: %s after all was well again: %s", took, wrong)
@@ -167,6 +170,31 @@ func (w *world) damped() (damped bool) {
 		}
 	})
 	return damped
+}
+
+// served sees that damping leaves each caller a way to whatever is ready anywhere.
+func (w *world) served(but *replica) {
+	w.each(func(r *replica) {
+		if r == but || r.service == nil {
+			return
+		}
+		_, objects, _ := r.cluster.objects.newest()
+		for _, d := range r.cluster.sidecars {
+			selection, _ := objects[(&catalog.AppEndpoints{App: d.app}).Key()].(*catalog.AppEndpoints)
+			view, ok := look(r.service, d.app)
+			if selection == nil || !ok {
+				continue
+			}
+			for i := range selection.Endpoints {
+				e := &selection.Endpoints[i]
+				entry, _ := view.Entries.Get(e.App)
+				ready := slices.ContainsFunc(w.routes(r.cluster, objects, d.app, e), func(r catalog.Route) bool { return r.Usable() })
+				if ready && entry.Outcome() != catalog.OK {
+					w.fail("calm: %s, %s: is refused %s: %s", r.host, d.app, e.App, entry.Refusal())
+				}
+			}
+		}
+	})
 }
 
 // wrong is what differs from the truth in any view; empty if nothing does.

@@ -169,7 +169,7 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 	wrong := func(kind, what string, args ...any) {
 		w.fail("%s: %s: the route of %s to %s in %s %s", kind, s.replica.host, caller, selected.App, r.Cluster, fmt.Sprintf(what, args...))
 	}
-	if r.State != catalog.Ready && r.State != catalog.Lapsed {
+	if !slices.Contains([]catalog.RouteState{catalog.Ready, catalog.Lapsed, catalog.Damped, catalog.LastResort}, r.State) {
 		wrong("address", "has some in state %d", r.State)
 	}
 	if r.State == catalog.Lapsed && selected.WhenStale == catalog.Withdraw {
@@ -196,7 +196,7 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 }
 
 // exportedStates are those of a route to an app that is exported to the caller.
-var exportedStates = []catalog.RouteState{catalog.Ready, catalog.Lapsed, catalog.Empty, catalog.LeaseExpired}
+var exportedStates = []catalog.RouteState{catalog.Ready, catalog.Lapsed, catalog.Empty, catalog.LeaseExpired, catalog.Damped, catalog.LastResort}
 
 // checkExports sees that what callers of one replica can see of an export is what one of
 // its versions lets them see: never one from before a version that was known already.

@@ -164,7 +164,11 @@ func (r *replica) stop(kill bool) {
 			d.detach()
 		}
 	}
-	s.server.Stop()
+	if kill {
+		s.server.Stop()
+	} else {
+		s.server.Leave(time.Second)
+	}
 	s.grpc.Stop()
 	s.cancel()
 	s.parts.Wait()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -116,6 +117,31 @@ func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 
 // most bounds how many runs are made to shrink a list of steps.
 const most = 60
+
+// TestQuickRestartsTakeNobodysLastRoute restarts a cluster's only service three times, each
+// time for long enough that leases end: it is damped then, and callers that have no other way
+// go on calling it.
+func TestQuickRestartsTakeNobodysLastRoute(t *testing.T) {
+	for seed := range uint64(10) {
+		p := newPlan(seed, 0, nil)
+		p.steps[len(p.steps)-1] = step{"restart", "north 3 times", func(w *world) {
+			w.calm()
+			r := w.cluster("north").replicas[0]
+			for range 3 {
+				r.stop(true)
+				w.pass(w.cluster("north").staleAfter + time.Second)
+				r.start(true)
+				w.restore(nil)
+				w.pass(2 * time.Second)
+			}
+			if !w.damped() {
+				w.fail("nobody is damped")
+			}
+			w.served(nil)
+		}}
+		simulate(t, p)
+	}
+}
 
 // shrink leaves out what is not needed for the same kind of fault.
 func shrink(t *testing.T, p *plan, done int, fault error) []step {

@@ -77,6 +77,7 @@ func TestOneTraceHasSpansFromBothClusters(t *testing.T) {
 				}
 			}
 			m.lookupIsExplained(t, spans, "trace/"+id)
+			endpointIsNamed(t, spans, id)
 		})
 	}
 }
@@ -116,6 +117,20 @@ func (m *mesh) lookupIsExplained(t *testing.T, spans []collector.Span, app strin
 	if found == 0 {
 		t.Errorf("the trace has no lookup by the caller")
 	}
+}
+
+// endpointIsNamed wants daprd's span of the call to say where it went.
+func endpointIsNamed(t *testing.T, spans []collector.Span, id string) {
+	t.Helper()
+	for _, s := range spans {
+		for _, e := range s.Events {
+			if e.Name == "isthmus.endpoint" && origin(s) == "west" && e.Attributes["isthmus.cluster"] == "east" && e.Attributes["isthmus.address"] != "" &&
+				strings.HasSuffix(e.Attributes["isthmus.gateway"], "."+id+".trace.east.isthmus.internal") {
+				return
+			}
+		}
+	}
+	t.Error("no span of the caller says which endpoint the call went to")
 }
 
 func TestARefusedLookupsSpanSaysOutcomeAndRule(t *testing.T) {

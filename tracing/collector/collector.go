@@ -29,6 +29,13 @@ type Span struct {
 	Message    string            // of the status
 	Attributes map[string]string // values as text
 	Resource   map[string]string
+	Events     []Event
+}
+
+// Event is one that a span has.
+type Event struct {
+	Name       string
+	Attributes map[string]string
 }
 
 // Collector receives spans from its Run on.
@@ -123,11 +130,15 @@ func (c *Collector) follow(id string) ([]Span, <-chan struct{}) {
 }
 
 func read(s *tracepb.Span, res map[string]string) Span {
+	var events []Event
+	for _, e := range s.GetEvents() {
+		events = append(events, Event{e.GetName(), texts(e.GetAttributes())})
+	}
 	return Span{
 		TraceID: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
 		Name: s.GetName(), Start: s.GetStartTimeUnixNano(), End: s.GetEndTimeUnixNano(),
 		Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, Message: s.GetStatus().GetMessage(),
-		Attributes: texts(s.GetAttributes()), Resource: res,
+		Attributes: texts(s.GetAttributes()), Resource: res, Events: events,
 	}
 }
 

@@ -87,7 +87,7 @@ func (x ViewRoute_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ViewRoute_State.Descriptor instead.
 func (ViewRoute_State) EnumDescriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10, 0}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // App names a Dapr application.
@@ -149,6 +149,7 @@ type WatchRequest struct {
 	//
 	//	*WatchRequest_Hello
 	//	*WatchRequest_Drain
+	//	*WatchRequest_Unreached
 	Request       isWatchRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -209,6 +210,15 @@ func (x *WatchRequest) GetDrain() *Drain {
 	return nil
 }
 
+func (x *WatchRequest) GetUnreached() *Unreached {
+	if x != nil {
+		if x, ok := x.Request.(*WatchRequest_Unreached); ok {
+			return x.Unreached
+		}
+	}
+	return nil
+}
+
 type isWatchRequest_Request interface {
 	isWatchRequest_Request()
 }
@@ -221,9 +231,15 @@ type WatchRequest_Drain struct {
 	Drain *Drain `protobuf:"bytes,2,opt,name=drain,proto3,oneof"` // take this instance out of views; the stream goes on
 }
 
+type WatchRequest_Unreached struct {
+	Unreached *Unreached `protobuf:"bytes,3,opt,name=unreached,proto3,oneof"` // only to a service that takes it, see WatchResponse
+}
+
 func (*WatchRequest_Hello) isWatchRequest_Request() {}
 
 func (*WatchRequest_Drain) isWatchRequest_Request() {}
+
+func (*WatchRequest_Unreached) isWatchRequest_Request() {}
 
 // Hello opens a stream.
 type Hello struct {
@@ -458,6 +474,129 @@ func (*Drain) Descriptor() ([]byte, []int) {
 	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{5}
 }
 
+// Unreached is all that the caller does not reach of what its view leads to, each time that
+// it changes. It takes the place of what was said before on the stream.
+type Unreached struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           []*UnreachedGateway    `protobuf:"bytes,1,rep,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unreached) Reset() {
+	*x = Unreached{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unreached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unreached) ProtoMessage() {}
+
+func (x *Unreached) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unreached.ProtoReflect.Descriptor instead.
+func (*Unreached) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Unreached) GetAll() []*UnreachedGateway {
+	if x != nil {
+		return x.All
+	}
+	return nil
+}
+
+// UnreachedGateway is a gateway of a cluster, or an app behind it, that calls don't get to.
+type UnreachedGateway struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"`           // its address; empty for all of the cluster
+	App           *App                   `protobuf:"bytes,3,opt,name=app,proto3" json:"app,omitempty"`                   // absent: whatever is behind it
+	ForMs         uint64                 `protobuf:"varint,4,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"` // for how long that has been so
+	Why           string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreachedGateway) Reset() {
+	*x = UnreachedGateway{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreachedGateway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreachedGateway) ProtoMessage() {}
+
+func (x *UnreachedGateway) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreachedGateway.ProtoReflect.Descriptor instead.
+func (*UnreachedGateway) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UnreachedGateway) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *UnreachedGateway) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *UnreachedGateway) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *UnreachedGateway) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+func (x *UnreachedGateway) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // WatchResponse is a change of the view. The first one on a stream makes the caller's
 // view equal to the service's; each later one follows from the one before.
 type WatchResponse struct {
@@ -475,14 +614,16 @@ type WatchResponse struct {
 	// What decides which apps the view holds, for the reason of a refusal. Always set.
 	Rule string `protobuf:"bytes,7,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The service has started, and its view may lack what others are still to tell it.
-	Provisional   bool `protobuf:"varint,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Provisional bool `protobuf:"varint,8,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	// The service takes Unreached. Always set.
+	TakesUnreached bool `protobuf:"varint,9,opt,name=takes_unreached,json=takesUnreached,proto3" json:"takes_unreached,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +635,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +648,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -566,6 +707,13 @@ func (x *WatchResponse) GetProvisional() bool {
 	return false
 }
 
+func (x *WatchResponse) GetTakesUnreached() bool {
+	if x != nil {
+		return x.TakesUnreached
+	}
+	return false
+}
+
 // Gateways are the gateway addresses of the clusters a view leads to.
 type Gateways struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -577,7 +725,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +737,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +750,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Gateways) GetDomain() string {
@@ -629,7 +777,7 @@ type ClusterGateways struct {
 
 func (x *ClusterGateways) Reset() {
 	*x = ClusterGateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +789,7 @@ func (x *ClusterGateways) String() string {
 func (*ClusterGateways) ProtoMessage() {}
 
 func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +802,7 @@ func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterGateways.ProtoReflect.Descriptor instead.
 func (*ClusterGateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ClusterGateways) GetCluster() string {
@@ -684,7 +832,7 @@ type ViewEntry struct {
 
 func (x *ViewEntry) Reset() {
 	*x = ViewEntry{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +844,7 @@ func (x *ViewEntry) String() string {
 func (*ViewEntry) ProtoMessage() {}
 
 func (x *ViewEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +857,7 @@ func (x *ViewEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEntry.ProtoReflect.Descriptor instead.
 func (*ViewEntry) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ViewEntry) GetApp() *App {
@@ -760,14 +908,17 @@ type ViewRoute struct {
 	// percent; 0 stands for all of it.
 	Ramp uint32 `protobuf:"varint,11,opt,name=ramp,proto3" json:"ramp,omitempty"`
 	// Of a gateway route: what the instances there are called, as in Export.
-	Instances     []uint32 `protobuf:"fixed32,12,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	Instances []uint32 `protobuf:"fixed32,12,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	// The cluster's lease runs, but ran out too often lately. STATE_READY: used because
+	// nothing else is usable; STATE_LEASE_EXPIRED: held back while something else is.
+	Damped        bool `protobuf:"varint,13,opt,name=damped,proto3" json:"damped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ViewRoute) Reset() {
 	*x = ViewRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +930,7 @@ func (x *ViewRoute) String() string {
 func (*ViewRoute) ProtoMessage() {}
 
 func (x *ViewRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +943,7 @@ func (x *ViewRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRoute.ProtoReflect.Descriptor instead.
 func (*ViewRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ViewRoute) GetCluster() string {
@@ -879,6 +1030,13 @@ func (x *ViewRoute) GetInstances() []uint32 {
 	return nil
 }
 
+func (x *ViewRoute) GetDamped() bool {
+	if x != nil {
+		return x.Damped
+	}
+	return false
+}
+
 type ResolveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
@@ -889,7 +1047,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1059,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1072,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResolveRequest) GetCaller() *App {
@@ -948,7 +1106,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1118,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1131,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Decision) GetOutcome() string {
@@ -1054,7 +1212,7 @@ type RouteDecision struct {
 
 func (x *RouteDecision) Reset() {
 	*x = RouteDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1224,7 @@ func (x *RouteDecision) String() string {
 func (*RouteDecision) ProtoMessage() {}
 
 func (x *RouteDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1237,7 @@ func (x *RouteDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteDecision.ProtoReflect.Descriptor instead.
 func (*RouteDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RouteDecision) GetCluster() string {
@@ -1174,7 +1332,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1344,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1357,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ApplyRequest) GetObjects() []*ApplyObject {
@@ -1243,7 +1401,7 @@ type ApplyObject struct {
 
 func (x *ApplyObject) Reset() {
 	*x = ApplyObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1413,7 @@ func (x *ApplyObject) String() string {
 func (*ApplyObject) ProtoMessage() {}
 
 func (x *ApplyObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1426,7 @@ func (x *ApplyObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyObject.ProtoReflect.Descriptor instead.
 func (*ApplyObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyObject) GetJson() []byte {
@@ -1303,7 +1461,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1473,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1486,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApplyResponse) GetResults() []*ApplyResult {
@@ -1381,7 +1539,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1551,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1564,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -1457,7 +1615,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1627,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1640,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -1524,7 +1682,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1694,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1707,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -1583,7 +1741,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1753,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1766,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -1627,7 +1785,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1797,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1810,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -1674,7 +1832,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1844,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1857,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -1741,7 +1899,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1911,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1924,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -1800,7 +1958,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1970,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1983,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -1851,7 +2009,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2021,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2034,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -1900,7 +2058,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2070,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2083,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -1978,7 +2136,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2148,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2161,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -2045,7 +2203,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2215,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2228,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -2096,17 +2254,18 @@ func (x *RenewRequest) GetPing() uint64 {
 
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
-	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`     // as in ExportsResponse
-	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"` // as in ExportsResponse, of what the caller may know by now
-	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`     // the latest ping that has come
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                 // the answering cluster's name
+	Hears         string                 `protobuf:"bytes,3,opt,name=hears,proto3" json:"hears,omitempty"`                     // as in ExportsResponse
+	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`                 // as in ExportsResponse, of what the caller may know by now
+	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`                     // the latest ping that has come
+	HoldsMs       uint32                 `protobuf:"varint,6,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"` // as in ExportsResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2277,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2290,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -2162,6 +2321,13 @@ func (x *RenewResponse) GetEcho() uint64 {
 	return 0
 }
 
+func (x *RenewResponse) GetHoldsMs() uint32 {
+	if x != nil {
+		return x.HoldsMs
+	}
+	return 0
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
@@ -2179,15 +2345,18 @@ type ExportsResponse struct {
 	// answering cluster that knows the same, whatever its revision. Of several messages that
 	// lead there, the last one has it. 0 in the others, and where that cluster does not know
 	// yet what it exports.
-	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
-	Echo          uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
+	Digest uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
+	Echo   uint64 `protobuf:"fixed64,8,opt,name=echo,proto3" json:"echo,omitempty"` // the latest ping that has come
+	// The last word of a service that stops to be started again: what it said holds for so
+	// long, in ms, also where its gateways refuse connections meanwhile. 0 in every other.
+	HoldsMs       uint32 `protobuf:"varint,9,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2368,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2381,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -2271,6 +2440,13 @@ func (x *ExportsResponse) GetEcho() uint64 {
 	return 0
 }
 
+func (x *ExportsResponse) GetHoldsMs() uint32 {
+	if x != nil {
+		return x.HoldsMs
+	}
+	return 0
+}
+
 // Export is one app that a cluster lets another call.
 type Export struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2290,7 +2466,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2478,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2491,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Export) GetApp() *App {
@@ -2382,7 +2558,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2570,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2583,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 type StatusResponse struct {
@@ -2440,7 +2616,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2628,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2641,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2626,7 +2802,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2814,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2827,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -2700,7 +2876,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2888,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2901,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -2761,7 +2937,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2949,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2962,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -2829,7 +3005,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3017,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3030,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DNSHost) GetName() string {
@@ -2901,7 +3077,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3089,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3102,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -2997,7 +3173,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3185,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3198,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -3094,7 +3270,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3282,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3295,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -3167,7 +3343,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3355,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3368,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -3232,13 +3408,19 @@ type PeerStatus struct {
 	AskedBy            uint32 `protobuf:"varint,15,opt,name=asked_by,json=askedBy,proto3" json:"asked_by,omitempty"`
 	UnaskedSinceUnixMs int64  `protobuf:"varint,16,opt,name=unasked_since_unix_ms,json=unaskedSinceUnixMs,proto3" json:"unasked_since_unix_ms,omitempty"`
 	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"` // exports with a ready instance
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// How many sidecars of this cluster say that they don't reach it, of how many whose calls
+	// lead there; since when, and what one of them says. 0 where none says so.
+	UnreachedBy          uint32 `protobuf:"varint,18,opt,name=unreached_by,json=unreachedBy,proto3" json:"unreached_by,omitempty"`
+	Callers              uint32 `protobuf:"varint,19,opt,name=callers,proto3" json:"callers,omitempty"`
+	UnreachedSinceUnixMs int64  `protobuf:"varint,20,opt,name=unreached_since_unix_ms,json=unreachedSinceUnixMs,proto3" json:"unreached_since_unix_ms,omitempty"`
+	UnreachedWhy         string `protobuf:"bytes,21,opt,name=unreached_why,json=unreachedWhy,proto3" json:"unreached_why,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3432,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3445,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -3385,6 +3567,34 @@ func (x *PeerStatus) GetReady() uint32 {
 	return 0
 }
 
+func (x *PeerStatus) GetUnreachedBy() uint32 {
+	if x != nil {
+		return x.UnreachedBy
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetCallers() uint32 {
+	if x != nil {
+		return x.Callers
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetUnreachedSinceUnixMs() int64 {
+	if x != nil {
+		return x.UnreachedSinceUnixMs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetUnreachedWhy() string {
+	if x != nil {
+		return x.UnreachedWhy
+	}
+	return ""
+}
+
 // GatewayStatus is one address of a cluster's gateways, as this service finds it.
 type GatewayStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3398,7 +3608,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3620,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3633,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -3461,10 +3671,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x1fisthmus/v1alpha1/services.proto\x12\x10isthmus.v1alpha1\x1a\x1eisthmus/v1alpha1/objects.proto\"3\n" +
 	"\x03App\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"{\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb8\x01\n" +
 	"\fWatchRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
-	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drainB\t\n" +
+	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
+	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreachedB\t\n" +
 	"\arequest\"\xd5\x01\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
@@ -3479,7 +3690,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
-	"\x05Drain\"\xa7\x02\n" +
+	"\x05Drain\"A\n" +
+	"\tUnreached\x124\n" +
+	"\x03all\x18\x01 \x03(\v2\".isthmus.v1alpha1.UnreachedGatewayR\x03all\"\x98\x01\n" +
+	"\x10UnreachedGateway\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\x12'\n" +
+	"\x03app\x18\x03 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x15\n" +
+	"\x06for_ms\x18\x04 \x01(\x04R\x05forMs\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xd0\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
@@ -3488,7 +3707,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bgateways\x18\x05 \x01(\v2\x1a.isthmus.v1alpha1.GatewaysR\bgateways\x12\x18\n" +
 	"\adrained\x18\x06 \x01(\bR\adrained\x12\x12\n" +
 	"\x04rule\x18\a \x01(\tR\x04rule\x12 \n" +
-	"\vprovisional\x18\b \x01(\bR\vprovisional\"a\n" +
+	"\vprovisional\x18\b \x01(\bR\vprovisional\x12'\n" +
+	"\x0ftakes_unreached\x18\t \x01(\bR\x0etakesUnreached\"a\n" +
 	"\bGateways\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12=\n" +
 	"\bclusters\x18\x02 \x03(\v2!.isthmus.v1alpha1.ClusterGatewaysR\bclusters\"I\n" +
@@ -3499,7 +3719,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xa5\x04\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xbd\x04\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3513,7 +3733,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bdraining\x18\n" +
 	" \x01(\rR\bdraining\x12\x12\n" +
 	"\x04ramp\x18\v \x01(\rR\x04ramp\x12\x1c\n" +
-	"\tinstances\x18\f \x03(\aR\tinstances\"\xc6\x01\n" +
+	"\tinstances\x18\f \x03(\aR\tinstances\x12\x16\n" +
+	"\x06damped\x18\r \x01(\bR\x06damped\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -3614,12 +3835,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
 	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
-	"\x04ping\x18\x03 \x01(\x06R\x04ping\"{\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\x96\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\x05 \x01(\x06R\x04echoJ\x04\b\x02\x10\x03R\brevision\"\xfa\x01\n" +
+	"\x04echo\x18\x05 \x01(\x06R\x04echo\x12\x19\n" +
+	"\bholds_ms\x18\x06 \x01(\rR\aholdsMsJ\x04\b\x02\x10\x03R\brevision\"\x95\x02\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
@@ -3628,7 +3850,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04more\x18\x05 \x01(\bR\x04more\x12\x14\n" +
 	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\a \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04echo\x18\b \x01(\x06R\x04echo\"\xfe\x01\n" +
+	"\x04echo\x18\b \x01(\x06R\x04echo\x12\x19\n" +
+	"\bholds_ms\x18\t \x01(\rR\aholdsMs\"\xfe\x01\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -3707,7 +3930,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xdc\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xf5\x05\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -3727,7 +3950,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hears\x18\x0e \x01(\tR\x05hears\x12\x19\n" +
 	"\basked_by\x18\x0f \x01(\rR\aaskedBy\x121\n" +
 	"\x15unasked_since_unix_ms\x18\x10 \x01(\x03R\x12unaskedSinceUnixMs\x12\x14\n" +
-	"\x05ready\x18\x11 \x01(\rR\x05ready\"y\n" +
+	"\x05ready\x18\x11 \x01(\rR\x05ready\x12!\n" +
+	"\funreached_by\x18\x12 \x01(\rR\vunreachedBy\x12\x18\n" +
+	"\acallers\x18\x13 \x01(\rR\acallers\x125\n" +
+	"\x17unreached_since_unix_ms\x18\x14 \x01(\x03R\x14unreachedSinceUnixMs\x12#\n" +
+	"\runreached_why\x18\x15 \x01(\tR\funreachedWhy\"y\n" +
 	"\rGatewayStatus\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
@@ -3760,126 +3987,131 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
-	(ViewRoute_State)(0),    // 0: isthmus.v1alpha1.ViewRoute.State
-	(*App)(nil),             // 1: isthmus.v1alpha1.App
-	(*WatchRequest)(nil),    // 2: isthmus.v1alpha1.WatchRequest
-	(*Hello)(nil),           // 3: isthmus.v1alpha1.Hello
-	(*Instance)(nil),        // 4: isthmus.v1alpha1.Instance
-	(*Known)(nil),           // 5: isthmus.v1alpha1.Known
-	(*Drain)(nil),           // 6: isthmus.v1alpha1.Drain
-	(*WatchResponse)(nil),   // 7: isthmus.v1alpha1.WatchResponse
-	(*Gateways)(nil),        // 8: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil), // 9: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),       // 10: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),       // 11: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),  // 12: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),        // 13: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),   // 14: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),    // 15: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),     // 16: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),   // 17: isthmus.v1alpha1.ApplyResponse
-	(*ApplyResult)(nil),     // 18: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),          // 19: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),       // 20: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),      // 21: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),     // 22: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),    // 23: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),   // 24: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),  // 25: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil), // 26: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),      // 27: isthmus.v1alpha1.PastObject
-	(*ExportsRequest)(nil),  // 28: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),    // 29: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),   // 30: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil), // 31: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),          // 32: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),   // 33: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),  // 34: isthmus.v1alpha1.StatusResponse
-	(*DNSStatus)(nil),       // 35: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),     // 36: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),     // 37: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),         // 38: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),    // 39: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),     // 40: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),     // 41: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),   // 42: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),      // 43: isthmus.v1alpha1.PeerStatus
-	(*GatewayStatus)(nil),   // 44: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),           // 45: isthmus.v1alpha1.Allow
+	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
+	(*App)(nil),              // 1: isthmus.v1alpha1.App
+	(*WatchRequest)(nil),     // 2: isthmus.v1alpha1.WatchRequest
+	(*Hello)(nil),            // 3: isthmus.v1alpha1.Hello
+	(*Instance)(nil),         // 4: isthmus.v1alpha1.Instance
+	(*Known)(nil),            // 5: isthmus.v1alpha1.Known
+	(*Drain)(nil),            // 6: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),        // 7: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil), // 8: isthmus.v1alpha1.UnreachedGateway
+	(*WatchResponse)(nil),    // 9: isthmus.v1alpha1.WatchResponse
+	(*Gateways)(nil),         // 10: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),  // 11: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),        // 12: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),        // 13: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),   // 14: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),         // 15: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),    // 16: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),     // 17: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),      // 18: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),    // 19: isthmus.v1alpha1.ApplyResponse
+	(*ApplyResult)(nil),      // 20: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),           // 21: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),        // 22: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),       // 23: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),      // 24: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),     // 25: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),    // 26: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),   // 27: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),  // 28: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),       // 29: isthmus.v1alpha1.PastObject
+	(*ExportsRequest)(nil),   // 30: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 31: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 32: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 33: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 34: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 35: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),   // 36: isthmus.v1alpha1.StatusResponse
+	(*DNSStatus)(nil),        // 37: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 38: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 39: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 40: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 41: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 42: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 43: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 44: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 45: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),    // 46: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 47: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
 	6,  // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
-	1,  // 2: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
-	4,  // 3: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
-	5,  // 4: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
-	1,  // 5: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
-	10, // 6: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
-	1,  // 7: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
-	8,  // 8: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
-	9,  // 9: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
-	1,  // 10: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
-	11, // 11: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
-	0,  // 12: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
-	1,  // 13: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 14: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	14, // 15: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	16, // 16: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	18, // 17: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	19, // 18: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	20, // 19: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,  // 20: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 21: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	13, // 22: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	13, // 23: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	20, // 24: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	23, // 25: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	20, // 26: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	20, // 27: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	20, // 28: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	27, // 29: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	5,  // 30: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	32, // 31: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 32: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 33: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	45, // 34: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	41, // 35: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	42, // 36: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	43, // 37: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	39, // 38: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	40, // 39: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	35, // 40: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	36, // 41: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	37, // 42: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	38, // 43: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	42, // 44: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	42, // 45: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	44, // 46: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	2,  // 47: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	12, // 48: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	15, // 49: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	21, // 50: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	24, // 51: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	25, // 52: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28, // 53: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	29, // 54: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	33, // 55: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	7,  // 56: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	13, // 57: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	17, // 58: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	22, // 59: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	17, // 60: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	26, // 61: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	31, // 62: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	30, // 63: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	34, // 64: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	56, // [56:65] is the sub-list for method output_type
-	47, // [47:56] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	7,  // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
+	1,  // 3: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
+	4,  // 4: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
+	5,  // 5: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
+	1,  // 6: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
+	8,  // 7: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
+	1,  // 8: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
+	12, // 9: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
+	1,  // 10: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
+	10, // 11: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
+	11, // 12: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
+	1,  // 13: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
+	13, // 14: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
+	0,  // 15: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
+	1,  // 16: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 17: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
+	16, // 18: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
+	18, // 19: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	20, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	21, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	22, // 22: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,  // 23: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 24: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	15, // 25: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	15, // 26: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	22, // 27: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	25, // 28: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	22, // 29: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	22, // 30: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	22, // 31: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	29, // 32: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	5,  // 33: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	34, // 34: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,  // 35: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,  // 36: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	47, // 37: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	43, // 38: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	44, // 39: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	45, // 40: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	41, // 41: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	42, // 42: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	37, // 43: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	38, // 44: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	39, // 45: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	40, // 46: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	44, // 47: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	44, // 48: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	46, // 49: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 50: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	14, // 51: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	17, // 52: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	23, // 53: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	26, // 54: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	27, // 55: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	30, // 56: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	31, // 57: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	35, // 58: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	9,  // 59: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	15, // 60: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	19, // 61: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	24, // 62: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	19, // 63: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	28, // 64: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	33, // 65: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	32, // 66: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	36, // 67: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	59, // [59:68] is the sub-list for method output_type
+	50, // [50:59] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -3891,6 +4123,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	file_isthmus_v1alpha1_services_proto_msgTypes[1].OneofWrappers = []any{
 		(*WatchRequest_Hello)(nil),
 		(*WatchRequest_Drain)(nil),
+		(*WatchRequest_Unreached)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3898,7 +4131,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -65,7 +65,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
-	r.component.names.Use(r.isthmus.View, r.isthmus.RetryCutOff(), r.isthmus.Failed)
+	r.component.names.Use(r.isthmus)
 	r.component.add(r)
 	return nil
 }

@@ -47,6 +47,7 @@ func newChannel(n *Names, to *called) (*channel, error) {
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithIdleTimeout(0),
+		grpc.WithNoProxy(), // NO_PROXY can't name instances: gRPC asks once, for our name of the app
 	)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
@@ -125,22 +127,53 @@ func deadAddress(t testing.TB) string {
 // world is Names that follow a view which tests set.
 type world struct {
 	*Names
-	views live.Value[*catalog.View]
+	views  live.Value[*catalog.View]
+	retry  bool
+	failed atomic.Int64
+
+	mu        sync.Mutex
+	unreached []nameresolution.Unreached
 }
 
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
 func newWorld(t testing.TB) *world {
-	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}
+	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil))), retry: true}
 	w.hosts.times.soonest = 10 * time.Millisecond
-	w.Use(w.view, true, nil)
+	w.Use(w)
 	t.Cleanup(w.Close)
 	return w
 }
 
-func (w *world) view() (*catalog.View, <-chan struct{}) {
+func (w *world) View() (*catalog.View, <-chan struct{}) {
 	view, _, changed := w.views.Follow()
 	return view, changed
+}
+
+func (w *world) RetryCutOff() bool { return w.retry }
+
+func (w *world) Failed(catalog.App, string) { w.failed.Add(1) }
+
+func (w *world) ReportUnreached(all []nameresolution.Unreached) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unreached = all
+}
+
+// reports waits for a report that is as wanted.
+func (w *world) reports(t *testing.T, want func([]nameresolution.Unreached) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		all := w.unreached
+		w.mu.Unlock()
+		if want(all) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the last report: %+v", all)
+		}
+	}
 }
 
 // east has orders in cluster east, behind these gateways.

@@ -21,11 +21,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
-
-// View is the view that lookups go by, nil before the first, and a channel that is closed
-// once another one stands.
-type View func() (view *catalog.View, changed <-chan struct{})
 
 // Names knows how the apps behind its names are reached. It is safe for use by many
 // goroutines.
@@ -38,6 +35,8 @@ type Names struct {
 	hosts *hosts
 	watch watch
 
+	evidence evidence
+
 	source atomic.Pointer[source]
 
 	mu       sync.Mutex
@@ -46,12 +45,25 @@ type Names struct {
 	done     chan struct{}
 }
 
-// source is where plans come from, and what holds for calls.
+// Resolver is where plans come from, and who is told how calls fare.
+type Resolver interface {
+	// View is the view that lookups go by, nil before the first, and a channel that is closed
+	// once another one stands.
+	View() (view *catalog.View, changed <-chan struct{})
+	// RetryCutOff tells whether a call that was cut off is made again elsewhere.
+	RetryCutOff() bool
+	// Failed is told, in a goroutine of its own, of each attempt to connect to an address of
+	// the caller's own cluster or network that fails.
+	Failed(app catalog.App, address string)
+	// ReportUnreached is told all that is not reached in other clusters, when it changes.
+	ReportUnreached([]nameresolution.Unreached)
+}
+
+// source is the resolver in use.
 type source struct {
-	view     View
+	Resolver
 	retry    bool
-	failed   func(app catalog.App, address string)
-	replaced chan struct{} // closed when another source is used
+	replaced chan struct{} // closed when another is used
 }
 
 // New returns Names that know no app until Use.
@@ -61,16 +73,16 @@ func New(log *slog.Logger) *Names {
 		log: log, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
 	}
 	n.hosts.changed = n.lookAll
+	n.evidence.points = map[*point]stands{}
+	n.evidence.report = func(all []nameresolution.Unreached) { n.source.Load().ReportUnreached(all) }
 	n.watch.conns = map[*conn]struct{}{}
 	return n
 }
 
-// Use makes calls follow this view from now on; retry says whether a call that was cut off
-// is made again elsewhere, and failed is told, in a goroutine of its own, of each attempt to
-// connect to an address of the caller's own cluster that fails. daprd loads its components
+// Use makes calls follow the views of a resolver from now on. daprd loads its components
 // anew when its configuration changes, so this may be called again.
-func (n *Names) Use(view View, retry bool, failed func(app catalog.App, address string)) {
-	old := n.source.Swap(&source{view, retry, failed, make(chan struct{})})
+func (n *Names) Use(r Resolver) {
+	old := n.source.Swap(&source{r, r.RetryCutOff(), make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
 	}
@@ -82,7 +94,7 @@ func (n *Names) view() *catalog.View {
 	if s == nil {
 		return nil
 	}
-	view, _ := s.view()
+	view, _ := s.View()
 	return view
 }
 
@@ -202,7 +214,7 @@ func (n *Names) follow(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	for ctx.Err() == nil {
 		s := n.source.Load()
-		_, changed := s.view()
+		_, changed := s.View()
 		n.lookAll()
 		select {
 		case <-ctx.Done():

@@ -46,7 +46,7 @@ func (b *balancing) choose(ways []way) {
 
 // Pick is called for each call. Instances have calls in turn, but one with more to do than
 // another, taken by chance, leaves it to that one.
-func (p *picker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	w := &p.ways[0]
 	if p.choice != nil {
 		_, route := p.choice.Pick()
@@ -66,6 +66,7 @@ func (p *picker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 			to = other
 		}
 	}
+	to.trace(info.Ctx)
 	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
 }
 

@@ -49,10 +49,25 @@ func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint6
 		p.refusal = entry.Refusal()
 		return p
 	}
+	for _, damped := range []bool{false, true} {
+		p.take(entry, damped, before)
+	}
+	return p
+}
+
+// lastResort comes after every priority that a route can have.
+const lastResort = catalog.MaxPriority + 1
+
+// take makes the routes that lookups may answer or, after those, the routes to damped
+// clusters, for calls that nothing else takes.
+func (p *plan) take(entry *catalog.Entry, damped bool, before *plan) {
 	for i := range entry.Routes {
 		r := entry.Routes[i]
-		if !r.Usable() || len(r.Addresses) == 0 {
+		if r.Weight == 0 || len(r.Addresses) == 0 || r.Usable() == damped || damped && r.State != catalog.Damped {
 			continue
+		}
+		if damped {
+			r.Priority, r.Ramp = lastResort, 0
 		}
 		to := route{Route: r}
 		if r.Gateway {
@@ -69,7 +84,6 @@ func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint6
 		}
 		p.routes = append(p.routes, to)
 	}
-	return p
 }
 
 // throughGateways makes the targets of a route to another cluster. A gateway whose name

@@ -1,16 +1,22 @@
 package dial
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/dapr/dapr/pkg/diagnostics/utils"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
 // pointName says what a point is: a target's host name, which a gateway routes by, or none,
@@ -49,7 +55,7 @@ type point struct {
 // doubt notes whether the point says nothing any more.
 func (p *point) doubt(doubted bool) {
 	if p.doubted.Load() != doubted && p.doubted.CompareAndSwap(!doubted, doubted) {
-		p.policy.again()
+		p.policy.heard(p)
 	}
 }
 
@@ -92,6 +98,20 @@ func (p *point) begin() func(balancer.DoneInfo) {
 			}
 		}
 	}
+}
+
+// trace notes on daprd's span of the call where the call goes, each time that it goes
+// anywhere.
+func (p *point) trace(ctx context.Context) {
+	span := utils.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	attributes := []attribute.KeyValue{tracing.Cluster.String(p.cluster), tracing.Address.String(p.address)}
+	if p.name != "" {
+		attributes = append(attributes, tracing.Gateway.String(p.name))
+	}
+	span.AddEvent("isthmus.endpoint", trace.WithAttributes(attributes...))
 }
 
 // pace is how long calls take at a point: a mean in which what is older counts less. It

@@ -26,6 +26,8 @@ const (
 	leaveAfter = time.Second
 	// restFor is how long connections of a route that has no calls any more are kept.
 	restFor = 30 * time.Second
+	// probeFor is how long a connection that fails is tried again when no call goes there.
+	probeFor = 10 * time.Minute
 	// firstPatience is how long calls wait for the first connections of a priority before
 	// the next priority is tried, and againPatience the same where there were some, on a link
 	// that is quick.
@@ -87,6 +89,16 @@ func (b *balancing) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *balancing) again() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.arrange()
+}
+
+// heard is a point that says nothing any more, or something again.
+func (b *balancing) heard(p *point) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !p.gone {
+		p.channel.names.evidence.note(p)
+	}
 	b.arrange()
 }
 
@@ -163,6 +175,8 @@ func (b *balancing) arrange() {
 		switch {
 		case p.wanted:
 			p.rested = time.Time{}
+		case !b.plan.has(name) && b.probes(p, now):
+			by(now.Add(restFor))
 		case !b.plan.has(name):
 			b.drop(p)
 		case p.rested.IsZero():
@@ -248,6 +262,26 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 		}
 	}
 	return ways, false
+}
+
+// probes tells whether a point that the plan has no more is kept for a while, to see when
+// its cluster is reached again. Nobody would know otherwise: once the lease has ended for it,
+// no call goes there. It wants the lock.
+func (b *balancing) probes(p *point, now time.Time) bool {
+	if p.name == "" || !b.plan.channel.names.evidence.bad(p) {
+		return false
+	}
+	if p.rested.IsZero() {
+		p.rested = now
+	}
+	if now.Sub(p.rested) > probeFor {
+		return false
+	}
+	if p.state == connectivity.Idle && p.sc != nil {
+		p.state, p.since = connectivity.Connecting, now
+		p.sc.Connect()
+	}
+	return true
 }
 
 // doubtful are the ways to what says nothing, or refuses: the last there is is not left.
@@ -345,10 +379,11 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 		p.tried, p.err = true, s.ConnectionError
 		c := b.plan.channel
 		c.names.hosts.again(b.plan.hosts)
-		if failed := c.names.source.Load().failed; failed != nil && p.given != "" {
-			go failed(c.app, p.given)
+		if p.given != "" {
+			go c.names.source.Load().Failed(c.app, p.given)
 		}
 	}
+	b.plan.channel.names.evidence.note(p)
 	b.arrange()
 }
 
@@ -357,6 +392,7 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 func (b *balancing) drop(p *point) {
 	delete(b.points, p.pointName)
 	p.gone = true
+	p.channel.names.evidence.forget(p)
 	if b.leaving == nil {
 		b.leaving = map[*point]struct{}{}
 	}
@@ -433,6 +469,7 @@ func (b *balancing) Close() {
 	}
 	for _, p := range b.points {
 		p.gone = true
+		p.channel.names.evidence.forget(p)
 		all = append(all, p)
 	}
 	b.leaving, b.points = nil, nil

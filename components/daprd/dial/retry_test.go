@@ -42,7 +42,8 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 			a, b := newSidecar(), newSidecar()
 			first, second := startGateway(t, a.register), startGateway(t, b.register)
 			w := newWorld(t)
-			w.Use(w.view, retry, nil)
+			w.retry = retry
+			w.Use(w)
 			w.set(nil, here(first.Address, second.Address))
 			conn := w.dial(t)
 			until(t, conn, first.Address)

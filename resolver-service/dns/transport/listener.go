@@ -39,6 +39,10 @@ type Config struct {
 
 	RateLimit RateLimit // of responses by UDP
 
+	// TCP listens at Address already, and another process of this user answers there by UDP,
+	// which shares packets out between both until it closes its sockets; nil: nobody does.
+	TCP net.Listener
+
 	stall time.Duration // of a peer that is slow: defaultStall
 }
 
@@ -96,14 +100,10 @@ func resolve(address string) (*net.TCPAddr, error) {
 
 // open binds TCP first: that port can't be shared, so it also keeps a second process
 // from taking half of the datagrams.
-func (l *Listener) open(want netip.AddrPort) error {
-	network := "tcp"
-	if want.Addr().Unmap().Is4() {
-		network = "tcp4"
-	}
-	tcp, err := net.Listen(network, netip.AddrPortFrom(want.Addr().Unmap(), want.Port()).String())
-	if !want.Addr().IsValid() {
-		tcp, err = net.Listen(network, fmt.Sprintf(":%d", want.Port()))
+func (l *Listener) open(want netip.AddrPort) (err error) {
+	tcp := l.cfg.TCP
+	if tcp == nil {
+		tcp, err = listenTCP(want)
 	}
 	if err != nil {
 		return fmt.Errorf("dns: listen on %s by TCP: %w", l.cfg.Address, err)
@@ -111,7 +111,7 @@ func (l *Listener) open(want netip.AddrPort) error {
 	bound := tcp.Addr().(*net.TCPAddr).AddrPort() // of net.Listen("tcp", …), so it is one
 	l.addr = netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port())
 	if l.cfg.TLS == nil {
-		if l.udp, err = openUDP(l.addr, l.cfg.Sockets); err != nil {
+		if l.udp, err = openUDP(l.addr, l.cfg.Sockets, l.cfg.TCP != nil); err != nil {
 			tcp.Close()
 			return fmt.Errorf("dns: listen on %s by UDP: %w", l.cfg.Address, err)
 		}
@@ -119,6 +119,20 @@ func (l *Listener) open(want netip.AddrPort) error {
 	l.tcp = tcp
 	return nil
 }
+
+func listenTCP(want netip.AddrPort) (net.Listener, error) {
+	if !want.Addr().IsValid() {
+		return net.Listen("tcp", fmt.Sprintf(":%d", want.Port()))
+	}
+	network := "tcp"
+	if want.Addr().Unmap().Is4() {
+		network = "tcp4"
+	}
+	return net.Listen(network, netip.AddrPortFrom(want.Addr().Unmap(), want.Port()).String())
+}
+
+// TCP is its listener for TCP.
+func (l *Listener) TCP() net.Listener { return l.tcp }
 
 // Addr is where the listener listens, for each of its protocols.
 func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }

@@ -34,10 +34,10 @@ const (
 	sendBuffer    = 1 << 20
 )
 
-// openUDP opens sockets at one address, or none.
-func openUDP(addr netip.AddrPort, count int) (sockets []*udpSocket, err error) {
+// openUDP opens sockets at one address, or none; shared: beside those of another process.
+func openUDP(addr netip.AddrPort, count int, shared bool) (sockets []*udpSocket, err error) {
 	for i := range count {
-		s, err := openSocket(addr, i == 0)
+		s, err := openSocket(addr, i == 0 && !shared)
 		if err != nil {
 			for _, s := range sockets {
 				s.close()
@@ -144,7 +144,7 @@ const lastBatches = 64
 // that the scheduler has not seen for 10 ms has its processor taken away in each system
 // call, however short, by a thread that then looks for such every 20 µs: at 10,000
 // queries a second, that costs as much as the answers.
-const yieldAfter = 4 * time.Millisecond
+const yieldAfter = 8 * time.Millisecond
 
 // serve answers what comes until ctx ends, and what has come by then.
 func (s *udpSocket) serve(ctx context.Context, w *worker) error {

@@ -25,7 +25,7 @@ type udpSocket struct {
 
 // openUDP opens one socket, however many are wanted: not every system shares packets
 // out between several.
-func openUDP(addr netip.AddrPort, _ int) ([]*udpSocket, error) {
+func openUDP(addr netip.AddrPort, _ int, _ bool) ([]*udpSocket, error) {
 	network := "udp"
 	if addr.Addr().Is4() {
 		network = "udp4"

@@ -97,12 +97,10 @@ func (x *exchange) addresses(p *catalog.Plan, r *catalog.Route) (packed *address
 }
 
 // usable tells whether lookups may fall on a route.
-func usable(r *catalog.Route) bool { return r.Weight > 0 && reachable(r) }
+func usable(r *catalog.Route) bool { return r.Usable() && reachable(r) }
 
 // reachable tells whether a route leads somewhere, also one that takes no traffic.
-func reachable(r *catalog.Route) bool {
-	return (r.State == catalog.Ready || r.State == catalog.Lapsed) && len(r.Addresses) > 0
-}
+func reachable(r *catalog.Route) bool { return len(r.Addresses) > 0 }
 
 // manyAddresses is from how many on the one that a lookup chose is not searched for.
 const manyAddresses = 64

@@ -28,8 +28,12 @@ type results struct {
 // quietRate is how many queries a second a quiet server is asked.
 const quietRate = 10_000
 
-// clients is how many sockets the queries come from.
-const clients = "16"
+// clients is how many sockets the queries come from, and threads how many threads of
+// dnsperf they are shared out among at quietRate.
+const (
+	clients = "16"
+	threads = "2"
+)
 
 // measure does one round.
 func (s *stage) measure(ctx context.Context, of *server, each time.Duration) error {
@@ -39,7 +43,7 @@ func (s *stage) measure(ctx context.Context, of *server, each time.Duration) err
 	}
 	of.rate = append(of.rate, flat.rate)
 	of.cpu = append(of.cpu, micros(took)/flat.completed)
-	quiet, took, err := s.load(ctx, of, each, "-q", "200", "-Q", strconv.Itoa(quietRate), "-v")
+	quiet, took, err := s.load(ctx, of, each, "-q", "200", "-Q", strconv.Itoa(quietRate), "-T", threads, "-v")
 	if err != nil {
 		return err
 	}

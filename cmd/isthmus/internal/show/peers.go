@@ -19,7 +19,7 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 	var table [][]string
 	for _, p := range all {
 		table = append(table, []string{
-			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseLeft(p, now),
+			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseColumn(p, now),
 			number(p.GetExports()), number(p.GetReady()), cmp.Or(p.GetHears(), "-"), gatewaysLine(p.GetGateways()), number(p.GetLapses()),
 		})
 	}
@@ -31,11 +31,19 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		if p.GetError() != "" {
 			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), p.GetError())
 		}
+		if p.GetUnreachedBy() > 0 {
+			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), unreached(p, now))
+		}
 		if n := len(p.GetRefused()); n > 0 {
 			fmt.Fprintf(w, "\npeer %s: %d exports refused; isthmus status --peer %[1]s names them\n", p.GetCluster(), n)
 		}
 	}
 	return nil
+}
+
+// unreached is what callers say of the way to a peer.
+func unreached(p *v1alpha1.PeerStatus, now time.Time) string {
+	return fmt.Sprintf("%d of %d callers have not reached it for %s: %s", p.GetUnreachedBy(), p.GetCallers(), age(p.GetUnreachedSinceUnixMs(), now), p.GetUnreachedWhy())
 }
 
 func lastWord(p *v1alpha1.PeerStatus, now time.Time) string {
@@ -45,11 +53,17 @@ func lastWord(p *v1alpha1.PeerStatus, now time.Time) string {
 	return age(p.GetLastWordUnixMs(), now) + " ago"
 }
 
-// leaseLeft is how long a peer's word holds, or for how long at most it does not.
-func leaseLeft(p *v1alpha1.PeerStatus, now time.Time) string {
+// leaseColumn is how long a peer's word holds, and for how long at most it is damped.
+func leaseColumn(p *v1alpha1.PeerStatus, now time.Time) string {
+	if p.GetDampedUntilUnixMs() != 0 {
+		return leaseLeft(p) + ", damped " + dampedLeft(p, now)
+	}
+	return leaseLeft(p)
+}
+
+// leaseLeft is how long a peer's word holds.
+func leaseLeft(p *v1alpha1.PeerStatus) string {
 	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
-	case p.GetDampedUntilUnixMs() != 0:
-		return "damped " + dampedLeft(p, now)
 	case left > 0:
 		return span(left)
 	case p.GetLastWordUnixMs() == 0:
@@ -119,11 +133,14 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 		{"error", p.GetError()},
 		{"last word", lastWord(p, now)},
 		{"revision", fmt.Sprint(p.GetRevision())},
-		{"lease", leaseOf(p, now)},
+		{"lease", leaseOf(p)},
 		{"lapses", number(p.GetLapses()) + " since the service started"},
 	}
 	if p.GetDampedUntilUnixMs() != 0 {
-		all = append(all, [2]string{"damped", "for up to another " + dampedLeft(p, now) + ": its lease ran out too often, so its word does not hold until it has been heard for a while"})
+		all = append(all, [2]string{"damped", "for up to another " + dampedLeft(p, now) + ": its lease ran out too often lately; until then, callers use it only where nothing else is ready"})
+	}
+	if p.GetUnreachedBy() > 0 {
+		all = append(all, [2]string{"callers", unreached(p, now)})
 	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
@@ -131,13 +148,9 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 		[2]string{"asks us", asks(p, now)})
 }
 
-// leaseOf is how long a peer's word holds, and how long a lease is when it begins. For how
-// long it does not hold has a line of its own.
-func leaseOf(p *v1alpha1.PeerStatus, now time.Time) string {
-	left := leaseLeft(p, now)
-	if p.GetDampedUntilUnixMs() != 0 {
-		left = "damped"
-	}
+// leaseOf is how long a peer's word holds, and how long a lease is when it begins.
+func leaseOf(p *v1alpha1.PeerStatus) string {
+	left := leaseLeft(p)
 	if p.GetStaleAfterMs() == 0 {
 		return left
 	}

@@ -112,7 +112,7 @@ func TestAPeerIsShownWhole(t *testing.T) {
 		},
 		Peers: []*v1alpha1.PeerStatus{{
 			Cluster: "east", State: "damped", SinceUnixMs: ago(30 * time.Second), LastWordUnixMs: ago(200 * time.Millisecond),
-			Exports: 12, Ready: 10, StaleAfterMs: 10_000, Lapses: 3, DampedUntilUnixMs: ago(-40 * time.Second), Revision: 55,
+			Exports: 12, Ready: 10, StaleAfterMs: 10_000, LeaseLeftMs: 9_700, Lapses: 3, DampedUntilUnixMs: ago(-40 * time.Second), Revision: 55,
 			Hears: "connected", AskedBy: 2, Error: "handshake failed: its root is unknown",
 			Gateways: []*v1alpha1.GatewayStatus{
 				{Address: "10.0.0.1:15443", State: "connected", SinceUnixMs: ago(time.Minute)},
@@ -139,8 +139,8 @@ source consul: refused service orders, instance 7: no address
 
 source consul: 119 more, which are named once there are fewer
 
-PEER   STATE    FOR   LAST WORD   LEASE        EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
-east   damped   30s   200ms ago   damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3
+PEER   STATE    FOR   LAST WORD   LEASE              EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
+east   damped   30s   200ms ago   9.7s, damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3
 
 peer east: handshake failed: its root is unknown
 
@@ -151,9 +151,9 @@ peer east
   error       handshake failed: its root is unknown
   last word   200ms ago
   revision    55
-  lease       damped of 10s
+  lease       9.7s of 10s
   lapses      3 since the service started
-  damped      for up to another 40s: its lease ran out too often, so its word does not hold until it has been heard for a while
+  damped      for up to another 40s: its lease ran out too often lately; until then, callers use it only where nothing else is ready
   exports     12 to this cluster, 10 of them ready
   hears us    connected
   asks us     by 2 streams

@@ -1,0 +1,1 @@
+// Lets turns.go declare functions without a body.

@@ -1,0 +1,94 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// predecessor is the service in whose place this one is started, while it stops.
+type predecessor struct {
+	conn    *net.UnixConn
+	sockets sockets       // those that this service did not take are closed
+	gone    chan struct{} // closed once it has ended, or this service serves
+	serving sync.Once
+}
+
+// meetPredecessor finds a service that stops, and gets its sockets; nil where there is none.
+func (c *Config) meetPredecessor() *predecessor {
+	conn, err := net.DialUnix("unixpacket", nil, c.meeting())
+	if err != nil {
+		return nil
+	}
+	p := &predecessor{conn: conn, gone: make(chan struct{})}
+	_ = conn.SetDeadline(time.Now().Add(wordWithin))
+	if _, err = conn.Write([]byte(asksSockets)); err == nil && ofUs(conn) {
+		p.sockets, err = receive(conn)
+	}
+	if err != nil || p.sockets == nil {
+		conn.Close()
+		return nil
+	}
+	return p
+}
+
+// release has it let go of the stores and of dataDir, and waits.
+func (p *predecessor) release() error {
+	p.sockets.close()
+	_ = p.conn.SetDeadline(time.Now().Add(wordWithin))
+	_, err := p.conn.Write([]byte(asksRelease))
+	if err == nil {
+		_, err = p.conn.Read(make([]byte, len(asksRelease)))
+	}
+	if err != nil {
+		return fmt.Errorf("take over from the service that stops: %w", err)
+	}
+	_ = p.conn.SetDeadline(time.Time{})
+	go func() {
+		_, _ = p.conn.Read(make([]byte, 1)) // nothing more is said
+		close(p.gone)
+	}()
+	return nil
+}
+
+// serves tells it that this service serves, and parts.
+func (p *predecessor) serves() {
+	_, _ = p.conn.Write([]byte(tellsServes)) // it may have ended
+	p.part()
+}
+
+// part leaves it to itself.
+func (p *predecessor) part() {
+	if p != nil {
+		p.sockets.close()
+		p.conn.Close()
+	}
+}
+
+// afterPredecessor returns at once where there is none. Otherwise it returns once views are
+// there, so that nobody is refused who is served by it meanwhile, or when it has ended.
+func (s *Service) afterPredecessor(ctx context.Context) {
+	if s.before == nil {
+		return
+	}
+	ready, _, changed := s.topology.Ready().Follow()
+	for !ready {
+		select {
+		case <-changed:
+			ready, _, changed = s.topology.Ready().Follow()
+		case <-s.before.gone:
+			ready = true
+		case <-ctx.Done():
+			ready = true
+		}
+	}
+	s.before.serving.Do(func() {
+		s.log.Info("took over from the service that stops")
+		if l, ok := s.listeners["resolver"].(*unixListener); ok {
+			l.keep()
+		}
+		s.before.serves()
+	})
+}

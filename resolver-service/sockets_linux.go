@@ -1,0 +1,147 @@
+package resolverservice
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A service that stops hands what it listens with over to the one that is started in its place:
+// the same sockets, so that no connection is refused and none is lost that waits to be
+// accepted. They meet at a socket that is there only while the first one stops. It has no file,
+// since a path there may be too long, and is for processes of the same user and network, which
+// have the same dataDir, cluster and replica in their configuration.
+
+// meeting is the address where both meet.
+func (c *Config) meeting() *net.UnixAddr {
+	dir, err := filepath.Abs(c.DataDir)
+	if real, linkErr := filepath.EvalSymlinks(dir); err == nil && linkErr == nil {
+		dir = real
+	}
+	sum := sha256.Sum256([]byte(dir + "\x00" + c.own("service")))
+	return &net.UnixAddr{Name: fmt.Sprintf("@isthmus-%x", sum[:16]), Net: "unixpacket"}
+}
+
+// sockets are duplicates of the descriptors of listeners, by what they are for.
+type sockets map[string]int
+
+// duplicate takes another descriptor of each listener's socket.
+func duplicate(listeners map[string]net.Listener) (sockets, error) {
+	all := sockets{}
+	for name, l := range listeners {
+		raw, err := l.(syscall.Conn).SyscallConn()
+		if err != nil {
+			return all, err
+		}
+		controlErr := raw.Control(func(original uintptr) {
+			var fd int
+			if fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				all[name] = fd
+			}
+		})
+		if err = errors.Join(err, controlErr); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func (all sockets) close() {
+	for name, fd := range all {
+		unix.Close(fd)
+		delete(all, name)
+	}
+}
+
+// listener is the one that a socket was taken over for; nil where none was.
+func (all sockets) listener(name string) (net.Listener, error) {
+	fd, ok := all[name]
+	if !ok {
+		return nil, nil
+	}
+	delete(all, name)
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// The words of a successor. Each is answered by one packet, but for the last.
+const (
+	asksSockets = "sockets"
+	asksRelease = "release" // of the stores and of dataDir
+	tellsServes = "serving"
+)
+
+// wordWithin is how long either of them waits for the next word of the other.
+const wordWithin = 30 * time.Second
+
+// maxPacket bounds the names of all sockets, which are in one packet.
+const maxPacket = 64 << 10
+
+// send sends the names and the sockets.
+func (all sockets) send(c *net.UnixConn) error {
+	names, rights := []string{}, []int{}
+	for name, fd := range all {
+		names, rights = append(names, name), append(rights, fd)
+	}
+	text, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.WriteMsgUnix(text, unix.UnixRights(rights...), nil)
+	return err
+}
+
+// receive is the other side of send.
+func receive(c *net.UnixConn) (sockets, error) {
+	text, rights := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4*maxSockets))
+	n, m, _, _, err := c.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, err
+	}
+	all := sockets{}
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(errors.New("no sockets came"), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	if err := json.Unmarshal(text[:n], &names); err != nil || len(names) != len(fds) {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return nil, fmt.Errorf("%d names of %d sockets: %w", len(names), len(fds), err)
+	}
+	for i, fd := range fds {
+		all[names[i]] = fd
+	}
+	return all, nil
+}
+
+// maxSockets is how many descriptors Linux passes in one message.
+const maxSockets = 253
+
+// ofUs tells whether the process at the other end is of the same user.
+func ofUs(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	same := false
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		same = err == nil && int(cred.Uid) == os.Geteuid()
+	})
+	return err == nil && same
+}

@@ -1,0 +1,327 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+	"unicode"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Sidecars say which clusters their calls don't get to. What they say is shown, and ends a
+// cluster's lease for others only where so many say it that one of them can't have made it up,
+// and nobody who calls there says otherwise.
+const (
+	leastAgreeing = 3
+	agreeFor      = time.Second
+	countEvery    = 250 * time.Millisecond
+)
+
+// Bounds of one report.
+const (
+	maxUnreached   = 64
+	maxGatewayName = 300
+	maxWhy         = 256 // bytes
+	longestFor     = 24 * time.Hour
+)
+
+// unreached is one thing that a caller does not reach.
+type unreached struct {
+	cluster, gateway string
+	app              catalog.App // zero: whatever is behind the gateway
+	since            time.Time
+	why              string
+}
+
+// parseUnreached checks a report.
+func parseUnreached(m *pb.Unreached) ([]unreached, error) {
+	if n := len(m.GetAll()); n > maxUnreached {
+		return nil, fmt.Errorf("%d entries; at most %d are taken", n, maxUnreached)
+	}
+	all := make([]unreached, 0, len(m.GetAll()))
+	for _, e := range m.GetAll() {
+		if err := catalog.CheckCluster(e.GetCluster()); err != nil {
+			return nil, err
+		}
+		if n := len(e.GetGateway()); n > maxGatewayName {
+			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are taken", n, maxGatewayName)
+		}
+		u := unreached{cluster: e.GetCluster(), gateway: printable(e.GetGateway()), why: printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
+		if e.GetApp() != nil {
+			var err error
+			if u.app, err = wire.ParseApp(e.GetApp()); err != nil {
+				return nil, err
+			}
+		}
+		u.since = time.Now().Add(-min(longestFor, time.Duration(min(e.GetForMs(), uint64(longestFor.Milliseconds())))*time.Millisecond))
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+// printable is what a client wrote, fit for a terminal.
+func printable(text string) string {
+	runes := []rune(text)
+	for i, r := range runes {
+		if !unicode.IsPrint(r) {
+			runes[i] = '?'
+		}
+	}
+	return string(runes)
+}
+
+// caller is one stream's sidecar. Those of one app at one source are one voice.
+type caller struct {
+	app    catalog.App
+	source netip.Addr
+	view   func() (*catalog.View, bool)
+
+	said []unreached
+}
+
+type voice struct {
+	app    catalog.App
+	source netip.Addr
+}
+
+// Unreached is what callers say of a cluster.
+type Unreached struct {
+	By      int // so many don't reach it, at least in part,
+	Callers int // of so many whose calls lead there
+	Since   time.Time
+	Why     string // what one of them says
+}
+
+// evidence is what all callers say. Any goroutine may use it.
+type evidence struct {
+	refute func(cluster, why string)
+
+	mu      sync.Mutex
+	callers map[*caller]struct{}
+	votes   map[string]*vote
+	silent  bool                              // nobody says anything, and no vote stands
+	leads   map[*catalog.View]map[string]bool // what views lead to that callers have
+}
+
+// vote is about one cluster.
+type vote struct {
+	since  time.Time        // when callers began to agree
+	voters map[*caller]bool // that agreed when the lease was ended; nil while it was not
+	why    string
+}
+
+func newEvidence(refute func(cluster, why string)) *evidence {
+	if refute == nil {
+		refute = func(string, string) {}
+	}
+	return &evidence{refute: refute, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, silent: true}
+}
+
+func (e *evidence) come(c *caller) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.callers[c] = struct{}{}
+}
+
+func (e *evidence) leave(c *caller) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.callers, c)
+}
+
+func (e *evidence) report(c *caller, all []unreached) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.said, e.silent = all, false
+}
+
+// run counts until ctx ends.
+func (e *evidence) run(ctx context.Context) error {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.count(time.Now())
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tally is how callers stand to a cluster.
+type tally struct {
+	agree     map[*caller]bool // don't reach it
+	voices    map[voice]bool   // of these
+	partly    int              // reach some of it, or don't reach one app
+	reach     int              // call it, and say nothing
+	since     time.Time        // of the first who said anything
+	why       string
+	whoSaysSo catalog.App
+}
+
+// example is what one of them says.
+func (t *tally) example() string {
+	return fmt.Sprintf("%s: %s", t.whoSaysSo, cmp.Or(t.why, "no reason"))
+}
+
+func (t *tally) callers() int { return len(t.agree) + t.partly + t.reach }
+
+// tallies are those of all clusters of which anybody says anything; with mu held.
+func (e *evidence) tallies() map[string]*tally {
+	all := map[string]*tally{}
+	for c := range e.callers {
+		for i := range c.said {
+			u := &c.said[i]
+			t := all[u.cluster]
+			if t == nil {
+				t = &tally{agree: map[*caller]bool{}, voices: map[voice]bool{}}
+				all[u.cluster] = t
+			}
+			if t.since.IsZero() || u.since.Before(t.since) {
+				t.since, t.why, t.whoSaysSo = u.since, u.why, c.app
+			}
+		}
+	}
+	views := map[*catalog.View]map[string]bool{} // shared by the instances of an app
+	defer func() { e.leads = views }()
+	for c := range e.callers {
+		view, _ := c.view()
+		for cluster, t := range all {
+			switch whole, any := c.without(cluster, view); {
+			case whole:
+				t.agree[c] = true
+				t.voices[voice{c.app, c.source}] = true
+			case any:
+				t.partly++
+			default:
+				leads, known := views[view]
+				if !known {
+					if leads, known = e.leads[view]; !known {
+						leads = leadsTo(view)
+					}
+					views[view] = leads
+				}
+				if leads[cluster] {
+					t.reach++
+				}
+			}
+		}
+	}
+	return all
+}
+
+// without tells whether the caller reaches nothing of a cluster, or not all.
+func (c *caller) without(cluster string, view *catalog.View) (whole, any bool) {
+	gateways := map[string]bool{}
+	for i := range c.said {
+		u := &c.said[i]
+		if u.cluster != cluster {
+			continue
+		}
+		any = true
+		if u.app == (catalog.App{}) {
+			whole = whole || u.gateway == ""
+			gateways[u.gateway] = true
+		}
+	}
+	if whole || !any || view == nil || len(view.Gateways.Addresses[cluster]) == 0 {
+		return whole, any
+	}
+	for _, at := range view.Gateways.Addresses[cluster] {
+		if !gateways[at] {
+			return false, true
+		}
+	}
+	return true, true
+}
+
+// leadsTo are the clusters that lookups in a view fall on.
+func leadsTo(view *catalog.View) map[string]bool {
+	all := map[string]bool{}
+	if view == nil || view.Open {
+		return all
+	}
+	for _, entry := range view.Entries.All() {
+		for _, share := range entry.Shares() {
+			if !share.Route.Local {
+				all[share.Route.Cluster] = true
+			}
+		}
+	}
+	return all
+}
+
+// count ends the leases of clusters that callers agree not to reach, and takes that back.
+func (e *evidence) count(now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.silent {
+		return
+	}
+	all := e.tallies()
+	for cluster, t := range all {
+		v := e.votes[cluster]
+		switch {
+		case !e.agreed(v, t):
+			e.end(cluster)
+		case v == nil:
+			e.votes[cluster] = &vote{since: now}
+		case now.Sub(v.since) >= agreeFor:
+			if v.voters == nil {
+				v.voters, v.why = t.agree, fmt.Sprintf("%d of %d callers don't reach it; %s", len(t.agree), t.callers(), t.example())
+			}
+			e.refute(cluster, v.why) // again and again: the link may be a new one
+		}
+	}
+	for cluster := range e.votes {
+		if all[cluster] == nil {
+			e.end(cluster)
+		}
+	}
+	e.silent = len(all) == 0
+}
+
+// agreed tells whether callers agree that they don't reach a cluster; v is nil before the first
+// time. Once its lease has ended, views lead nobody there: then one that agreed and does no more
+// has reached it.
+func (e *evidence) agreed(v *vote, t *tally) bool {
+	if len(t.voices) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
+		return false
+	}
+	if v == nil {
+		return true
+	}
+	for c := range v.voters {
+		if _, here := e.callers[c]; here && !t.agree[c] {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *evidence) end(cluster string) {
+	if v := e.votes[cluster]; v != nil {
+		delete(e.votes, cluster)
+		if v.voters != nil {
+			e.refute(cluster, "")
+		}
+	}
+}
+
+// Unreached are the clusters that callers say they don't reach, also in part.
+func (s *Server) Unreached() map[string]Unreached {
+	s.evidence.mu.Lock()
+	defer s.evidence.mu.Unlock()
+	all := map[string]Unreached{}
+	for cluster, t := range s.evidence.tallies() {
+		all[cluster] = Unreached{By: len(t.agree) + t.partly, Callers: t.callers(), Since: t.since, Why: t.example()}
+	}
+	return all
+}

@@ -1,0 +1,187 @@
+package stream
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+const gate = "10.9.0.1:15443"
+
+// viewOf leads to orders in east, through two gateways, or to where it is ready besides.
+func viewOf(routes ...catalog.Route) *catalog.View {
+	app := catalog.App{Namespace: "shop", ID: "orders"}
+	entry := catalog.NewEntry(app, catalog.Rule{}, routes)
+	return &catalog.View{
+		Entries:  catalog.NewTable([]catalog.Edit[*catalog.Entry]{{App: app, Value: entry}}),
+		Gateways: &catalog.Gateways{Addresses: map[string][]string{"east": {gate, "10.9.0.2:15443"}}},
+	}
+}
+
+var (
+	viaEast = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}
+	here    = catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
+	gone    = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, State: catalog.LeaseExpired}
+)
+
+// poll is callers of one cluster, and what has become of its lease.
+type poll struct {
+	*evidence
+	all   []*caller
+	now   time.Time
+	lease string // why it was ended
+	times int    // that this changed
+}
+
+// newPoll has so many callers, each on a host of its own.
+func newPoll(callers int) *poll {
+	p := &poll{now: time.Now()}
+	p.evidence = newEvidence(func(_, why string) {
+		if why != p.lease {
+			p.lease = why
+			p.times++
+		}
+	})
+	for i := range callers {
+		p.joins(catalog.App{Namespace: "shop", ID: fmt.Sprint("app-", i)}, fmt.Sprintf("10.1.0.%d", i), viewOf(viaEast))
+	}
+	return p
+}
+
+func (p *poll) joins(app catalog.App, source string, view *catalog.View) *caller {
+	c := &caller{app: app, source: netip.MustParseAddr(source)}
+	c.view = func() (*catalog.View, bool) { return view, true }
+	p.come(c)
+	p.all = append(p.all, c)
+	return c
+}
+
+// says has callers report, from the first on.
+func (p *poll) says(callers int, entries ...unreached) {
+	for _, c := range p.all[:callers] {
+		p.report(c, entries)
+	}
+}
+
+func (p *poll) pass(d time.Duration) {
+	for end := p.now.Add(d); p.now.Before(end); p.count(p.now) {
+		p.now = p.now.Add(countEvery)
+	}
+}
+
+var (
+	nothing = unreached{cluster: "east", why: "connection refused"}
+	oneWay  = unreached{cluster: "east", gateway: gate}
+	other   = unreached{cluster: "east", gateway: "10.9.0.2:15443"}
+	oneApp  = unreached{cluster: "east", app: catalog.App{Namespace: "shop", ID: "orders"}}
+)
+
+func TestALeaseEndsOnlyWhereCallersAgree(t *testing.T) {
+	for _, test := range []struct {
+		what string
+		poll func() *poll
+		ends bool
+	}{
+		{"three of three", func() *poll { p := newPoll(3); p.says(3, nothing); return p }, true},
+		{"each gateway of it", func() *poll { p := newPoll(3); p.says(3, oneWay, other); return p }, true},
+		{"two of two", func() *poll { p := newPoll(2); p.says(2, nothing); return p }, false},
+		{"one of a hundred", func() *poll { p := newPoll(100); p.says(1, nothing); return p }, false},
+		{"one reaches it", func() *poll { p := newPoll(10); p.says(9, nothing); return p }, false},
+		{"one gateway of two", func() *poll { p := newPoll(5); p.says(5, oneWay); return p }, false},
+		{"one app there", func() *poll { p := newPoll(5); p.says(5, oneApp); return p }, false},
+		{"most of it by most, the rest in part", func() *poll { p := newPoll(5); p.says(5, oneWay); p.says(3, nothing); return p }, true},
+		{"half of it by half", func() *poll { p := newPoll(6); p.says(6, oneWay); p.says(3, nothing); return p }, false},
+		{"one app with many streams at one host", func() *poll {
+			p := newPoll(0)
+			for range 8 {
+				p.joins(catalog.App{Namespace: "shop", ID: "evil"}, "10.1.0.1", viewOf(viaEast))
+			}
+			p.says(8, nothing)
+			return p
+		}, false},
+		{"others whose calls go elsewhere", func() *poll {
+			p := newPoll(3)
+			p.says(3, nothing)
+			p.joins(catalog.App{Namespace: "shop", ID: "near"}, "10.1.0.9", viewOf(here))
+			return p
+		}, true},
+		{"of another cluster", func() *poll { p := newPoll(3); p.says(3, unreached{cluster: "north"}); return p }, true},
+	} {
+		p := test.poll()
+		p.pass(900 * time.Millisecond)
+		if p.lease != "" {
+			t.Errorf("%s: the lease was ended within a second", test.what)
+		}
+		p.pass(time.Second)
+		if (p.lease != "") != test.ends {
+			t.Errorf("%s: the lease was ended: %q; want that: %v", test.what, p.lease, test.ends)
+		}
+	}
+}
+
+func TestTheLeaseComesBackOnceCallersAgreeNoMore(t *testing.T) {
+	ended := func() *poll {
+		p := newPoll(4)
+		p.says(4, nothing)
+		p.pass(2 * time.Second)
+		if want := "4 of 4 callers don't reach it; shop/app-"; !strings.HasPrefix(p.lease, want) || !strings.HasSuffix(p.lease, ": connection refused") {
+			t.Fatalf("ended because of %q, want %q …", p.lease, want)
+		}
+		for _, c := range p.all { // nobody is led there any more
+			view := viewOf(gone)
+			c.view = func() (*catalog.View, bool) { return view, true }
+		}
+		return p
+	}
+	p := ended()
+	p.pass(time.Minute)
+	if p.lease == "" || p.times != 1 {
+		t.Errorf("it came back while all agree, %d changes", p.times)
+	}
+	p.says(1)
+	if p.pass(countEvery); p.lease != "" {
+		t.Errorf("one reaches it, and it is still ended: %s", p.lease)
+	}
+	p = ended()
+	p.leave(p.all[0])
+	if p.pass(time.Second); p.lease == "" {
+		t.Error("it came back because one of four has left")
+	}
+	p.leave(p.all[1])
+	if p.pass(countEvery); p.lease != "" {
+		t.Errorf("two are too few: %s", p.lease)
+	}
+	p = ended()
+	p.says(4)
+	if p.pass(countEvery); p.lease != "" || !p.silent || len(p.votes) != 0 {
+		t.Errorf("nobody says anything: %q, %v", p.lease, p.votes)
+	}
+}
+
+func TestReportsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	many := make([]*pb.UnreachedGateway, maxUnreached+1)
+	for i := range many {
+		many[i] = &pb.UnreachedGateway{Cluster: "east"}
+	}
+	for what, m := range map[string]*pb.Unreached{
+		"many entries":   {All: many},
+		"a long gateway": {All: []*pb.UnreachedGateway{{Cluster: "east", Gateway: long}}},
+		"no cluster":     {All: []*pb.UnreachedGateway{{}}},
+		"a bad cluster":  {All: []*pb.UnreachedGateway{{Cluster: long}}},
+		"a bad app":      {All: []*pb.UnreachedGateway{{Cluster: "east", App: &pb.App{Id: long}}}},
+	} {
+		if all, err := parseUnreached(m); err == nil {
+			t.Errorf("%s: taken as %+v", what, all)
+		}
+	}
+	all, err := parseUnreached(&pb.Unreached{All: []*pb.UnreachedGateway{{Cluster: "east", Why: "\x1b[2J" + long, ForMs: 1 << 63}}})
+	if err != nil || len(all[0].why) != maxWhy || strings.Contains(all[0].why, "\x1b") || time.Since(all[0].since) > longestFor+time.Minute {
+		t.Errorf("taken as %+v, %v", all, err)
+	}
+}

@@ -1,0 +1,23 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// East's only service is told to stop by SIGTERM and started beside itself, as an update of a
+// cluster with one service does it. The old one ends when its connections have had their time.
+func onlyService(t *testing.T, m *mesh) {
+	x := m.newTrial(t, "the only service stopped and started again by SIGTERM", deadline, m.toOrders(), m.toStock())
+	lapses := m.lapses(t, m.west, "east")
+	x.strike(func() error { return m.east.services[0].Replace(meshtest.Within(t, meshtest.Patience)) })
+	time.Sleep(2 * time.Second)
+	after := m.lapses(t, m.west, "east")
+	f := x.done("no failed call")
+	x.stays(f.failed == 0, "%d calls failed", f.failed)
+	x.stays(after == lapses, "the lease of east has lapsed %d times", after-lapses)
+	north := of(x.concerned...).by(false)["north"]
+	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
+}
