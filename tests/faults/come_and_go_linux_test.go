@@ -32,21 +32,21 @@ func comeAndGo(t *testing.T, m *mesh) {
 	runs, longest := all, time.Duration(0)
 	var history []string
 	for _, wanted := range append(targets, some(5)) {
-		history = append(history, m.become(t, random, runs, wanted))
+		history = append(history, x.become(m.east, random, runs, wanted))
 		runs = wanted
 		took := x.shared(wanted)
 		longest = max(longest, took)
 		x.takes(took <= allowed(shareWithin), "after %s: %s until all of %v had their share", strings.Join(history, "; then "), round(took), wanted)
 	}
 	t.Log(strings.Join(history, "; "))
-	x.done("0 beyond those that an instance had begun; each ready instance has its share in 5 s",
+	f := x.done("0 beyond those that an instance had begun; each ready instance has its share in 5 s",
 		fmt.Sprintf("%d steps; each had its share %s after it was ready, at the latest", len(history), round(longest)))
-	x.begunOnly(time.Now())
+	x.begunOnly(f)
 }
 
 // become has just the wanted instances run, at least one of them all the time, and says how.
-func (m *mesh) become(t *testing.T, random *rand.Rand, runs, wanted []string) string {
-	t.Helper()
+func (x *trial) become(c *cluster, random *rand.Rand, runs, wanted []string) string {
+	x.t.Helper()
 	var kills, stops, starts []string
 	stays := slices.IndexFunc(runs, func(name string) bool { return slices.Contains(wanted, name) })
 	for i, name := range runs {
@@ -70,32 +70,36 @@ func (m *mesh) become(t *testing.T, random *rand.Rand, runs, wanted []string) st
 		}
 	}
 	how := fmt.Sprintf("killed %v, stopped %v, started %v", kills, stops, starts)
-	sidecars := m.east.sidecars
-	start := func(name string) error { return sidecars[name].Restart(meshtest.Within(t, meshtest.Patience)) }
+	start := func(name string) error { return c.sidecars[name].Restart(meshtest.Within(x.t, meshtest.Patience)) }
 	if stays < 0 {
-		together(t, starts[len(restarts):], start)
+		fresh := starts[len(restarts):]
 		starts = restarts
+		together(x.t, fresh, start)
+		x.shared(fresh) // or nobody would be there for a moment, and others would have the calls
 	}
-	together(t, kills, func(name string) error { return sidecars[name].Kill() })
-	together(t, stops, func(name string) error { return sidecars[name].Stop(meshtest.Within(t, meshtest.Patience)) })
-	together(t, starts, start)
+	x.end(func() error {
+		together(x.t, kills, func(name string) error { return c.sidecars[name].Kill() })
+		return nil
+	})
+	together(x.t, stops, func(name string) error { return c.sidecars[name].Stop(meshtest.Within(x.t, meshtest.Patience)) })
+	together(x.t, starts, start)
 	return how
 }
 
 // shared waits until each instance has its share of the latest calls of each caller, and says
-// for how long: at least half of what is even, of 16 calls for each instance.
+// for how long: at least half of what is even among five, of 80 calls.
 func (x *trial) shared(instances []string) time.Duration {
 	x.t.Helper()
-	const each = 16
+	const among, each = 80, 16
 	began := time.Now()
 	meshtest.Eventually(x.t, meshtest.Patience, func() error {
 		for _, c := range x.concerned {
 			answered := slices.DeleteFunc(of(c), func(one call) bool { return one.err != nil })
-			latest := answered[max(0, len(answered)-each*len(instances)):].by(true)
+			latest := answered[max(0, len(answered)-among):].by(true)
 			for _, name := range instances {
 				by := "east " + strings.TrimPrefix(name, "orders ")
 				if latest[by] < each/2 {
-					return fmt.Errorf("%s has %d of the last %d calls of %s: %v", by, latest[by], each*len(instances), c.from.Name(), latest)
+					return fmt.Errorf("%s has %d of the last %d calls of %s: %v", by, latest[by], among, c.from.Name(), latest)
 				}
 			}
 		}

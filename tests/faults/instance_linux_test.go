@@ -42,7 +42,7 @@ func (m *mesh) killed(t *testing.T, x *trial, c *cluster, name, then string) {
 	x.answeredBy(then)
 	time.Sleep(2 * time.Second)
 	f := x.done("0 beyond those that the instance had begun; 50 ms")
-	x.begunOnly(x.made)
+	x.begunOnly(f)
 	x.shorter(f, instanceGap)
 	if err := victim.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)

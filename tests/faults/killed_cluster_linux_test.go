@@ -17,7 +17,7 @@ func killedCluster(t *testing.T, m *mesh) {
 	x.answeredBy("north")
 	time.Sleep(max(2*time.Second, time.Until(m.ramps)))
 	f := x.done("0 beyond those that instances had begun; 100 ms")
-	x.begunOnly(x.made)
+	x.begunOnly(f)
 	x.shorter(f, 100*time.Millisecond)
 
 	back := m.newTrial(t, "that cluster comes back", deadline, m.toOrders(), m.toStock())
@@ -26,6 +26,9 @@ func killedCluster(t *testing.T, m *mesh) {
 	back.returns(m.east)
 }
 
+// holdsFor is how long calls wait for somebody to be there, and leases to end.
+const holdsFor = 1500 * time.Millisecond
+
 // Every cluster that has the app is gone for a while. Callers are told so at once, and calls
 // go well again as soon as one is back.
 func allDead(t *testing.T, m *mesh) {
@@ -33,12 +36,12 @@ func allDead(t *testing.T, m *mesh) {
 	x := m.newTrial(t, "all clusters dead for "+lasts.String()+", then back", deadline, m.toOrders(), m.toStock())
 	x.strike(func() error { return errors.Join(m.east.kill(), m.north.kill()) })
 	time.Sleep(lasts)
-	dead := of(x.concerned...).begunSince(x.made.Add(time.Second))
+	dead := of(x.concerned...).begunSince(x.moment.Add(holdsFor))
 	m.north.restart(t)
 	ready := time.Now()
 	m.east.restart(t)
 	x.answeredBy("east")
-	since := of(x.concerned...).begunSince(x.made.Add(time.Second))
+	since := of(x.concerned...).begunSince(x.moment.Add(holdsFor))
 	good := slices.IndexFunc(since, func(c call) bool { return c.err == nil })
 	first := since[good]
 	after := since.begunSince(first.ended).failed()

@@ -129,6 +129,9 @@ const paceHalf = 5 * time.Second
 func (p *pace) took(now, d time.Duration) {
 	old, last := math.Float64frombits(p.mean.Load()), time.Duration(p.last.Load())
 	share := 0.1
+	if d.Seconds() > old {
+		share = 0.3 // what has become slow is to be known within a call or two
+	}
 	if idle := now - last; last == 0 || idle > 0 {
 		share = max(share, 1-math.Exp2(-float64(idle)/float64(paceHalf)))
 	}

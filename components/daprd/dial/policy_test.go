@@ -199,6 +199,24 @@ func TestASlowInstanceHasFewCalls(t *testing.T) {
 	}
 }
 
+// Calls that are tried where it is slow are to be few: one call in a while tells.
+func TestAPaceKnowsOfSlownessByOneCall(t *testing.T) {
+	var p pace
+	at := time.Second
+	for range 100 {
+		at += 100 * time.Millisecond
+		p.took(at, 6*time.Millisecond)
+	}
+	p.took(at, 250*time.Millisecond)
+	const much = slowFactor * 0.006
+	if mean, _ := p.now(at + 6*time.Second); mean < much {
+		t.Errorf("6 s after a slow call the mean is %.3f s, want %.3f s at least", mean, much)
+	}
+	if mean, _ := p.now(at + 10*time.Second); mean > much {
+		t.Errorf("10 s after a slow call the mean is %.3f s, and it is not tried again", mean)
+	}
+}
+
 func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	instances, conn := five(t, direct)
 	instances[0].fails.Store(true)
