@@ -351,6 +351,7 @@ func (b *balancing) make(name pointName, r *route, t *target) *point {
 		p.plain = metadata.Pairs(":authority", t.authority)
 	}
 	b.points[name] = p
+	//lint:ignore SA1019 it is how connections are made; what will go is more than one address
 	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: name.address, ServerName: server, Attributes: attributes.New(pointKey{}, p)}},
 		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.changed(p, s) }})
 	if err != nil { // gRPC is closing
