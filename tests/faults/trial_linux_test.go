@@ -106,6 +106,16 @@ func (x *trial) begunOnly(f figures) {
 		len(others), f.failed, round(others.lastBegun(x.moment)), others.reasons())
 }
 
+// drained wants nothing to have failed but calls by gRPC that a gateway cut off at the end of
+// its drain, one of each caller at each gateway at most: what may have begun is not repeated.
+func (x *trial) drained(gateways int) {
+	failed := of(x.concerned...).failed()
+	others := slices.DeleteFunc(slices.Clone(failed), func(c call) bool { return c.kind == proxied })
+	x.stays(len(others) == 0, "%d calls by HTTP failed:\n%s", len(others), others.reasons())
+	most := len(x.concerned) * gateways
+	x.stays(len(failed) <= most, "%d calls by gRPC failed, want %d at most:\n%s", len(failed), most, failed.reasons())
+}
+
 // gap is the longest that one of the callers was without an answer since the fault, and which
 // one that was when.
 func (x *trial) gap(callers []*caller) (longest time.Duration, where string) {
