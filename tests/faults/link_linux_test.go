@@ -11,12 +11,6 @@ import (
 // silenceGap is how long callers take to notice that nobody answers any more.
 const silenceGap = 500 * time.Millisecond
 
-// lastFailed says when the last call began that failed.
-func (x *trial) lastFailed() string {
-	last := of(x.concerned...).failed().lastBegun(x.moment)
-	return fmt.Sprintf("the last call that failed began %s after the fault", round(last))
-}
-
 // A gateway address that swallows packets costs the connections through it and no others.
 // Calls leave those within half a second.
 func gatewayAddress(t *testing.T, m *mesh) {
@@ -31,7 +25,7 @@ func gatewayAddress(t *testing.T, m *mesh) {
 	lapses := m.lapses(t, m.west, "east") - before
 	all := of(x.concerned...)
 	elsewhere := all.since(x.moment).by(false)["north"]
-	f := x.done("those under way; 500 ms; no failover", fmt.Sprintf("%d lapses; %d calls answered by north; %s", lapses, elsewhere, x.lastFailed()))
+	f := x.done("those under way; 500 ms; no failover", fmt.Sprintf("%d lapses; %d calls answered by north", lapses, elsewhere))
 	x.shorter(f, silenceGap)
 	x.noLaterThan(f, silenceGap)
 	x.stays(lapses == 0 && elsewhere == 0, "%d lapses and %d calls to north, though the other gateway address is up", lapses, elsewhere)
@@ -66,7 +60,7 @@ const toLearn = 1500 * time.Millisecond
 
 // Packets vanish, and nobody is told: neither callers nor the service, whose lease ends later.
 func cutLink(t *testing.T, m *mesh) {
-	m.swallows(t, staleAfter())
+	m.swallows(t, staleAfter(), staleAfter()+time.Second)
 
 	back := m.newTrial(t, "that link is back", deadline, m.toOrders(), m.toStock())
 	back.strike(func() error {
@@ -79,13 +73,13 @@ func cutLink(t *testing.T, m *mesh) {
 // What callers notice by themselves has nothing to do with the lease.
 func cutLinkWithLongLease(t *testing.T, m *mesh) {
 	m.west.apply(t, clusterObject(m.east, 10*time.Second))
-	m.swallows(t, 10*time.Second)
+	m.swallows(t, 10*time.Second, 2*time.Second)
 	m.Heal()
 	m.west.apply(t, clusterObject(m.east, staleAfter()))
 }
 
 // swallows cuts the link of the cluster that all prefer.
-func (m *mesh) swallows(t *testing.T, staleAfter time.Duration) {
+func (m *mesh) swallows(t *testing.T, staleAfter, lasts time.Duration) {
 	t.Helper()
 	x := m.newTrial(t, "a cluster's link swallows packets, staleAfter "+staleAfter.String(), deadline, m.toOrders(), m.toStock())
 	x.strike(func() error {
@@ -94,8 +88,8 @@ func (m *mesh) swallows(t *testing.T, staleAfter time.Duration) {
 		return nil
 	})
 	x.answeredBy("north")
-	time.Sleep(max(2*time.Second, time.Until(m.ramps)))
-	f := x.done("those under way; 500 ms", x.lastFailed())
+	time.Sleep(max(2*time.Second, time.Until(m.ramps), time.Until(x.moment.Add(lasts))))
+	f := x.done("those under way; 500 ms")
 	x.shorter(f, silenceGap)
 	x.noLaterThan(f, silenceGap)
 }

@@ -160,6 +160,9 @@ func (x *trial) done(limit string, notes ...string) figures {
 	var where string
 	f.gap, where = x.gap(x.concerned)
 	f.still, _ = x.gap(x.others)
+	if f.failed > 0 {
+		notes = append(notes, fmt.Sprintf("the last call that failed began %s after the fault", round(all.failed().lastBegun(x.moment))))
+	}
 	for i, note := range notes {
 		if i > 0 {
 			f.notes += "; "
@@ -170,7 +173,7 @@ func (x *trial) done(limit string, notes ...string) figures {
 	x.t.Logf("%s: %d calls, %d failed, longest gap %s (%s; of callers that it does not concern %s); answered by %v; %s",
 		x.fault, f.calls, f.failed, round(f.gap), where, round(f.still), all.by(true), f.notes)
 	if f.failed > 0 {
-		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
+		x.t.Logf("why calls failed:\n%s", all.reasons())
 	}
 	other := of(x.others...).failed()
 	x.stays(len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())

@@ -199,8 +199,3 @@ func weigh(conns []*conn) {
 		}
 	}
 }
-
-// cost is what another call at the point costs, beside that at others.
-func (p *point) cost() uint64 {
-	return uint64(p.calls.Load()+1) * uint64(max(1, p.pace.penalty.Load()))
-}

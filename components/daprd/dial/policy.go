@@ -378,6 +378,7 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 		p.since = time.Now()
 	}
 	p.state = s.ConnectivityState
+	p.doubted.Store(false) // not before: a call would be given the connection that is broken off
 	switch p.state {
 	case connectivity.Ready:
 		p.tried, p.err = true, nil

@@ -236,6 +236,26 @@ func TestThePaceOfAnInstanceIsThatByEveryGateway(t *testing.T) {
 	}
 }
 
+// gRPC hears of the end of a connection a moment after it was broken off.
+func TestAConnectionThatIsBrokenOffHasNoMoreCalls(t *testing.T) {
+	w := newWorld(t)
+	a, b := startGateway(t), startGateway(t)
+	w.set(nil, here(a.Address, b.Address))
+	conn := w.dial(t)
+	until(t, conn, a.Address)
+	until(t, conn, b.Address)
+	c := w.watch.all()[0]
+	c.point.doubt(true)
+	c.part()
+	for range 20 {
+		if got := mustCall(t, conn); got == c.point.address {
+			t.Fatal("the connection is given a call")
+		}
+	}
+	c.breakOff()
+	until(t, conn, c.point.address)
+}
+
 func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	instances, conn := five(t, direct)
 	instances[0].fails.Store(true)
