@@ -18,7 +18,16 @@ import (
 type App struct {
 	Address string // host:port
 	calls   atomic.Int64
-	byPath  sync.Map // path, without its slash, to *atomic.Int64: calls over HTTP
+	slow    atomic.Int64 // what each call takes longer, in nanoseconds
+
+	mu    sync.Mutex
+	begun map[string]Begun // by method
+}
+
+// Begun is how often a method was called, and when it was first.
+type Begun struct {
+	Count int
+	First time.Time
 }
 
 // Reply is what an App answers, in JSON: who it is, and what reached it.
@@ -38,17 +47,17 @@ type AppOptions struct {
 	Cluster  string
 	App      catalog.App
 	Instance string // tells two instances of an app apart; its address by default
-	GRPC     bool   // speaks gRPC, see [Daprd.Proxy], and not HTTP
+	GRPC     bool   // speaks gRPC, and not HTTP: it takes [Proxy], and Dapr's OnInvoke
 }
 
-// App starts an app on a free port. Over HTTP it takes its time for a call that asks
+// App starts an app on a free port. It takes its time for a call that asks
 // for it, such as "hello?takes=20ms".
 func (s *Sandbox) App(o AppOptions) (*App, error) {
 	lis, err := listen(s.place, "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("start app %s: %w", o.App, err)
 	}
-	a := &App{Address: lis.Addr().String()}
+	a := &App{Address: lis.Addr().String(), begun: map[string]Begun{}}
 	if o.Instance == "" {
 		o.Instance = a.Address
 	}
@@ -78,12 +87,28 @@ func (a *App) http(o AppOptions) (serve func(net.Listener) error, stop func()) {
 // Calls is how many calls the app has had.
 func (a *App) Calls() int64 { return a.calls.Load() }
 
-// CallsOf is how many calls of a method the app has had over HTTP.
-func (a *App) CallsOf(method string) int64 {
-	if n, ok := a.byPath.Load(method); ok {
-		return n.(*atomic.Int64).Load()
+// Begun is what the app has had of a method: a path without its slash, or the name of a call
+// by [ProxyNamed].
+func (a *App) Begun(method string) Begun {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.begun[method]
+}
+
+// Slow has each call take so much longer from now on.
+func (a *App) Slow(by time.Duration) { a.slow.Store(int64(by)) }
+
+// begin notes a call, and takes its time for it.
+func (a *App) begin(method, takes string) {
+	a.mu.Lock()
+	b := a.begun[method]
+	if b.Count++; b.Count == 1 {
+		b.First = time.Now()
 	}
-	return 0
+	a.begun[method] = b
+	a.mu.Unlock()
+	lasts, _ := time.ParseDuration(takes)
+	time.Sleep(lasts + time.Duration(a.slow.Load()))
 }
 
 func (a *App) handler(o AppOptions) http.Handler {
@@ -93,10 +118,7 @@ func (a *App) handler(o AppOptions) http.Handler {
 		mux.HandleFunc(path, http.NotFound)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		n, _ := a.byPath.LoadOrStore(strings.TrimPrefix(r.URL.Path, "/"), new(atomic.Int64))
-		n.(*atomic.Int64).Add(1)
-		takes, _ := time.ParseDuration(r.FormValue("takes"))
-		time.Sleep(takes)
+		a.begin(strings.TrimPrefix(r.URL.Path, "/"), r.URL.Query().Get("takes"))
 		reply := a.reply(o)
 		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -24,6 +25,7 @@ type Daprd struct {
 	Config   string // path of its Configuration, empty without one
 
 	client *http.Client
+	place  Place
 }
 
 // DaprdOptions say how to run a sidecar.
@@ -56,7 +58,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if o.Name == "" {
 		o.Name = "daprd-" + o.Cluster + "-" + o.App.ID
 	}
-	d := &Daprd{App: o.App, client: s.client}
+	d := &Daprd{App: o.App, client: s.client, place: s.place}
 	if o.Configuration != "" {
 		if d.Config, err = s.file(o.Name+".yaml", []byte(o.Configuration)); err != nil {
 			return nil, err
@@ -158,8 +160,17 @@ func (d *Daprd) InvokeURL(id, method string) string {
 
 // Invoke calls a method of another [App] through this sidecar. header may be nil.
 func (d *Daprd) Invoke(ctx context.Context, id, method string, header http.Header) (*Reply, error) {
+	return d.invoke(ctx, http.MethodGet, id, method, nil, header)
+}
+
+// Post is [Daprd.Invoke] with a body.
+func (d *Daprd) Post(ctx context.Context, id, method, body string, header http.Header) (*Reply, error) {
+	return d.invoke(ctx, http.MethodPost, id, method, strings.NewReader(body), header)
+}
+
+func (d *Daprd) invoke(ctx context.Context, verb, id, method string, body io.Reader, header http.Header) (*Reply, error) {
 	url := d.InvokeURL(id, method)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, verb, url, body)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", url, err)
 	}
@@ -169,16 +180,16 @@ func (d *Daprd) Invoke(ctx context.Context, id, method string, header http.Heade
 		return nil, fmt.Errorf("call %s: %w", url, err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", url, err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, &InvokeError{URL: url, Status: res.StatusCode, Body: string(body)}
+		return nil, &InvokeError{URL: url, Status: res.StatusCode, Body: string(answer)}
 	}
 	reply := new(Reply)
-	if err := json.Unmarshal(body, reply); err != nil {
-		return nil, fmt.Errorf("call %s: answer %q: %w", url, body, err)
+	if err := json.Unmarshal(answer, reply); err != nil {
+		return nil, fmt.Errorf("call %s: answer %q: %w", url, answer, err)
 	}
 	return reply, nil
 }

@@ -46,7 +46,7 @@ func TestWhatASandboxOpensAndStartsIsInItsPlace(t *testing.T) {
 		}
 	}
 	step("the connection of two calls, or two where the machine was busy in between", 1, 2)
-	if n := a.CallsOf("v1.0/invoke/orders/method/hello"); n != 2 || a.CallsOf("other") != 0 {
+	if n := a.Begun("v1.0/invoke/orders/method/hello").Count; n != 2 || a.Begun("other").Count != 0 {
 		t.Errorf("%d calls of the method, want 2, and none of others", n)
 	}
 	c := helper(t, "HELPER_EXIT=0")

@@ -22,6 +22,28 @@ func (c calls) since(moment time.Time) calls {
 	return nil
 }
 
+// begunSince and begunBefore are the calls that began since a moment, or before it.
+func (c calls) begunSince(moment time.Time) calls {
+	return slices.DeleteFunc(slices.Clone(c), func(one call) bool { return one.begun.Before(moment) })
+}
+
+func (c calls) begunBefore(moment time.Time) calls {
+	return slices.DeleteFunc(slices.Clone(c), func(one call) bool { return !one.begun.Before(moment) })
+}
+
+// percentile is how long so many of a hundred calls took at most; 0 without a call.
+func (c calls) percentile(of int) time.Duration {
+	if len(c) == 0 {
+		return 0
+	}
+	took := make([]time.Duration, len(c))
+	for i, one := range c {
+		took[i] = one.ended.Sub(one.begun)
+	}
+	slices.Sort(took)
+	return took[min(len(took)*of/100, len(took)-1)]
+}
+
 // failed are the calls that failed.
 func (c calls) failed() (all calls) {
 	for _, each := range c {

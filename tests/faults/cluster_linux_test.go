@@ -160,7 +160,7 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	var mu sync.Mutex
 	together(t, all, func(o one) error {
 		s, err := o.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{
-			App: app(o.id), Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
+			App: app(o.id), GRPC: true, Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
 		})
 		if err == nil {
 			mu.Lock()
@@ -180,12 +180,18 @@ func (c *cluster) resolvers() string {
 	return strings.Join(all, ", ")
 }
 
-// had is how many calls of a method the apps of the cluster have had.
-func (c *cluster) had(method string) (sum int) {
-	for _, s := range c.sidecars {
-		sum += int(s.Behind.CallsOf(method))
+// had is what the apps of all clusters have had of a method.
+func (l *lab) had(method string) (all sandbox.Begun) {
+	for _, c := range l.clusters() {
+		for _, s := range c.sidecars {
+			b := s.Behind.Begun(method)
+			if b.Count > 0 && (all.Count == 0 || b.First.Before(all.First)) {
+				all.First = b.First
+			}
+			all.Count += b.Count
+		}
 	}
-	return sum
+	return all
 }
 
 // processes are all of the cluster but its store.

@@ -11,8 +11,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
-// mesh is the three clusters that most faults happen to: orders is in east and north,
-// stock in west and north, and three apps of west call them.
+// mesh is the three clusters that faults happen to: orders is in east and north, stock in
+// west and north, and three apps of west call them.
 type mesh struct {
 	*lab
 	checkout, cart, billing *sandbox.Sidecar
@@ -24,18 +24,21 @@ func newMesh(t *testing.T) *mesh {
 	l := newLab(t, plan{name: "west", replicas: 3}, plan{name: "east"}, plan{name: "north"})
 	selections := []string{}
 	for _, id := range []string{"checkout", "cart", "billing"} {
-		selections = append(selections, selection(id, "orders: east north", "stock: local"))
+		selections = append(selections, usual(id))
 	}
 	l.west.apply(t, append(selections, export("stock"), export("billing"))...)
 	l.east.apply(t, export("orders"), selection("orders", "stock: west north", "billing: west"))
 	l.north.apply(t, export("orders"), export("stock"))
 	l.run(t, has{l.west, "checkout", 1}, has{l.west, "cart", 1}, has{l.west, "billing", 1}, has{l.west, "stock", 2},
-		has{l.east, "orders", 3}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
+		has{l.east, "orders", 5}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
 	return &mesh{
 		lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"],
 		watch: stillness.Begin(t),
 	}
 }
+
+// usual is what the apps of west select.
+func usual(id string) string { return selection(id, "orders: east north", "stock: local north") }
 
 // steady waits until all is as it was before any fault: orders is answered by east, also
 // where traffic ramps back.
@@ -82,16 +85,23 @@ func TestFaults(t *testing.T) {
 	}{
 		{"none", noFault},
 		{"a local instance is killed", localInstance},
+		{"the only local instance is killed", lastInstance},
 		{"a remote instance is killed", remoteInstance},
+		{"a remote instance stalls", stalledInstance},
+		{"a remote instance is slow", slowInstance},
+		{"remote instances come and go", comeAndGo},
 		{"the resolver service is gone", serviceGone},
 		{"the store is down and comes back with changes", storeDown},
 		{"all replicas are rolled one by one", rolledReplicas},
+		{"gateways are rolled", rolledGateways},
 		{"the only service is stopped and started", onlyService},
 		{"one of two gateway addresses is dropped", gatewayAddress},
 		{"a link is slow and loses packets", badLink},
 		{"a link is cut in one direction", split},
 		{"a link is cut silently", cutLink},
+		{"a link is cut silently, and the lease is long", cutLinkWithLongLease},
 		{"a cluster is killed and comes back", killedCluster},
+		{"all clusters are dead, and come back", allDead},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			m.make(t, fault.test)

@@ -58,7 +58,7 @@ func newLab(t *testing.T, plans ...plan) *lab {
 	for _, c := range all {
 		for _, other := range all {
 			if other != c {
-				c.apply(t, clusterObject(other))
+				c.apply(t, clusterObject(other, staleAfter()))
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
@@ -25,7 +27,8 @@ type load struct {
 // caller is one app that calls another.
 type caller struct {
 	from *sandbox.Sidecar
-	to   string // app-id
+	to   string           // app-id
+	conn *grpc.ClientConn // to the sidecar's gRPC API, while a load runs
 	free chan struct{}
 
 	mu    sync.Mutex
@@ -35,6 +38,7 @@ type caller struct {
 // call is one call that has ended.
 type call struct {
 	method       string // that was called, which no other call has: so that apps can tell them apart
+	kind         kind
 	begun, ended time.Time
 	by           string // "cluster number" of the instance that answered
 	err          error
@@ -48,6 +52,21 @@ const (
 	// underWay is how many calls of a caller can be: more than begin within ten seconds.
 	underWay = 600
 )
+
+// kind is how a call is made. Callers take turns.
+type kind int
+
+const (
+	get     kind = iota // by the sidecar's HTTP API
+	post                // the same
+	proxied             // by gRPC, as clients do that know nothing of Dapr
+	kinds
+)
+
+func (k kind) String() string { return [...]string{"GET", "POST", "gRPC"}[k] }
+
+// takes is how long an app takes for a call, so that some are under way at any time.
+const takes = 5 * time.Millisecond
 
 // untraced is the context of a trace that nobody records, so that lookups go the way
 // that they go in production most often.
@@ -64,7 +83,12 @@ func startLoad(t *testing.T, name string, deadline time.Duration, callers ...*ca
 	ctx, stop := context.WithCancel(t.Context())
 	l := &load{name: name, deadline: deadline, stop: stop, callers: callers}
 	for i, c := range callers {
+		var err error
+		if c.conn, err = c.from.Dial(); err != nil {
+			t.Fatal(err)
+		}
 		l.users.Go(func() {
+			defer func() { _ = c.conn.Close() }()
 			time.Sleep(pace * time.Duration(i) / time.Duration(len(callers))) // not in step
 			l.run(ctx, c, i)
 		})
@@ -92,9 +116,9 @@ func (l *load) run(ctx context.Context, c *caller, number int) {
 			// A call under way when the load ends is waited for.
 			limit, cancel := context.WithDeadline(context.WithoutCancel(ctx), begun.Add(l.deadline))
 			defer cancel()
-			method := fmt.Sprintf("%s/%d/%d", l.name, number, count)
-			reply, err := c.from.Invoke(limit, c.to, method, untraced)
-			made := call{method: method, begun: begun, ended: time.Now(), err: err}
+			made := call{method: fmt.Sprintf("%s/%d/%d", l.name, number, count), kind: kind(count % int(kinds)), begun: begun}
+			reply, err := c.call(limit, made.kind, made.method)
+			made.ended, made.err = time.Now(), err
 			if err == nil {
 				made.by = reply.Instance
 			}
@@ -102,6 +126,19 @@ func (l *load) run(ctx context.Context, c *caller, number int) {
 			defer c.mu.Unlock()
 			c.calls = append(c.calls, made)
 		})
+	}
+}
+
+// call makes one call.
+func (c *caller) call(ctx context.Context, k kind, method string) (*sandbox.Reply, error) {
+	query := method + "?takes=" + takes.String()
+	switch k {
+	case get:
+		return c.from.Invoke(ctx, c.to, query, untraced)
+	case post:
+		return c.from.Post(ctx, c.to, query, `{"item":"book","count":2}`, untraced)
+	default:
+		return sandbox.ProxyNamed(ctx, c.conn, c.to, method, map[string]string{"takes": takes.String(), "traceparent": untraced.Get("traceparent")})
 	}
 }
 

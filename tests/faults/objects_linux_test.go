@@ -20,12 +20,12 @@ func staleAfter() time.Duration {
 	return 6 * time.Second
 }
 
-func clusterObject(c *cluster) string {
+func clusterObject(c *cluster, staleAfter time.Duration) string {
 	addresses := make([]string, len(c.gateways))
 	for i, g := range c.gateways {
 		addresses[i] = fmt.Sprintf("%s:%d", g, gatewayPort)
 	}
-	return meshtest.ClusterThatLapses(staleAfter(), c.name, addresses...) + fmt.Sprintf("  rampUp: %s\n", rampUp)
+	return meshtest.ClusterThatLapses(staleAfter, c.name, addresses...) + fmt.Sprintf("  rampUp: %s\n", rampUp)
 }
 
 // export lets every app of the namespace in every other cluster call an app.

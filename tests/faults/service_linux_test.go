@@ -33,7 +33,7 @@ func serviceGone(t *testing.T, m *mesh) {
 	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
 
 	// A change takes effect again: orders from north only.
-	m.west.apply(t, selection("cart", "orders: north", "stock: local"))
+	m.west.apply(t, selection("cart", "orders: north", "stock: local north"))
 	meshtest.Eventually(t, meshtest.Patience, func() error { return answeredFrom(t, m.cart, "orders", "north") })
-	m.west.apply(t, selection("cart", "orders: east north", "stock: local"))
+	m.west.apply(t, usual("cart"))
 }

@@ -35,6 +35,6 @@ func split(t *testing.T, m *mesh) {
 	x.takes(took <= allowed(time.Second), "the refusal took %s", round(took))
 	explained, _ := m.east.isthmus(meshtest.Within(t, meshtest.Patience), "", "explain", "--from", namespace+"/orders", "billing")
 	t.Logf("the refusal took %s: %v\nisthmus explain in east:\n%s", round(took), err, explained)
-	f := x.done("staleAfter + 1 s; each side says so; no black hole", fmt.Sprintf("east says of west: %s; west says of east: %s, and that it hears us: %s", here.State, there.State, there.Hears))
-	x.shorter(f, staleAfter()+time.Second)
+	f := x.done("500 ms; each side says so", fmt.Sprintf("east says of west: %s; west says of east: %s, and that it hears us: %s", here.State, there.State, there.Hears))
+	x.shorter(f, silenceGap)
 }

@@ -3,6 +3,7 @@ package faults
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 // trial is one fault, made while callers call.
 type trial struct {
 	t         *testing.T
+	lab       *lab
 	fault     string
 	load      *load
 	concerned []*caller // who the fault is about; they call one app
 	others    []*caller // who it must not touch: they tell how busy this machine is
 	moment    time.Time // of the fault
+	ends      []span    // each the time in which something came to its end
 	figures   figures
 	wrongs    []string // what was not as it is to be; see mesh.make
 	slow      []string // what took too long
@@ -30,7 +33,7 @@ const warmUp = time.Second
 // newTrial has all callers call.
 func (l *lab) newTrial(t *testing.T, fault string, deadline time.Duration, concerned, others []*caller) *trial {
 	t.Helper()
-	x := &trial{t: t, fault: fault, concerned: concerned, others: others}
+	x := &trial{t: t, lab: l, fault: fault, concerned: concerned, others: others}
 	l.trials = append(l.trials, x)
 	x.load = startLoad(t, fmt.Sprintf("trial-%d", len(l.trials)), patient(deadline), append(append([]*caller{}, concerned...), others...)...)
 	time.Sleep(warmUp)
@@ -42,14 +45,15 @@ func (l *lab) newTrial(t *testing.T, fault string, deadline time.Duration, conce
 func (l *lab) settle() {
 	for _, x := range l.trials {
 		for _, made := range of(x.load.callers...) {
-			had := 0
-			for _, c := range l.clusters() {
-				had += c.had(made.method)
-			}
+			had := l.had(made.method).Count
 			if made.err != nil && had > 0 {
 				x.figures.lost++
 			}
 			x.figures.repeated += max(0, had-1)
+			if most := mostRuns[made.kind]; had > most {
+				x.t.Errorf("%s: an instance had the call %s (%s) %d times, want %d at most; it took %s and ended with %v",
+					x.fault, made.method, made.kind, had, most, round(made.ended.Sub(made.begun)), made.err)
+			}
 		}
 		if x.figures.calls > 0 && !x.void { // else it did not come to its end
 			measured.add(x.figures)
@@ -57,13 +61,59 @@ func (l *lab) settle() {
 	}
 }
 
+// mostRuns is how often a call runs at most: where it was cut off, once more. daprd alone
+// runs a call by its HTTP API up to four times, and one by gRPC once.
+var mostRuns = map[kind]int{get: 2, post: 2, proxied: 1}
+
 // strike makes the fault.
 func (x *trial) strike(what func() error) {
 	x.t.Helper()
 	x.moment = time.Now()
+	x.end(what)
+}
+
+// span is a time in which a process ended, or several.
+type span struct{ from, to time.Time }
+
+// end does something by which processes come to their end.
+func (x *trial) end(what func() error) {
+	x.t.Helper()
+	from := time.Now()
 	if err := what(); err != nil {
 		x.t.Fatal(err)
 	}
+	x.ends = append(x.ends, span{from, time.Now()})
+}
+
+// onItsWay is how long the end of a connection takes to reach the caller.
+const onItsWay = 10 * time.Millisecond
+
+// begunOnly wants nothing to have failed but calls by gRPC that an instance had begun when it
+// ended, by its own count, or that were on their way to it: nobody can tell these from the
+// others, and what may have begun is not repeated.
+func (x *trial) begunOnly(f figures) {
+	var others calls
+	for _, c := range of(x.concerned...).failed() {
+		had := x.lab.had(c.method)
+		if c.kind != proxied || !slices.ContainsFunc(x.ends, func(s span) bool {
+			begun := had.Count > 0 && had.First.Before(s.to) && c.ended.After(s.from)
+			return begun || had.Count == 0 && c.ended.After(s.from) && c.begun.Before(s.to.Add(onItsWay+f.noise()))
+		}) {
+			others = append(others, c)
+		}
+	}
+	x.stays(len(others) == 0, "%d of the %d calls that failed had not begun at an instance that ended; the last of them began %s after the fault:\n%s",
+		len(others), f.failed, round(others.lastBegun(x.moment)), others.reasons())
+}
+
+// drained wants nothing to have failed but calls by gRPC that a gateway cut off at the end of
+// its drain, one of each caller at each gateway at most: what may have begun is not repeated.
+func (x *trial) drained(gateways int) {
+	failed := of(x.concerned...).failed()
+	others := slices.DeleteFunc(slices.Clone(failed), func(c call) bool { return c.kind == proxied })
+	x.stays(len(others) == 0, "%d calls by HTTP failed:\n%s", len(others), others.reasons())
+	most := len(x.concerned) * gateways
+	x.stays(len(failed) <= most, "%d calls by gRPC failed, want %d at most:\n%s", len(failed), most, failed.reasons())
 }
 
 // gap is the longest that one of the callers was without an answer since the fault, and which
@@ -110,6 +160,9 @@ func (x *trial) done(limit string, notes ...string) figures {
 	var where string
 	f.gap, where = x.gap(x.concerned)
 	f.still, _ = x.gap(x.others)
+	if f.failed > 0 {
+		notes = append(notes, fmt.Sprintf("the last call that failed began %s after the fault", round(all.failed().lastBegun(x.moment))))
+	}
 	for i, note := range notes {
 		if i > 0 {
 			f.notes += "; "
@@ -120,7 +173,7 @@ func (x *trial) done(limit string, notes ...string) figures {
 	x.t.Logf("%s: %d calls, %d failed, longest gap %s (%s; of callers that it does not concern %s); answered by %v; %s",
 		x.fault, f.calls, f.failed, round(f.gap), where, round(f.still), all.by(true), f.notes)
 	if f.failed > 0 {
-		x.t.Logf("the last call that failed began %s after the fault:\n%s", round(all.failed().lastBegun(x.moment)), all.reasons())
+		x.t.Logf("why calls failed:\n%s", all.reasons())
 	}
 	other := of(x.others...).failed()
 	x.stays(len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
@@ -173,11 +226,20 @@ func (x *trial) takes(holds bool, format string, args ...any) {
 	}
 }
 
-// shorter holds the gap to its limit. A machine that is busy with other things makes
-// everybody wait, so the longest gap of those whom the fault does not concern is added, twice
-// since they are fewer and may have been luckier.
+// shorter holds the gap to its limit.
 func (x *trial) shorter(f figures, limit time.Duration) {
-	x.takes(f.gap < allowed(limit)+2*f.still, "%s without an answer; want less than %s and what others had, twice %s", round(f.gap), allowed(limit), round(f.still))
+	x.takes(f.gap <= allowed(limit)+f.noise(), "%s without an answer; want at most %s and what the machine did, %s", round(f.gap), allowed(limit), round(f.noise()))
+}
+
+// noise is what the machine added to a gap. One that is busy with other things makes everybody
+// wait, so it is what callers whom the fault does not concern were without an answer beyond
+// what they always are; twice, since they are fewer and may have been luckier.
+func (f figures) noise() time.Duration { return 2 * max(0, f.still-pace-takes) }
+
+// noLaterThan wants no call to fail that begins so long after the fault or later.
+func (x *trial) noLaterThan(f figures, limit time.Duration) {
+	last := of(x.concerned...).failed().lastBegun(x.moment)
+	x.takes(last <= allowed(limit)+f.noise(), "a call that began %s after the fault failed; want none to after %s", round(last), allowed(limit))
 }
 
 // callers make callers of sidecars to an app.

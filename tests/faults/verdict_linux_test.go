@@ -16,8 +16,8 @@ import (
 // and now that: so what takes too long once is not yet a fault's doing either.
 const (
 	// disturbing is how long everything was without an answer where that can have been the
-	// machine: ten times what a machine does that has nothing else to do.
-	disturbing = 300 * time.Millisecond
+	// machine: callers leave what is silent for twice that.
+	disturbing = 150 * time.Millisecond
 	// decisive is the same where it may well have been the machine each time: a quarter of
 	// the leases.
 	decisive = 1500 * time.Millisecond

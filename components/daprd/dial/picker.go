@@ -59,15 +59,24 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	n := uint32(len(w.instances))
 	turn := w.turn.Add(1)
 	at := turn % n
-	to := w.instances[at].least(turn / n)
+	in := &w.instances[at]
 	if n > 1 {
-		other := w.instances[(at+1+rand.Uint32N(n-1))%n].least(turn / n)
-		if other.cost() < to.cost() {
-			to = other
+		if other := &w.instances[(at+1+rand.Uint32N(n-1))%n]; other.cost() < in.cost() {
+			in = other
 		}
 	}
+	to := in.least(turn / n)
 	to.trace(info.Ctx)
 	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
+}
+
+// cost is what another call at the instance costs, beside that at others.
+func (i *instance) cost() uint64 {
+	calls := int64(1)
+	for _, p := range i.points {
+		calls += p.calls.Load()
+	}
+	return uint64(calls) * uint64(max(1, i.points[0].pace.penalty.Load()))
 }
 
 // least is the connection with the least to do.

@@ -37,7 +37,7 @@ type point struct {
 	calls   atomic.Int64 // under way
 	doubted atomic.Bool  // it was asked to say something, and does not
 	refused atomic.Int32 // calls in a row that ended with Unavailable
-	pace    pace
+	pace    *pace        // the same for all points of an instance
 
 	// Of balancing.mu.
 	state  connectivity.State
@@ -114,8 +114,8 @@ func (p *point) trace(ctx context.Context) {
 	span.AddEvent("isthmus.endpoint", trace.WithAttributes(attributes...))
 }
 
-// pace is how long calls take at a point: a mean in which what is older counts less. It
-// forgets while there are no calls, so that a point that was slow is tried again.
+// pace is how long calls take at an instance: a mean in which what is older counts less. It
+// forgets while there are no calls, so that one that was slow is tried again.
 type pace struct {
 	mean    atomic.Uint64 // float64 of seconds
 	last    atomic.Int64  // since began
@@ -129,6 +129,12 @@ const paceHalf = 5 * time.Second
 func (p *pace) took(now, d time.Duration) {
 	old, last := math.Float64frombits(p.mean.Load()), time.Duration(p.last.Load())
 	share := 0.1
+	if d.Seconds() > old {
+		share = 0.3 // what has become slow is to be known within a call or two
+		if last != 0 {
+			d = min(d, time.Duration(mostSlower*old*float64(time.Second))) // streams last long
+		}
+	}
 	if idle := now - last; last == 0 || idle > 0 {
 		share = max(share, 1-math.Exp2(-float64(idle)/float64(paceHalf)))
 	}
@@ -155,6 +161,8 @@ const (
 	slowFactor = 5
 	slowLeast  = 0.005
 	mostSlow   = 1000
+	// mostSlower is how many times longer than the mean a call counts at most.
+	mostSlower = 100
 )
 
 // weigh compares the points of each route by how long calls take there. What most take is
@@ -190,9 +198,4 @@ func weigh(conns []*conn) {
 			p.pace.penalty.Store(penalty)
 		}
 	}
-}
-
-// cost is what another call at the point costs, beside that at others.
-func (p *point) cost() uint64 {
-	return uint64(p.calls.Load()+1) * uint64(max(1, p.pace.penalty.Load()))
 }

@@ -342,7 +342,12 @@ func (b *balancing) point(r *route, t *target, address string) *point {
 // make makes a point. It wants the lock.
 func (b *balancing) make(name pointName, r *route, t *target) *point {
 	c := b.plan.channel
-	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), since: time.Now()}
+	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), pace: new(pace), since: time.Now()}
+	for other, o := range b.points {
+		if name.name != "" && other.name == name.name {
+			p.pace = o.pace
+		}
+	}
 	server := t.name
 	if server == "" {
 		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
@@ -373,6 +378,7 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 		p.since = time.Now()
 	}
 	p.state = s.ConnectivityState
+	p.doubted.Store(false) // not before: a call would be given the connection that is broken off
 	switch p.state {
 	case connectivity.Ready:
 		p.tried, p.err = true, nil

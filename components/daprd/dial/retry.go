@@ -5,8 +5,9 @@ const policy = "isthmus_plan"
 
 const plainConfig = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
 
-// retryConfig has a call that was cut off made once more, at once and elsewhere; where
-// there is only one way it is not used.
+// retryConfig has a call that was cut off made once more, and elsewhere; where there is only
+// one way it is not used. It waits for a moment: where a whole cluster ends, the connections
+// to its instances end one after the other, and the second attempt is the last.
 //
 // A call that is cut off may have reached its app, so this can run it twice. daprd by
 // itself takes that risk too: it tries a call that ends with Unavailable up to three
@@ -22,7 +23,7 @@ const retryConfig = `{
 		"name": [{"service": "dapr.proto.internals.v1.ServiceInvocation"}],
 		"retryPolicy": {
 			"maxAttempts": 2,
-			"initialBackoff": "0.005s", "maxBackoff": "0.005s", "backoffMultiplier": 1,
+			"initialBackoff": "0.03s", "maxBackoff": "0.03s", "backoffMultiplier": 1,
 			"retryableStatusCodes": ["UNAVAILABLE"]
 		}
 	}]

@@ -81,7 +81,6 @@ func (w *watch) part(c *conn) {
 	w.mu.Lock()
 	delete(w.conns, c)
 	w.mu.Unlock()
-	c.point.doubt(false)
 }
 
 func (w *watch) close() {
