@@ -27,17 +27,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	realgateway "github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
 // history is one app in three clusters, to which a seed decides what happens: instances and
 // gateways that die, stop, hang and start, and views that tell of it at once, late or never.
 type history struct {
 	*world
-	t     *testing.T
-	seed  uint64
-	rand  *rand.Rand
-	retry bool
-	tls   *tls.Config
+	t      *testing.T
+	pauses *stillness.Watch
+	rand   *rand.Rand
+	retry  bool
+	tls    *tls.Config
 
 	mu       sync.Mutex
 	clusters []*cluster
@@ -73,10 +74,13 @@ type path struct {
 	gateway *ingress
 }
 
-// ingress is a gateway of a cluster.
+// ingress is a gateway of a cluster. The second of a cluster is behind a proxy that can hang.
 type ingress struct {
-	address string
+	address string // that callers are told
+	behind  string // where it listens
 	stop    func() // nil while it does not run
+	freezer freezer
+	hung    bool
 }
 
 // callee is an instance of the app. Those that are started anew are another callee.
@@ -159,18 +163,22 @@ func (c *callee) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
 	h := &history{
-		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}, t: t, seed: seed, rand: r,
+		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}, t: t, pauses: pauses, rand: r,
 		retry: r.IntN(4) > 0, paths: map[path]time.Time{},
 		tls: &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
 	}
 	h.Use(h.view, h.retry, nil)
 	for name, gateways := range map[string]int{"east": 2, "north": 1, "west": 0} {
 		c := &cluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
-		for range gateways {
-			c.gateways = append(c.gateways, &ingress{address: deadAddress(t)})
+		for n := range gateways {
+			g := &ingress{behind: deadAddress(t)}
+			if g.address = g.behind; n > 0 {
+				g.address = g.freezer.before(t, g.behind)
+			}
+			c.gateways = append(c.gateways, g)
 		}
 		h.clusters = append(h.clusters, c)
 	}
@@ -193,7 +201,7 @@ func (h *history) note(format string, args ...any) {
 
 // open starts a gateway.
 func (h *history) open(c *cluster, g *ingress) {
-	lis, err := net.Listen("tcp", g.address)
+	lis, err := net.Listen("tcp", g.behind)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -242,7 +250,7 @@ func (h *history) kill(i *callee) {
 }
 
 func (h *history) stop(i *callee) {
-	h.hang(i, false) // a process that hangs does not stop
+	i.hang(false) // a process that hangs does not stop
 	h.note("%s stops", i.address)
 	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *callee) bool { return o == i })
 	h.mu.Unlock()
@@ -252,19 +260,23 @@ func (h *history) stop(i *callee) {
 	h.mu.Lock()
 }
 
-func (h *history) hang(i *callee, hung bool) {
-	if i.hung == hung {
+// hang stops a process, as SIGSTOP does, or has it go on.
+func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
+	if *hung == wanted {
 		return
 	}
-	if i.hung = hung; hung {
-		h.note("%s hangs", i.address)
+	if *hung = wanted; wanted {
+		h.note("%s hangs", address)
 		h.faults = append(h.faults, time.Now())
-		i.freezer.freeze()
+		f.freeze()
 	} else {
-		h.note("%s goes on", i.address)
-		i.freezer.thaw()
+		h.note("%s goes on", address)
+		f.thaw()
 	}
 }
+
+func (i *callee) hang(hung bool)              { i.h.hang(i.address, &i.freezer, &i.hung, hung) }
+func (g *ingress) hang(h *history, hung bool) { h.hang(g.address, &g.freezer, &g.hung, hung) }
 
 // tell publishes the view of now.
 func (h *history) tell() {
@@ -335,7 +347,7 @@ func (h *history) judge() {
 				good(path{i, nil})
 			}
 			for _, g := range c.gateways {
-				if g.stop != nil && slices.Contains(c.known, i.address) {
+				if g.stop != nil && !g.hung && slices.Contains(c.known, i.address) {
 					good(path{i, g})
 				}
 			}
@@ -366,17 +378,20 @@ func (h *history) step() {
 			h.start(c, i.address)
 		}
 	case what < 11:
-		h.hang(i, !i.hung)
+		i.hang(!i.hung)
 	case what < 12:
 		i.ill.Store(!i.ill.Load())
 		h.note("%s is ill: %v", i.address, i.ill.Load())
 	case what < 14 && len(c.gateways) > 0:
 		g := c.gateways[h.rand.IntN(len(c.gateways))]
-		if g.stop == nil {
+		switch {
+		case g.stop == nil:
 			h.open(c, g)
-		} else {
+		case g.address != g.behind && h.rand.IntN(2) == 0:
+			g.hang(h, !g.hung)
+		default:
 			h.note("gateway %s of %s is killed", g.address, c.name)
-			h.faults = append(h.faults, time.Now())
+			h.faults = append(h.faults, time.Now(), time.Now()) // it cuts off several connections
 			g.stop()
 			g.stop = nil
 		}
@@ -403,8 +418,11 @@ func (h *history) calm() {
 	defer h.mu.Unlock()
 	for _, c := range h.clusters {
 		for _, i := range c.instances {
-			h.hang(i, false)
+			i.hang(false)
 			i.ill.Store(false)
+		}
+		for _, g := range c.gateways {
+			g.hang(h, false)
 		}
 		h.learn(c)
 	}
