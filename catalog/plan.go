@@ -33,7 +33,7 @@ func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
 		}
 		r.Priority, r.Weight = spec.Priority, spec.Weight
 		if r.State == Lapsed && e.WhenStale == Withdraw {
-			r.State, r.Addresses, r.Instances = LeaseExpired, nil, nil
+			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil
 		}
 	}
 	sortRoutes(routes)

@@ -30,6 +30,8 @@ const (
 	routeDraining  protowire.Number = 10
 	routeRamp      protowire.Number = 11
 	routeInstances protowire.Number = 12
+	routeZones     protowire.Number = 13
+	routeZoneOf    protowire.Number = 14
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -78,6 +80,13 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 		for _, token := range r.Instances {
 			m = protowire.AppendFixed32(m, token)
 		}
+	}
+	if r.Zones != nil {
+		names, of := r.Zones.Parts()
+		for _, name := range names {
+			m = appendText(m, routeZones, name)
+		}
+		m = appendMessage(m, routeZoneOf, of)
 	}
 	return m
 }

@@ -26,9 +26,12 @@ func digest(e *catalog.Entry, rule string) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// more marks, beside the bit of gateway, a route that has shards, draining, ramp or instances. One
-// that has none is encoded as it was before there were any.
-const more = 2
+// more marks, beside the bit of gateway, a route that has shards, draining, ramp or instances,
+// and zoned one that has zones. One that has none is encoded as it was before there were any.
+const (
+	more  = 2
+	zoned = 4
+)
 
 func digestRoute(b []byte, r *catalog.Route) []byte {
 	b = text(b, r.Cluster)
@@ -38,6 +41,9 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 	flags := bit(r.Gateway)
 	if shards > 0 || r.Draining > 0 || r.Ramp > 0 || len(r.Instances) > 0 {
 		flags |= more
+	}
+	if r.Zones != nil {
+		flags |= zoned
 	}
 	b = append(b, byte(state(r.State)), bit(r.Local), flags)
 	b = binary.AppendUvarint(b, uint64(r.Ready))
@@ -49,6 +55,14 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 		for _, token := range r.Instances {
 			b = binary.LittleEndian.AppendUint32(b, token)
 		}
+	}
+	if flags&zoned != 0 {
+		names, of := r.Zones.Parts()
+		b = binary.AppendUvarint(b, uint64(len(names)))
+		for _, name := range names {
+			b = text(b, name)
+		}
+		b = append(binary.AppendUvarint(b, uint64(len(of))), of...)
 	}
 	if shards > 0 {
 		return text(b, r.GatewayAddress())
