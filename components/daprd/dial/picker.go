@@ -2,7 +2,6 @@ package dial
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -15,8 +14,9 @@ import (
 // way is a route with the instances there that take calls.
 type way struct {
 	route     *route
-	instances []instance
-	turn      *atomic.Uint32
+	instances []instance // those in the caller's zone first, where it is preferred
+	near      int        // how many are
+	spread    *spread
 }
 
 // instance is the connections to one, by one gateway or several.
@@ -56,17 +56,30 @@ func (p *picker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 			}
 		}
 	}
-	n := uint32(len(w.instances))
-	turn := w.turn.Add(1)
+	turn := w.spread.turn.Add(1)
+	near := w.instances
+	if w.near > 0 {
+		near = w.instances[:w.near]
+	}
+	to := lesser(near, turn)
+	if len(near) < len(w.instances) {
+		to = w.spread.choose(to, w.instances[w.near:], turn)
+	}
+	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
+}
+
+// lesser is the one of two instances with the less to do: that whose turn it is, and another.
+func lesser(instances []instance, turn uint32) *point {
+	n := uint32(len(instances))
 	at := turn % n
-	to := w.instances[at].least(turn / n)
+	to := instances[at].least(turn / n)
 	if n > 1 {
-		other := w.instances[(at+1+rand.Uint32N(n-1))%n].least(turn / n)
+		other := instances[(at+1+rand.Uint32N(n-1))%n].least(turn / n)
 		if other.cost() < to.cost() {
 			to = other
 		}
 	}
-	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
+	return to
 }
 
 // least is the connection with the least to do.

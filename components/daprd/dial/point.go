@@ -23,7 +23,7 @@ type point struct {
 	given   string // the address as the view has it; "" through a gateway
 	channel *channel
 	policy  *balancing
-	cluster string
+	spread  *spread // of the calls to its cluster
 	sc      balancer.SubConn
 	gate    *gate
 	plain   metadata.MD // has :authority, where a gateway routes by it
@@ -32,6 +32,7 @@ type point struct {
 	doubted atomic.Bool  // it was asked to say something, and does not
 	refused atomic.Int32 // calls in a row that ended with Unavailable
 	pace    pace
+	far     atomic.Bool // it is not in the caller's zone, which is preferred
 
 	// Of balancing.mu.
 	state  connectivity.State
@@ -107,7 +108,7 @@ const paceHalf = 5 * time.Second
 // took notes a call that took so long. Two at a time may lose one of them, which does no
 // harm.
 func (p *pace) took(now, d time.Duration) {
-	old, last := math.Float64frombits(p.mean.Load()), time.Duration(p.last.Load())
+	old, last := p.seconds(), time.Duration(p.last.Load())
 	share := 0.1
 	if idle := now - last; last == 0 || idle > 0 {
 		share = max(share, 1-math.Exp2(-float64(idle)/float64(paceHalf)))
@@ -119,6 +120,9 @@ func (p *pace) took(now, d time.Duration) {
 	p.mean.Store(math.Float64bits(old + share*(d.Seconds()-old)))
 }
 
+// seconds is the mean as it was after the last call.
+func (p *pace) seconds() float64 { return math.Float64frombits(p.mean.Load()) }
+
 // now is the mean as it counts at a moment; ok is false where nothing is known.
 func (p *pace) now(at time.Duration) (seconds float64, ok bool) {
 	last := time.Duration(p.last.Load())
@@ -126,7 +130,7 @@ func (p *pace) now(at time.Duration) (seconds float64, ok bool) {
 		return 0, false
 	}
 	idle := max(0, at-last)
-	return math.Float64frombits(p.mean.Load()) * math.Exp2(-float64(idle)/float64(paceHalf)), true
+	return p.seconds() * math.Exp2(-float64(idle)/float64(paceHalf)), true
 }
 
 const (
@@ -141,17 +145,13 @@ const (
 // the measure: a point that is quick because it fails is not one that others are slow
 // beside.
 func weigh(conns []*conn) {
-	type way struct {
-		channel *channel
-		cluster string
-	}
-	ways := map[way][]*point{}
+	ways := map[*spread][]*point{}
 	for _, c := range conns {
-		w := way{c.point.channel, c.point.cluster}
-		ways[w] = append(ways[w], c.point)
+		ways[c.point.spread] = append(ways[c.point.spread], c.point)
 	}
 	now := time.Since(began)
-	for _, points := range ways {
+	for spread, points := range ways {
+		spread.weigh(points, now)
 		var means []float64
 		for _, p := range points {
 			if mean, ok := p.pace.now(now); ok {

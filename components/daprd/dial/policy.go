@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/attributes"
@@ -47,7 +46,7 @@ func (policyBuilder) Name() string { return policy }
 
 // Build makes the policy of one channel.
 func (policyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &balancing{cc: cc, points: map[pointName]*point{}, turns: map[string]*atomic.Uint32{}, lost: time.Now()}
+	return &balancing{cc: cc, points: map[pointName]*point{}, spreads: map[string]*spread{}, lost: time.Now()}
 }
 
 // balancing follows the plan of one app: it connects to what calls are to reach, and to
@@ -59,10 +58,10 @@ type balancing struct {
 	plan    *plan // nil before the first
 	points  map[pointName]*point
 	leaving map[*point]struct{}
-	turns   map[string]*atomic.Uint32 // by cluster
-	choice  *catalog.Plan             // among routes, as last made
-	had     bool                      // calls had somewhere to go
-	lost    time.Time                 // since when they have not
+	spreads map[string]*spread // by cluster
+	choice  *catalog.Plan      // among routes, as last made
+	had     bool               // calls had somewhere to go
+	lost    time.Time          // since when they have not
 	wake    *time.Timer
 	closed  bool
 }
@@ -214,23 +213,30 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 		share, waits := uint64(0), false
 		for i := first; i < end; i++ {
 			r := &routes[i]
-			w := way{route: r, turn: b.turn(r.Cluster)}
-			hopes := time.Time{}
+			w := way{route: r, spread: b.spread(r.Cluster)}
+			hopes, far := time.Time{}, []instance(nil)
 			for t := range r.targets {
 				to := instance{}
 				for _, address := range r.targets[t].addresses {
 					p := b.point(r, &r.targets[t], address)
 					p.wanted = true
+					p.far.Store(r.targets[t].far)
 					if p.takes() {
 						to.points = append(to.points, p)
 					} else if h := p.hopes(); h.After(hopes) {
 						hopes = h
 					}
 				}
-				if len(to.points) > 0 {
+				switch {
+				case len(to.points) == 0:
+				case r.targets[t].far:
+					far = append(far, to)
+				default:
 					w.instances = append(w.instances, to)
 				}
 			}
+			w.near = len(w.instances)
+			w.instances = append(w.instances, far...)
 			if len(w.instances) > 0 {
 				ways = append(ways, w)
 				share = max(share, r.Percent())
@@ -254,7 +260,7 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 func (b *balancing) doubtful() (ways []way) {
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		w := way{route: r, turn: b.turn(r.Cluster)}
+		w := way{route: r, spread: b.spread(r.Cluster)}
 		for t := range r.targets {
 			to := instance{}
 			for _, address := range r.targets[t].addresses {
@@ -273,13 +279,13 @@ func (b *balancing) doubtful() (ways []way) {
 	return nil
 }
 
-func (b *balancing) turn(cluster string) *atomic.Uint32 {
-	t := b.turns[cluster]
-	if t == nil {
-		t = new(atomic.Uint32)
-		b.turns[cluster] = t
+func (b *balancing) spread(cluster string) *spread {
+	s := b.spreads[cluster]
+	if s == nil {
+		s = &spread{}
+		b.spreads[cluster] = s
 	}
-	return t
+	return s
 }
 
 // point is the one of a target by an address, which is made and connected where it is not.
@@ -308,7 +314,7 @@ func (b *balancing) point(r *route, t *target, address string) *point {
 // make makes a point. It wants the lock.
 func (b *balancing) make(name pointName, r *route, t *target) *point {
 	c := b.plan.channel
-	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), since: time.Now()}
+	p := &point{pointName: name, given: t.given, channel: c, policy: b, spread: b.spread(r.Cluster), gate: c.names.gates.use(name.address), since: time.Now()}
 	server := t.name
 	if server == "" {
 		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
