@@ -23,7 +23,7 @@ type worker struct {
 
 const (
 	workerCarries = 4
-	workerTakes   = 10 * time.Millisecond
+	workerTakes   = 100 * time.Millisecond
 )
 
 func newWorker() *worker { return &worker{room: make(chan struct{}, workerCarries)} }
@@ -114,7 +114,7 @@ func TestWithLittleLoadAllCallsStayInTheZone(t *testing.T) {
 	var callers sync.WaitGroup
 	for range 2 {
 		callers.Go(func() {
-			for range 100 {
+			for range 25 {
 				if err := invoke(t.Context(), conn, time.Minute); err != nil {
 					t.Errorf("call: %v", err)
 				}
@@ -123,7 +123,7 @@ func TestWithLittleLoadAllCallsStayInTheZone(t *testing.T) {
 	}
 	callers.Wait()
 	if _, far := r.given(); far > before {
-		t.Errorf("%d of 200 calls left the zone", far-before)
+		t.Errorf("%d of 50 calls left the zone", far-before)
 	}
 }
 
@@ -149,15 +149,15 @@ func TestZonesThatAreNotTheCallersAreAlike(t *testing.T) {
 	}
 }
 
-// The zone's one instance carries 400 calls a second, and its callers have more. It is kept
+// The zone's one instance carries 40 calls a second, and its callers have more. It is kept
 // at work, and what it can't carry leaves.
 func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		callers, calls int // calls under way of each
 	}{
-		{"one caller with many calls", 1, 32},
-		{"many callers with a call each", 32, 1},
+		{"one caller with many calls", 1, 24},
+		{"many callers with few calls each", 12, 2},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := startRegion(t)
@@ -170,8 +170,8 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			for _, conn := range conns {
 				load = append(load, startSteady(t, conn, c.calls))
 			}
-			time.Sleep(3 * time.Second) // until it is known
-			const during = 2 * time.Second
+			time.Sleep(5 * time.Second) // until it is known
+			const during = 4 * time.Second
 			var waiting, looks int64
 			watched := make(chan struct{})
 			go func() {
@@ -188,7 +188,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			}
 			carries := int64(during/workerTakes) * workerCarries
 			t.Logf("%d calls in the zone, which carries %d, and %d elsewhere; %d waited there at a time", near, carries, far, waiting/looks)
-			if near < carries*6/10 {
+			if near < carries/2 {
 				t.Errorf("calls leave a zone that could carry them")
 			}
 			if mean := waiting / looks; mean > 2*workerCarries {
@@ -197,7 +197,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			// Less load again: all calls stay.
 			for deadline := time.Now().Add(time.Minute); ; {
 				_, before := r.given()
-				for range 50 {
+				for range 20 {
 					if err := invoke(t.Context(), conns[0], time.Minute); err != nil {
 						t.Fatal(err)
 					}
@@ -220,7 +220,7 @@ func TestTheZonesInstanceIsLost(t *testing.T) {
 	r.near.stop()
 	time.Sleep(time.Second)
 	s.end() // none has failed
-	if _, far := r.given(); far < 20 {
+	if _, far := r.given(); far < 10 {
 		t.Errorf("%d calls went elsewhere", far)
 	}
 }
@@ -240,7 +240,7 @@ func TestTheZonesInstanceHangs(t *testing.T) {
 		}
 	}
 	time.Sleep(4 * time.Second) // until those that hang are made again
-	if _, far := r.given(); far < 200 {
+	if _, far := r.given(); far < 100 {
 		t.Errorf("%d calls went elsewhere", far)
 	}
 	f.thaw()
