@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,6 +135,9 @@ func (c *config) checkService() (errs []error) {
 // readZone takes the zone from where the configuration says.
 func (c *config) readZone() (errs []error) {
 	zone, isText := c.Zone.(string)
+	if !isText && reflect.ValueOf(c.Zone).Kind() != reflect.Map {
+		return []error{fmt.Errorf("zone: is %v; want text, or {env: NAME}", c.Zone)}
+	}
 	if !isText {
 		var from zoneEnv
 		if errs := settings.Decode("zone", c.Zone, &from); len(errs) > 0 {

@@ -17,16 +17,12 @@ import (
 type worker struct {
 	internalv1.UnimplementedServiceInvocationServer
 	room    chan struct{}
+	takes   time.Duration
 	given   atomic.Int64
 	waiting atomic.Int64
 }
 
-const (
-	workerCarries = 4
-	workerTakes   = 100 * time.Millisecond
-)
-
-func newWorker() *worker { return &worker{room: make(chan struct{}, workerCarries)} }
+const workerCarries = 4
 
 func (w *worker) register(server *grpc.Server) {
 	internalv1.RegisterServiceInvocationServer(server, w)
@@ -40,7 +36,7 @@ func (w *worker) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequ
 	case <-ctx.Done():
 	}
 	w.waiting.Add(-1)
-	time.Sleep(workerTakes)
+	time.Sleep(w.takes)
 	<-w.room
 	return &internalv1.InternalInvokeResponse{}, nil
 }
@@ -52,10 +48,10 @@ type region struct {
 	near      *gateway
 }
 
-func startRegion(t *testing.T) *region {
+func startRegion(t *testing.T, takes time.Duration) *region {
 	r := &region{}
 	for range 6 {
-		w := newWorker()
+		w := &worker{room: make(chan struct{}, workerCarries), takes: takes}
 		g := startGateway(t, w.register)
 		r.workers, r.addresses = append(r.workers, w), append(r.addresses, g.Address)
 		if r.near == nil {
@@ -108,13 +104,13 @@ func (r *region) during(d time.Duration) (near, far int64) {
 }
 
 func TestWithLittleLoadAllCallsStayInTheZone(t *testing.T) {
-	r := startRegion(t)
+	r := startRegion(t, 5*time.Millisecond)
 	conn := r.caller(t, "a")
 	_, before := r.given()
 	var callers sync.WaitGroup
 	for range 2 {
 		callers.Go(func() {
-			for range 25 {
+			for range 100 {
 				if err := invoke(t.Context(), conn, time.Minute); err != nil {
 					t.Errorf("call: %v", err)
 				}
@@ -123,13 +119,13 @@ func TestWithLittleLoadAllCallsStayInTheZone(t *testing.T) {
 	}
 	callers.Wait()
 	if _, far := r.given(); far > before {
-		t.Errorf("%d of 50 calls left the zone", far-before)
+		t.Errorf("%d of 200 calls left the zone", far-before)
 	}
 }
 
 func TestZonesThatAreNotTheCallersAreAlike(t *testing.T) {
 	for _, zone := range []string{"", "c"} {
-		r := startRegion(t)
+		r := startRegion(t, 5*time.Millisecond)
 		conn := r.caller(t, zone)
 		for deadline := time.Now().Add(time.Minute); ; { // until all are connected
 			near, far := r.given()
@@ -160,7 +156,8 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 		{"many callers with few calls each", 12, 2},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			r := startRegion(t)
+			const takes = 100 * time.Millisecond
+			r := startRegion(t, takes)
 			var conns []*grpc.ClientConn
 			for range c.callers {
 				conns = append(conns, r.caller(t, "a"))
@@ -186,7 +183,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			for _, s := range load {
 				s.end()
 			}
-			carries := int64(during/workerTakes) * workerCarries
+			carries := int64(during/takes) * workerCarries
 			t.Logf("%d calls in the zone, which carries %d, and %d elsewhere; %d waited there at a time", near, carries, far, waiting/looks)
 			if near < carries/2 {
 				t.Errorf("calls leave a zone that could carry them")
@@ -214,7 +211,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 }
 
 func TestTheZonesInstanceIsLost(t *testing.T) {
-	r := startRegion(t)
+	r := startRegion(t, 5*time.Millisecond)
 	s := startSteady(t, r.caller(t, "a"), 2)
 	time.Sleep(300 * time.Millisecond)
 	r.near.stop()
@@ -226,7 +223,7 @@ func TestTheZonesInstanceIsLost(t *testing.T) {
 }
 
 func TestTheZonesInstanceHangs(t *testing.T) {
-	r := startRegion(t)
+	r := startRegion(t, 5*time.Millisecond)
 	f := &freezer{}
 	r.addresses[0] = f.before(t, r.addresses[0])
 	conn := r.caller(t, "a")
