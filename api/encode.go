@@ -101,6 +101,7 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 		if e.WhenStale != catalog.Withdraw {
 			m.WhenStale = e.WhenStale.String()
 		}
+		m.Locality = e.Locality.String()
 		spec.Endpoints = append(spec.Endpoints, m)
 	}
 	return &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: appMetadata(s.App), Spec: spec}

@@ -181,5 +181,8 @@ func canonicalLines(s *catalog.AppEndpoints) {
 		if e.WhenStale != catalog.Withdraw {
 			line++
 		}
+		if e.Locality != catalog.DefaultLocality {
+			line++
+		}
 	}
 }

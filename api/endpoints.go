@@ -64,23 +64,36 @@ func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) ca
 		v.refuse(path("app"), fmt.Sprintf("is %s itself, which always resolves to its own instance", caller), "leave this endpoint out")
 	}
 	ep.WhenStale = v.whenStale(e.WhenStale, path)
+	ep.Locality = v.locality(e.Locality, path)
 	ep.Routes = v.routes(e.Routes, path)
 	return ep
 }
 
 func (v *validator) whenStale(s string, path func(string) string) catalog.WhenStale {
-	switch s {
-	case "", catalog.Withdraw.String():
-		return catalog.Withdraw
-	case catalog.Serve.String():
-		return catalog.Serve
+	return catalog.WhenStale(v.choice(s, path("whenStale"), catalog.Withdraw.String(), catalog.Serve.String()))
+}
+
+func (v *validator) locality(s string, path func(string) string) catalog.Locality {
+	if s == "" {
+		return catalog.DefaultLocality
 	}
-	fix := "write withdraw or serve"
-	if name := Nearest(s, []string{catalog.Withdraw.String(), catalog.Serve.String()}); name != "" {
+	return catalog.NoLocality + catalog.Locality(v.choice(s, path("locality"), catalog.NoLocality.String(), catalog.PreferZone.String()))
+}
+
+// choice is 0 for the first of two words and 1 for the second; 0 where there is none.
+func (v *validator) choice(s, path, first, second string) int {
+	switch s {
+	case "", first:
+		return 0
+	case second:
+		return 1
+	}
+	fix := "write " + first + " or " + second
+	if name := Nearest(s, []string{first, second}); name != "" {
 		fix = fmt.Sprintf("did you mean %q?", name)
 	}
-	v.refuse(path("whenStale"), fmt.Sprintf("%q is not known", shorten(s)), fix)
-	return catalog.Withdraw
+	v.refuse(path, fmt.Sprintf("%q is not known", shorten(s)), fix)
+	return 0
 }
 
 func (v *validator) routes(routes []*v1alpha1.Route, path func(string) string) []catalog.RouteSpec {

@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -17,7 +15,6 @@ import (
 
 // Bounds and defaults of an AppInstance.
 const (
-	MaxZone         = 63 // characters
 	MaxPath         = 1024
 	MaxHost         = 255
 	MaxService      = 255
@@ -49,7 +46,7 @@ func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 		i.Address = v.instanceAddress(m.Spec.Address)
 	}
 	i.Zone = intern(m.Spec.Zone)
-	v.check(checkZone(m.Spec.Zone), "spec.zone", "write another")
+	v.check(catalog.CheckZone(m.Spec.Zone), "spec.zone", "write another")
 	if m.Spec.Check != nil {
 		i.Check = v.healthCheck(m.Spec.Check, i.Address.Port())
 	}
@@ -94,19 +91,6 @@ func (v *validator) instanceAddress(s string) netip.AddrPort {
 	}
 	v.refuse(path, fmt.Sprintf("%q %s", shorten(s), what), fix)
 	return netip.AddrPort{}
-}
-
-// checkZone holds free text to what every table and log can show.
-func checkZone(s string) error {
-	if n := utf8.RuneCountInString(s); n > MaxZone {
-		return fmt.Errorf("the zone is %d characters long; at most %d are taken", n, MaxZone)
-	}
-	for _, c := range s {
-		if !unicode.IsPrint(c) {
-			return fmt.Errorf("the zone has %q in it, which can't be printed", c)
-		}
-	}
-	return nil
 }
 
 func (v *validator) healthCheck(m *v1alpha1.HealthCheck, port uint16) *catalog.HealthCheck {

@@ -77,6 +77,7 @@ type RouteDecision struct {
 	Draining int    // instances that take no new calls
 	Ramp     int    // percent of its traffic that it takes for now; 0 stands for all
 	Peer     string // of a route to another cluster: how its resolver service is heard, for people
+	Zones    string // of its instances, for people, where the caller prefers its own
 	Unnamed  string // of a route through gateways: how callers that send no server name get there, for people
 }
 

@@ -88,6 +88,7 @@ type Endpoint struct {
 	App       App
 	Routes    []RouteSpec // empty: local first, then every cluster that exports the app to the caller
 	WhenStale WhenStale
+	Locality  Locality
 	Line      int // where the endpoint starts, in the object's Source
 }
 
@@ -125,6 +126,25 @@ func (w WhenStale) String() string {
 		return "serve"
 	}
 	return "withdraw"
+}
+
+// Locality says whether a caller prefers the instances of its own zone.
+type Locality uint8
+
+// The values of Locality.
+const (
+	DefaultLocality Locality = iota // as the cluster has it
+	NoLocality                      // all instances of a route are alike
+	PreferZone                      // those of the caller's zone come first
+)
+
+// String is the value as objects write it; empty for the default.
+func (l Locality) String() string { return [...]string{"", "none", "prefer"}[l] }
+
+// Prefers tells whether the caller's zone comes first, in a cluster that does or does not by
+// default.
+func (l Locality) Prefers(cluster bool) bool {
+	return l == PreferZone || l == DefaultLocality && cluster
 }
 
 // AppExport is what this cluster lets other clusters call.
@@ -233,7 +253,7 @@ type Instance struct {
 	App      App
 	Address  netip.AddrPort // of its internal gRPC server
 	Draining bool           // it takes no new calls: it says so, or its source does, or it is not ready
-	Zone     string         // where it runs, for people; empty where the source does not know
+	Zone     string         // where it runs; empty where the source does not know
 	// Unverified says that another machine than that of the address names it there. It takes
 	// the address from no app that is known there otherwise.
 	Unverified bool

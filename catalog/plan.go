@@ -35,7 +35,7 @@ func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
 		r.Priority, r.Weight = spec.Priority, spec.Weight
 		switch {
 		case r.State == Lapsed && e.WhenStale == Withdraw:
-			r.State, r.Addresses, r.Instances = LeaseExpired, nil, nil
+			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil
 		case r.State == Damped && e.WhenStale == Serve:
 			r.State = Ready // it had not left the cluster when the lease ran out
 		}

@@ -38,6 +38,9 @@ type Route struct {
 	// Instances are the tokens of the instances behind a gateway, for callers that go on
 	// elsewhere where one of them is not ready any more. None where they are not told.
 	Instances []uint32
+	// Zones are those of Addresses or, behind a gateway, of Instances, where the caller is to
+	// prefer its own; nil where it is not, or none is known.
+	Zones *Zones
 }
 
 // Usable tells whether lookups may fall on the route.
@@ -96,7 +99,7 @@ func RemoteRoute(ready, draining uint32, direct, gateway []string) Route {
 
 func reachable(r Route) Route {
 	if r.Ready == 0 {
-		r.State, r.Addresses, r.Instances = Empty, nil, nil
+		r.State, r.Addresses, r.Instances, r.Zones = Empty, nil, nil, nil
 	}
 	return r
 }
@@ -104,7 +107,7 @@ func reachable(r Route) Route {
 func (r *Route) equal(o *Route) bool {
 	return r.Cluster == o.Cluster && r.Priority == o.Priority && r.Weight == o.Weight && r.State == o.State &&
 		r.Local == o.Local && r.Gateway == o.Gateway && r.Ramp == o.Ramp && r.Ready == o.Ready && r.Draining == o.Draining &&
-		sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances)
+		sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones)
 }
 
 // sameAddresses need not look at slices that many routes share.

@@ -14,6 +14,7 @@ type View struct {
 	Open     bool
 	Entries  Table[*Entry]
 	Gateways *Gateways // of the clusters that the entries lead to; never nil in a published view
+	Zone     string    // where the caller runs; known in the caller's sidecar alone, and empty elsewhere
 	Rule     string    // what decides which apps the view holds: an object, or the default selection
 }
 
@@ -87,6 +88,7 @@ func (e *Entry) Explain() Decision {
 		d.Routes[i] = RouteDecision{
 			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
 			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
+			Zones: r.Zones.String(),
 		}
 	}
 	if taken == nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,15 +27,23 @@ type config struct {
 	ResolverNamespace string           `json:"resolverNamespace"`
 	Identity          *identity.Config `json:"identity"`
 	Advertise         string           `json:"advertise"`
+	Zone              any              `json:"zone"` // text, or a zoneEnv
 
 	Store  map[string]any `json:"store"`
 	Local  *localConfig   `json:"local"`
 	Domain string         `json:"domain"`
 
+	zone string // of Zone, where it is known
+
 	Cluster        string        `json:"cluster"`
 	LastGood       string        `json:"lastGood"`
 	ResolveTimeout time.Duration `json:"resolveTimeout"`
 	RetryCutOff    *bool         `json:"retryCutOff"` // nil: true
+}
+
+// zoneEnv names the environment variable that has the zone.
+type zoneEnv struct {
+	Env string `json:"env"`
 }
 
 // localConfig names the Dapr resolver for this cluster's own apps.
@@ -116,7 +126,35 @@ func (c *config) checkService() (errs []error) {
 			errs = append(errs, fmt.Errorf("resolverNamespace: %w", err))
 		}
 	}
+	if c.Zone != nil {
+		errs = append(errs, c.readZone()...)
+	}
 	return errs
+}
+
+// readZone takes the zone from where the configuration says.
+func (c *config) readZone() (errs []error) {
+	zone, isText := c.Zone.(string)
+	if !isText && reflect.ValueOf(c.Zone).Kind() != reflect.Map {
+		return []error{fmt.Errorf("zone: is %v; want text, or {env: NAME}", c.Zone)}
+	}
+	if !isText {
+		var from zoneEnv
+		if errs := settings.Decode("zone", c.Zone, &from); len(errs) > 0 {
+			return errs
+		}
+		if from.Env == "" {
+			return []error{errors.New("zone: names no variable; want text, or {env: NAME}")}
+		}
+		zone = os.Getenv(from.Env) // empty where the platform does not know it
+	} else if zone == "" {
+		return []error{errors.New("zone: is empty; want the name of the zone, or leave the key out")}
+	}
+	if err := catalog.CheckZone(zone); err != nil {
+		return []error{fmt.Errorf("zone: %w", err)}
+	}
+	c.zone = zone
+	return nil
 }
 
 // checkStore checks what concerns running without a service.
@@ -124,7 +162,7 @@ func (c *config) checkStore() (errs []error) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"resolverNamespace", c.ResolverNamespace != ""}} {
+	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}} {
 		if key.set {
 			errs = append(errs, fmt.Errorf("%s: is for the resolver service; there is none beside store", key.name))
 		}

@@ -51,6 +51,35 @@ func TestTheConfigurationOfTheDesignIsTaken(t *testing.T) {
 	}
 }
 
+func TestTheZoneIsTextOrInAVariable(t *testing.T) {
+	t.Setenv("ISTHMUS_TEST_ZONE", "eu-1b")
+	for _, c := range []struct {
+		zone    any
+		want    string
+		refused string
+	}{
+		{"eu-1a", "eu-1a", ""},
+		{m{"env": "ISTHMUS_TEST_ZONE"}, "eu-1b", ""},
+		{m{"env": "ISTHMUS_TEST_NO_ZONE"}, "", ""},
+		{"", "", "zone: is empty"},
+		{m{}, "", "zone: names no variable"},
+		{m{"file": "x"}, "", "zone.file: unknown key"},
+		{7, "", "zone: is 7"},
+		{strings.Repeat("z", 64), "", "zone: the zone is 64 characters long"},
+		{"a\tb", "", "zone: the zone has '\\t' in it"},
+	} {
+		got, err := parseConfig(m{"resolver": "127.0.0.1:7400", "cluster": "west", "identity": insecure(), "zone": c.zone})
+		switch {
+		case c.refused != "":
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("zone %v: %v, want %q", c.zone, err, c.refused)
+			}
+		case err != nil || got.zone != c.want:
+			t.Errorf("zone %v: %+v, %v", c.zone, got, err)
+		}
+	}
+}
+
 func TestSeveralReplicasAreTaken(t *testing.T) {
 	got, err := parseConfig(m{"resolver": "10.0.0.1:7400, resolver.example:7400,unix:///run/isthmus.sock", "cluster": "west", "identity": insecure()})
 	if err != nil {

@@ -39,6 +39,36 @@ func following(callees, instances int, span func(context.Context) trace.Span) (*
 	return r, apps
 }
 
+func TestASidecarKnowsItsZone(t *testing.T) {
+	const own = "10.0.0.9:50001"
+	self := func(zones *catalog.Zones) *catalog.View {
+		routes := []catalog.Route{
+			{Cluster: "east", Weight: 1, Gateway: true, Ready: 1, Addresses: []string{own}, Instances: []uint32{7}, Zones: catalog.NewZones([]string{"c"})},
+			{Cluster: "west", Weight: 1, Local: true, Ready: 2, Addresses: []string{"10.0.0.8:50001", own}, Zones: zones},
+		}
+		return &catalog.View{Entries: catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: checkout, Value: catalog.NewEntry(checkout, catalog.Rule{}, routes)})}
+	}
+	known := catalog.NewZones([]string{"b", "a"})
+	for _, c := range []struct {
+		what, configured, reached string
+		view                      *catalog.View
+		want                      string
+	}{
+		{"as configured", "z", own, self(known), "z"},
+		{"as the service knows it", "", own, self(known), "a"},
+		{"which the service does not know", "", own, self(nil), ""},
+		{"of an instance that the service does not know", "", "10.0.0.7:50001", self(known), ""},
+		{"without a view of itself", "", own, &catalog.View{}, ""},
+	} {
+		r := New(Options{Logger: quiet})
+		r.self, r.reached, r.zone = Instance{App: checkout}, c.reached, c.configured
+		r.serve(c.view)
+		if view, _ := r.View(); view.Zone != c.want {
+			t.Errorf("its zone %s: %q, want %q", c.what, view.Zone, c.want)
+		}
+	}
+}
+
 func TestALookupThatSucceedsAllocatesNothing(t *testing.T) {
 	notSampled := func(context.Context) trace.Span { return noop.Span{} }
 	for what, span := range map[string]func(context.Context) trace.Span{"no span": nil, "not sampled": notSampled} {

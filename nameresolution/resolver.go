@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -70,6 +71,8 @@ type Resolver struct {
 	self     Instance
 	cluster  string
 	own      string // this sidecar's own address
+	reached  string // the address under which others reach it; empty without a service
+	zone     string // as configured
 	timeout  time.Duration
 	retry    bool
 	lookups  *tracing.Lookups
@@ -130,10 +133,32 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 // serve publishes what lookups read from now on. The gateways come first, so that a
 // name which a lookup answers can be dialled.
 func (r *Resolver) serve(view *catalog.View) {
+	if zone := r.zoneIn(view); zone != view.Zone {
+		in := *view
+		in.Zone, view = zone, &in
+	}
 	if old, ok := r.gateways.Load(); !ok || !old.Equal(view.Gateways) {
 		r.gateways.Store(view.Gateways)
 	}
 	r.served.Store(view)
+}
+
+// zoneIn is where this sidecar runs: as it is configured, or as the service knows it.
+func (r *Resolver) zoneIn(view *catalog.View) string {
+	self, ok := view.Entries.Get(r.self.App)
+	if r.zone != "" || !ok {
+		return r.zone
+	}
+	for i := range self.Routes {
+		route := &self.Routes[i]
+		if !route.Local || route.Zones == nil {
+			continue
+		}
+		if at := slices.Index(route.Addresses, r.reached); at >= 0 {
+			return route.Zones.At(at)
+		}
+	}
+	return ""
 }
 
 // Gateways are the gateways of the clusters that the view leads to, for whoever turns

@@ -19,6 +19,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		return fmt.Errorf("isthmus configuration: %w", err)
 	}
 	r.contact.blind = id.Ready
+	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())
 	ready, open := context.WithCancel(context.Background())
 	r.client = &client{
@@ -27,7 +28,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		app:         r.self.App,
 		// An address has one holder at a time, so it names the instance, and a sidecar
 		// that starts again takes its former place over.
-		instance: &pb.Instance{Id: address, Address: address},
+		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone},
 		log:      r.log, contact: r.contact,
 		publish: func(m *mirror) {
 			r.serve(m.view)

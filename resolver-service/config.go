@@ -24,6 +24,7 @@ type Config struct {
 	Domain           string `yaml:"domain"`
 	Network          string `yaml:"network"`
 	DefaultSelection string `yaml:"defaultSelection"`
+	Locality         string `yaml:"locality"`
 	DataDir          string `yaml:"dataDir"`
 
 	Store       Store              `yaml:"store"`
@@ -151,6 +152,7 @@ func (c *Config) setDefaults() {
 	}{
 		{&c.Domain, catalog.DefaultDomain},
 		{&c.DefaultSelection, selectLocal},
+		{&c.Locality, catalog.NoLocality.String()},
 		{&c.DataDir, "data"},
 		{&c.Identity.Namespace, identity.SystemNamespace},
 		{&c.Log.Level, "info"},

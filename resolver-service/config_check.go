@@ -32,6 +32,7 @@ func (c *Config) check(doc *strictyaml.Document) {
 	c.checkBounds(doc)
 	c.checkDestinations(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
+	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
 	refuseErr(doc, "tracing", c.Tracing.Check())

@@ -184,6 +184,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.destinations, s.operators = s.rules(), s.cfg.operators()
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
+		PreferZone: s.cfg.Locality == catalog.PreferZone.String(),
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)

@@ -22,6 +22,7 @@ func Accepted() map[string]string {
 		"a selection of an empty list":  Object("AppEndpoints", shop, "{endpoints: []}"),
 		"the same app elsewhere":        Selection("  - {app: checkout, namespace: finance}\n  - app: orders\n  - {app: orders, namespace: finance}\n"),
 		"an endpoint with no route":     Selection("  - {app: a, routes: [], whenStale: withdraw}\n"),
+		"a locality":                    Selection("  - {app: a, locality: prefer}\n  - {app: b, locality: none, whenStale: serve}\n  - {app: c}\n"),
 		"routes at their bounds":        Selection("  - {app: a, whenStale: serve, routes: [{cluster: local, priority: 0, weight: 0}, {cluster: east, priority: 100, weight: 10000}]}\n"),
 		"as many routes as can be":      Selection("  - app: a\n    routes:" + strings.ReplaceAll(items(catalog.MaxRoutes, "cluster: c"), "\n", "\n    ") + "\n"),
 		"two hundred endpoints":         Selection(strings.TrimPrefix(items(200, "app: a"), "\n") + "\n"),

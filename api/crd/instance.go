@@ -17,7 +17,7 @@ func instanceRules() map[string]func(*schema) {
 		"AppInstanceSpec":            func(s *schema) { s.Required = []string{"app", "address"}; keepNull(s) },
 		"AppInstanceSpec.app":        func(s *schema) { name(s, catalog.CheckAppID) },
 		"AppInstanceSpec.address":    instanceAddress,
-		"AppInstanceSpec.zone":       func(s *schema) { text(s, `^[\pL\pM\pN\pP\pS ]+$`, api.MaxZone) },
+		"AppInstanceSpec.zone":       func(s *schema) { text(s, `^[\pL\pM\pN\pP\pS ]+$`, catalog.MaxZone) },
 		"HealthCheck":                healthCheck,
 		"HealthCheck.interval":       func(s *schema) { duration(s, api.MinInterval, api.MaxInterval) },
 		"HealthCheck.timeout":        func(s *schema) { duration(s, api.MinTimeout, api.MaxInterval) },

@@ -47,6 +47,7 @@ func objectRules() map[string]func(*schema) {
 		"Endpoint.app":               func(s *schema) { name(s, catalog.CheckAppID) },
 		"Endpoint.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
 		"Endpoint.whenStale":         func(s *schema) { s.Enum = []string{catalog.Withdraw.String(), catalog.Serve.String()} },
+		"Endpoint.locality":          func(s *schema) { s.Enum = []string{catalog.NoLocality.String(), catalog.PreferZone.String()} },
 		"Endpoint.routes": func(s *schema) {
 			list(s, catalog.MaxRoutes)
 			s.ListType, s.ListMapKeys = "map", []string{"cluster"}

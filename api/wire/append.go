@@ -31,6 +31,8 @@ const (
 	routeRamp      protowire.Number = 11
 	routeInstances protowire.Number = 12
 	routeDamped    protowire.Number = 13
+	routeZones     protowire.Number = 14
+	routeZoneOf    protowire.Number = 15
 )
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -81,7 +83,15 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 			m = protowire.AppendFixed32(m, token)
 		}
 	}
-	return appendNumber(m, routeDamped, uint64(bit(damped)))
+	m = appendNumber(m, routeDamped, uint64(bit(damped)))
+	if r.Zones != nil {
+		names, of := r.Zones.Parts()
+		for _, name := range names {
+			m = appendText(m, routeZones, name)
+		}
+		m = appendMessage(m, routeZoneOf, of)
+	}
+	return m
 }
 
 func appendMessage(b []byte, n protowire.Number, m []byte) []byte {

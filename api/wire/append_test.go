@@ -16,7 +16,7 @@ func TestAppendPutIsWhatProtobufMakes(t *testing.T) {
 		long.Routes[0].Addresses = append(long.Routes[0].Addresses, "10.0.0.1:50002")
 	}
 	for what, e := range map[string]*catalog.Entry{
-		"an example": example(), "shards and ramps": ramping(), "one longer than the room on the stack": long,
+		"an example": example(), "shards and ramps": ramping(), "zones": inZones(), "one longer than the room on the stack": long,
 		"damped": held(here), "damped and used": held(),
 		"next to nothing": catalog.NewEntry(orders, catalog.Rule{}, nil),
 		"empty names":     catalog.NewEntry(catalog.App{}, catalog.Rule{Text: " "}, []catalog.Route{{}}),

@@ -26,11 +26,13 @@ func digest(e *catalog.Entry, rule string) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// These mark, beside the bit of gateway, a route that has shards, draining, ramp or instances, and one
-// of a damped cluster. One that has none is encoded as it was before there were any.
+// These mark, beside the bit of gateway, a route that has shards, draining, ramp or instances, one
+// of a damped cluster, and one that has zones. One that has none is encoded as it was before there
+// were any.
 const (
 	more     = 2
 	isDamped = 4
+	zoned    = 8
 )
 
 func digestRoute(b []byte, r *catalog.Route) []byte {
@@ -41,6 +43,9 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 	flags := bit(r.Gateway)
 	if shards > 0 || r.Draining > 0 || r.Ramp > 0 || len(r.Instances) > 0 {
 		flags |= more
+	}
+	if r.Zones != nil {
+		flags |= zoned
 	}
 	state, damped := state(r.State)
 	flags |= isDamped * bit(damped)
@@ -54,6 +59,14 @@ func digestRoute(b []byte, r *catalog.Route) []byte {
 		for _, token := range r.Instances {
 			b = binary.LittleEndian.AppendUint32(b, token)
 		}
+	}
+	if flags&zoned != 0 {
+		names, of := r.Zones.Parts()
+		b = binary.AppendUvarint(b, uint64(len(names)))
+		for _, name := range names {
+			b = text(b, name)
+		}
+		b = append(binary.AppendUvarint(b, uint64(len(of))), of...)
 	}
 	if shards > 0 {
 		return text(b, r.GatewayAddress())

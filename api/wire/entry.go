@@ -60,6 +60,7 @@ func Entry(e *catalog.Entry) *pb.ViewEntry {
 		to.State, to.Damped = state(r.State)
 		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
 		to.Draining, to.Ramp, to.Instances = r.Draining, uint32(r.Ramp), r.Instances
+		to.Zones, to.ZoneOf = r.Zones.Parts()
 		if shards := r.Shards(); shards > 0 {
 			to.Shards, to.Addresses = uint32(shards), []string{r.GatewayAddress()}
 		}
@@ -102,10 +103,18 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 			return catalog.Route{}, err
 		}
 	}
+	instances := len(addresses)
+	if m.GetGateway() {
+		instances = len(m.GetInstances())
+	}
+	zones, err := catalog.ParseZones(m.GetZones(), m.GetZoneOf(), instances)
+	if err != nil {
+		return catalog.Route{}, err
+	}
 	return catalog.Route{
 		Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
-		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(),
+		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones,
 	}, nil
 }
 

@@ -12,7 +12,7 @@ import (
 // FuzzEntry reads entries from outside: whatever is taken can be looked up and
 // explained, is bounded, and comes back as it was.
 func FuzzEntry(f *testing.F) {
-	for _, e := range []*catalog.Entry{example(), ramping()} {
+	for _, e := range []*catalog.Entry{example(), ramping(), inZones()} {
 		b, err := proto.Marshal(Entry(e))
 		if err != nil {
 			f.Fatal(err)

@@ -54,6 +54,33 @@ func ramping() *catalog.Entry {
 	})
 }
 
+// inZones has zones: of addresses, and of instances behind a gateway.
+func inZones() *catalog.Entry {
+	e := ramping()
+	e.Routes[0].Zones = catalog.NewZones([]string{"a"})
+	e.Routes[1].Instances = []uint32{7, 1 << 31, 9}
+	e.Routes[1].Zones = catalog.NewZones([]string{"b", "", "a"})
+	return e
+}
+
+func TestZonesComeBackAsTheyWere(t *testing.T) {
+	b, err := proto.Marshal(Entry(inZones()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m pb.ViewEntry
+	if err := proto.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseEntry(&m)
+	if err != nil || !back.Same(inZones()) || m.Digest != Digest(back) {
+		t.Fatalf("came back as %+v, %v", back, err)
+	}
+	if z := back.Routes[1].Zones; z.At(0) != "b" || z.At(1) != "" || z.At(2) != "a" {
+		t.Errorf("instances are in %v", z)
+	}
+}
+
 func TestShardsAreSentAsANumber(t *testing.T) {
 	m := Entry(ramping())
 	if r := m.Routes[1]; r.Shards != 12 || len(r.Addresses) != 1 || r.Addresses[0] != "orders.shop.east.isthmus.internal:15443" {
@@ -158,6 +185,10 @@ func TestTheDigestSeesEveryField(t *testing.T) {
 		"ramp":         func(e *catalog.Entry) { e.Routes[1].Ramp = 1 },
 		"shards":       func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(2) },
 		"more shards":  func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(3) },
+		"zones":        func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", "b"}) },
+		"other zones":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"b", "a"}) },
+		"one zone":     func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", "a"}) },
+		"a zone less":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", ""}) },
 	}
 	seen := map[uint64]string{Digest(example()): "nothing"}
 	for what, edit := range edits {
@@ -182,6 +213,8 @@ func TestAMessageThatTheRulesCantHandleIsRefused(t *testing.T) {
 		"ready but nowhere":     func(m *pb.ViewEntry) { m.Routes[0].Addresses = nil },
 		"two gateway names":     func(m *pb.ViewEntry) { m.Routes[1].Addresses = []string{"a:1", "b:1"} },
 		"a ramp beyond all":     func(m *pb.ViewEntry) { m.Routes[1].Ramp = 101 },
+		"zones of fewer":        func(m *pb.ViewEntry) { m.Routes[0].Zones, m.Routes[0].ZoneOf = []string{"a"}, []byte{1} },
+		"zones of no instances": func(m *pb.ViewEntry) { m.Routes[1].Zones, m.Routes[1].ZoneOf = []string{"a"}, []byte{1} },
 		"an empty address":      func(m *pb.ViewEntry) { m.Routes[0].Addresses[1] = "" },
 		"more routes than fit": func(m *pb.ViewEntry) {
 			for len(m.Routes) <= maxRoutes {

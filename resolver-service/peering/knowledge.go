@@ -177,8 +177,8 @@ func short(app catalog.App) catalog.App {
 }
 
 // fromWire checks an export and reads it.
-func fromWire(w *v1alpha1.Export) (*topology.PeerExport, error) {
-	e := &topology.PeerExport{
+func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
+	e = &topology.PeerExport{
 		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
 		Instances: w.GetInstances(),
 	}
@@ -204,9 +204,22 @@ func fromWire(w *v1alpha1.Export) (*topology.PeerExport, error) {
 			return nil, fmt.Errorf("address %.64q: want ip:port", address)
 		}
 	}
+	if e.Zones, err = zonesFromWire(w); err != nil {
+		return nil, err
+	}
 	e.Allow = make([]catalog.Allow, len(w.GetAllow()))
 	for i, a := range w.GetAllow() {
 		e.Allow[i] = catalog.Allow{Cluster: a.GetCluster(), Namespace: a.GetNamespace(), App: a.GetApp()}
 	}
 	return e, nil
+}
+
+// zonesFromWire reads the zones of an export's instances or, where there are none, of its
+// addresses.
+func zonesFromWire(w *v1alpha1.Export) (*catalog.Zones, error) {
+	instances, addresses := len(w.GetInstances()), len(w.GetAddresses())
+	if instances > 0 && addresses > 0 && len(w.GetZones()) > 0 {
+		return nil, fmt.Errorf("zones of %d instances by name, or of %d addresses; want one of the two", instances, addresses)
+	}
+	return catalog.ParseZones(w.GetZones(), w.GetZoneOf(), instances+addresses)
 }

@@ -209,6 +209,46 @@ func TestABadExportIsRefusedByNameAndTheRestStand(t *testing.T) {
 	}
 }
 
+// inZones is an export with zones: of instances by name, or of addresses.
+func inZones(direct bool) *topology.PeerExport {
+	e := export("orders", 2)
+	e.Zones = catalog.NewZones([]string{"b", "a"})
+	if e.Instances, e.Addresses = []uint32{7, 8}, nil; direct {
+		e.Instances, e.Addresses = nil, []string{"10.2.0.1:50002", "10.2.0.2:50002"}
+	}
+	return e
+}
+
+func TestZonesArrive(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		k := newKnowledge()
+		k.begin()
+		k.take(message(t, []*topology.PeerExport{inZones(direct)}))
+		if got := k.pending[inZones(direct).App]; got == nil || got.Zones.String() != "a: 1, b: 1" || got.Zones.At(0) != "b" {
+			t.Errorf("%+v", got)
+		}
+		plain := inZones(direct)
+		plain.Zones = nil
+		told, _ := toWire(plain)
+		if w, _ := toWire(inZones(direct)); w.Digest == told.Digest {
+			t.Error("the digest does not tell them apart")
+		}
+		for what, edit := range map[string]func(*v1alpha1.Export){
+			"both by name and by address": func(w *v1alpha1.Export) {
+				w.Instances, w.Addresses = []uint32{7, 8}, []string{"10.2.0.1:50002", "10.2.0.2:50002"}
+			},
+			"of more instances than there are": func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 2, 1} },
+			"that there are not":               func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 3} },
+		} {
+			w, _ := toWire(inZones(direct))
+			edit(w)
+			if e, err := fromWire(w); err == nil {
+				t.Errorf("zones %s: taken as %v", what, e)
+			}
+		}
+	}
+}
+
 func TestWhatIsToldOfShardsAndDrainingArrives(t *testing.T) {
 	e := export("orders", 4)
 	e.Draining, e.Shards = 2, catalog.MaxShards
@@ -314,6 +354,7 @@ func FuzzMessages(f *testing.F) {
 		f.Add(text)
 	}
 	seed(message(f, []*topology.PeerExport{export("orders", 2)}, "ledger"))
+	seed(message(f, []*topology.PeerExport{inZones(false)}), message(f, []*topology.PeerExport{inZones(true)}))
 	seed(part(message(f, []*topology.PeerExport{export("orders", 2)})), message(f, []*topology.PeerExport{export("ledger", 0)}, "orders"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		k := newKnowledge()

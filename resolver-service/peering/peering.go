@@ -76,6 +76,7 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 		Instances: e.Instances,
 		Allow:     make([]*v1alpha1.Allow, len(e.Allow)),
 	}
+	w.Zones, w.ZoneOf = e.Zones.Parts()
 	for i, a := range e.Allow {
 		w.Allow[i] = &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App}
 	}

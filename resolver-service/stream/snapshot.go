@@ -59,7 +59,8 @@ type savedInstance struct {
 	Address   netip.AddrPort `json:"address"`
 	Draining  bool           `json:"draining,omitempty"`
 	// Unverified is catalog.Instance.Unverified.
-	Unverified bool `json:"unverified,omitempty"`
+	Unverified bool   `json:"unverified,omitempty"`
+	Zone       string `json:"zone,omitempty"`
 }
 
 // load reads what a former life has left. A file that can't be read is left out with
@@ -125,7 +126,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 }
 
 func (i savedInstance) instance() catalog.Instance {
-	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified}
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone}
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
@@ -180,7 +181,7 @@ func encode(to io.Writer, r roster, revision uint64) error {
 	for _, list := range r.All() {
 		for _, i := range list {
 			_, _ = w.WriteString(between) // w keeps its first error for Flush
-			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified}); err != nil {
+			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified, i.Zone}); err != nil {
 				return err
 			}
 			between = ","

@@ -16,10 +16,11 @@ import (
 
 // Config is what a graph needs to know of its own cluster.
 type Config struct {
-	Cluster string         // this cluster's name
-	Network string         // its network; empty if it shares none
-	Domain  catalog.Domain // of host names
-	Open    bool           // an app without a selection resolves every app of this cluster
+	Cluster    string         // this cluster's name
+	Network    string         // its network; empty if it shares none
+	Domain     catalog.Domain // of host names
+	Open       bool           // an app without a selection resolves every app of this cluster
+	PreferZone bool           // callers prefer instances of their own zone, unless their selection says otherwise
 	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
 	Kubernetes catalog.Kubernetes
 	// Destinations are the rules for the addresses of exported apps, and for those that peers
@@ -114,6 +115,7 @@ type PeerExport struct {
 	// Addresses are those of the ready instances, only between clusters on one network. One that
 	// came up later with another app of the same cluster is not this app's.
 	Addresses []string
+	Zones     *catalog.Zones // of Instances or, where there are none, of Addresses
 }
 
 // PeerView is what one peer may know: immutable, complete, with a revision.

@@ -9,14 +9,15 @@ import (
 // entry computes what a caller's view holds of an app.
 func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
 	if index == selfIndex {
-		return g.localEntry(callee, catalog.Rule{Text: catalog.SelfRule})
+		return g.selfEntry(callee, g.prefers(caller))
 	}
 	rule := catalog.Rule{Selection: caller.selection, Index: index}
 	endpoint := &caller.selection.Endpoints[index]
-	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 {
+	prefer := endpoint.Locality.Prefers(g.cfg.PreferZone)
+	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == g.cfg.PreferZone || callee.zones == nil) {
 		return g.localEntry(callee, rule)
 	}
-	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee, endpoint.WhenStale == catalog.Serve})
+	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
 	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
 }
 
@@ -43,7 +44,17 @@ func (g *Graph) self(app catalog.App) *catalog.Entry {
 	if n == nil {
 		n = &node{app: app}
 	}
-	return g.localEntry(n, catalog.Rule{Text: catalog.SelfRule})
+	return g.selfEntry(n, g.cfg.PreferZone)
+}
+
+// selfEntry is an app as it sees itself. Its zones tell each instance where it is itself.
+func (g *Graph) selfEntry(n *node, prefer bool) *catalog.Entry {
+	rule := catalog.Rule{Text: catalog.SelfRule}
+	if prefer == g.cfg.PreferZone || n.zones == nil {
+		return g.localEntry(n, rule)
+	}
+	e := catalog.Endpoint{App: n.app, Routes: onlyLocal}
+	return &catalog.Entry{Plan: n.share(e.Plan(g.cfg.Cluster, &whereabouts{g, nil, n, false, prefer})), Rule: rule}
 }
 
 // onlyLocal are the routes of an entry that never leaves the cluster.
@@ -54,7 +65,7 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
 	if callee.local == nil {
 		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee, false})
+		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee, false, g.cfg.PreferZone})
 	}
 	return &catalog.Entry{Plan: callee.local, Rule: rule}
 }
@@ -65,10 +76,14 @@ type whereabouts struct {
 	caller *node
 	callee *node
 	serve  bool // the caller goes on with clusters whose lease has run out
+	prefer bool // the caller prefers instances of its own zone
 }
 
 func (w *whereabouts) Local() catalog.Route {
 	r := catalog.LocalRoute(w.callee.ready, w.callee.draining)
+	if w.prefer {
+		r.Zones = w.callee.zones
+	}
 	r.Ramp = w.g.percent("", w.callee, w.serve)
 	return r
 }
@@ -110,6 +125,13 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	r := catalog.RemoteRoute(ready, export.Draining, direct, gateway)
 	if r.Gateway && r.State == catalog.Ready {
 		r.Instances = export.Instances
+	}
+	switch {
+	case !w.prefer || r.State != catalog.Ready:
+	case !r.Gateway:
+		r.Zones = export.zones
+	case len(r.Instances) > 0:
+		r.Zones = export.Zones
 	}
 	r.Ramp = w.g.percent(name, w.callee, w.serve)
 	switch {
@@ -157,6 +179,12 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	}
 	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
 		export.Addresses = ready
+	}
+	if n.outward.zones != nil {
+		export.Zones = n.outward.zones
+		if len(export.Instances) > 0 {
+			export.Zones = n.outward.zones.First(len(export.Instances))
+		}
 	}
 	return export
 }

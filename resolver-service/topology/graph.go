@@ -44,6 +44,7 @@ type node struct {
 	instances []instance            // by source and ID
 	ready     []string              // "ip:port", sorted; replaced, never changed
 	draining  uint32                // instances that take no new calls
+	zones     *catalog.Zones        // of those ready
 	outward   *outward              // those of ready that may be exported; nil until it is asked for
 	local     *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans     []*catalog.Plan       // other plans to this app, for callers to share
@@ -69,6 +70,7 @@ type instance struct {
 	draining bool
 	standing bool // it was there before its source was first heard
 	hearsay  bool // somebody elsewhere says so
+	zone     zone
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from

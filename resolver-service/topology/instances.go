@@ -61,7 +61,7 @@ func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	present := c.Present && !hearsay
 	now := instance{
 		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
-		standing: c.Source == static || c.Standing && !present, hearsay: hearsay,
+		standing: c.Source == static || c.Standing && !present, hearsay: hearsay, zone: zoneNamed(i.Zone),
 	}
 	switch {
 	case !found:
@@ -91,7 +91,7 @@ func (g *Graph) restate(n *node, at int, now instance, present bool) {
 		return
 	}
 	n.instances[at] = now
-	if now.draining != old.draining || now.hearsay != old.hearsay {
+	if now.draining != old.draining || now.hearsay != old.hearsay || now.zone != old.zone {
 		g.touch(n)
 	}
 	if now.hearsay == old.hearsay && g.addresses.contested[now.address] == nil {
@@ -191,11 +191,12 @@ type waiting struct {
 func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.dirty.present(n)
 	ready, draining, withheld := g.readyAddresses(n)
-	if slices.Equal(ready, n.ready) && draining == n.draining {
+	zones := n.zonesOf(ready)
+	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) {
 		return withheld
 	}
 	g.counts.Draining += int(draining) - int(n.draining)
-	n.ready, n.draining, n.local, n.plans, n.outward = ready, draining, nil, nil, nil
+	n.ready, n.draining, n.zones, n.local, n.plans, n.outward = ready, draining, zones, nil, nil, nil
 	if g.saved == nil {
 		g.localRamp(n, before)
 	}

@@ -186,6 +186,14 @@ func appGateways(r *rand.Rand) []catalog.AppGateway {
 	return []catalog.AppGateway{{App: app("a"), Address: fmt.Sprintf("10.9.1.%d:50002", r.IntN(3))}}
 }
 
+func randomZones(r *rand.Rand, instances int) *catalog.Zones {
+	of := make([]string, instances)
+	for i := range of {
+		of[i] = []string{"", "a", "b"}[r.IntN(3)]
+	}
+	return catalog.NewZones(of)
+}
+
 func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
@@ -201,6 +209,7 @@ func randomChange(r *rand.Rand) Change {
 				e.Routes = append(e.Routes, via(cluster, uint32(r.IntN(2)), uint32(r.IntN(3))))
 			}
 			e.WhenStale = catalog.WhenStale(r.IntN(2))
+			e.Locality = catalog.Locality(r.IntN(3))
 			endpoints = append(endpoints, e)
 		}
 		return objects(selects(id(), endpoints...))
@@ -228,6 +237,11 @@ func randomChange(r *rand.Rand) Change {
 			e.Addresses = append(e.Addresses, named(r, 7)+":50002")
 			e.Ready = uint32(len(e.Addresses))
 		}
+		e.Zones = randomZones(r, len(e.Addresses))
+		if len(e.Addresses) == 0 && r.IntN(2) == 0 {
+			e.Instances = []uint32{7, 8, 9}[:e.Ready]
+			e.Zones = randomZones(r, len(e.Instances))
+		}
 		return says(name(), e)
 	case 9:
 		if r.IntN(2) == 0 {
@@ -237,6 +251,7 @@ func randomChange(r *rand.Rand) Change {
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("%s:5000%d", named(r, 5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
+		i.Zone = []string{"", "a", "b"}[r.IntN(3)]
 		return Change{Instances: []InstanceChange{{
 			Source: source(), Put: []catalog.Instance{i}, Standing: r.IntN(3) == 0, Present: r.IntN(6) == 0, Hearsay: r.IntN(4) == 0,
 		}}}
@@ -256,6 +271,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	ramping := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
+		config.PreferZone = seed%2 == 1
 		w, g := newWorld(config.Network), NewGraph(config)
 		g.Peer("east")
 		g.Apply(full())

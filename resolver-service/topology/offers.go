@@ -264,13 +264,14 @@ func (g *Graph) offersChanged(p pair) (withheld bool) {
 		return false
 	}
 	before := export.direct()
-	export.left, export.refused = nil, 0
+	export.left, export.zones, export.refused = nil, export.Zones, 0
 	if g.onNetwork(p.cluster) {
 		var left []string
 		left, export.refused, withheld = g.leftOf(p, export.Addresses)
 		if len(left) < len(export.Addresses) {
 			left = slices.Clip(left)
 			export.left = &left
+			export.zones = zonesLeft(export.Zones, export.Addresses, left)
 		}
 	}
 	if !slices.Equal(before, export.direct()) {

@@ -15,6 +15,7 @@ import (
 type outward struct {
 	ready  []string
 	tokens []uint32 // of ready; nil before they are asked for
+	zones  *catalog.Zones
 	kept   Kept
 }
 
@@ -81,6 +82,7 @@ func (g *Graph) outwardOf(n *node) *outward {
 			out.ready = append(out.ready, text)
 		}
 	}
+	out.zones = zonesLeft(n.zones, n.ready, out.ready)
 	n.outward = out
 	return out
 }

@@ -104,5 +104,5 @@ func (e *PeerExport) addresses() []string {
 // same tells whether two exports say the same.
 func (e *PeerExport) same(o *PeerExport) bool {
 	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
-		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances)
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones)
 }

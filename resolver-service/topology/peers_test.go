@@ -11,10 +11,12 @@ import (
 func TestSameExport(t *testing.T) {
 	whole := PeerExport{
 		App:   catalog.App{Namespace: "shop", ID: "orders"},
-		Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 3, Draining: 1, Shards: 3, Addresses: []string{"10.0.0.1:50002"}, Instances: []uint32{1},
+		Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 3, Draining: 1, Shards: 3, Addresses: []string{"10.0.0.1:50002"},
+		Instances: []uint32{7}, Zones: catalog.NewZones([]string{"a"}),
 	}
 	copied := whole
-	copied.Allow, copied.Addresses, copied.Instances = []catalog.Allow{{Cluster: "west"}}, []string{"10.0.0.1:50002"}, []uint32{1}
+	copied.Allow, copied.Addresses = []catalog.Allow{{Cluster: "west"}}, []string{"10.0.0.1:50002"}
+	copied.Instances, copied.Zones = []uint32{7}, catalog.NewZones([]string{"a"})
 	if !whole.same(&copied) {
 		t.Error("an export is not the same as a copy of it")
 	}

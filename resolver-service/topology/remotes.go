@@ -11,11 +11,12 @@ import (
 type imported struct {
 	*PeerExport
 	cluster string
-	gateway []string  // its addresses there, for all callers to share; see Graph.gatewayOf
-	port    string    // of them
-	left    *[]string // of its addresses those that are not another app's, nor refused; nil: all
-	refused uint32    // of its addresses those that may not be called without a gateway
-	allowed allowed   // of many entries of Allow; nil until it is asked for
+	gateway []string       // its addresses there, for all callers to share; see Graph.gatewayOf
+	port    string         // of them
+	left    *[]string      // of its addresses those that are not another app's, nor refused; nil: all
+	zones   *catalog.Zones // of the addresses that are left
+	refused uint32         // of its addresses those that may not be called without a gateway
+	allowed allowed        // of many entries of Allow; nil until it is asked for
 }
 
 // direct are the addresses of the instances there, for a cluster on one network.
@@ -93,7 +94,7 @@ func (r remotes) of(cluster string) *imported {
 }
 
 func (r *remotes) put(cluster string, export *PeerExport) {
-	next := imported{PeerExport: export, cluster: cluster}
+	next := imported{PeerExport: export, cluster: cluster, zones: export.Zones}
 	at, found := r.find(cluster)
 	if found {
 		if old := &(*r)[at]; old.allowed != nil && slices.Equal(old.Allow, export.Allow) {

@@ -226,7 +226,10 @@ type Endpoint struct {
 	Routes []*Route `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"`
 	// What becomes of a route when its cluster's lease has run out: "withdraw" (the
 	// default) leaves it out, "serve" goes on with the last known state.
-	WhenStale     string `protobuf:"bytes,4,opt,name=when_stale,json=whenStale,proto3" json:"when_stale,omitempty"`
+	WhenStale string `protobuf:"bytes,4,opt,name=when_stale,json=whenStale,proto3" json:"when_stale,omitempty"`
+	// Whether instances in the caller's own zone come first among those of one route:
+	// "prefer" or "none". The cluster's default where omitted.
+	Locality      string `protobuf:"bytes,5,opt,name=locality,proto3" json:"locality,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,6 +288,13 @@ func (x *Endpoint) GetRoutes() []*Route {
 func (x *Endpoint) GetWhenStale() string {
 	if x != nil {
 		return x.WhenStale
+	}
+	return ""
+}
+
+func (x *Endpoint) GetLocality() string {
+	if x != nil {
+		return x.Locality
 	}
 	return ""
 }
@@ -910,7 +920,8 @@ type AppInstanceSpec struct {
 	App string `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
 	// "ip:port" of its sidecar's internal gRPC server.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// Where it runs, for people; free text of up to 63 characters.
+	// Where it runs; free text of up to 63 characters. Callers that prefer their own zone
+	// compare it with theirs.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	// How it is found out whether it is ready. Omitted: it always is.
 	Check         *HealthCheck `protobuf:"bytes,4,opt,name=check,proto3" json:"check,omitempty"`
@@ -1276,13 +1287,14 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x126\n" +
 	"\x04spec\x18\x04 \x01(\v2\".isthmus.v1alpha1.AppEndpointsSpecR\x04spec\"L\n" +
 	"\x10AppEndpointsSpec\x128\n" +
-	"\tendpoints\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.EndpointR\tendpoints\"\x8a\x01\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.EndpointR\tendpoints\"\xa6\x01\n" +
 	"\bEndpoint\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12/\n" +
 	"\x06routes\x18\x03 \x03(\v2\x17.isthmus.v1alpha1.RouteR\x06routes\x12\x1d\n" +
 	"\n" +
-	"when_stale\x18\x04 \x01(\tR\twhenStale\"e\n" +
+	"when_stale\x18\x04 \x01(\tR\twhenStale\x12\x1a\n" +
+	"\blocality\x18\x05 \x01(\tR\blocality\"e\n" +
 	"\x05Route\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x1b\n" +

@@ -330,6 +330,7 @@ type Instance struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`              // unique within its app; the same after a reconnect
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`    // "ip:port" of its internal gRPC server
 	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // it takes no new calls: it stops, or its app can't take them
+	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`          // where it runs; empty where it does not know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -383,6 +384,13 @@ func (x *Instance) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *Instance) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 // Known is one entry that a caller holds from before.
@@ -911,7 +919,12 @@ type ViewRoute struct {
 	Instances []uint32 `protobuf:"fixed32,12,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	// The cluster's lease runs, but ran out too often lately. STATE_READY: used because
 	// nothing else is usable; STATE_LEASE_EXPIRED: held back while something else is.
-	Damped        bool `protobuf:"varint,13,opt,name=damped,proto3" json:"damped,omitempty"`
+	Damped bool `protobuf:"varint,13,opt,name=damped,proto3" json:"damped,omitempty"`
+	// Where the caller is to prefer instances of its own zone: the zones that there are,
+	// each once and sorted, and a byte for each of addresses or, of a gateway route, of
+	// instances: the place of its zone among them, from 1, or 0 where it is not known.
+	Zones         []string `protobuf:"bytes,14,rep,name=zones,proto3" json:"zones,omitempty"`
+	ZoneOf        []byte   `protobuf:"bytes,15,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1035,6 +1048,20 @@ func (x *ViewRoute) GetDamped() bool {
 		return x.Damped
 	}
 	return false
+}
+
+func (x *ViewRoute) GetZones() []string {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
+func (x *ViewRoute) GetZoneOf() []byte {
+	if x != nil {
+		return x.ZoneOf
+	}
+	return nil
 }
 
 type ResolveRequest struct {
@@ -1205,7 +1232,9 @@ type RouteDecision struct {
 	Peer string `protobuf:"bytes,10,opt,name=peer,proto3" json:"peer,omitempty"`
 	// Of a route through gateways: how callers that send no server name get there, for
 	// people.
-	Unnamed       string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
+	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
+	// The zones of its instances, for people, where the caller prefers its own.
+	Zones         string `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1313,6 +1342,13 @@ func (x *RouteDecision) GetPeer() string {
 func (x *RouteDecision) GetUnnamed() string {
 	if x != nil {
 		return x.Unnamed
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetZones() string {
+	if x != nil {
+		return x.Zones
 	}
 	return ""
 }
@@ -2459,7 +2495,10 @@ type Export struct {
 	Shards    uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`     // host names that callers may spread over; below 2 there are none
 	// What the ready instances are called: "i" and this in eight hexadecimal digits, before the
 	// app's host name. None where two would be called the same.
-	Instances     []uint32 `protobuf:"fixed32,8,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	Instances []uint32 `protobuf:"fixed32,8,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	// The zones of instances or, where there are none, of addresses, as in ViewRoute.
+	Zones         []string `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
+	ZoneOf        []byte   `protobuf:"bytes,10,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2546,6 +2585,20 @@ func (x *Export) GetShards() uint32 {
 func (x *Export) GetInstances() []uint32 {
 	if x != nil {
 		return x.Instances
+	}
+	return nil
+}
+
+func (x *Export) GetZones() []string {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
+func (x *Export) GetZoneOf() []byte {
+	if x != nil {
+		return x.ZoneOf
 	}
 	return nil
 }
@@ -3682,11 +3735,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12-\n" +
 	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12 \n" +
-	"\vprovisional\x18\x05 \x01(\bR\vprovisional\"P\n" +
+	"\vprovisional\x18\x05 \x01(\bR\vprovisional\"d\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\"H\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\"H\n" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
@@ -3719,7 +3773,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xbd\x04\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xec\x04\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3734,7 +3788,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	" \x01(\rR\bdraining\x12\x12\n" +
 	"\x04ramp\x18\v \x01(\rR\x04ramp\x12\x1c\n" +
 	"\tinstances\x18\f \x03(\aR\tinstances\x12\x16\n" +
-	"\x06damped\x18\r \x01(\bR\x06damped\"\xc6\x01\n" +
+	"\x06damped\x18\r \x01(\bR\x06damped\x12\x14\n" +
+	"\x05zones\x18\x0e \x03(\tR\x05zones\x12\x17\n" +
+	"\azone_of\x18\x0f \x01(\fR\x06zoneOf\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -3756,7 +3812,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\x97\x02\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xad\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3769,7 +3825,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04ramp\x18\t \x01(\rR\x04ramp\x12\x12\n" +
 	"\x04peer\x18\n" +
 	" \x01(\tR\x04peer\x12\x18\n" +
-	"\aunnamed\x18\v \x01(\tR\aunnamed\"\x98\x01\n" +
+	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
+	"\x05zones\x18\f \x01(\tR\x05zones\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -3851,7 +3908,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hears\x18\x06 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\a \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04echo\x18\b \x01(\x06R\x04echo\x12\x19\n" +
-	"\bholds_ms\x18\t \x01(\rR\aholdsMs\"\xfe\x01\n" +
+	"\bholds_ms\x18\t \x01(\rR\aholdsMs\"\xad\x02\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -3860,7 +3917,10 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\x06R\x06digest\x12\x1a\n" +
 	"\bdraining\x18\x06 \x01(\rR\bdraining\x12\x16\n" +
 	"\x06shards\x18\a \x01(\rR\x06shards\x12\x1c\n" +
-	"\tinstances\x18\b \x03(\aR\tinstances\"\x0f\n" +
+	"\tinstances\x18\b \x03(\aR\tinstances\x12\x14\n" +
+	"\x05zones\x18\t \x03(\tR\x05zones\x12\x17\n" +
+	"\azone_of\x18\n" +
+	" \x01(\fR\x06zoneOf\"\x0f\n" +
 	"\rStatusRequest\"\xdb\x05\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +

@@ -102,7 +102,7 @@ func (c *channel) look() {
 	}
 	changes := c.names.hosts.changes.Load()
 	entry, _ := view.Entries.Get(c.app)
-	if p := c.plan; p != nil && p.entry == entry && p.gateways == view.Gateways && p.lookups == changes && (entry != nil || p.view == view) {
+	if p := c.plan; p != nil && p.entry == entry && p.zone == view.Zone && p.gateways == view.Gateways && p.lookups == changes && (entry != nil || p.view == view) {
 		return
 	}
 	p := newPlan(c, view, entry, changes, c.plan)

@@ -37,7 +37,6 @@ type history struct {
 	t      *testing.T
 	pauses *stillness.Watch
 	rand   *rand.Rand
-	retry  bool
 	tls    *tls.Config
 
 	mu       sync.Mutex
@@ -165,12 +164,13 @@ func (c *callee) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (
 
 func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
+	retry := r.IntN(4) > 0
 	h := &history{
-		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}, t: t, pauses: pauses, rand: r,
-		retry: r.IntN(4) > 0, paths: map[path]time.Time{},
-		tls: &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
+		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil))), retry: retry}, t: t, pauses: pauses, rand: r,
+		paths: map[path]time.Time{},
+		tls:   &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
 	}
-	h.Use(h.view, h.retry, nil)
+	h.Use(h)
 	for name, gateways := range map[string]int{"east": 2, "north": 1, "west": 0} {
 		c := &cluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
 		for n := range gateways {

@@ -2,7 +2,6 @@ package dial
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -15,8 +14,9 @@ import (
 // way is a route with the instances there that take calls.
 type way struct {
 	route     *route
-	instances []instance
-	turn      *atomic.Uint32
+	instances []instance // those in the caller's zone first, where it is preferred
+	near      int        // how many are
+	spread    *spread
 }
 
 // instance is the connections to one, by one gateway or several.
@@ -56,27 +56,44 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			}
 		}
 	}
-	n := uint32(len(w.instances))
-	turn := w.turn.Add(1)
-	at := turn % n
-	in := &w.instances[at]
-	if n > 1 {
-		if other := &w.instances[(at+1+rand.Uint32N(n-1))%n]; other.cost() < in.cost() {
-			in = other
-		}
+	turn := w.spread.turn.Add(1)
+	near := w.instances
+	if w.near > 0 {
+		near = w.instances[:w.near]
 	}
-	to := in.least(turn / n)
+	in := lesser(near, turn)
+	if len(near) < len(w.instances) {
+		in = w.spread.choose(in, w.instances[w.near:], turn)
+	}
+	to := in.least(turn / uint32(len(near)))
 	to.trace(info.Ctx)
 	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
 }
 
+// lesser is the one of two instances with the less to do: that whose turn it is, and another.
+func lesser(instances []instance, turn uint32) *instance {
+	n := uint32(len(instances))
+	at := turn % n
+	in := &instances[at]
+	if n > 1 {
+		if other := &instances[(at+1+rand.Uint32N(n-1))%n]; other.cost() < in.cost() {
+			in = other
+		}
+	}
+	return in
+}
+
 // cost is what another call at the instance costs, beside that at others.
 func (i *instance) cost() uint64 {
-	calls := int64(1)
+	return uint64(i.calls()+1) * uint64(max(1, i.points[0].pace.penalty.Load()))
+}
+
+// calls are those under way.
+func (i *instance) calls() (n int64) {
 	for _, p := range i.points {
-		calls += p.calls.Load()
+		n += p.calls.Load()
 	}
-	return uint64(calls) * uint64(max(1, i.points[0].pace.penalty.Load()))
+	return n
 }
 
 // least is the connection with the least to do.

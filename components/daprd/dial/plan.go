@@ -13,6 +13,7 @@ type plan struct {
 	channel *channel
 	view    *catalog.View
 	entry   *catalog.Entry // nil where the view has none
+	zone    string         // the caller's
 	refusal error          // why lookups are refused; nil where they are answered
 
 	gateways *catalog.Gateways
@@ -35,12 +36,13 @@ type target struct {
 	name      string // its host name at a gateway, or "" where it is called by its address
 	given     string // that address, as the view has it
 	authority string // "host:port", for gateways that route by it
+	far       bool   // it is not in the caller's zone, which is preferred
 	addresses []string
 }
 
 // newPlan makes the plan after another, which is nil before the first.
 func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint64, before *plan) *plan {
-	p := &plan{channel: c, view: view, entry: entry, gateways: view.Gateways, lookups: lookups, hosts: map[string]struct{}{}}
+	p := &plan{channel: c, view: view, entry: entry, zone: view.Zone, gateways: view.Gateways, lookups: lookups, hosts: map[string]struct{}{}}
 	if entry == nil {
 		_, p.refusal = view.Resolve(c.app)
 		return p
@@ -73,9 +75,9 @@ func (p *plan) take(entry *catalog.Entry, damped bool, before *plan) {
 		if r.Gateway {
 			p.throughGateways(&to, before)
 		} else {
-			for _, given := range r.Addresses {
+			for i, given := range r.Addresses {
 				for _, address := range p.resolve(&to, given) {
-					to.targets = append(to.targets, target{given: given, addresses: []string{address}})
+					to.targets = append(to.targets, target{given: given, addresses: []string{address}, far: p.far(&r, i)})
 				}
 			}
 		}
@@ -116,10 +118,16 @@ func (p *plan) throughGateways(to *route, before *plan) {
 	// By its own name each connection leads to one instance, whatever became of others before.
 	_, port, _ := net.SplitHostPort(to.Addresses[0])
 	to.targets = to.targets[:0]
-	for _, token := range to.Instances {
+	for i, token := range to.Instances {
 		host := p.gateways.Domain.InstanceHost(token, p.entry.App, to.Cluster)
-		to.targets = append(to.targets, target{name: host, authority: net.JoinHostPort(host, port), addresses: addresses})
+		to.targets = append(to.targets, target{name: host, authority: net.JoinHostPort(host, port), addresses: addresses, far: p.far(&to.Route, i)})
 	}
+}
+
+// far tells whether an instance of a route is not in the caller's zone, where that is known
+// and preferred.
+func (p *plan) far(r *catalog.Route, instance int) bool {
+	return r.Zones != nil && p.zone != "" && r.Zones.At(instance) != p.zone
 }
 
 // resolve is what is known of an address by now: itself where it is one, otherwise what its
@@ -159,7 +167,9 @@ func (p *plan) same(o *plan) bool {
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
 		if a.Cluster != b.Cluster || a.Priority != b.Priority || a.Weight != b.Weight || a.Ramp != b.Ramp || a.looking != b.looking ||
-			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool { return x.name == y.name && slices.Equal(x.addresses, y.addresses) }) {
+			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
+				return x.name == y.name && x.far == y.far && slices.Equal(x.addresses, y.addresses)
+			}) {
 			return false
 		}
 	}

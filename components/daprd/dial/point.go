@@ -30,6 +30,7 @@ type point struct {
 	channel *channel
 	policy  *balancing
 	cluster string
+	spread  *spread // of the calls there
 	sc      balancer.SubConn
 	gate    *gate
 	plain   metadata.MD // has :authority, where a gateway routes by it
@@ -38,6 +39,7 @@ type point struct {
 	doubted atomic.Bool  // it was asked to say something, and does not
 	refused atomic.Int32 // calls in a row that ended with Unavailable
 	pace    *pace        // the same for all points of an instance
+	far     atomic.Bool  // it is not in the caller's zone, which is preferred
 
 	// Of balancing.mu.
 	state  connectivity.State
@@ -129,7 +131,7 @@ const paceHalf = 5 * time.Second
 // took notes a call that took so long. Two at a time may lose one of them, which does no
 // harm.
 func (p *pace) took(now, d time.Duration) {
-	old, last := math.Float64frombits(p.mean.Load()), time.Duration(p.last.Load())
+	old, last := p.seconds(), time.Duration(p.last.Load())
 	share := 0.1
 	if d.Seconds() > old {
 		share = 0.3 // what has become slow is to be known within a call or two
@@ -154,6 +156,9 @@ func (p *pace) forget() {
 	p.penalty.Store(0)
 }
 
+// seconds is the mean as it was after the last call.
+func (p *pace) seconds() float64 { return math.Float64frombits(p.mean.Load()) }
+
 // now is the mean as it counts at a moment; ok is false where nothing is known.
 func (p *pace) now(at time.Duration) (seconds float64, ok bool) {
 	last := time.Duration(p.last.Load())
@@ -161,7 +166,7 @@ func (p *pace) now(at time.Duration) (seconds float64, ok bool) {
 		return 0, false
 	}
 	idle := max(0, at-last)
-	return math.Float64frombits(p.mean.Load()) * math.Exp2(-float64(idle)/float64(paceHalf)), true
+	return p.seconds() * math.Exp2(-float64(idle)/float64(paceHalf)), true
 }
 
 const (
@@ -178,17 +183,13 @@ const (
 // the measure: a point that is quick because it fails is not one that others are slow
 // beside.
 func weigh(conns []*conn) {
-	type way struct {
-		channel *channel
-		cluster string
-	}
-	ways := map[way][]*point{}
+	ways := map[*spread][]*point{}
 	for _, c := range conns {
-		w := way{c.point.channel, c.point.cluster}
-		ways[w] = append(ways[w], c.point)
+		ways[c.point.spread] = append(ways[c.point.spread], c.point)
 	}
 	now := time.Since(began)
-	for _, points := range ways {
+	for spread, points := range ways {
+		spread.weigh(points, now)
 		var means []float64
 		for _, p := range points {
 			if mean, ok := p.pace.now(now); ok {

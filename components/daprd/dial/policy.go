@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/attributes"
@@ -53,7 +52,7 @@ func (policyBuilder) Name() string { return policy }
 
 // Build makes the policy of one channel.
 func (policyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &balancing{cc: cc, points: map[pointName]*point{}, turns: map[string]*atomic.Uint32{}, ended: map[string]time.Time{}, lost: time.Now()}
+	return &balancing{cc: cc, points: map[pointName]*point{}, spreads: map[string]*spread{}, ended: map[string]time.Time{}, lost: time.Now()}
 }
 
 // balancing follows the plan of one app: it connects to what calls are to reach, and to
@@ -65,11 +64,11 @@ type balancing struct {
 	plan    *plan // nil before the first
 	points  map[pointName]*point
 	leaving map[*point]struct{}
-	turns   map[string]*atomic.Uint32 // by cluster
-	ended   map[string]time.Time      // when a connection to an instance behind gateways last ended, by its name
-	choice  *catalog.Plan             // among routes, as last made
-	had     bool                      // calls had somewhere to go
-	lost    time.Time                 // since when they have not
+	spreads map[string]*spread   // by cluster
+	ended   map[string]time.Time // when a connection to an instance behind gateways last ended, by its name
+	choice  *catalog.Plan        // among routes, as last made
+	had     bool                 // calls had somewhere to go
+	lost    time.Time            // since when they have not
 	wake    *time.Timer
 	closed  bool
 }
@@ -234,14 +233,15 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 		share, waits := uint64(0), false
 		for i := first; i < end; i++ {
 			r := &routes[i]
-			w := way{route: r, turn: b.turn(r.Cluster)}
-			var suspects []instance
+			w := way{route: r, spread: b.spread(r.Cluster)}
+			var suspects, far []instance
 			hopes := time.Time{}
 			for t := range r.targets {
 				to := instance{}
 				for _, address := range r.targets[t].addresses {
 					p := b.point(r, &r.targets[t], address)
 					p.wanted = true
+					p.far.Store(r.targets[t].far)
 					if p.takes() {
 						to.points = append(to.points, p)
 					} else if h := p.hopes(); h.After(hopes) {
@@ -251,13 +251,19 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 				if len(to.points) == 0 {
 					continue
 				}
-				if until := b.ended[r.targets[t].name].Add(suspectFor); until.After(now) {
+				until := b.ended[r.targets[t].name].Add(suspectFor)
+				switch {
+				case until.After(now):
 					suspects = append(suspects, to)
 					by(until)
-				} else {
+				case r.targets[t].far:
+					far = append(far, to)
+				default:
 					w.instances = append(w.instances, to)
 				}
 			}
+			w.near = len(w.instances)
+			w.instances = append(w.instances, far...)
 			if len(w.instances) == 0 { // as when a gateway is lost, which all of them were behind
 				w.instances = suspects
 			}
@@ -304,7 +310,7 @@ func (b *balancing) probes(p *point, now time.Time) bool {
 func (b *balancing) doubtful() (ways []way) {
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		w := way{route: r, turn: b.turn(r.Cluster)}
+		w := way{route: r, spread: b.spread(r.Cluster)}
 		for t := range r.targets {
 			to := instance{}
 			for _, address := range r.targets[t].addresses {
@@ -323,13 +329,13 @@ func (b *balancing) doubtful() (ways []way) {
 	return nil
 }
 
-func (b *balancing) turn(cluster string) *atomic.Uint32 {
-	t := b.turns[cluster]
-	if t == nil {
-		t = new(atomic.Uint32)
-		b.turns[cluster] = t
+func (b *balancing) spread(cluster string) *spread {
+	s := b.spreads[cluster]
+	if s == nil {
+		s = &spread{}
+		b.spreads[cluster] = s
 	}
-	return t
+	return s
 }
 
 // point is the one of a target by an address, which is made and connected where it is not.
@@ -358,7 +364,7 @@ func (b *balancing) point(r *route, t *target, address string) *point {
 // make makes a point. It wants the lock.
 func (b *balancing) make(name pointName, r *route, t *target) *point {
 	c := b.plan.channel
-	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, gate: c.names.gates.use(name.address), pace: new(pace), since: time.Now()}
+	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, spread: b.spread(r.Cluster), gate: c.names.gates.use(name.address), pace: new(pace), since: time.Now()}
 	for other, o := range b.points {
 		if name.name != "" && other.name == name.name {
 			p.pace = o.pace

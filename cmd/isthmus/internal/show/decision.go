@@ -35,6 +35,7 @@ type Route struct {
 	Reason   string `json:"reason" yaml:"reason"`
 	Peer     string `json:"peer" yaml:"peer"`
 	Unnamed  string `json:"unnamed" yaml:"unnamed"`
+	Zones    string `json:"zones" yaml:"zones"`
 }
 
 // DecisionOf reads a decision from its message.
@@ -47,7 +48,7 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
 			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(),
+			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(),
 		})
 	}
 	return d
@@ -103,6 +104,7 @@ func routes(w io.Writer, all []Route) error {
 		{"DRAINING", false, func(r *Route) string { return unlessZero(r.Draining, "") }},
 		{"SHARDS", false, func(r *Route) string { return unlessZero(r.Shards, "") }},
 		{"RAMP", false, func(r *Route) string { return unlessZero(r.Ramp, " %") }},
+		{"ZONES", false, func(r *Route) string { return r.Zones }},
 		{"", true, func(r *Route) string {
 			if r.Taken {
 				return "taken"

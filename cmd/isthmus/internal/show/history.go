@@ -117,7 +117,7 @@ func parts(o catalog.Object) map[string]string {
 	case *catalog.AppEndpoints:
 		for i := range o.Endpoints {
 			e := &o.Endpoints[i]
-			all[relative(e.App, o.App.Namespace)] = fmt.Sprint(e.Routes, e.WhenStale)
+			all[relative(e.App, o.App.Namespace)] = fmt.Sprint(e.Routes, e.WhenStale, e.Locality)
 		}
 	case *catalog.AppExport:
 		for _, a := range o.Allow {

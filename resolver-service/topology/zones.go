@@ -1,0 +1,73 @@
+package topology
+
+import (
+	"cmp"
+	"slices"
+	"unique"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// zone is where an instance runs; the zero zone where it is not known.
+type zone struct{ unique.Handle[string] }
+
+// zoneNamed is a zone as a source names it. One that can't be told on is not known.
+func zoneNamed(name string) zone {
+	if name == "" || catalog.CheckZone(name) != nil {
+		return zone{}
+	}
+	return zone{unique.Make(name)}
+}
+
+// zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources
+// that know an address, the one with the strongest word for it counts.
+func (n *node) zonesOf(ready []string) *catalog.Zones {
+	var best []*instance
+	for i := range n.instances {
+		is := &n.instances[i]
+		if is.zone == (zone{}) {
+			continue
+		}
+		at, found := slices.BinarySearch(ready, is.address.String())
+		if !found {
+			continue
+		}
+		if best == nil {
+			best = make([]*instance, len(ready))
+		}
+		if had := best[at]; had == nil || cmp.Or(unless(had.hearsay, is.hearsay), compareSources(had.source, is.source)) < 0 {
+			best[at] = is
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	names := make([]string, len(best))
+	for i, is := range best {
+		if is != nil {
+			names[i] = is.zone.Value()
+		}
+	}
+	return catalog.NewZones(names)
+}
+
+// zonesLeft are the zones of some of an app's addresses, which are in their order among all.
+func zonesLeft(zones *catalog.Zones, all, left []string) *catalog.Zones {
+	if zones == nil || len(left) == len(all) {
+		return zones
+	}
+	places := make([]int, 0, len(left))
+	for i, address := range all {
+		if len(places) < len(left) && address == left[len(places)] {
+			places = append(places, i)
+		}
+	}
+	return zones.Of(places)
+}
+
+// prefers tells whether a caller may prefer instances of its own zone, of any app.
+func (g *Graph) prefers(caller *node) bool {
+	return g.cfg.PreferZone || caller.selection != nil && slices.ContainsFunc(caller.selection.Endpoints, func(e catalog.Endpoint) bool {
+		return e.Locality == catalog.PreferZone
+	})
+}
