@@ -118,8 +118,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
-.PHONY: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-resolve bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/performance.md and docs/scale.md
+.PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/performance.md and docs/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -128,6 +128,9 @@ bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 
 bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
 	@cd $(DAPRD_MODULE) && ISTHMUS_CONSUL="$${ISTHMUS_CONSUL:-$(BIN)/consul}" go run -tags $(DAPRD_TAGS) ./resolvebench
+
+bench-call: build ## what a call costs the caller's daprd, beside stock daprd; PROFILE=directory keeps profiles
+	@go run ./tests/bench/call $(if $(PROFILE),-profile $(abspath $(PROFILE)))
 
 bench-scale: ## what a change costs, by the size of the cluster
 	@go run ./tests/bench/scale

@@ -119,7 +119,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 		}
 		o.AppAddress = app.Address
 	}
-	configuration, err := c.configuration(o)
+	configuration, err := c.Configuration(o)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +141,8 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	return &Sidecar{d, app}, nil
 }
 
-// configuration is the Dapr Configuration of a sidecar.
-func (c *Cluster) configuration(o SidecarOptions) (string, error) {
+// Configuration is the Dapr Configuration of a sidecar, for one that is started by [Sandbox.Daprd].
+func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 	component := map[string]any{"resolver": c.Resolver, "cluster": c.Name}
 	if c.Sentry == nil {
 		component["identity"] = map[string]any{"insecure": true}

@@ -109,8 +109,7 @@ type PeerExport struct {
 	Ready    uint32          // how many instances are ready
 	Draining uint32          // how many more take no new calls
 	Shards   uint32          // host names that callers may spread over; below 2 there are none
-	// Instances are the tokens of the ready instances; none between clusters on one network,
-	// and none of an app whose instances can't be called one by one.
+	// Instances are the tokens of the ready instances; none where two would be alike.
 	Instances []uint32
 	// Addresses are those of the ready instances, only between clusters on one network. One that
 	// came up later with another app of the same cluster is not this app's.

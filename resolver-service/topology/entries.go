@@ -153,11 +153,10 @@ func (g *Graph) toPeer(n *node, peer string) *PeerExport {
 	ready := g.exportable(n)
 	export := &PeerExport{
 		App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready))),
+		Instances: g.tokensOf(n),
 	}
 	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
 		export.Addresses = ready
-	} else {
-		export.Instances = g.tokensOf(n)
 	}
 	return export
 }

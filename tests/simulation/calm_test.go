@@ -384,7 +384,7 @@ func (w *world) says(by, to *cluster, object *catalog.Cluster) topology.PeerChan
 			continue
 		}
 		addresses := ready(running, a)
-		e.Ready = uint32(len(addresses))
+		e.Ready, e.Instances = uint32(len(addresses)), catalog.InstanceTokens(addresses)
 		if len(addresses) > 1 {
 			e.Shards = e.Ready
 		}

@@ -2458,7 +2458,7 @@ type Export struct {
 	Draining  uint32                 `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"` // instances that take no new calls
 	Shards    uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`     // host names that callers may spread over; below 2 there are none
 	// What the ready instances are called: "i" and this in eight hexadecimal digits, before the
-	// app's host name. None between clusters on one network.
+	// app's host name. None where two would be called the same.
 	Instances     []uint32 `protobuf:"fixed32,8,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -69,10 +69,12 @@ func (p *point) lost() {
 }
 
 // leftAfter is how many calls in a row have to end with Unavailable before others get the
-// calls, for leftFor, doubled each time. One error says nothing: it may be the app's own.
+// calls, for leftFor, doubled each time, at most mostLeft times. One error says nothing: it
+// may be the app's own.
 const (
 	leftAfter = 5
 	leftFor   = time.Second
+	mostLeft  = 2
 )
 
 // begin counts a call in, and returns what counts it out.
@@ -143,6 +145,13 @@ func (p *pace) took(now, d time.Duration) {
 	}
 	p.last.Store(int64(now))
 	p.mean.Store(math.Float64bits(old + share*(d.Seconds()-old)))
+}
+
+// forget is for a new connection.
+func (p *pace) forget() {
+	p.mean.Store(0)
+	p.last.Store(0)
+	p.penalty.Store(0)
 }
 
 // now is the mean as it counts at a moment; ok is false where nothing is known.

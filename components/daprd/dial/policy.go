@@ -3,6 +3,7 @@ package dial
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -35,6 +36,9 @@ const (
 	againPatience = 50 * time.Millisecond
 	// holdFor is how long calls wait, rather than fail, where no connection can be had.
 	holdFor = time.Second
+	// suspectFor is how long an instance behind gateways is left to others once a connection to
+	// it has ended: those by other gateways may be over too, and say so later.
+	suspectFor = 250 * time.Millisecond
 	// mostConnecting is how many connections of a channel are begun at a time.
 	mostConnecting = 32
 )
@@ -49,7 +53,7 @@ func (policyBuilder) Name() string { return policy }
 
 // Build makes the policy of one channel.
 func (policyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &balancing{cc: cc, points: map[pointName]*point{}, turns: map[string]*atomic.Uint32{}, lost: time.Now()}
+	return &balancing{cc: cc, points: map[pointName]*point{}, turns: map[string]*atomic.Uint32{}, ended: map[string]time.Time{}, lost: time.Now()}
 }
 
 // balancing follows the plan of one app: it connects to what calls are to reach, and to
@@ -62,6 +66,7 @@ type balancing struct {
 	points  map[pointName]*point
 	leaving map[*point]struct{}
 	turns   map[string]*atomic.Uint32 // by cluster
+	ended   map[string]time.Time      // when a connection to an instance behind gateways last ended, by its name
 	choice  *catalog.Plan             // among routes, as last made
 	had     bool                      // calls had somewhere to go
 	lost    time.Time                 // since when they have not
@@ -126,7 +131,7 @@ func (b *balancing) refuses(p *point) {
 	if now.Sub(p.until) > 10*leftFor {
 		p.left = 0
 	}
-	p.until = now.Add(leftFor << min(p.left, 5))
+	p.until = now.Add(leftFor << min(p.left, mostLeft))
 	p.left++
 	p.refused.Store(leftAfter - 1) // one more is enough when it is back
 	b.arrange()
@@ -158,6 +163,7 @@ func (b *balancing) arrange() {
 		return
 	}
 	now := time.Now()
+	maps.DeleteFunc(b.ended, func(_ string, at time.Time) bool { return now.Sub(at) >= suspectFor })
 	var due time.Time // when to look again
 	by := func(t time.Time) {
 		if due.IsZero() || t.Before(due) {
@@ -229,6 +235,7 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 		for i := first; i < end; i++ {
 			r := &routes[i]
 			w := way{route: r, turn: b.turn(r.Cluster)}
+			var suspects []instance
 			hopes := time.Time{}
 			for t := range r.targets {
 				to := instance{}
@@ -241,9 +248,18 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 						hopes = h
 					}
 				}
-				if len(to.points) > 0 {
+				if len(to.points) == 0 {
+					continue
+				}
+				if until := b.ended[r.targets[t].name].Add(suspectFor); until.After(now) {
+					suspects = append(suspects, to)
+					by(until)
+				} else {
 					w.instances = append(w.instances, to)
 				}
+			}
+			if len(w.instances) == 0 { // as when a gateway is lost, which all of them were behind
+				w.instances = suspects
 			}
 			if len(w.instances) > 0 {
 				ways = append(ways, w)
@@ -376,12 +392,18 @@ func (b *balancing) changed(p *point, s balancer.SubConnState) {
 	}
 	if s.ConnectivityState != p.state {
 		p.since = time.Now()
+		if p.state == connectivity.Ready && p.name != "" {
+			b.ended[p.name] = p.since
+		}
 	}
 	p.state = s.ConnectivityState
 	p.doubted.Store(false) // not before: a call would be given the connection that is broken off
 	switch p.state {
-	case connectivity.Ready:
+	case connectivity.Ready: // perhaps another process than before
 		p.tried, p.err = true, nil
+		p.until, p.left = time.Time{}, 0
+		p.refused.Store(0)
+		p.pace.forget()
 	case connectivity.TransientFailure:
 		p.tried, p.err = true, s.ConnectionError
 		c := b.plan.channel

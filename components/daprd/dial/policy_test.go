@@ -13,6 +13,7 @@ import (
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -275,6 +276,69 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
 		if time.Now().After(deadline) {
 			t.Fatal("the instance is well again, and has no share")
+		}
+	}
+}
+
+// What was held against an instance is not held against the one that comes after it.
+func TestAnInstanceThatStartsAnewBeginsAnew(t *testing.T) {
+	w, first := newWorld(t), startGateway(t)
+	w.set(nil, here(first.Address))
+	conn := w.dial(t)
+	mustCall(t, conn)
+	before := w.watch.all()[0]
+	p := before.point
+	p.left = 5
+	p.policy.refuses(p)
+	p.pace.took(time.Since(began), time.Hour)
+	p.pace.penalty.Store(mostSlow)
+	first.stop()
+	lis, err := net.Listen("tcp", first.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recovers(t, conn, startGatewayOn(t, lis).Address)
+	if now := w.watch.all(); len(now) != 1 || now[0] == before || now[0].point != p {
+		t.Fatalf("%d connections, want one of the same point made anew", len(now))
+	}
+	p.policy.mu.Lock()
+	defer p.policy.mu.Unlock()
+	if mean, _ := p.pace.now(time.Since(began)); !p.takes() || mean > 60 || p.cost() > 1 {
+		t.Errorf("takes calls: %v, which last %.3f s and cost %d", p.takes(), mean, p.cost())
+	}
+}
+
+// A dead instance ends its connections by each gateway, and not all at one moment.
+func TestAnInstanceIsLeftByAllGatewaysOnceOneConnectionEnded(t *testing.T) {
+	w := newWorld(t)
+	route := through("east", 0)
+	route.Ready, route.Instances = 2, []uint32{1, 2}
+	w.set(map[string][]string{"east": {startGateway(t).Address, startGateway(t).Address}}, route)
+	conn := w.dial(t)
+	for deadline := time.Now().Add(time.Minute); len(w.watch.all()) < 4; mustCall(t, conn) {
+		if time.Now().After(deadline) {
+			t.Fatal("two instances behind two gateways are not four connections")
+		}
+	}
+	lost := w.watch.all()[0]
+	p := lost.point
+	_ = lost.Conn.Close() // gRPC closes it again
+	for left := false; !left; time.Sleep(time.Millisecond) {
+		p.policy.mu.Lock()
+		left = p.state != connectivity.Ready || !p.policy.ended[p.name].IsZero()
+		p.policy.mu.Unlock()
+	}
+	began := time.Now()
+	before := map[*point]int64{}
+	for _, c := range w.watch.all() {
+		before[c.point] = c.point.pace.last.Load()
+	}
+	for range 20 {
+		mustCall(t, conn)
+	}
+	for o, last := range before {
+		if o.name == p.name && o.pace.last.Load() != last && time.Since(began) < suspectFor {
+			t.Errorf("%s had calls by %s right after its connection by %s ended", o.name, o.address, p.address)
 		}
 	}
 }

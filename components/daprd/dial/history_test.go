@@ -1,0 +1,449 @@
+package dial
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	realgateway "github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+)
+
+// history is one app in three clusters, to which a seed decides what happens: instances and
+// gateways that die, stop, hang and start, and views that tell of it at once, late or never.
+type history struct {
+	*world
+	t      *testing.T
+	pauses *stillness.Watch
+	rand   *rand.Rand
+	retry  bool
+	tls    *tls.Config
+
+	mu       sync.Mutex
+	clusters []*cluster
+	shown    []shown
+	paths    map[path]time.Time // since when each has been good
+	faults   []time.Time        // that may cut calls off
+	calls    []*attempted
+	steps    []string
+}
+
+// cluster is a place where the app runs, and how the caller is told to reach it.
+type cluster struct {
+	name      string
+	gateways  []*ingress
+	table     *live.Value[*catalog.GatewayTable]
+	known     []string // instances in the table
+	instances []*callee
+
+	priority, weight uint32
+	ramp             uint8
+	state            catalog.RouteState // LeaseExpired, Lapsed or Ready
+}
+
+// shown is a view that callers had from a moment on.
+type shown struct {
+	at    time.Time
+	leads map[string]bool // addresses of instances
+}
+
+// path is an instance by a gateway, or directly.
+type path struct {
+	callee  *callee
+	gateway *ingress
+}
+
+// ingress is a gateway of a cluster. The second of a cluster is behind a proxy that can hang.
+type ingress struct {
+	address string // that callers are told
+	behind  string // where it listens
+	stop    func() // nil while it does not run
+	freezer freezer
+	hung    bool
+}
+
+// callee is an instance of the app. Those that are started anew are another callee.
+type callee struct {
+	internalv1.UnimplementedServiceInvocationServer
+	h       *history
+	cluster *cluster
+	address string
+	server  *grpc.Server
+	served  chan struct{}
+	freezer freezer
+	ctx     context.Context
+	gone    context.CancelFunc
+	ended   sync.WaitGroup
+
+	// Of history.mu.
+	hung  bool
+	given atomic.Int64 // calls
+	ill   atomic.Bool  // it answers every call with Unavailable
+}
+
+// stoppable has the sockets of a process that can be stopped and continued, as by SIGSTOP: the kernel
+// takes connections and bytes all the same.
+type stoppable struct {
+	net.Listener
+	callee *callee
+}
+
+func (l *stoppable) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	l.callee.freezer.wait(l.callee.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &stoppableConn{c, l.callee}, nil
+}
+
+type stoppableConn struct {
+	net.Conn
+	callee *callee
+}
+
+func (c *stoppableConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.callee.freezer.wait(c.callee.ctx)
+	return n, err
+}
+
+func (c *stoppableConn) Write(b []byte) (int, error) {
+	c.callee.freezer.wait(c.callee.ctx)
+	return c.Conn.Write(b)
+}
+
+// callKey is the metadata by which a callee tells calls apart.
+const callKey = "x-call"
+
+// count notes that a call has begun at the callee.
+func (c *callee) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	c.given.Add(1)
+	md, _ := metadata.FromIncomingContext(ctx)
+	n, err := strconv.Atoi(md.Get(callKey)[0])
+	if err != nil {
+		return nil, err
+	}
+	c.h.mu.Lock()
+	of := c.h.calls[n]
+	of.ran = append(of.ran, ran{time.Now(), c.address})
+	c.h.mu.Unlock()
+	if c.ill.Load() {
+		return nil, status.Error(codes.Unavailable, "not now")
+	}
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+	}
+	return next(ctx, req)
+}
+
+func (c *callee) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+	return &internalv1.InternalInvokeResponse{}, nil
+}
+
+func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
+	r := rand.New(rand.NewPCG(seed, 0))
+	h := &history{
+		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)))}, t: t, pauses: pauses, rand: r,
+		retry: r.IntN(4) > 0, paths: map[path]time.Time{},
+		tls: &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
+	}
+	h.Use(h.view, h.retry, nil)
+	for name, gateways := range map[string]int{"east": 2, "north": 1, "west": 0} {
+		c := &cluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
+		for n := range gateways {
+			g := &ingress{behind: deadAddress(t)}
+			if g.address = g.behind; n > 0 {
+				g.address = g.freezer.before(t, g.behind)
+			}
+			c.gateways = append(c.gateways, g)
+		}
+		h.clusters = append(h.clusters, c)
+	}
+	slices.SortFunc(h.clusters, func(a, b *cluster) int { return len(a.gateways) - len(b.gateways) }) // a map's order is no seed's
+	for _, c := range h.clusters {
+		for _, g := range c.gateways {
+			h.open(c, g)
+		}
+		for range 1 + r.IntN(3) {
+			h.start(c, deadAddress(t))
+		}
+	}
+	h.tell()
+	return h
+}
+
+func (h *history) note(format string, args ...any) {
+	h.steps = append(h.steps, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// open starts a gateway.
+func (h *history) open(c *cluster, g *ingress) {
+	lis, err := net.Listen("tcp", g.behind)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	serving, err := realgateway.New(realgateway.Config{Table: c.table, Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Millisecond})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- serving.Serve(ctx, lis) }()
+	h.note("gateway %s of %s starts", g.address, c.name)
+	g.stop = func() {
+		cancel()
+		if err := <-served; err != nil {
+			h.t.Errorf("the gateway at %s ended: %v", g.address, err)
+		}
+	}
+}
+
+// start starts an instance.
+func (h *history) start(c *cluster, address string) {
+	lis, err := net.Listen("tcp", address)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	i := &callee{h: h, cluster: c, address: address, served: make(chan struct{})}
+	i.ctx, i.gone = context.WithCancel(context.Background())
+	i.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(h.tls)), grpc.UnaryInterceptor(i.count))
+	healthpb.RegisterHealthServer(i.server, health.NewServer())
+	internalv1.RegisterServiceInvocationServer(i.server, i)
+	go func() { defer close(i.served); _ = i.server.Serve(&stoppable{lis, i}) }()
+	c.instances = append(c.instances, i)
+	h.note("%s starts in %s", address, c.name)
+}
+
+// kill ends an instance as SIGKILL does; stop as SIGTERM does.
+func (h *history) kill(i *callee) {
+	h.note("%s is killed", i.address)
+	h.faults = append(h.faults, time.Now())
+	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *callee) bool { return o == i })
+	i.gone()
+	i.ended.Go(func() { i.server.Stop(); <-i.served })
+	h.mu.Unlock() // a call that begins wants the lock
+	i.ended.Wait()
+	h.mu.Lock()
+}
+
+func (h *history) stop(i *callee) {
+	i.hang(false) // a process that hangs does not stop
+	h.note("%s stops", i.address)
+	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *callee) bool { return o == i })
+	h.mu.Unlock()
+	i.server.GracefulStop()
+	<-i.served
+	i.gone()
+	h.mu.Lock()
+}
+
+// hang stops a process, as SIGSTOP does, or has it go on.
+func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
+	if *hung == wanted {
+		return
+	}
+	if *hung = wanted; wanted {
+		h.note("%s hangs", address)
+		h.faults = append(h.faults, time.Now())
+		f.freeze()
+	} else {
+		h.note("%s goes on", address)
+		f.thaw()
+	}
+}
+
+func (i *callee) hang(hung bool)              { i.h.hang(i.address, &i.freezer, &i.hung, hung) }
+func (g *ingress) hang(h *history, hung bool) { h.hang(g.address, &g.freezer, &g.hung, hung) }
+
+// tell publishes the view of now.
+func (h *history) tell() {
+	var routes []catalog.Route
+	gateways := map[string][]string{}
+	leads := map[string]bool{}
+	for _, c := range h.clusters {
+		r := catalog.Route{Cluster: c.name, Priority: c.priority, Weight: c.weight, Ramp: c.ramp, State: c.state, Ready: uint32(len(c.instances))}
+		var addresses []string
+		for _, i := range c.instances {
+			addresses = append(addresses, i.address)
+		}
+		if len(addresses) == 0 && r.State != catalog.LeaseExpired {
+			r.State = catalog.Empty
+		}
+		if r.Local = len(c.gateways) == 0; r.Local {
+			r.Addresses = addresses
+		} else {
+			r.Gateway, r.Instances = true, catalog.InstanceTokens(addresses)
+			r.Addresses = catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, c.name, "15443", len(addresses))
+			for _, g := range c.gateways {
+				gateways[c.name] = append(gateways[c.name], g.address)
+			}
+		}
+		if r.State == catalog.Empty || r.State == catalog.LeaseExpired {
+			r.Addresses, r.Instances = nil, nil
+		}
+		for _, address := range addresses {
+			leads[address] = r.Usable() && len(r.Addresses) > 0
+		}
+		routes = append(routes, r)
+	}
+	h.note("the view leads to %v", leads)
+	h.shown = append(h.shown, shown{time.Now(), leads})
+	h.set(gateways, routes...)
+}
+
+// learn has a cluster's gateways know its instances.
+func (h *history) learn(c *cluster) {
+	c.known = c.known[:0]
+	for _, i := range c.instances {
+		c.known = append(c.known, i.address)
+	}
+	slices.Sort(c.known)
+	b := &catalog.Backend{App: orders, Instances: slices.Clone(c.known), Tokens: catalog.InstanceTokens(c.known)}
+	c.table.Store(&catalog.GatewayTable{Domain: catalog.DefaultDomain, Cluster: c.name,
+		Backends: catalog.Table[*catalog.Backend]{}.With(catalog.Edit[*catalog.Backend]{App: orders, Value: b})})
+}
+
+// judge notes since when paths have been good: the instance takes calls, and view, gateway
+// and its table lead there.
+func (h *history) judge() {
+	before := h.paths
+	h.paths = map[path]time.Time{}
+	good := func(p path) {
+		since, ok := before[p]
+		if !ok {
+			since = time.Now()
+		}
+		h.paths[p] = since
+	}
+	for _, c := range h.clusters {
+		for _, i := range c.instances {
+			if i.hung || i.ill.Load() || !h.shown[len(h.shown)-1].leads[i.address] {
+				continue
+			}
+			if len(c.gateways) == 0 {
+				good(path{i, nil})
+			}
+			for _, g := range c.gateways {
+				if g.stop != nil && !g.hung && slices.Contains(c.known, i.address) {
+					good(path{i, g})
+				}
+			}
+		}
+	}
+}
+
+// step lets one thing happen, and perhaps be known.
+func (h *history) step() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.clusters[h.rand.IntN(len(h.clusters))]
+	var i *callee
+	if len(c.instances) > 0 {
+		i = c.instances[h.rand.IntN(len(c.instances))]
+	}
+	switch what := h.rand.IntN(16); {
+	case i == nil || what < 3 && len(c.instances) < 4:
+		h.start(c, deadAddress(h.t))
+	case what < 7: // killed, and perhaps back at once
+		h.kill(i)
+		if h.rand.IntN(2) == 0 {
+			h.start(c, i.address)
+		}
+	case what < 9:
+		h.stop(i)
+		if h.rand.IntN(2) == 0 {
+			h.start(c, i.address)
+		}
+	case what < 11:
+		i.hang(!i.hung)
+	case what < 12:
+		i.ill.Store(!i.ill.Load())
+		h.note("%s is ill: %v", i.address, i.ill.Load())
+	case what < 14 && len(c.gateways) > 0:
+		g := c.gateways[h.rand.IntN(len(c.gateways))]
+		switch {
+		case g.stop == nil:
+			h.open(c, g)
+		case g.address != g.behind && h.rand.IntN(2) == 0:
+			g.hang(h, !g.hung)
+		default:
+			h.note("gateway %s of %s is killed", g.address, c.name)
+			h.faults = append(h.faults, time.Now(), time.Now()) // it cuts off several connections
+			g.stop()
+			g.stop = nil
+		}
+	default:
+		c.priority, c.weight = uint32(h.rand.IntN(3)), uint32(h.rand.IntN(4))
+		c.ramp = []uint8{0, 0, 10, 50}[h.rand.IntN(4)]
+		c.state = []catalog.RouteState{catalog.Ready, catalog.Ready, catalog.Lapsed, catalog.LeaseExpired}[h.rand.IntN(4)]
+		h.note("%s: priority %d, weight %d, ramp %d, state %d", c.name, c.priority, c.weight, c.ramp, c.state)
+	}
+	if h.rand.IntN(2) == 0 {
+		h.tell()
+	}
+	for _, c := range h.clusters {
+		if h.rand.IntN(2) == 0 {
+			h.learn(c)
+		}
+	}
+	h.judge()
+}
+
+// calm ends what is wrong, and has all know how things stand.
+func (h *history) calm() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.clusters {
+		for _, i := range c.instances {
+			i.hang(false)
+			i.ill.Store(false)
+		}
+		for _, g := range c.gateways {
+			g.hang(h, false)
+		}
+		h.learn(c)
+	}
+	h.note("calm")
+	h.tell()
+	h.judge()
+}
+
+// end ends all processes, and is the last thing that happens.
+func (h *history) end() {
+	h.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.clusters {
+		for len(c.instances) > 0 {
+			h.kill(c.instances[0])
+		}
+		for _, g := range c.gateways {
+			if g.stop != nil {
+				g.stop()
+			}
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+)
+
+var (
+	histories = flag.Int("histories", 8, "random histories of TestHistories")
+	from      = flag.Uint64("from", 0, "seed of the first; 0: by the clock")
+	bursts    = flag.Int("bursts", 3, "times that much happens in each, with a calm after it")
+)
+
+const (
+	// together is how many histories run at a time: they mostly wait.
+	together = 6
+	// shareWithin is how long an instance that is ready may be without its share.
+	shareWithin = 5 * time.Second
+	// staleFor is how long calls may follow a view after the next one, and knownAfter how long
+	// an endpoint may be there before callers can rely on it.
+	staleFor   = 300 * time.Millisecond
+	knownAfter = 2 * time.Second
+	// callers have a connection each.
+	callers = 3
+	// window is so many calls, by which shares are judged.
+	window = 200
+)
+
+// attempted is a call, and what became of it.
+type attempted struct {
+	began, ended time.Time
+	proxied      bool // by an app's own method, which nobody repeats
+	err          error
+	ran          []ran
+	open         bool   // an endpoint was there all the time
+	path         string // it
+	faults       int    // that can have cut it off
+}
+
+// ran is a call that began at a callee.
+type ran struct {
+	at      time.Time
+	address string
+}
+
+// Every history holds these: an instance that is ready has its share soon, whatever came
+// before. No call goes where the view does not lead. A call that no callee began does not
+// fail while an endpoint is there. None runs more than twice, or twice where that is not
+// wanted. Nothing is left at the end.
+func TestHistories(t *testing.T) {
+	first, pauses := *from, stillness.Begin(t)
+	if first == 0 {
+		first = uint64(time.Now().UnixNano() / 1000)
+	}
+	free := make(chan struct{}, together)
+	var running sync.WaitGroup
+	for seed := first; seed < first+uint64(*histories); seed++ {
+		h := newHistory(t, seed, pauses)
+		free <- struct{}{}
+		running.Go(func() {
+			defer func() { <-free }()
+			if err := h.run(); err != nil {
+				t.Errorf("%v\nreplay it: go test ./dial -run TestHistories -histories 1 -from %d -bursts %d\n  %s", err, seed, *bursts, strings.Join(h.steps, "\n  "))
+			}
+		})
+	}
+	running.Wait()
+}
+
+// run is the whole course of a history, and what is wrong with it.
+func (h *history) run() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	var calling sync.WaitGroup
+	for range callers {
+		calling.Go(func() { h.caller(ctx) })
+	}
+	var err error
+	for range *bursts {
+		for range 4 + h.rand.IntN(10) {
+			h.step()
+			time.Sleep(time.Duration(h.rand.IntN(500)) * time.Millisecond / time.Duration(1+h.rand.IntN(10)))
+		}
+		h.calm()
+		if err = h.shares(); err != nil {
+			break
+		}
+	}
+	cancel()
+	calling.Wait()
+	h.end()
+	return errors.Join(err, h.check(), h.leftOver())
+}
+
+// caller makes calls one after the other, as daprd does: it dials anew after Unavailable.
+func (h *history) caller(ctx context.Context) {
+	var conn *grpc.ClientConn
+	for n := 0; ctx.Err() == nil; n++ {
+		if conn == nil {
+			var err error
+			if conn, err = daprdDial(h.t, h.Names, h.Name(orders, "")); err != nil {
+				h.t.Errorf("dial: %v", err)
+				return
+			}
+		}
+		if err := h.call(conn, n%4 == 0); status.Code(err) == codes.Unavailable {
+			_ = conn.Close()
+			conn = nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if conn != nil {
+		_ = conn.Close()
+	}
+}
+
+func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
+	c := &attempted{began: time.Now(), proxied: proxied}
+	h.mu.Lock()
+	id := len(h.calls)
+	h.calls = append(h.calls, c)
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), callKey, strconv.Itoa(id)), time.Minute)
+	defer cancel()
+	var err error
+	if proxied {
+		_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	} else {
+		_, err = internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{})
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.ended, c.err = time.Now(), err
+	for p, since := range h.paths {
+		if since.Before(c.began.Add(-knownAfter - 10*h.pauses.Longest(since))) {
+			c.open, c.path = true, p.callee.address
+		}
+	}
+	for _, at := range h.faults {
+		if at.After(c.began.Add(-time.Second)) {
+			c.faults++
+		}
+	}
+	return err
+}
+
+// shares waits until every instance has its share.
+func (h *history) shares() error {
+	since := time.Now()
+	for {
+		began := time.Now()
+		err := h.sharesOnce()
+		if err == nil {
+			return nil
+		}
+		if began.Sub(since) > shareWithin+10*h.pauses.Longest(since) {
+			return err
+		}
+	}
+}
+
+// sharesOnce counts calls, and compares them with what is due.
+func (h *history) sharesOnce() error {
+	due := h.due()
+	if len(due) == 0 {
+		return nil
+	}
+	given := map[*callee]int64{}
+	for i := range due {
+		given[i] = -i.given.Load()
+	}
+	total, began := int64(0), time.Now()
+	for ; total < window; time.Sleep(20 * time.Millisecond) {
+		total = 0
+		for i := range due {
+			total += given[i] + i.given.Load()
+		}
+		if time.Since(began) > time.Minute {
+			return fmt.Errorf("%d calls began in a minute; the last ended with: %v", total, h.lastError())
+		}
+	}
+	for i, share := range due {
+		n := given[i] + i.given.Load()
+		if want := share * float64(total); float64(n) < want/2-3 || float64(n) > want*2+3 {
+			return fmt.Errorf("%s in %s had %d of %d calls, and %.0f are its share", i.address, i.cluster.name, n, total, want)
+		}
+	}
+	return nil
+}
+
+func (h *history) lastError() (err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.calls {
+		if c.err != nil {
+			err = c.err
+		}
+	}
+	return err
+}
+
+// due is the share of calls that each instance is to have.
+func (h *history) due() map[*callee]float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	due, left := map[*callee]float64{}, 1.0
+	for priority := uint32(0); priority < 3; priority++ {
+		var level []*cluster
+		furthest, total, below := 0.0, 0.0, false
+		for _, c := range h.clusters {
+			if !c.reachable() {
+				continue
+			}
+			if c.priority == priority {
+				level = append(level, c)
+				furthest = max(furthest, c.percent())
+				total += float64(c.weight) * c.percent()
+			}
+			below = below || c.priority > priority
+		}
+		if len(level) == 0 {
+			continue
+		}
+		takes := left
+		if below {
+			takes *= furthest
+		}
+		for _, c := range level {
+			for _, i := range c.instances {
+				due[i] = takes * float64(c.weight) * c.percent() / total / float64(len(c.instances))
+			}
+		}
+		left -= takes
+	}
+	if len(due) == 0 {
+		return nil // nothing is to be had
+	}
+	for _, c := range h.clusters {
+		for _, i := range c.instances {
+			due[i] += 0 // those that have none are held to it
+		}
+	}
+	return due
+}
+
+func (c *cluster) percent() float64 {
+	if c.ramp == 0 {
+		return 1
+	}
+	return float64(c.ramp) / 100
+}
+
+func (c *cluster) reachable() bool {
+	up := len(c.gateways) == 0
+	for _, g := range c.gateways {
+		up = up || g.stop != nil
+	}
+	return up && c.weight > 0 && c.state != catalog.LeaseExpired && len(c.instances) > 0
+}
+
+// check says what is wrong with the calls of a history.
+func (h *history) check() error {
+	for id, c := range h.calls {
+		grace := staleFor + 10*h.pauses.Longest(c.began.Add(-staleFor))
+		for _, r := range c.ran {
+			if !h.led(r.address, c.began.Add(-grace), r.at) {
+				return fmt.Errorf("call %d began at %s in %s, where no view led", id, r.at.Format("05.000"), r.address)
+			}
+		}
+		repeats := h.retry && !c.proxied
+		if most := 1; len(c.ran) > most && (!repeats || len(c.ran) > most+1) {
+			return fmt.Errorf("call %d ran %d times, and repeats are wanted: %v", id, len(c.ran), repeats)
+		}
+		cut := c.faults
+		if repeats {
+			cut-- // one more is made elsewhere
+		}
+		if c.err != nil && len(c.ran) == 0 && c.open && cut <= 0 {
+			return fmt.Errorf("call %d (proxied: %v) failed, from %s to %s, never began, and %s was there: %w",
+				id, c.proxied, c.began.Format("05.000"), c.ended.Format("05.000"), c.path, c.err)
+		}
+	}
+	return nil
+}
+
+// led tells whether a view led to an instance some time between two moments.
+func (h *history) led(address string, begin, end time.Time) bool {
+	for n, s := range h.shown {
+		if s.leads[address] && !s.at.After(end) && (n+1 == len(h.shown) || h.shown[n+1].at.After(begin)) {
+			return true
+		}
+	}
+	return false
+}
+
+// leftOver is what Close should have let go of.
+func (h *history) leftOver() error {
+	for what, n := range map[string]int{
+		"connections that are watched": len(h.watch.conns), "addresses": len(h.gates.known), "host names": len(h.hosts.known), "channels": len(h.channels),
+	} {
+		if n > 0 {
+			return fmt.Errorf("%d %s are left after Close", n, what)
+		}
+	}
+	return nil
+}
