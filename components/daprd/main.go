@@ -10,6 +10,7 @@ import (
 
 	"github.com/dapr/dapr/cmd/daprd/app"
 	"github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/dapr/pkg/diagnostics/utils"
 	"github.com/dapr/kit/logger"
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/component"
@@ -19,7 +20,7 @@ import (
 func main() {
 	dapr := logger.NewLogger("isthmus")
 	log := component.Logger(dapr)
-	names := dial.New(log)
+	names := dial.New(log, utils.SpanFromContext)
 	if err := names.Register(); err != nil {
 		dapr.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dapr/components-contrib/nameresolution/nameformat"
 	registry "github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/kit/logger"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
@@ -38,7 +39,7 @@ func newSidecar(t *testing.T) *sidecar {
 	reg.Logger = logger.NewLogger(t.Name())
 	reg.Logger.SetOutput(t.Output())
 	reg.RegisterComponent(nameformat.NewResolver, "nameformat")
-	c := New(quiet, dial.New(quiet))
+	c := New(quiet, dial.New(quiet, trace.SpanFromContext))
 	c.Register(reg)
 	r, err := reg.Create(Name, "v1", Name)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	registry "github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/dapr/pkg/config"
 	"github.com/dapr/kit/logger"
+	"go.opentelemetry.io/otel/trace"
 	sigs "sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
@@ -78,7 +79,7 @@ func starts(t *testing.T, spec *config.NameResolutionSpec) {
 	reg.Logger = logger.NewLogger(t.Name())
 	reg.Logger.SetOutput(t.Output())
 	reg.RegisterComponent(mdns.NewResolver, "mdns")
-	New(quiet, dial.New(quiet)).Register(reg)
+	New(quiet, dial.New(quiet, trace.SpanFromContext)).Register(reg)
 	r, err := reg.Create(spec.Component, spec.Version, spec.Component)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -138,7 +139,7 @@ type world struct {
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
 func newWorld(t testing.TB) *world {
-	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil))), retry: true}
+	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
 	w.hosts.times.soonest = 10 * time.Millisecond
 	w.Use(w)
 	t.Cleanup(w.Close)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -166,7 +167,7 @@ func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
 	retry := r.IntN(4) > 0
 	h := &history{
-		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil))), retry: retry}, t: t, pauses: pauses, rand: r,
+		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: retry}, t: t, pauses: pauses, rand: r,
 		paths: map[path]time.Time{},
 		tls:   &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
 	}

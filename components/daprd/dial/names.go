@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -28,6 +29,7 @@ import (
 // goroutines.
 type Names struct {
 	log   *slog.Logger
+	span  func(context.Context) trace.Span
 	given sync.Map // "host:port", as given to daprd, to its *called
 	names sync.Map // catalog.App to its *called
 	conns sync.Map // daprd's *grpc.ClientConn to its *channel
@@ -66,11 +68,13 @@ type source struct {
 	replaced chan struct{} // closed when another is used
 }
 
-// New returns Names that know no app until Use.
-func New(log *slog.Logger) *Names {
+// New returns Names that know no app until Use. spanFromContext finds the span that a call is
+// part of: [trace.SpanFromContext], or daprd's own function, since daprd keeps its span under
+// a key of its own.
+func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Names {
 	registerPolicy()
 	n := &Names{
-		log: log, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
+		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
 	}
 	n.hosts.changed = n.lookAll
 	n.evidence.points = map[*point]stands{}

@@ -136,25 +136,6 @@ func (b *balancing) refuses(p *point) {
 	b.arrange()
 }
 
-// takes tells whether a point is connected and nothing speaks against it. It wants the lock.
-func (p *point) takes() bool {
-	return p.state == connectivity.Ready && !p.doubted.Load() && !time.Now().Before(p.until)
-}
-
-// hopes until when an attempt to connect may yet bring something; zero where it has failed.
-func (p *point) hopes() time.Time {
-	if p.state != connectivity.Connecting && p.state != connectivity.Idle {
-		return time.Time{}
-	}
-	if p.tried && p.err != nil {
-		return time.Time{}
-	}
-	if p.tried {
-		return p.since.Add(min(againPatience+3*time.Duration(p.gate.trip.Load()), firstPatience))
-	}
-	return p.since.Add(firstPatience)
-}
-
 // arrange decides which points there are to be, connects those that are wanted, and tells
 // gRPC where calls go. It wants the lock.
 func (b *balancing) arrange() {

@@ -9,7 +9,8 @@ import (
 	"sync"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
-	registry "github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/dapr/pkg/components/nameresolution"
+	registry "github.com/dapr/dapr/pkg/diagnostics/utils"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
@@ -141,7 +142,7 @@ func (b *bench) adapter(ctx context.Context, address string, s selection, one ca
 	log := slog.New(slog.DiscardHandler)
 	resolvers := registry.NewRegistry()
 	resolvers.Logger = quiet()
-	component.New(log, dial.New(log)).Register(resolvers)
+	component.New(log, dial.New(log, utils.SpanFromContext)).Register(resolvers)
 	r, err := resolvers.Create(component.Name, "v1", component.Name)
 	if err != nil {
 		return err
