@@ -367,6 +367,8 @@ func (w *world) says(by, to *cluster, object *catalog.Cluster) topology.PeerChan
 		}
 		if w.reachesPods(to, object, by) {
 			e.Addresses = addresses
+		} else {
+			e.Instances = catalog.InstanceTokens(addresses)
 		}
 		change.Put = append(change.Put, e)
 	}
