@@ -333,6 +333,12 @@ func (w *world) reachesPods(c *cluster, object *catalog.Cluster, in *cluster) bo
 	return back != nil && object.Network == c.network && back.Network == in.network && c.network == in.network
 }
 
+// onNetwork tells whether a cluster's objects put another on its network.
+func onNetwork(objects map[catalog.Key]catalog.Object, c, other *cluster) bool {
+	object, ok := objects[catalog.Key{Kind: catalog.KindCluster, Name: other.name}].(*catalog.Cluster)
+	return ok && c.network != "" && object.Network == c.network
+}
+
 // fresh is what a graph serves that was made from the truth at once.
 type fresh struct {
 	views map[catalog.App]*catalog.View
@@ -395,6 +401,9 @@ func (w *world) says(by, to *cluster, object *catalog.Cluster) topology.PeerChan
 		}
 		if w.reachesPods(to, object, by) {
 			e.Addresses = addresses
+		}
+		if _, theirs, _ := by.objects.newest(); !onNetwork(theirs, by, to) {
+			e.Instances = catalog.InstanceTokens(addresses)
 		}
 		change.Put = append(change.Put, e)
 	}

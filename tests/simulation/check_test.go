@@ -83,6 +83,10 @@ func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
 		if there && !slices.Equal(b.Instances, ready(running, a)) {
 			w.fail("gateway: %s: that of %s leads to %v; ready are %v", s.replica.host, a, b.Instances, ready(running, a))
 		}
+		// A sidecar calls instances by names, perhaps of a view that is old: none may lead to another.
+		if there && !slices.Equal(b.Tokens, catalog.InstanceTokens(b.Instances)) {
+			w.fail("gateway: %s: the instances %v of %s are called %x", s.replica.host, b.Instances, a, b.Tokens)
+		}
 	}
 }
 
@@ -187,12 +191,27 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 			wrong("address", "has %s", address)
 		}
 	}
+	for _, token := range r.Instances {
+		if !r.Gateway || !w.cluster(r.Cluster).had(selected.App, token) {
+			wrong("address", "has the instance %x, which was never there", token)
+		}
+	}
 	if selected.WhenStale == catalog.Withdraw {
 		stale := w.cluster(r.Cluster).staleAfter
 		if since := time.Since(w.reached[way{s.replica.host, r.Cluster}]); since > stale+slack {
 			wrong("stale", "is usable, and no round trip was possible for %s; staleAfter is %s", since, stale)
 		}
 	}
+}
+
+// had tells whether an instance of an app was ever in the cluster, by what its callers call it.
+func (c *cluster) had(a catalog.App, token uint32) bool {
+	for at := range c.ever {
+		if at.app == a && catalog.InstanceToken(at.address) == token {
+			return true
+		}
+	}
+	return false
 }
 
 // exportedStates are those of a route to an app that is exported to the caller.

@@ -77,7 +77,7 @@ func TestHistories(t *testing.T) {
 		running.Go(func() {
 			defer func() { <-free }()
 			if err := h.run(); err != nil {
-				t.Errorf("%v\nreplay it: go test ./dial -run TestHistories -histories 1 -from %d -bursts %d\n  %s", err, seed, *bursts, strings.Join(h.steps, "\n  "))
+				t.Errorf("%v\nreplay it in components/daprd: go test ./dial -run TestHistories -histories 1 -from %d -bursts %d\n  %s", err, seed, *bursts, strings.Join(h.steps, "\n  "))
 			}
 		})
 	}
