@@ -93,7 +93,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
 	}
 	if ch.registers {
-		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Draining: c.draining()}
+		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Draining: c.draining()}
 	}
 	err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}})
 	if err != nil {

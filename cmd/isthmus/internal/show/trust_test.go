@@ -179,14 +179,14 @@ func TestAnExplanationShowsTheReadinessBehindARoute(t *testing.T) {
 	err := Explain(&b, "shop/checkout", "shop/orders", DecisionOf(&v1alpha1.Decision{
 		Outcome: "ok", Routes: []*v1alpha1.RouteDecision{
 			{Cluster: "west", Weight: 1, Ready: 2, Draining: 1, Taken: true, Reason: "2 ready"},
-			{Cluster: "east", Priority: 1, Weight: 1, Ready: 5, Shards: 5, Ramp: 25, Reason: "5 ready", Peer: "connected for 3s", Unnamed: "by 203.0.113.8:50002"},
+			{Cluster: "east", Priority: 1, Weight: 1, Ready: 5, Shards: 5, Ramp: 25, Zones: "a: 2, b: 3", Reason: "5 ready", Peer: "connected for 3s", Unnamed: "by 203.0.113.8:50002"},
 		},
 	}))
 	_, got, _ := strings.Cut(b.String(), "revision   0\n")
 	want := `
-  ROUTE   PRIORITY   WEIGHT   READY   DRAINING   SHARDS   RAMP           WHY
-  west    0          1        2       1                          taken   2 ready
-  east    1          1        5                  5        25 %           5 ready
+  ROUTE   PRIORITY   WEIGHT   READY   DRAINING   SHARDS   RAMP   ZONES                WHY
+  west    0          1        2       1                                       taken   2 ready
+  east    1          1        5                  5        25 %   a: 2, b: 3           5 ready
 
   peer east: connected for 3s
   callers without a server name to east: by 203.0.113.8:50002
