@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
-	"github.com/dapr/dapr/pkg/components/nameresolution"
-	registry "github.com/dapr/dapr/pkg/diagnostics/utils"
+	registry "github.com/dapr/dapr/pkg/components/nameresolution"
+	"github.com/dapr/dapr/pkg/diagnostics/utils"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
