@@ -17,6 +17,7 @@ type way struct {
 	instances []instance // those in the caller's zone first, where it is preferred
 	near      int        // how many are
 	spread    *spread
+	percent   uint64 // of what is due to the route, which it takes for now
 }
 
 // instance is the connections to one, by one gateway or several.
@@ -35,6 +36,7 @@ func (b *balancing) choose(ways []way) {
 		routes := make([]catalog.Route, len(ways))
 		for i := range ways {
 			routes[i] = ways[i].route.Route
+			routes[i].Ramp = uint8(ways[i].percent)
 			routes[i].State, routes[i].Addresses = catalog.Ready, []string{routes[i].Cluster}
 		}
 		p.choice = catalog.NewPlan(b.plan.channel.app, routes) // they are by priority, so each keeps its place

@@ -248,9 +248,11 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 			if len(w.instances) == 0 { // as when a gateway is lost, which all of them were behind
 				w.instances = suspects
 			}
+			w.percent = w.spread.returns(len(w.instances) > 0, now, by)
 			if len(w.instances) > 0 {
+				w.percent = min(w.percent, r.Percent())
 				ways = append(ways, w)
-				share = max(share, r.Percent())
+				share = max(share, w.percent)
 			} else if hopes.After(now) {
 				waits = true
 				by(hopes)
@@ -304,6 +306,7 @@ func (b *balancing) doubtful() (ways []way) {
 			}
 		}
 		if len(w.instances) > 0 {
+			w.percent = 100
 			return append(ways, w)
 		}
 	}

@@ -40,8 +40,17 @@ func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back := startGatewayOn(t, lis)
+	time.Sleep(goneFor)
+	back, elsewhere := startGatewayOn(t, lis), 0
 	until(t, conn, back.Address)
+	for begun := time.Now(); time.Since(begun) < 3*returnStep; time.Sleep(time.Millisecond) {
+		if mustCall(t, conn) == gw.Address {
+			elsewhere++
+		}
+	}
+	if elsewhere == 0 {
+		t.Error("the instance had all calls at once when it was back")
+	}
 	only(t, conn, back.Address)
 }
 

@@ -31,11 +31,48 @@ const (
 	usualAfter = 512
 )
 
+const (
+	// goneFor is how long a route takes no calls before it takes them back in steps, each of
+	// which lasts for returnStep.
+	goneFor    = time.Second
+	returnStep = 500 * time.Millisecond
+)
+
 // spread shares the calls to one cluster out among its instances.
 type spread struct {
 	turn  atomic.Uint32
 	away  atomic.Uint32 // how many of wholeShare leave the caller's zone
 	usual float64       // seconds that calls take in the zone while none leave; of the watch, 0 when not known
+
+	// Of balancing.mu.
+	taken      bool      // the route took calls once
+	gone, back time.Time // since when it takes none, and since when it takes them again
+}
+
+// returns says what a route takes by now, in percent, where its instances take calls or don't.
+// One that has taken none for a while takes its calls back in steps: what has just failed is
+// not to have them all at once.
+func (s *spread) returns(takes bool, now time.Time, by func(time.Time)) (percent uint64) {
+	switch {
+	case !takes:
+		if s.taken && s.gone.IsZero() {
+			s.gone = now
+		}
+		return 100
+	case !s.gone.IsZero():
+		if now.Sub(s.gone) >= goneFor {
+			s.back = now
+		}
+		s.gone = time.Time{}
+	}
+	s.taken = true
+	for step, percent := range []uint64{10, 25, 50, 75} {
+		if ends := s.back.Add(time.Duration(step+1) * returnStep); now.Before(ends) {
+			by(ends)
+			return percent
+		}
+	}
+	return 100
 }
 
 // choose has a call stay with an instance of the caller's zone, or leave for one elsewhere.

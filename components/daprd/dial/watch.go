@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,9 @@ const (
 	// for any.
 	shortestAnswer = 150 * time.Millisecond
 	shortestEnd    = 3 * time.Second
-	longestAnswer  = 10 * time.Second
+	// shortestGone is the same where another gateway of the cluster does answer.
+	shortestGone  = 600 * time.Millisecond
+	longestAnswer = 10 * time.Second
 	// inquireEvery is how often whoever does not answer is asked again.
 	inquireEvery = 500 * time.Millisecond
 	// weighEvery is how often instances are compared by how long calls take there.
@@ -54,7 +57,8 @@ type listening struct {
 	silent   time.Duration
 	waiting  bool // for an answer
 	waited   time.Duration
-	answered int // inquiries in a row
+	since    time.Duration // began waiting, measured from began
+	answered int           // inquiries in a row
 }
 
 // begin counts a call in, and sees to it that somebody watches.
@@ -141,6 +145,7 @@ func (c *conn) listen(all []*conn) {
 			c.answered = 0
 		}
 		c.silent, c.waiting, c.waited = 0, false, 0
+		c.point.gate.heard = time.Since(began)
 		c.point.doubt(false)
 		return
 	}
@@ -151,7 +156,7 @@ func (c *conn) listen(all []*conn) {
 		if c.waited >= min(max(shortestAnswer, 3*trip), longestAnswer) {
 			c.point.doubt(true)
 		}
-		if c.waited >= min(max(shortestEnd, 9*trip), 2*longestAnswer) && c.point.spare() {
+		if c.waited >= c.patienceAtLast(all, trip) && c.point.spare() {
 			c.point.lost()
 			c.breakOff()
 		} else if c.waited%inquireEvery == 0 {
@@ -166,11 +171,31 @@ func (c *conn) listen(all []*conn) {
 		// What one connection through a gateway does not hear, the others may not hear either.
 		for _, o := range all {
 			if o.point.gate == c.point.gate && !o.waiting && (o == c || o.words.Load() == o.heard) {
-				o.waiting, o.waited = true, 0
+				o.waiting, o.waited, o.since = true, 0, time.Since(began)
 				o.inquire()
 			}
 		}
 	}
+}
+
+// patienceAtLast is how long a connection that does not answer is kept. Where others hear
+// from the same gateway, it is not the link: a packet may be late, or the sidecar behind the
+// gateway hangs, and gRPC's keepalive ends that. Where the cluster's other gateway is heard,
+// this one is gone.
+func (c *conn) patienceAtLast(all []*conn, trip time.Duration) time.Duration {
+	p := c.point
+	if p.name == "" {
+		return min(max(shortestEnd, 9*trip), 2*longestAnswer)
+	}
+	if p.gate.heard > c.since {
+		return math.MaxInt64
+	}
+	for _, o := range all {
+		if o.point.cluster == p.cluster && o.point.gate != p.gate && o.point.gate.heard > c.since {
+			return min(max(shortestGone, 5*trip), 2*longestAnswer)
+		}
+	}
+	return min(max(shortestEnd, 9*trip), 2*longestAnswer)
 }
 
 // patience is how long a connection may be silent before it is asked: longer on a slow
@@ -192,8 +217,9 @@ type gates struct {
 // gate is one address, as its connections fare.
 type gate struct {
 	address string
-	users   int          // of gates.mu
-	trip    atomic.Int64 // nanoseconds there and back, at least; 0 when unknown
+	users   int           // of gates.mu
+	heard   time.Duration // when a connection to it last said anything, measured from began; of the watch
+	trip    atomic.Int64  // nanoseconds there and back, at least; 0 when unknown
 }
 
 func (g *gates) use(address string) *gate {
