@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -329,3 +330,14 @@ func only(t *testing.T, conn *grpc.ClientConn, want string) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	_, err := internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{})
+	return err
+}
+
+// tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
+// nothing else to do. By TCP alone it would be a quarter of an hour.
+const tooLong = 30 * time.Second

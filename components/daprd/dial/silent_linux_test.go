@@ -170,56 +170,6 @@ func (n network) both(after time.Duration) (first, second *prompt, conn *grpc.Cl
 	return first, second, east(n.t, addresses...).dial(n.t)
 }
 
-func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	_, err := internalv1.NewServiceInvocationClient(conn).CallLocal(ctx, &internalv1.InternalInvokeRequest{})
-	return err
-}
-
-// tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
-// nothing else to do. By TCP alone it would be a quarter of an hour.
-const tooLong = 30 * time.Second
-
-// steady is calls by several callers, one after the other each.
-type steady struct {
-	calls, failures atomic.Int64
-	mu              sync.Mutex
-	last            time.Time
-	gap, longest    time.Duration // without any answer; of one call
-	stop            context.CancelFunc
-	callers         sync.WaitGroup
-}
-
-func startSteady(t *testing.T, conn *grpc.ClientConn, callers int) *steady {
-	ctx, stop := context.WithCancel(t.Context())
-	s := &steady{last: time.Now(), stop: stop}
-	for range callers {
-		s.callers.Go(func() {
-			for ctx.Err() == nil {
-				began := time.Now()
-				err := invoke(t.Context(), conn, time.Minute)
-				s.calls.Add(1)
-				if err != nil {
-					s.failures.Add(1)
-					t.Errorf("call: %v after %s", err, time.Since(began))
-				}
-				s.mu.Lock()
-				if err == nil {
-					s.gap = max(s.gap, time.Since(s.last))
-					s.last = time.Now()
-				}
-				s.longest = max(s.longest, time.Since(began))
-				s.mu.Unlock()
-				time.Sleep(2 * time.Millisecond)
-			}
-		})
-	}
-	return s
-}
-
-func (s *steady) end() { s.stop(); s.callers.Wait() }
-
 func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	n, ok := inNetwork(t)
 	if !ok {

@@ -1,0 +1,50 @@
+package dial
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// steady is calls by several callers, one after the other each.
+type steady struct {
+	calls, failures atomic.Int64
+	mu              sync.Mutex
+	last            time.Time
+	gap, longest    time.Duration // without any answer; of one call
+	stop            context.CancelFunc
+	callers         sync.WaitGroup
+}
+
+func startSteady(t *testing.T, conn *grpc.ClientConn, callers int) *steady {
+	ctx, stop := context.WithCancel(t.Context())
+	s := &steady{last: time.Now(), stop: stop}
+	for range callers {
+		s.callers.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				err := invoke(t.Context(), conn, time.Minute)
+				s.calls.Add(1)
+				if err != nil {
+					s.failures.Add(1)
+					t.Errorf("call: %v after %s", err, time.Since(began))
+				}
+				s.mu.Lock()
+				if err == nil {
+					s.gap = max(s.gap, time.Since(s.last))
+					s.last = time.Now()
+				}
+				s.longest = max(s.longest, time.Since(began))
+				s.mu.Unlock()
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	return s
+}
+
+func (s *steady) end() { s.stop(); s.callers.Wait() }
