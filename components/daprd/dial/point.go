@@ -33,6 +33,7 @@ type point struct {
 	plain   metadata.MD // has :authority, where a gateway routes by it
 
 	calls   atomic.Int64 // under way
+	hushed  atomic.Int64 // when it last began or ceased to be doubted, since began
 	doubted atomic.Bool  // it was asked to say something, and does not
 	refused atomic.Int32 // calls in a row that ended with Unavailable
 	pace    *pace        // the same for all points of an instance
@@ -54,6 +55,7 @@ type point struct {
 // doubt notes whether the point says nothing any more.
 func (p *point) doubt(doubted bool) {
 	if p.doubted.Load() != doubted && p.doubted.CompareAndSwap(!doubted, doubted) {
+		p.hushed.Store(int64(time.Since(began)))
 		p.policy.heard(p)
 	}
 }
@@ -89,7 +91,9 @@ func (p *point) begin() func(balancer.DoneInfo) {
 		switch {
 		case info.Err == nil:
 			now := time.Since(began)
-			p.pace.took(now, now-at)
+			if int64(at) >= p.hushed.Load() { // otherwise it waited for a process or a link that hung, which is over
+				p.pace.took(now, now-at)
+			}
 			if p.refused.Load() != 0 {
 				p.refused.Store(0)
 			}
