@@ -16,6 +16,10 @@ import (
 
 const scheme = "isthmus"
 
+// connectFor is how long an attempt to connect may take, the handshakes of TLS and HTTP/2
+// included.
+const connectFor = 5 * time.Second
+
 // channel is the connections to one app, wherever the app is. A caller with more than a
 // hundred calls under way has several, as daprd does by itself.
 type channel struct {
@@ -44,7 +48,7 @@ func newChannel(n *Names, to *called) (*channel, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 5 * time.Second,
+			MinConnectTimeout: connectFor,
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithNoProxy(), // NO_PROXY can't name instances: gRPC asks once, for our name of the app

@@ -30,7 +30,7 @@ var (
 
 const (
 	// together is how many histories run at a time: they mostly wait.
-	together = 6
+	together = 4
 	// shareWithin is how long an instance that is ready may be without its share.
 	shareWithin = 5 * time.Second
 	// staleFor is how long calls may follow a view after the next one, and knownAfter how long

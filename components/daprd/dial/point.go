@@ -124,12 +124,16 @@ func (p *point) takes() bool {
 	return p.state == connectivity.Ready && !p.doubted.Load() && !time.Now().Before(p.until)
 }
 
-// hopes until when an attempt to connect may yet bring something; zero where it has failed.
+// connecting tells whether an attempt to connect may yet bring something: none has failed since
+// the point was last connected. It wants the lock.
+func (p *point) connecting() bool {
+	return (p.state == connectivity.Connecting || p.state == connectivity.Idle) && p.err == nil
+}
+
+// hopes is until when calls wait for that rather than go elsewhere; zero where they need not. It
+// wants the lock.
 func (p *point) hopes() time.Time {
-	if p.state != connectivity.Connecting && p.state != connectivity.Idle {
-		return time.Time{}
-	}
-	if p.tried && p.err != nil {
+	if !p.connecting() {
 		return time.Time{}
 	}
 	if p.tried {

@@ -4,26 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"strings"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 const (
-	// leaveAfter is how long a connection outlasts the last call that was given to it. A call
-	// is given a connection a moment before it begins there, and gRPC has one that begins on
-	// a connection which is to end wait until it has ended, be it for hours.
-	leaveAfter = time.Second
 	// restFor is how long connections of a route that has no calls any more are kept.
 	restFor = 30 * time.Second
 	// probeFor is how long a connection that fails is tried again when no call goes there.
@@ -33,13 +25,12 @@ const (
 	// that is quick.
 	firstPatience = time.Second
 	againPatience = 50 * time.Millisecond
-	// holdFor is how long calls wait, rather than fail, where no connection can be had.
+	// holdFor is how long calls wait, rather than fail, where no connection can be had. They wait
+	// longer for one that is being made, and did not fail before: see connectFor.
 	holdFor = time.Second
 	// suspectFor is how long an instance behind gateways is left to others once a connection to
 	// it has ended: those by other gateways may be over too, and say so later.
 	suspectFor = 250 * time.Millisecond
-	// mostConnecting is how many connections of a channel are begun at a time.
-	mostConnecting = 32
 )
 
 // registerPolicy makes gRPC know the policy, once. Nothing may be dialled meanwhile: gRPC's
@@ -69,6 +60,7 @@ type balancing struct {
 	choice  *catalog.Plan        // among routes, as last made
 	had     bool                 // calls had somewhere to go
 	lost    time.Time            // since when they have not
+	begun   int                  // attempts to connect that are under way
 	wake    *time.Timer
 	closed  bool
 }
@@ -150,10 +142,14 @@ func (b *balancing) arrange() {
 			due = t
 		}
 	}
+	b.begun = 0
 	for _, p := range b.points {
 		p.wanted = false
 		if p.until.After(now) {
 			by(p.until)
+		}
+		if p.state == connectivity.Connecting {
+			b.begun++
 		}
 	}
 	ways, hopeful := b.levels(now, by)
@@ -188,8 +184,11 @@ func (b *balancing) arrange() {
 		if b.had {
 			b.had, b.lost = false, now
 		}
-		if held := b.lost.Add(holdFor); hopeful || now.Before(held) {
+		held := b.lost.Add(holdFor)
+		if now.Before(held) {
 			by(held)
+		}
+		if hopeful || now.Before(held) {
 			b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
 		} else {
 			b.fail(b.why())
@@ -205,9 +204,10 @@ func (b *balancing) arrange() {
 }
 
 // levels goes through the priorities until one takes all calls, and says where they can go.
-// hopeful tells that a priority may yet have connections. It wants the lock.
+// hopeful tells that there may yet be connections where there are none. It wants the lock.
 func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopeful bool) {
 	routes := b.plan.routes
+	connecting := false
 	for first, end := 0, 0; first < len(routes); first = end {
 		for end = first; end < len(routes) && routes[end].Priority == routes[first].Priority; end++ {
 		}
@@ -228,6 +228,7 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 					} else if h := p.hopes(); h.After(hopes) {
 						hopes = h
 					}
+					connecting = connecting || p.connecting()
 				}
 				if len(to.points) == 0 {
 					continue
@@ -266,7 +267,7 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 			return ways, true
 		}
 	}
-	return ways, false
+	return ways, connecting
 }
 
 // probes tells whether a point that the plan has no more is kept for a while, to see when
@@ -320,120 +321,6 @@ func (b *balancing) spread(cluster string) *spread {
 		b.spreads[cluster] = s
 	}
 	return s
-}
-
-// point is the one of a target by an address, which is made and connected where it is not.
-// It wants the lock.
-func (b *balancing) point(r *route, t *target, address string) *point {
-	name := pointName{t.name, address}
-	p := b.points[name]
-	if p == nil {
-		p = b.make(name, r, t)
-	}
-	if p.state == connectivity.Idle && p.sc != nil {
-		connecting := 0
-		for _, o := range b.points {
-			if o.state == connectivity.Connecting {
-				connecting++
-			}
-		}
-		if connecting < mostConnecting {
-			p.state, p.since = connectivity.Connecting, time.Now()
-			p.sc.Connect()
-		}
-	}
-	return p
-}
-
-// make makes a point. It wants the lock.
-func (b *balancing) make(name pointName, r *route, t *target) *point {
-	c := b.plan.channel
-	p := &point{pointName: name, given: t.given, channel: c, policy: b, cluster: r.Cluster, spread: b.spread(r.Cluster), gate: c.names.gates.use(name.address), pace: new(pace), since: time.Now()}
-	for other, o := range b.points {
-		if name.name != "" && other.name == name.name {
-			p.pace = o.pace
-		}
-	}
-	server := t.name
-	if server == "" {
-		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
-	}
-	if c.plain && t.authority != "" {
-		p.plain = metadata.Pairs(":authority", t.authority)
-	}
-	b.points[name] = p
-	//lint:ignore SA1019 it is how connections are made; what will go is more than one address
-	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: name.address, ServerName: server, Attributes: attributes.New(pointKey{}, p)}},
-		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.changed(p, s) }})
-	if err != nil { // gRPC is closing
-		p.state, p.err = connectivity.Shutdown, err
-		return p
-	}
-	p.sc = sc
-	return p
-}
-
-// changed is called by gRPC when a connection has another state.
-func (b *balancing) changed(p *point, s balancer.SubConnState) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.gone || s.ConnectivityState == connectivity.Shutdown {
-		return
-	}
-	if s.ConnectivityState != p.state {
-		p.since = time.Now()
-		if p.state == connectivity.Ready && p.name != "" {
-			b.ended[p.name] = p.since
-		}
-	}
-	p.state = s.ConnectivityState
-	p.doubted.Store(false) // not before: a call would be given the connection that is broken off
-	switch p.state {
-	case connectivity.Ready: // perhaps another process than before
-		p.tried, p.err = true, nil
-		p.until, p.left = time.Time{}, 0
-		p.refused.Store(0)
-		p.pace.forget()
-	case connectivity.TransientFailure:
-		p.tried, p.err = true, s.ConnectionError
-		c := b.plan.channel
-		c.names.hosts.again(b.plan.hosts)
-		if p.given != "" {
-			go c.names.source.Load().Failed(c.app, p.given)
-		}
-	}
-	b.plan.channel.names.evidence.note(p)
-	b.arrange()
-}
-
-// drop ends a point's connection, once no call can be about to begin on it. Those that are
-// under way end by themselves. It wants the lock.
-func (b *balancing) drop(p *point) {
-	delete(b.points, p.pointName)
-	p.gone = true
-	p.channel.names.evidence.forget(p)
-	if b.leaving == nil {
-		b.leaving = map[*point]struct{}{}
-	}
-	b.leaving[p] = struct{}{}
-	p.ending = time.AfterFunc(leaveAfter, func() { b.end(p) })
-}
-
-func (b *balancing) end(p *point) {
-	b.mu.Lock()
-	_, here := b.leaving[p]
-	delete(b.leaving, p)
-	b.mu.Unlock()
-	if here {
-		p.end()
-	}
-}
-
-func (p *point) end() {
-	if p.sc != nil {
-		p.sc.Shutdown()
-	}
-	p.channel.names.gates.leave(p.gate)
 }
 
 // why is why calls fail. It wants the lock.

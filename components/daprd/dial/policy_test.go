@@ -194,11 +194,11 @@ func calls(t *testing.T, conn *grpc.ClientConn, instances []*paced, n int) (give
 
 func TestASlowInstanceHasFewCalls(t *testing.T) {
 	instances, conn := five(t, direct)
-	instances[0].after.Store(int64(50 * time.Millisecond))
-	calls(t, conn, instances, 1000) // until it is known
+	instances[0].after.Store(int64(200 * time.Millisecond)) // far from what a busy machine makes of the others
+	calls(t, conn, instances, 1000)                         // until it is known
 	given := calls(t, conn, instances, 2000)
 	t.Logf("%v of 2000 calls", given)
-	if given[0] > 40 {
+	if given[0] > 100 { // 400 would be its share
 		t.Errorf("the slow instance had %d calls", given[0])
 	}
 	instances[0].after.Store(int64(time.Millisecond))
@@ -431,6 +431,32 @@ func TestTheOnlyInstanceHangs(t *testing.T) {
 	if n := p.given.Load(); n != 2 {
 		t.Errorf("2 calls ran %d times", n)
 	}
+}
+
+// Where nothing is connected yet, calls wait for who takes long to answer the first time, as on
+// a link that loses packets. Who does not answer at all fails them, and is not waited for again.
+func TestCallsWaitForTheFirstConnection(t *testing.T) {
+	f := &freezer{}
+	f.freeze()
+	w := newWorld(t)
+	slow := f.before(t, startGateway(t).Address)
+	w.set(nil, here(slow))
+	conn := w.dial(t)
+	time.AfterFunc(firstPatience+holdFor+holdFor/2, f.thaw)
+	mustCall(t, conn)
+	f.freeze()
+	w.set(nil, here(f.before(t, deadAddress(t))))
+	for deadline := time.Now().Add(time.Minute); ; {
+		began := time.Now()
+		_, err := call(t, conn)
+		if status.Code(err) == codes.Unavailable && time.Since(began) < holdFor/2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after a minute calls still wait %s for who does not answer: %v", time.Since(began), err)
+		}
+	}
+	f.thaw()
 }
 
 // A large request is written in parts, between which nothing of ours may go.
