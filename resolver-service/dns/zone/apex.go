@@ -130,3 +130,22 @@ func (x *exchange) chaos() {
 	x.response.Text(text)
 	x.response.Close(wire.Answer, mark)
 }
+
+// Clients ask below resolver.arpa for the same resolver by another protocol (RFC 9462). An
+// upstream's answer would name the upstream's servers in our place, so we never pass one on
+// (6.1).
+var resolverArpa = newSuffix("resolver.arpa")
+
+// noResolvers answers such a name, with so many labels before resolver.arpa: there is no data,
+// for any type (RFC 9462, 4 and 6.4). RFC 6303, 3 has the SOA.
+func (x *exchange) noResolvers(labels int) {
+	const ttl = 3600
+	r, apex := &x.response, x.asked.Name.Pointer(labels)
+	x.outcome = aboutServer
+	r.Authoritative = true
+	mark := r.Open(apex, wire.TypeSOA, ttl)
+	r.Uint16(apex)
+	r.Buf = wire.AppendName(r.Buf, "nobody.invalid")
+	r.Uint32(1, 3600, 1200, 604_800, ttl)
+	r.Close(wire.Authority, mark)
+}

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
@@ -97,7 +96,7 @@ func (x *exchange) pointer(address netip.Addr) bool {
 // public one. What other servers say of the others is, for most, that they are not there, and
 // that for hours (RFC 6303); of a public address they say what they will say later too.
 func (x *exchange) early(address netip.Addr, about about) bool {
-	if !forward.Private(address) {
+	if !private(address) {
 		return false
 	}
 	x.wait(about)
