@@ -19,7 +19,7 @@ type exchange struct {
 	ctx   context.Context // nil where the response must not be waited for
 
 	asked    wire.Query
-	response wire.Response
+	response response
 	who      who
 	view     *catalog.View // of who asks; of apps without a selection where that is not known
 
@@ -30,6 +30,12 @@ type exchange struct {
 	unnamed bool   // callers may dial the answer's addresses without a server name
 	meant   uint16 // the port that they must dial
 	why     why
+}
+
+// response is one in the making: it has the records of a zone.
+type response struct {
+	wire.Response
+	zone *Zone
 }
 
 // respond appends the response to out. It is empty where none is due, and where later is
@@ -82,11 +88,11 @@ func (x *exchange) finish(options *wire.Options) []byte {
 	x.response.RCode = rcodes[x.outcome]
 	options.NSID = x.zone.cfg.NSID
 	options.Subnet = x.who.told
-	options.Code, options.Error = x.errorCode()
+	options.Code, options.Error = extendedError{x}.code()
 	mark := x.response.OpenOptions(&x.asked, options)
 	text := len(x.response.Buf)
 	if options.Error && x.asked.EDNS {
-		x.response.Buf = x.appendWhy(x.response.Buf)
+		x.response.Buf = extendedError{x}.append(x.response.Buf)
 	}
 	return x.response.Finish(mark, text)
 }
@@ -117,10 +123,10 @@ func (x *exchange) route() {
 	if below, ok := z.services.of(&m.Name); ok && x.service(below) {
 		return
 	}
-	if below, ok := reverse4.of(&m.Name); ok && x.pointer4(below) {
+	if below, ok := reverse4.of(&m.Name); ok && x.reverse(address4(&m.Name, below)) {
 		return
 	}
-	if below, ok := reverse6.of(&m.Name); ok && x.pointer6(below) {
+	if below, ok := reverse6.of(&m.Name); ok && x.reverse(address6(&m.Name, below)) {
 		return
 	}
 	x.elsewhere()
