@@ -78,7 +78,6 @@ func (s *Server) Collect(out chan<- prometheus.Metric) {
 	}
 	f := s.forward.Counters()
 	counter(forwarded, f.Hits, "cached")
-	counter(forwarded, f.Stale, "stale")
 	counter(forwarded, f.Misses, "asked")
 	counter(forwarded, f.Joined, "asked together")
 	counter(forwarded, f.Failures, "failed")

@@ -3,9 +3,7 @@ package forward
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"strings"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -13,105 +11,71 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// How long answers are kept, at most.
+// The longest times that the cache keeps answers.
 const (
-	longestTTL      = 24 * time.Hour // RFC 8767, 4 allows a week
-	longestNegative = time.Hour      // RFC 2308, 5: one to three hours work well
-	failureTTL      = 5 * time.Second
-	staleTTL        = 30 // seconds; RFC 8767, 4
+	longestTTL      = 24 * time.Hour
+	longestNegative = time.Hour   // RFC 2308, 5: one to three hours work well
+	failureTTL      = time.Second // RFC 9520, 3.2: one second at least
 )
 
-// answer is a response as it is kept: packed, with the question in lower case, without OPT. It
-// is immutable, but for retry.
+// answer is a response as the cache keeps it. It is immutable.
 type answer struct {
-	packed  []byte
+	packed  []byte   // with the question in lower case, without OPT
 	ttls    []uint16 // where in packed a TTL stands
-	options []byte   // extended errors (RFC 8914) for clients with EDNS
+	failure string   // why there is no answer; then packed is empty
 	stored  time.Time
-	expires time.Time // stored, where it must not be kept
-	failure bool
-	retry   atomic.Int64 // Unix time in ns until which a failed refresh is not tried again
+	expires time.Time
 }
 
-// newAnswer makes one of what an upstream answered to a question section in lower case.
-func newAnswer(u *upstream, m *dns.Msg, section []byte, now time.Time) (*answer, error) {
-	if len(m.Question) != 1 {
-		return nil, errors.New("a response without its question")
-	}
-	a := &answer{options: u.extendedErrors(m), stored: now}
-	m.Extra = withoutPseudo(m.Extra)
-	name, _, err := dns.UnpackDomainName(section, 0)
-	if err != nil {
-		return nil, err
-	}
-	m.Question[0].Name = name
+// size is what it takes, roughly.
+func (a *answer) size() int { return 256 + len(a.packed) + 2*len(a.ttls) + len(a.failure) }
+
+var errUnpackable = errors.New("a response that can't be packed again")
+
+// newAnswer makes one from an upstream's response to a question.
+func newAnswer(m *dns.Msg, l *lookup, now time.Time) (_ *answer, err error) {
+	m.Question = []dns.Question{l.question}
+	m.Extra = slices.DeleteFunc(m.Extra, func(r dns.RR) bool { // records between us and the upstream only
+		return slices.Contains([]uint16{dns.TypeOPT, dns.TypeTSIG, dns.TypeSIG}, r.Header().Rrtype)
+	})
 	for _, records := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for i, r := range records {
 			h := r.Header()
-			if h.Rdlength == 0 { // else it would be packed with fields that are nowhere
+			if h.Rdlength == 0 { // the library would pack such a record with fields that it lacks
 				records[i] = &dns.RFC3597{Hdr: *h}
 				h = records[i].Header()
 			}
-			h.Name = likeQuestion(h.Name, name)
 			if h.Ttl > 1<<31 { // RFC 2181, 8
 				h.Ttl = 0
 			}
 			h.Ttl = min(h.Ttl, uint32(longestTTL/time.Second))
 		}
 	}
-	a.expires = now.Add(lifetime(m))
+	a := &answer{stored: now, expires: now.Add(lifetime(m))}
 	m.MsgHdr = dns.MsgHdr{Response: true, RecursionAvailable: true, AuthenticatedData: m.AuthenticatedData, Truncated: m.Truncated, Rcode: m.Rcode}
 	m.Compress = true
-	return a, a.pack(m, section)
-}
-
-func (a *answer) pack(m *dns.Msg, section []byte) error {
-	packed, err := m.Pack()
-	if err != nil {
-		return err
+	if a.packed, err = m.Pack(); err != nil {
+		return nil, err
 	}
-	at := wire.HeaderSize + len(section)
-	if err := new(dns.Msg).Unpack(packed); err != nil {
-		return err // whoever gets it could not read it either
+	if err := new(dns.Msg).Unpack(a.packed); err != nil {
+		return nil, err // the client could not read it either
 	}
-	if len(packed) > dns.MaxMsgSize || len(packed) < at || string(packed[wire.HeaderSize:at]) != string(section) {
-		return errors.New("a response that can't be packed again")
+	at := wire.HeaderSize + len(l.section)
+	if len(a.packed)+optSize > dns.MaxMsgSize || len(a.packed) < at || string(a.packed[wire.HeaderSize:at]) != l.section {
+		return nil, errUnpackable
 	}
-	a.packed = append(make([]byte, 0, len(packed)), packed...)
-	for at < len(packed) {
-		r, ok := wire.RecordAt(packed, at)
+	for at < len(a.packed) {
+		r, ok := wire.RecordAt(a.packed, at)
 		if !ok {
-			return errors.New("a response that can't be packed again")
+			return nil, errUnpackable
 		}
 		a.ttls = append(a.ttls, uint16(r.Fixed+4))
 		at = r.End
 	}
-	return nil
+	return a, nil
 }
 
-// likeQuestion gives an owner's name the case of the question, where it ends like it: an
-// upstream may have compressed it with ours.
-func likeQuestion(owner, name string) string {
-	if n := len(name) - len(owner); n >= 0 && strings.EqualFold(name[n:], owner) {
-		return name[n:]
-	}
-	return owner
-}
-
-// withoutPseudo leaves out what is between us and the upstream only.
-func withoutPseudo(extra []dns.RR) []dns.RR {
-	var kept []dns.RR
-	for _, r := range extra {
-		switch r.Header().Rrtype {
-		case dns.TypeOPT, dns.TypeTSIG, dns.TypeSIG:
-		default:
-			kept = append(kept, r)
-		}
-	}
-	return kept
-}
-
-// lifetime is how long a response may be kept (RFC 2308, 5).
+// lifetime is how long the cache may keep a response (RFC 2308, 5).
 func lifetime(m *dns.Msg) time.Duration {
 	if m.Truncated {
 		return 0
@@ -134,161 +98,51 @@ func lifetime(m *dns.Msg) time.Duration {
 	return 0
 }
 
-// failed is the answer where upstreams gave none.
-func failed(section []byte, extended uint16, text string, options []byte, keep time.Duration, now time.Time) *answer {
-	packed := make([]byte, wire.HeaderSize, wire.HeaderSize+len(section))
-	binary.BigEndian.PutUint16(packed[2:], wire.FlagQR|wire.FlagRA|servfail)
-	packed[5] = 1
-	return &answer{
-		packed: append(packed, section...), options: append(appendExtended(nil, extended, text), options...),
-		stored: now, expires: now.Add(keep), failure: true,
-	}
-}
+const optSize = 11
 
-// appendTo appends the response to a query, with what is left of the TTLs.
-func (a *answer) appendTo(out []byte, q *question, now time.Time) []byte {
+// respond appends the response to a query, with what is left of the TTLs.
+func (a *answer) respond(out []byte, q *wire.Query, query []byte, now time.Time) []byte {
+	if a.failure != "" {
+		return refuse(out, q, query, wire.ServFail, wire.ErrorNoReachableAuthority, a.failure)
+	}
+	m := append(out, a.packed...)
 	age := uint32(max(0, now.Sub(a.stored)) / time.Second)
-	start := len(out)
-	out = append(out, a.packed...)
-	m := out[start:]
 	for _, at := range a.ttls {
 		ttl := binary.BigEndian.Uint32(m[at:])
 		binary.BigEndian.PutUint32(m[at:], ttl-min(ttl, age))
 	}
-	return a.finish(out, start, q, a.options)
-}
-
-// appendStale appends it as what was true once (RFC 8767).
-func (a *answer) appendStale(out []byte, q *question) []byte {
-	start := len(out)
-	out = append(out, a.packed...)
-	for _, at := range a.ttls {
-		binary.BigEndian.PutUint32(out[start+int(at):], staleTTL)
-	}
-	return a.finish(out, start, q, appendExtended(nil, staleAnswer, "no upstream answers; this was true once"))
-}
-
-// finish gives a copy of an answer the query's id, flags and question, and an OPT.
-func (a *answer) finish(out []byte, start int, q *question, options []byte) []byte {
-	m := out[start:]
-	binary.BigEndian.PutUint16(m, q.id)
-	flags := binary.BigEndian.Uint16(m[2:]) | q.flags&(wire.FlagRD|wire.FlagCD)
-	if !q.do && q.flags&wire.FlagAD == 0 { // RFC 6840, 5.8
+	copy(m, query[:2])
+	flags := binary.BigEndian.Uint16(m[2:]) | q.Flags()&(wire.FlagRD|wire.FlagCD)
+	if !q.DO() && q.Flags()&wire.FlagAD == 0 { // RFC 6840, 5.8
 		flags &^= wire.FlagAD
 	}
 	binary.BigEndian.PutUint16(m[2:], flags)
-	copy(m[wire.HeaderSize:], q.name)
-	if !q.edns {
-		return out
+	name := len(q.Name.Wire())
+	copy(m[wire.HeaderSize:], query[wire.HeaderSize:wire.HeaderSize+name])
+	if !q.EDNS {
+		return m
 	}
-	if len(m)+optSize+len(options) > dns.MaxMsgSize {
-		options = nil
+	var do byte
+	if q.DO() {
+		do = 1 << 7
 	}
-	out = q.appendOPT(out, options)
-	binary.BigEndian.PutUint16(out[start+10:], binary.BigEndian.Uint16(out[start+10:])+1)
-	if len(out)-start > dns.MaxMsgSize {
-		return append(out[:start], Truncate(out[start:], dns.MaxMsgSize)...)
-	}
-	return out
+	binary.BigEndian.PutUint16(m[10:], binary.BigEndian.Uint16(m[10:])+1)
+	return append(m, 0, 0, byte(wire.TypeOPT), wire.MaxPayload>>8, wire.MaxPayload&0xff, 0, 0, do, 0, 0, 0)
 }
 
-const optSize = 11
+// refusalSize is the size of a response without an answer. Clients without EDNS take it, with
+// room for options that the zone adds.
+const refusalSize = 400
 
-// appendOPT appends our OPT, with the client's DO.
-func (q *question) appendOPT(out, options []byte) []byte {
-	var do uint32
-	if q.do {
-		do = ednsDO
+// refuse writes a response without an answer. The text says why, if it is not empty.
+func refuse(out []byte, q *wire.Query, query []byte, rcode wire.RCode, code wire.ErrorCode, text string) []byte {
+	var r wire.Response
+	r.Begin(out, query, q, refusalSize, 0)
+	r.RCode, r.Recursive = rcode, true
+	mark := r.OpenOptions(q, &wire.Options{Error: text != "", Code: code})
+	at := len(r.Buf)
+	if q.EDNS {
+		r.Buf = append(r.Buf, text...)
 	}
-	out = append(out, 0, 0, byte(wire.TypeOPT))
-	out = binary.BigEndian.AppendUint16(out, wire.MaxPayload)
-	out = binary.BigEndian.AppendUint32(out, do)
-	out = binary.BigEndian.AppendUint16(out, uint16(len(options)))
-	return append(out, options...)
-}
-
-// Extended errors (RFC 8914, 4).
-const (
-	staleAnswer          = 3
-	prohibited           = 18
-	notAuthoritative     = 20
-	notSupported         = 21
-	noReachableAuthority = 22
-	networkError         = 23
-	otherError           = 0
-)
-
-const (
-	extendedOption  = 15
-	longestText     = 200 // of an extended error, so that it fits in 512 bytes with any name
-	mostOfUpstreams = 3   // extended errors passed on from one answer
-)
-
-// appendExtended appends an extended error as an option.
-func appendExtended(options []byte, code uint16, text string) []byte {
-	if len(text) > longestText {
-		text = strings.ToValidUTF8(text[:longestText-3], "") + "…"
-	}
-	options = binary.BigEndian.AppendUint16(options, extendedOption)
-	options = binary.BigEndian.AppendUint16(options, uint16(2+len(text)))
-	options = binary.BigEndian.AppendUint16(options, code)
-	return append(options, text...)
-}
-
-// extendedErrors are those of an upstream, as options, bounded. Each says that it is the
-// upstream's, since "this server" in its text would read as if it were us.
-func (u *upstream) extendedErrors(m *dns.Msg) []byte {
-	var options []byte
-	opt := m.IsEdns0()
-	if opt == nil {
-		return nil
-	}
-	n := 0
-	for _, o := range opt.Option {
-		if e, ok := o.(*dns.EDNS0_EDE); ok && n < mostOfUpstreams {
-			options = appendExtended(options, e.InfoCode, u.quote(e.ExtraText))
-			n++
-		}
-	}
-	return options
-}
-
-func (u *upstream) quote(text string) string {
-	text = strings.ToValidUTF8(text, "�")
-	if text == "" {
-		return "upstream " + u.address.String()
-	}
-	return "upstream " + u.address.String() + ": " + text
-}
-
-// refusal is a response that says why it has no answer.
-type refusal struct {
-	code     int
-	extended uint16
-	text     string
-}
-
-func (r *refusal) Error() string { return fmt.Sprintf("response code %d: %s", r.code, r.text) }
-
-// appendRefusal appends it. What could not be read for a question is answered without one.
-func (q *question) appendRefusal(out []byte, r *refusal) []byte {
-	out = binary.BigEndian.AppendUint16(out, q.id)
-	out = binary.BigEndian.AppendUint16(out, wire.FlagQR|wire.FlagRA|q.flags&(wire.OpcodeBits|wire.FlagRD|wire.FlagCD)|uint16(r.code))
-	counts := len(out)
-	out = append(out, 0, 0, 0, 0, 0, 0, 0, 0)
-	if q.name != nil {
-		out[counts+1] = 1
-		out = append(out, q.name...)
-		out = binary.BigEndian.AppendUint16(out, q.kind)
-		out = binary.BigEndian.AppendUint16(out, q.class)
-	}
-	if q.edns {
-		out[counts+7] = 1
-		var options []byte
-		if r.text != "" {
-			options = appendExtended(nil, r.extended, r.text)
-		}
-		out = q.appendOPT(out, options)
-	}
-	return out
+	return r.Finish(mark, at)
 }

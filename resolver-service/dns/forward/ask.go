@@ -6,174 +6,141 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// mostTries bounds how often one question goes out.
-const mostTries = 8
+const maxTries = 8 // of one question
 
-// attempt is how it went with one upstream.
-type attempt struct {
-	upstream *upstream
-	message  *dns.Msg
-	err      error
-}
-
-// asking is one question on its way through the upstreams.
-type asking struct {
-	*Forwarder
-	section []byte
-	checked bool // CD: the client checks signatures itself
-	do      bool
-	order   []*upstream
-	results chan attempt
-	next    int
-	running int
-	trail   map[*upstream]string
-	heard   bool   // an upstream has answered, if with no use
-	failure bool   // it was a response that says so itself, such as REFUSED
-	options []byte // extended errors of such an answer
-}
-
-// ask asks one upstream after the other: the next when one has failed or let us wait, while
-// those before may still answer. The first good answer counts.
-func (f *Forwarder) ask(ctx context.Context, q question) *answer {
-	ctx, cancel := context.WithCancel(ctx)
+// ask asks the upstreams in order, each of them twice at most. The next one gets its turn when
+// one fails, or says nothing for [Config.Patience]. The last try has all the time that is left.
+func (f *Forwarder) ask(l *lookup) *answer {
+	ctx, cancel := context.WithTimeout(f.alive, f.cfg.Timeout)
 	defer cancel()
-	begun := time.Now()
-	s := &asking{
-		Forwarder: f, section: q.lower(), checked: q.flags&wire.FlagCD != 0, do: q.do, order: f.inOrder(),
-		results: make(chan attempt, mostTries), trail: map[*upstream]string{},
-	}
-	patience := time.NewTicker(f.cfg.Patience)
-	defer patience.Stop()
-	s.start(ctx)
-	for s.running > 0 {
-		select {
-		case r := <-s.results:
-			s.running--
-			if a := s.judge(r); a != nil {
-				return a
-			}
-			s.start(ctx)
-			patience.Reset(f.cfg.Patience)
-		case <-patience.C:
-			s.order[(s.next-1)%len(s.order)].suspect()
-			s.start(ctx)
-		case <-ctx.Done():
-			return s.nothing(time.Since(begun))
+	order := f.inOrder(time.Now())
+	reasons := make([]string, len(order))
+	tries := min(2*len(order), maxTries)
+	for i := 0; i < tries && ctx.Err() == nil; i++ {
+		u, patience := order[i%len(order)], f.cfg.Patience
+		if i == tries-1 {
+			patience = f.cfg.Timeout
 		}
-	}
-	return s.nothing(time.Since(begun))
-}
-
-// start asks the next upstream, each twice at most. Where many questions wait, each waits for
-// the one that it was asked of: every exchange has a socket.
-func (s *asking) start(ctx context.Context) {
-	if s.next >= min(2*len(s.order), mostTries) || ctx.Err() != nil {
-		return
-	}
-	if s.running > 0 && s.exchanges.Load() >= int64(s.cfg.MaxQueries) {
-		return
-	}
-	s.exchanges.Add(1)
-	u := s.order[s.next%len(s.order)]
-	s.next++
-	s.running++
-	s.flights.all.Add(1) // the flight that asks is one of them, so it is not zero
-	go func() {
-		defer s.flights.all.Done()
-		defer s.exchanges.Add(-1)
-		m, err := s.exchange(ctx, u, s.section, s.checked, s.do)
-		switch {
-		case err == nil:
-			u.worked()
-		case ctx.Err() == nil:
-			u.failed(err)
-		}
-		s.results <- attempt{u, m, err}
-	}()
-}
-
-// judge makes an answer of a result that is one, and notes any other.
-func (s *asking) judge(r attempt) *answer {
-	if r.err != nil {
-		s.trail[r.upstream] = brief(r.err)
-		s.heard = s.heard || errors.Is(r.err, errMisfit)
-		return nil
-	}
-	switch r.message.Rcode {
-	case dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeYXDomain:
-		a, err := newAnswer(r.upstream, r.message, s.section, time.Now())
+		a, err := u.ask(ctx, patience, l)
 		if err == nil {
 			return a
 		}
-		s.trail[r.upstream] = "a response that can't be read"
-	default:
-		s.trail[r.upstream] = cmp.Or(dns.RcodeToString[r.message.Rcode], fmt.Sprint("response code ", r.message.Rcode))
-		s.failure = true
-		s.options = r.upstream.extendedErrors(r.message)
+		reasons[i%len(order)] = u.address.String() + ": " + brief(err)
 	}
-	s.heard = true
-	return nil
+	text, now := "upstreams tried: "+strings.Join(reasons[:min(tries, len(order))], "; "), time.Now()
+	return &answer{failure: text, stored: now, expires: now.Add(failureTTL)}
 }
 
-// nothing is the answer where no upstream gave one. It is kept for long enough that nobody's
-// repeating makes a flood of it (RFC 9520), and no longer than 5 s.
-func (s *asking) nothing(waited time.Duration) *answer {
-	var said []string
-	for _, u := range s.order {
-		if what, ok := s.trail[u]; ok {
-			said = append(said, fmt.Sprintf("%s: %s", u.address, what))
-		} else if slices.Contains(s.order[:min(s.next, len(s.order))], u) {
-			said = append(said, fmt.Sprintf("%s: no answer in %s", u.address, waited.Round(100*time.Millisecond)))
-		}
-	}
-	code, keep := uint16(noReachableAuthority), time.Second
-	if s.heard {
-		keep = failureTTL
-		if !s.failure { // what came was no response to speak of
-			code = networkError
-		}
-	}
-	return failed(s.section, code, "upstreams tried: "+strings.Join(said, "; "), s.options, keep, time.Now())
-}
-
-// brief is an error without our own address and port, which are nobody's business.
+// brief is an error without our own address and port, which clients need not know.
 func brief(err error) string {
-	var number syscall.Errno
-	var timeout net.Error
-	switch {
-	case errors.As(err, &number):
-		return number.Error()
-	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
 	}
 	return err.Error()
 }
 
-// inOrder are the upstreams as listed, those last that are down or send queries back.
-func (f *Forwarder) inOrder() []*upstream {
+// inOrder are the upstreams as configured, those that are down after the others.
+func (f *Forwarder) inOrder(now time.Time) []*upstream {
 	order := slices.Clone(f.upstreams)
-	slices.SortStableFunc(order, func(a, b *upstream) int { return cmp.Compare(a.rank(), b.rank()) })
+	slices.SortStableFunc(order, func(a, b *upstream) int { return cmp.Compare(a.rank(now), b.rank(now)) })
 	return order
 }
 
-func (f *Forwarder) anyUp() bool {
-	return slices.ContainsFunc(f.upstreams, func(u *upstream) bool { return u.rank() == 0 })
+// Status is the health of an upstream, as queries found it.
+type Status struct {
+	Address netip.AddrPort
+	Up      bool
+	Since   time.Time // when it stopped answering, if it is not up
+	Err     error     // how the last try failed
 }
 
-func (f *Forwarder) names() string {
-	var all []string
-	for _, u := range f.upstreams {
-		all = append(all, u.address.String())
+// upstream is a resolver that we ask.
+type upstream struct {
+	address netip.AddrPort
+	log     *throttle.Log
+
+	mu       sync.Mutex
+	health   Status
+	failures int       // in a row
+	failed   time.Time // the last of them
+}
+
+const (
+	failuresToDown = 3 // in a row put an upstream behind all others, for downFor
+	downFor        = 10 * time.Second
+	linesEvery     = 10 * time.Second // at most, for the same line of the log
+)
+
+// ask asks the upstream. A response code such as SERVFAIL is an error, and no failure of the
+// upstream.
+func (u *upstream) ask(ctx context.Context, patience time.Duration, l *lookup) (*answer, error) {
+	trying, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	m, err := l.exchange(trying, u.address)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else the forwarder ends
+		u.note(err, time.Now())
 	}
-	return strings.Join(all, ", ")
+	if err != nil {
+		return nil, err
+	}
+	switch m.Rcode {
+	case dns.RcodeSuccess, dns.RcodeNameError, dns.RcodeYXDomain:
+		return newAnswer(m, l, time.Now())
+	}
+	return nil, errors.New(cmp.Or(dns.RcodeToString[m.Rcode], fmt.Sprint("response code ", m.Rcode)))
+}
+
+// note keeps the health up to date. A nil error stands for any answer.
+func (u *upstream) note(err error, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	h := &u.health
+	if err == nil {
+		if !h.Up {
+			u.log.Info("up "+u.address.String(), "dns: upstream answers again", "upstream", u.address, "after", now.Sub(h.Since).Round(time.Millisecond))
+		}
+		h.Up, u.failures = true, 0
+		return
+	}
+	if u.failures++; u.failures == 1 {
+		h.Since = now
+	}
+	h.Err, u.failed = err, now
+	if h.Up && u.failures >= failuresToDown {
+		h.Up = false
+		u.log.Warn("down "+u.address.String(), "dns: upstream does not answer; queries go to the others first until it does", "upstream", u.address, "err", brief(err))
+	}
+}
+
+// rank is 1 for an upstream that is down, and 0 for one to ask in its place.
+func (u *upstream) rank(now time.Time) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.health.Up || now.Sub(u.failed) >= downFor {
+		return 0
+	}
+	return 1
+}
+
+// Status returns the health of each upstream, in the configured order.
+func (f *Forwarder) Status() []Status {
+	all := make([]Status, len(f.upstreams))
+	for i, u := range f.upstreams {
+		u.mu.Lock()
+		all[i] = u.health
+		u.mu.Unlock()
+	}
+	return all
 }

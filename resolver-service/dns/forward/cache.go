@@ -1,166 +1,86 @@
 package forward
 
 import (
-	"hash/maphash"
+	"container/list"
+	"encoding/binary"
 	"sync"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// cache keeps answers by key, bounded in number and bytes. Who has to go is found by SIEVE
-// (NSDI 2024): what was asked for again since the hand last came by stays. So a flood of names
-// that are asked for once pushes out its own, and not what is in use.
+// maxKey is the longest key: a name, type, class, and a byte for DO and CD.
+const maxKey = wire.MaxName + 5
+
+// appendKey appends the key of an answer: the question in lower case, and a byte, since queries
+// with DO or CD get answers of their own.
+func appendKey(to []byte, q *wire.Query) []byte {
+	to = binary.BigEndian.AppendUint16(append(to, q.Name.Wire()...), uint16(q.Type))
+	to = binary.BigEndian.AppendUint16(to, uint16(q.Class))
+	bits := byte(q.Flags() & wire.FlagCD)
+	if q.DO() {
+		bits |= 1
+	}
+	return append(to, bits)
+}
+
+// cache keeps answers by key, bounded in number and bytes. The answer that nobody has asked for
+// the longest goes first.
 type cache struct {
-	seed   maphash.Seed
-	shards []shard
+	mu       sync.Mutex
+	byKey    map[string]*list.Element
+	order    *list.List // of *kept, the last one that was asked for in front
+	bytes    int
+	most     int
+	maxBytes int
 }
 
-const (
-	mostShards   = 16
-	smallestPart = 64 // answers in a shard, below which there are fewer shards
-	overhead     = 256
-)
-
-func newCache(entries, size int) *cache {
-	n := min(mostShards, max(1, entries/smallestPart))
-	c := &cache{seed: maphash.MakeSeed(), shards: make([]shard, n)}
-	for i := range c.shards {
-		c.shards[i] = shard{entries: max(0, entries) / n, size: max(0, size) / n, byKey: map[string]*kept{}}
-	}
-	return c
-}
-
-func (c *cache) shard(key []byte) *shard {
-	return &c.shards[maphash.Bytes(c.seed, key)%uint64(len(c.shards))]
-}
-
-// get returns an answer, whatever its age, or nil.
-func (c *cache) get(key []byte) *answer { return c.shard(key).get(key) }
-
-// put keeps an answer. One that ends at once is not kept, and neither is the one before it:
-// that is true no longer.
-func (c *cache) put(key string, a *answer) {
-	s := c.shard([]byte(key))
-	if a.expires.After(a.stored) {
-		s.put(key, a)
-	} else {
-		s.drop(key)
-	}
-}
-
-// load is what is kept.
-func (c *cache) load() (entries, size int) {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		entries += len(s.byKey)
-		size += s.used
-		s.mu.Unlock()
-	}
-	return entries, size
-}
-
-// kept is one answer in a shard's list, newest first.
 type kept struct {
-	key          string
-	answer       *answer
-	asked        bool // since the hand came by
-	newer, older *kept
+	key    string
+	answer *answer
 }
 
-func (k *kept) size() int {
-	return overhead + len(k.key) + len(k.answer.packed) + 2*len(k.answer.ttls) + len(k.answer.options)
+func newCache(most, maxBytes int) *cache {
+	return &cache{byKey: map[string]*list.Element{}, order: list.New(), most: max(most, 0), maxBytes: maxBytes}
 }
 
-type shard struct {
-	mu      sync.Mutex
-	byKey   map[string]*kept
-	newest  *kept
-	oldest  *kept
-	hand    *kept // the next to be looked at; nil: the oldest
-	used    int
-	entries int // bounds
-	size    int
-}
-
-func (s *shard) get(key []byte) *answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.byKey[string(key)]
-	if k == nil {
+// get returns an answer, also one that has expired, or nil.
+func (c *cache) get(key []byte) *answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[string(key)]
+	if e == nil {
 		return nil
 	}
-	k.asked = true
-	return k.answer
+	c.order.MoveToFront(e)
+	return e.Value.(*kept).answer
 }
 
-func (s *shard) put(key string, a *answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k := s.byKey[key]; k != nil {
-		s.used -= k.size()
-		k.answer = a
-		s.used += k.size()
-	} else {
-		s.add(&kept{key: key, answer: a})
+// put keeps an answer unless it expires at once.
+func (c *cache) put(key string, a *answer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byKey[key]; e != nil {
+		c.remove(e)
 	}
-	for len(s.byKey) > s.entries || s.used > s.size {
-		s.evict()
-	}
-}
-
-func (s *shard) add(k *kept) {
-	k.older = s.newest
-	if s.newest != nil {
-		s.newest.newer = k
-	} else {
-		s.oldest = k
-	}
-	s.newest = k
-	s.byKey[k.key] = k
-	s.used += k.size()
-}
-
-// drop lets go of what is kept by a key.
-func (s *shard) drop(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.byKey[key]
-	if k == nil {
+	if !a.expires.After(a.stored) {
 		return
 	}
-	if s.hand == k {
-		s.hand = k.newer
+	c.byKey[key] = c.order.PushFront(&kept{key, a})
+	c.bytes += a.size()
+	for len(c.byKey) > c.most || c.bytes > c.maxBytes {
+		c.remove(c.order.Back())
 	}
-	s.remove(k)
 }
 
-// evict lets one go: the first from the hand on, towards the newer, that nobody asked for.
-func (s *shard) evict() {
-	k := s.hand
-	for {
-		if k == nil {
-			k = s.oldest
-		}
-		if !k.asked {
-			break
-		}
-		k.asked = false
-		k = k.newer
-	}
-	s.hand = k.newer
-	s.remove(k)
+func (c *cache) remove(e *list.Element) {
+	k := c.order.Remove(e).(*kept)
+	delete(c.byKey, k.key)
+	c.bytes -= k.answer.size()
 }
 
-func (s *shard) remove(k *kept) {
-	if k.newer != nil {
-		k.newer.older = k.older
-	} else {
-		s.newest = k.older
-	}
-	if k.older != nil {
-		k.older.newer = k.newer
-	} else {
-		s.oldest = k.newer
-	}
-	delete(s.byKey, k.key)
-	s.used -= k.size()
+// load is what the cache keeps.
+func (c *cache) load() (answers, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byKey), c.bytes
 }

@@ -2,13 +2,11 @@ package forward
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"sync"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/miekg/dns"
@@ -16,139 +14,99 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// errMisfit is what an upstream said that answers nothing.
-var errMisfit = errors.New("no answer to what was asked")
+var errMisfit = errors.New("no answer to the question")
 
-// mostMisfits are the packets over UDP that don't fit, after which we ask by TCP: somebody may
-// be guessing ids (RFC 5452, 9.3).
-const mostMisfits = 16
+// maxMisfits is how many such packets we take by UDP before we ask by TCP: an attacker may be
+// guessing IDs (RFC 5452, 9.3).
+const maxMisfits = 16
 
-var packets = sync.Pool{New: func() any { return new([4096]byte) }}
+// lookup is a question for upstreams. It has none of the client's other options.
+type lookup struct {
+	question dns.Question
+	section  string // the same as bytes, in lower case
+	do, cd   bool
+}
 
-// exchange asks one upstream, until ctx ends: over UDP from a port of its own with an id of
-// its own, and over TCP where the answer does not fit, or many come that are none. An upstream
-// that does not know EDNS is asked again without.
-func (f *Forwarder) exchange(ctx context.Context, u *upstream, section []byte, checked, do bool) (*dns.Msg, error) {
+func newLookup(q *wire.Query, key string) *lookup {
+	name, _, _ := dns.UnpackDomainName(q.Name.Wire(), 0) // q is parsed, so its name is one
+	return &lookup{
+		question: dns.Question{Name: name, Qtype: uint16(q.Type), Qclass: uint16(q.Class)},
+		section:  key[:len(key)-1],
+		do:       q.DO(), cd: q.Flags()&wire.FlagCD != 0,
+	}
+}
+
+// exchange asks one upstream until ctx ends. It asks by UDP, from a random port with a random
+// ID. It asks by TCP if the answer is truncated, or if many packets come that do not fit. An
+// upstream that does not know EDNS gets the question again without it.
+func (l *lookup) exchange(ctx context.Context, upstream netip.AddrPort) (m *dns.Msg, err error) {
 	for _, edns := range []bool{true, false} {
-		query := f.query(u, section, checked, do, edns)
-		m, err := overUDP(ctx, u, query, section)
+		query := &dns.Msg{Question: []dns.Question{l.question}}
+		query.Id, query.RecursionDesired, query.CheckingDisabled = dns.Id(), true, l.cd
+		query.AuthenticatedData = true // we understand AD (RFC 6840, 5.7)
+		if edns {
+			query.SetEdns0(wire.MaxPayload, l.do)
+		}
+		m, err = over(ctx, "udp", upstream, query)
 		if err == nil && m.Truncated || errors.Is(err, errMisfit) {
-			m, err = overTCP(ctx, u, query, section)
+			m, err = over(ctx, "tcp", upstream, query)
 		}
 		if err != nil || m.Rcode != dns.RcodeFormatError && m.Rcode != dns.RcodeNotImplemented || m.IsEdns0() != nil {
 			return m, err
 		}
-		if !edns {
-			return m, nil
-		}
 	}
-	return nil, errMisfit
+	return m, err
 }
 
-// query packs what goes out: recursion desired, AD understood (RFC 6840, 5.7), none of the
-// client's options.
-func (f *Forwarder) query(u *upstream, section []byte, checked, do, edns bool) []byte {
-	m := make([]byte, wire.HeaderSize, wire.HeaderSize+len(section)+optSize+4+markerSize+1)
-	rand.Read(m[:2])
-	flags := uint16(wire.FlagRD | wire.FlagAD)
-	if checked {
-		flags |= wire.FlagCD
-	}
-	binary.BigEndian.PutUint16(m[2:], flags)
-	m[5] = 1
-	m = append(m, section...)
-	if edns {
-		m[11] = 1
-		m = (&question{do: do}).appendOPT(m, f.mark(u))
-	}
-	return m
-}
-
-func dial(ctx context.Context, network string, u *upstream) (net.Conn, func(), error) {
+// over asks by one protocol, on a connection of its own. The UDP socket is connected, so the
+// kernel drops packets from any other address or port.
+func over(ctx context.Context, network string, upstream netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, u.address.String())
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	return conn, func() { stop(); conn.Close() }, nil
-}
-
-// overUDP reads until an answer comes. The socket is connected, so the kernel lets through
-// only what has the upstream's address and port.
-func overUDP(ctx context.Context, u *upstream, query, section []byte) (*dns.Msg, error) {
-	conn, end, err := dial(ctx, "udp", u)
+	raw, err := d.DialContext(ctx, network, upstream.String())
 	if err != nil {
 		return nil, err
 	}
-	defer end()
-	if _, err := conn.Write(query); err != nil {
+	defer raw.Close()
+	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn := &dns.Conn{Conn: raw}
+	if err := conn.WriteMsg(query); err != nil {
 		return nil, err
 	}
-	buffer := packets.Get().(*[4096]byte)
-	defer packets.Put(buffer)
-	for misfits := 0; misfits < mostMisfits; misfits++ {
-		n, err := conn.Read(buffer[:])
+	buffer := make([]byte, 4096)
+	if network == "tcp" {
+		buffer = make([]byte, dns.MaxMsgSize)
+	}
+	for range maxMisfits {
+		n, err := conn.Read(buffer)
 		if err != nil {
 			return nil, err
 		}
-		if m := read(buffer[:n], query, section); m != nil {
+		if m := read(buffer[:n], query); m != nil {
 			return m, nil
 		}
 	}
-	return nil, fmt.Errorf("%w in %d packets", errMisfit, mostMisfits)
+	return nil, fmt.Errorf("%w in %d packets by %s", errMisfit, maxMisfits, network)
 }
 
-// overTCP asks over a connection of its own.
-func overTCP(ctx context.Context, u *upstream, query, section []byte) (*dns.Msg, error) {
-	conn, end, err := dial(ctx, "tcp", u)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(query)), uint16(len(query)))
-	if _, err := conn.Write(append(framed, query...)); err != nil {
-		return nil, err
-	}
-	var length [2]byte
-	if _, err := io.ReadFull(conn, length[:]); err != nil {
-		return nil, err
-	}
-	response := make([]byte, binary.BigEndian.Uint16(length[:]))
-	if _, err := io.ReadFull(conn, response); err != nil {
-		return nil, err
-	}
-	if m := read(response, query, section); m != nil {
-		return m, nil
-	}
-	return nil, fmt.Errorf("%w over TCP", errMisfit)
-}
-
-// read unpacks what answers a query: it has the query's id and its question. One that refuses
-// the format may have none (RFC 1035, 4.1.1). Nil is what does not fit. A message that was cut
-// needs to be no more than its beginning.
-func read(response, query, section []byte) *dns.Msg {
-	if len(response) < wire.HeaderSize || response[0] != query[0] || response[1] != query[1] {
-		return nil
-	}
-	flags := binary.BigEndian.Uint16(response[2:])
-	if flags&wire.FlagQR == 0 || flags&wire.OpcodeBits != 0 {
-		return nil
-	}
+// read unpacks a response with the query's ID and question; nil for any other packet. A server
+// that refuses the format may leave the question out (RFC 1035, 4.1.1). Of a truncated message
+// the question is enough.
+func read(response []byte, query *dns.Msg) *dns.Msg {
 	m := new(dns.Msg)
-	if binary.BigEndian.Uint16(response[4:]) == 0 && flags&wire.RCodeBits == formerr && len(response) == wire.HeaderSize {
-		m.Rcode = formerr
+	err := m.Unpack(response)
+	if m.Id != query.Id || !m.Response || m.Opcode != dns.OpcodeQuery {
+		return nil
+	}
+	if err == nil && m.Rcode == dns.RcodeFormatError && len(response) == wire.HeaderSize {
 		return m
 	}
-	end := wire.HeaderSize + len(section)
-	if binary.BigEndian.Uint16(response[4:]) != 1 || len(response) < end || !sameQuestion(response[wire.HeaderSize:end], section) {
+	if len(m.Question) != 1 || err != nil && !m.Truncated {
 		return nil
 	}
-	if err := m.Unpack(response); err != nil {
-		if flags&wire.FlagTC == 0 {
-			return nil
-		}
-		return &dns.Msg{MsgHdr: dns.MsgHdr{Truncated: true}}
+	got, asked := m.Question[0], query.Question[0]
+	if got.Qtype != asked.Qtype || got.Qclass != asked.Qclass || !strings.EqualFold(got.Name, asked.Name) {
+		return nil
 	}
 	return m
 }

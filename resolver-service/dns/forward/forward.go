@@ -1,26 +1,23 @@
-// Package forward asks other resolvers for names that are not ours, and keeps what they
-// answer for as long as they allow.
+// Package forward is a stub resolver: it asks other resolvers for names that are not ours,
+// and keeps their answers for as long as they allow.
 //
-// One query's way through the package: question.go reads it, cache.go may have the
-// answer, flight.go sees that the same is asked once at a time, ask.go goes from one
-// upstream to the next, exchange.go talks to one, and answer.go makes of what came back
-// something to keep and to send.
-//
-// An answer is kept under the question that we asked, whole, and gives nothing to any other
-// question: what an upstream adds to it poisons nobody.
+// The cache keeps a whole answer under the question that we asked, so added records poison nothing.
 package forward
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 	"github.com/isthmus-mesh/isthmus/throttle"
@@ -32,75 +29,56 @@ type Config struct {
 	Upstreams []netip.AddrPort // in the order in which they are asked; port 0: 53
 	Own       []netip.AddrPort // where this server listens, so that no upstream is itself
 
-	Cache int // answers kept; negative: none: 10,000
-	// CacheBytes is what they may weigh together: 1 KiB for each of Cache, 64 KiB at least.
-	CacheBytes int
+	Cache int // answers kept, of 1 KiB each on average; negative: none: 10,000
 
-	Timeout  time.Duration // for one query, all upstreams together: 4 s, less than stub resolvers wait
+	Timeout  time.Duration // for one query, all upstreams together: 4 s, less than clients wait
 	Patience time.Duration // with one upstream, until the next is asked too: 1 s
-	MaxStale time.Duration // how long after its end an answer is kept for when nobody answers: 24 h
 
-	MaxQueries int // different questions under way: 1,000
-	MaxWaiting int // queries that wait for them: 10,000
+	MaxQueries int // questions under way, each with a socket: 1,000
 }
 
 func (c Config) withDefaults() Config {
 	c.Cache = cmp.Or(c.Cache, 10_000)
-	c.CacheBytes = cmp.Or(c.CacheBytes, max(c.Cache<<10, 64<<10))
 	c.Timeout = cmp.Or(c.Timeout, 4*time.Second)
 	c.Patience = cmp.Or(c.Patience, time.Second)
-	c.MaxStale = cmp.Or(c.MaxStale, 24*time.Hour)
 	c.MaxQueries = cmp.Or(c.MaxQueries, 1000)
-	c.MaxWaiting = cmp.Or(c.MaxWaiting, 10_000)
 	return c
 }
 
-// Forwarder answers from its cache or by asking upstreams. It is safe for any number of
-// goroutines.
+// Forwarder answers from its cache or asks upstreams. Any number of goroutines may use it.
 type Forwarder struct {
 	cfg       Config
-	log       *slog.Logger
 	upstreams []*upstream
 	cache     *cache
-	flights   *flights
-	marker    [markerSize]byte // what our own queries are known by, should they come back
-	counts    counters
-	waiting   atomic.Int64 // queries
-	exchanges atomic.Int64 // with upstreams
+	flights   singleflight.Group
+	room      *semaphore.Weighted // of flights
+	pending   atomic.Int64        // flights
 
-	alive context.Context // of what is under way
+	queries, hits, misses, failures atomic.Uint64
+
+	alive context.Context // of all flights
 	end   context.CancelFunc
 }
 
-// linesEvery is how often queries can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
-
-// New makes a forwarder; it starts nothing, and forwards also while [Forwarder.Run] does
-// not run. It fails without upstreams, or where one of them is this server.
+// New makes a forwarder and starts nothing. The forwarder works without [Forwarder.Run] too.
+// New fails without upstreams, and if an upstream is this server.
 func New(cfg Config, log *slog.Logger) (*Forwarder, error) {
 	cfg = cfg.withDefaults()
-	f := &Forwarder{cfg: cfg, log: log, cache: newCache(cfg.Cache, cfg.CacheBytes), flights: newFlights(cfg.MaxQueries)}
+	f := &Forwarder{cfg: cfg, cache: newCache(cfg.Cache, max(cfg.Cache<<10, 64<<10)), room: semaphore.NewWeighted(int64(cfg.MaxQueries))}
+	lines := throttle.New(log, linesEvery)
 	for _, address := range cfg.Upstreams {
-		if address.Port() == 0 {
-			address = netip.AddrPortFrom(address.Addr(), 53)
-		}
-		address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
+		address = netip.AddrPortFrom(address.Addr().Unmap(), cmp.Or(address.Port(), 53))
 		if err := usable(address, cfg.Own); err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(f.upstreams, func(u *upstream) bool { return u.address == address }) {
-			f.upstreams = append(f.upstreams, &upstream{address: address, index: len(f.upstreams), log: log, often: throttle.New(log, linesEvery), wake: make(chan struct{}, 1)})
-		}
+		f.upstreams = append(f.upstreams, &upstream{address: address, log: lines, health: Status{Address: address, Up: true}})
 	}
-	if n := len(f.upstreams); n == 0 || n > maxUpstreams {
-		return nil, fmt.Errorf("dns: forward has %d upstreams; give between 1 and %d", n, maxUpstreams)
+	if len(f.upstreams) == 0 {
+		return nil, errors.New("dns: forward has no upstream; give one such as 10.96.0.10")
 	}
-	rand.Read(f.marker[:])
 	f.alive, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
-
-const maxUpstreams = 32
 
 // usable tells why an address can't be an upstream.
 func usable(address netip.AddrPort, own []netip.AddrPort) error {
@@ -119,175 +97,112 @@ func usable(address netip.AddrPort, own []netip.AddrPort) error {
 	return nil
 }
 
-// Private tells whether an address may be forwarded for, being no stranger's: loopback, RFC
-// 1918, RFC 4193, RFC 6598, link-local. To forward for all would be an open resolver, for
-// others to send floods by.
-func Private(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
+// isLocal tells whether an address is one of this machine's.
+func isLocal(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	addresses, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(addresses, func(own net.Addr) bool {
+		prefix, err := netip.ParsePrefix(own.String())
+		return err == nil && prefix.Addr().Unmap() == a
+	})
 }
 
-// shared is the address space of RFC 6598, which clouds and overlay networks give to pods and
-// machines. It is not routed between networks.
-var shared = netip.MustParsePrefix("100.64.0.0/10")
-
-// Cached appends the response to a query, if that is there already, and never blocks.
+// Cached is [Forwarder.Forward] for a response that the cache holds. It never blocks.
 func (f *Forwarder) Cached(query, out []byte) (response []byte, ok bool) {
-	q, code := parse(query)
-	if code != 0 || q.flags&wire.FlagRD == 0 {
+	var q wire.Query
+	if rcode, _ := q.Parse(query); rcode != wire.NoError || q.Flags()&wire.FlagRD == 0 {
 		return out, false
 	}
+	return f.cached(&q, query, out)
+}
+
+func (f *Forwarder) cached(q *wire.Query, query, out []byte) (response []byte, ok bool) {
 	var room [maxKey]byte
-	a := f.cache.get(q.key(room[:0]))
-	if a == nil {
+	a, now := f.cache.get(appendKey(room[:0], q)), time.Now()
+	if a == nil || !now.Before(a.expires) {
 		return out, false
 	}
-	switch now := time.Now(); {
-	case now.Before(a.expires):
-		f.counts.queries.Add(1)
-		f.counts.hits.Add(1)
-		return a.appendTo(out, &q, now), true
-	case now.UnixNano() < a.retry.Load() && f.staleUntil(a).After(now):
-		f.counts.queries.Add(1)
-		f.counts.stale.Add(1)
-		return a.appendStale(out, &q), true
-	}
-	return out, false
+	f.queries.Add(1)
+	f.hits.Add(1)
+	return a.respond(out, q, query, now), true
 }
 
-func (f *Forwarder) staleUntil(a *answer) time.Time {
-	if a.failure {
-		return a.expires
-	}
-	return a.expires.Add(f.cfg.MaxStale)
-}
-
-// Forward appends the whole response to a query, as TCP would carry it, and returns it. It
-// has the query's id and its question as it came; an OPT, where the query has one, is its last
-// record. It returns by the time ctx ends, or [Config.Timeout] is over, at worst with SERVFAIL
-// and an error of RFC 8914 that names the upstreams tried. What is below resolver.arpa it
-// answers itself. To a query that is no query it
-// appends nothing.
+// Forward writes the whole response to a query, as TCP would carry it, into out, which is
+// empty. The response has the query's ID and its question as the client sent it. An OPT is its
+// last record. Forward returns when ctx ends or [Config.Timeout] is over, at worst with
+// SERVFAIL and an error of RFC 8914 that names the upstreams. To a packet that is no query it
+// returns out.
 func (f *Forwarder) Forward(ctx context.Context, query, out []byte) []byte {
-	if response, ok := f.Cached(query, out); ok {
+	var q wire.Query
+	rcode, reply := q.Parse(query)
+	switch {
+	case !reply:
+		return out
+	case rcode != wire.NoError:
+		return refuse(out, &q, query, rcode, 0, "")
+	case q.Flags()&wire.FlagRD == 0:
+		return refuse(out, &q, query, wire.Refused, wire.ErrorNotAuthoritative, "not a name of ours, and recursion is not desired")
+	case q.Bare || q.Class != wire.ClassIN || q.Type >= firstRefused && q.Type < wire.TypeANY:
+		return refuse(out, &q, query, wire.Refused, wire.ErrorNotSupported, "this class or type is not forwarded")
+	}
+	if response, ok := f.cached(&q, query, out); ok {
 		return response
 	}
-	f.counts.queries.Add(1)
-	q, code := parse(query)
-	if code == dropped {
-		return out
+	a := f.join(ctx, &q)
+	if a.failure != "" {
+		f.failures.Add(1)
 	}
-	if code != 0 {
-		return q.appendRefusal(out, &refusal{code: code})
-	}
-	if refused := f.refusal(&q); refused != nil {
-		return q.appendRefusal(out, refused)
-	}
-	if a := arpa(&q); a != nil {
-		return a.appendTo(out, &q, a.stored)
-	}
-	key := string(q.key(make([]byte, 0, maxKey)))
-	stale := f.cache.get([]byte(key))
-	if stale != nil && !f.staleUntil(stale).After(time.Now()) {
-		stale = nil
-	}
-	return f.wait(ctx, &q, key, stale, out)
+	return a.respond(out, &q, query, time.Now())
 }
 
-// staleAfter is how long somebody waits where a stale answer is at hand (RFC 8767, 5).
-const staleAfter = 1800 * time.Millisecond
+// firstRefused begins the types of transactions and transfers: TKEY, TSIG, IXFR, AXFR, MAILB
+// and MAILA. ANY comes after them.
+const firstRefused wire.Type = 249
 
-// wait joins the flight for a question, and gives it up for what is stale or for nothing.
-func (f *Forwarder) wait(ctx context.Context, q *question, key string, stale *answer, out []byte) []byte {
-	if f.waiting.Add(1) > int64(f.cfg.MaxWaiting) {
-		f.waiting.Add(-1)
-		f.counts.crowded.Add(1)
-		return f.giveUp(q, stale, "too many queries wait for upstreams", out)
-	}
-	defer f.waiting.Add(-1)
-	fl := f.join(q, key, stale)
-	if fl == nil {
-		f.counts.crowded.Add(1)
-		return f.giveUp(q, stale, "too many queries are under way to upstreams", out)
-	}
-	var enough <-chan time.Time // else the flight has its own end
-	if stale != nil {
-		patience := staleAfter
-		if !f.anyUp() {
-			patience = 0
+// join waits for the flight of a question. It starts that flight unless there is one.
+func (f *Forwarder) join(ctx context.Context, q *wire.Query) *answer {
+	key := string(appendKey(nil, q))
+	asked := newLookup(q, key)
+	flight := f.flights.DoChan(key, func() (any, error) {
+		if !f.room.TryAcquire(1) {
+			return &answer{failure: "too many queries are under way to upstreams; ask again"}, nil
 		}
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		enough = timer.C
-	}
+		defer f.room.Release(1)
+		defer f.pending.Add(-1)
+		f.pending.Add(1)
+		f.misses.Add(1)
+		a := f.ask(asked)
+		f.cache.put(key, a)
+		return a, nil
+	})
+	f.queries.Add(1)
 	select {
-	case <-fl.done:
-		return f.landed(fl, q, stale, out)
-	case <-enough:
+	case landed := <-flight:
+		return landed.Val.(*answer)
 	case <-ctx.Done():
+		return &answer{failure: "upstreams have not answered in time"}
 	}
-	return f.giveUp(q, stale, "upstreams have not answered in time: "+f.names(), out)
 }
 
-// landed appends what a flight brought, or what is stale rather than a failure.
-func (f *Forwarder) landed(fl *flight, q *question, stale *answer, out []byte) []byte {
-	if fl.answer.failure && stale != nil {
-		return f.giveUp(q, stale, "", out)
-	}
-	if fl.answer.failure {
-		f.counts.failures.Add(1)
-	}
-	return fl.answer.appendTo(out, q, time.Now())
-}
-
-func (f *Forwarder) giveUp(q *question, stale *answer, why string, out []byte) []byte {
-	if stale != nil {
-		f.counts.stale.Add(1)
-		return stale.appendStale(out, q)
-	}
-	f.counts.failures.Add(1)
-	return q.appendRefusal(out, &refusal{code: servfail, extended: noReachableAuthority, text: why})
-}
-
-// join returns the flight for a question, having started it if there was none; nil where
-// there are too many.
-func (f *Forwarder) join(q *question, key string, stale *answer) *flight {
-	fl, started := f.flights.join(key, f.alive, f.cfg.Timeout)
-	switch {
-	case fl == nil:
-	case !started:
-		f.counts.joined.Add(1)
-	default:
-		f.counts.misses.Add(1)
-		asked := q.clone()
-		go func() {
-			defer f.flights.land(fl)
-			fl.answer = f.ask(fl.ctx, asked)
-			f.keep(key, fl.answer, stale)
-		}()
-	}
-	return fl
-}
-
-// keep notes what a flight brought. A failure takes no answer's place: it says when to ask
-// again.
-func (f *Forwarder) keep(key string, a, stale *answer) {
-	if a.failure && stale != nil {
-		stale.retry.Store(a.expires.UnixNano())
-		return
-	}
-	f.cache.put(key, a)
-}
-
-// Run watches the upstreams until ctx ends, and then ends and waits for what is under way. It
-// is called once.
+// Run waits until ctx ends, ends all flights and waits for them. It is called once.
 func (f *Forwarder) Run(ctx context.Context) error {
-	var all sync.WaitGroup
-	for _, u := range f.upstreams {
-		all.Go(func() { f.watch(ctx, u) })
-	}
-	all.Wait()
+	<-ctx.Done()
 	f.end()
-	f.flights.close()
-	return nil
+	return f.room.Acquire(context.WithoutCancel(ctx), int64(f.cfg.MaxQueries)) // it is never released
+}
+
+// Counters tell what a forwarder has done since New, and what it holds.
+type Counters struct {
+	Hits, Misses, Joined, Failures uint64 // Joined: waited for an equal question
+	Entries, Bytes, Flights        int    // Flights: questions under way
+}
+
+// Counters returns them.
+func (f *Forwarder) Counters() Counters {
+	c := Counters{Misses: f.misses.Load(), Hits: f.hits.Load(), Failures: f.failures.Load(), Flights: int(f.pending.Load())}
+	c.Joined = max(f.queries.Load(), c.Hits+c.Misses) - c.Hits - c.Misses
+	c.Entries, c.Bytes = f.cache.load()
+	return c
 }

@@ -2,7 +2,6 @@ package forward
 
 import (
 	"bytes"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +17,10 @@ func FuzzResponse(f *testing.F) {
 	q := query("www.Example.test.", dns.TypeA)
 	q.Id = 0x1234
 	asked, _ := q.Pack()
-	parsed, _ := parse(asked)
-	section := parsed.lower()
-	u := &upstream{address: netip.MustParseAddrPort("192.0.2.1:53")}
+	var parsed wire.Query
+	parsed.Parse(asked)
+	l := newLookup(&parsed, string(appendKey(nil, &parsed)))
+	sent := &dns.Msg{MsgHdr: dns.MsgHdr{Id: q.Id}, Question: []dns.Question{l.question}}
 	for _, lines := range [][]string{
 		{"www.example.test. 60 A 192.0.2.1"},
 		{"www.example.test. 60 CNAME a.EXAMPLE.test.", "a.example.test. 5 A 192.0.2.1"},
@@ -44,41 +44,29 @@ func FuzzResponse(f *testing.F) {
 			f.Add(packed)
 		}
 	}
-	m := new(dns.Msg).SetReply(q)
-	m.Answer = []dns.RR{rr(f, "www.example.test. 60 A 192.0.2.1")}
-	m.SetEdns0(1232, true)
-	for range mostOfUpstreams {
-		m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_EDE{InfoCode: 6, ExtraText: strings.Repeat("x", longestText)})
-	}
-	packed, err := m.Pack()
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(packed)
 	f.Fuzz(func(t *testing.T, response []byte) {
 		if len(response) > 2 {
 			copy(response, asked[:2])
 		}
-		if end := wire.HeaderSize + len(section); len(response) > end && response[0]%2 == 0 {
-			copy(response[wire.HeaderSize:], section) // so that it gets further
+		if end := wire.HeaderSize + len(l.section); len(response) > end && response[0]%2 == 0 {
+			copy(response[wire.HeaderSize:], l.section) // so that it gets further
 		}
-		m := read(response, asked, section)
+		m := read(response, sent)
 		if m == nil || m.Truncated && len(m.Question) == 0 {
 			return
 		}
 		now := time.Now()
-		a, err := newAnswer(u, m, section, now)
+		a, err := newAnswer(m, l, now)
 		if err != nil {
 			return
 		}
-		for _, out := range [][]byte{a.appendTo(nil, &parsed, now.Add(3*time.Second)), a.appendStale(nil, &parsed)} {
-			whole := check(t, out, asked, &parsed, dns.MaxMsgSize)
-			for _, limit := range []int{512, 400, len(out) - 1} { // less than 512 where options are added to it
-				limit = max(limit, 300)
-				cut := check(t, Truncate(bytes.Clone(out), limit), asked, &parsed, limit)
-				if whatCounts(cut) < whatCounts(whole) && !cut.Truncated {
-					t.Errorf("cut to %d without TC: %v", limit, cut)
-				}
+		out := a.respond(nil, &parsed, asked, now.Add(3*time.Second))
+		whole := check(t, out, asked, &parsed, dns.MaxMsgSize)
+		for _, limit := range []int{512, 400, len(out) - 1} { // less than 512 where options are added to it
+			limit = max(limit, 300)
+			cut := check(t, wire.Truncate(bytes.Clone(out), limit), asked, &parsed, limit)
+			if whatCounts(cut) < whatCounts(whole) && !cut.Truncated {
+				t.Errorf("cut to %d without TC: %v", limit, cut)
 			}
 		}
 	})
@@ -94,21 +82,21 @@ func whatCounts(m *dns.Msg) int {
 }
 
 // check reads a response, which answers a query and is no longer than a limit.
-func check(t *testing.T, out, asked []byte, q *question, limit int) *dns.Msg {
+func check(t *testing.T, out, asked []byte, q *wire.Query, limit int) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg)
 	if err := m.Unpack(out); err != nil {
 		t.Fatalf("%x: %v", out, err)
 	}
-	end := wire.HeaderSize + len(q.name) + 4
+	end := wire.HeaderSize + len(q.Name.Wire()) + 4
 	if !bytes.Equal(out[:2], asked[:2]) || len(out) < end || !bytes.Equal(out[wire.HeaderSize:end], asked[wire.HeaderSize:end]) {
 		t.Fatalf("%x does not answer %x", out, asked)
 	}
 	if len(out) > limit {
 		t.Fatalf("%d bytes, and %d may be: %v", len(out), limit, m)
 	}
-	if opt := m.IsEdns0(); (opt != nil) != q.edns || opt != nil && opt.Do() != q.do {
-		t.Fatalf("EDNS %v: %x", q.edns, out)
+	if opt := m.IsEdns0(); (opt != nil) != q.EDNS || opt != nil && opt.Do() != q.DO() {
+		t.Fatalf("EDNS %v: %x", q.EDNS, out)
 	}
 	return m
 }
@@ -120,24 +108,22 @@ func FuzzQuery(f *testing.F) {
 		f.Add(packed)
 	}
 	f.Fuzz(func(t *testing.T, query []byte) {
-		Truncate(bytes.Clone(query), 512)
-		q, code := parse(query)
-		if code == dropped {
+		wire.Truncate(bytes.Clone(query), 512)
+		var q wire.Query
+		rcode, reply := q.Parse(query)
+		if !reply {
 			return
 		}
-		out := q.appendRefusal(nil, &refusal{code: max(code, refused), extended: 18, text: "no"})
+		out := refuse(nil, &q, query, max(rcode, wire.Refused), wire.ErrorProhibited, strings.Repeat("no ", 200))
 		m := new(dns.Msg)
-		if err := m.Unpack(out); err != nil || !bytes.Equal(out[:2], query[:2]) {
+		if err := m.Unpack(out); err != nil || !bytes.Equal(out[:2], query[:2]) || len(out) > refusalSize {
 			t.Fatalf("to %x %x: %v", query, out, err)
 		}
-		if code != 0 {
+		if rcode != wire.NoError || q.Bare {
 			return
 		}
-		check(t, out, query, &q, 512)
-		a := failed(q.lower(), 22, "nobody", nil, time.Second, time.Now())
-		check(t, a.appendTo(nil, &q, time.Now()), query, &q, 512)
-		if a := arpa(&q); a != nil {
-			check(t, a.appendTo(nil, &q, a.stored), query, &q, dns.MaxMsgSize)
-		}
+		check(t, out, query, &q, refusalSize)
+		a := &answer{failure: "nobody"}
+		check(t, a.respond(nil, &q, query, time.Now()), query, &q, refusalSize)
 	})
 }

@@ -32,6 +32,9 @@ func (s *Subnet) Whole() (address netip.Addr, ok bool) {
 	return s.Address, s.Sent && s.Address.IsValid() && int(s.Prefix) == s.Address.BitLen()
 }
 
+// DO tells whether the client wants DNSSEC records (RFC 3225).
+func (o *OPT) DO() bool { return o.do }
+
 // The options of an OPT record that are read or sent.
 const (
 	optionNSID   = 3

@@ -123,6 +123,9 @@ func (q *Query) records(message []byte, at, count int, additional bool) (end int
 	return at, true
 }
 
+// Flags are the flags and the operation of the query's header.
+func (q *Query) Flags() uint16 { return q.flags }
+
 // Limit is how large a response by UDP may be.
 func (q *Query) Limit() int {
 	if !q.EDNS {

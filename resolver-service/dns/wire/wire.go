@@ -89,6 +89,7 @@ const (
 	ErrorBlocked              ErrorCode = 15
 	ErrorProhibited           ErrorCode = 18
 	ErrorNotAuthoritative     ErrorCode = 20
+	ErrorNotSupported         ErrorCode = 21
 	ErrorNoReachableAuthority ErrorCode = 22
 )
 

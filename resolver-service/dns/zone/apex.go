@@ -14,27 +14,27 @@ const (
 )
 
 // soa adds the zone's SOA record to what says that nothing is there (RFC 2308).
-func (x *exchange) soa(n *name) { x.soaRecord(wire.Authority, n) }
+func (r *response) soa(m *wire.Name, n *name) { r.soaRecord(wire.Authority, m, n) }
 
-func (x *exchange) soaRecord(section wire.Section, n *name) {
-	z, r, m := x.zone, &x.response, &x.asked.Name
+func (r *response) soaRecord(section wire.Section, m *wire.Name, n *name) {
+	z := r.zone
 	owner := m.Pointer(n.zone)
 	mark := r.Open(owner, wire.TypeSOA, z.negative)
 	r.Buf = wire.AppendLabel(r.Buf, "ns")
-	x.domainName(n, owner)
+	r.domainName(n, owner)
 	r.Buf = wire.AppendLabel(r.Buf, "hostmaster")
-	x.domainName(n, owner)
+	r.domainName(n, owner)
 	r.Uint32(z.serial(), soaRefresh, soaRetry, soaExpire, z.negative)
 	r.Close(section, mark)
 }
 
 // domainName ends a name with the domain: by a pointer where the question's name has it.
-func (x *exchange) domainName(n *name, owner uint16) {
+func (r *response) domainName(n *name, owner uint16) {
 	if n.domain {
-		x.response.Uint16(owner)
+		r.Uint16(owner)
 		return
 	}
-	x.response.Buf = append(x.response.Buf, x.zone.domain.wire...)
+	r.Buf = append(r.Buf, r.zone.domain.wire...)
 }
 
 // apex answers the name of the zone itself.
@@ -44,7 +44,7 @@ func (x *exchange) apex() {
 	x.outcome = answered
 	switch x.asked.Type {
 	case wire.TypeSOA:
-		x.soaRecord(wire.Answer, &n)
+		x.response.soaRecord(wire.Answer, &x.asked.Name, &n)
 	case wire.TypeNS:
 		mark := r.Open(wire.Owner, wire.TypeNS, x.zone.gatewayTTL)
 		target := len(r.Buf)
@@ -129,4 +129,23 @@ func (x *exchange) chaos() {
 	mark := x.response.OpenClass(wire.Owner, wire.TypeTXT, wire.ClassCH, 0)
 	x.response.Text(text)
 	x.response.Close(wire.Answer, mark)
+}
+
+// Clients ask below resolver.arpa for the same resolver by another protocol (RFC 9462). An
+// upstream's answer would name the upstream's servers in our place, so we never pass one on
+// (6.1).
+var resolverArpa = newSuffix("resolver.arpa")
+
+// noResolvers answers such a name, with so many labels before resolver.arpa: there is no data,
+// for any type (RFC 9462, 4 and 6.4). RFC 6303, 3 has the SOA.
+func (x *exchange) noResolvers(labels int) {
+	const ttl = 3600
+	r, apex := &x.response, x.asked.Name.Pointer(labels)
+	x.outcome = aboutServer
+	r.Authoritative = true
+	mark := r.Open(apex, wire.TypeSOA, ttl)
+	r.Uint16(apex)
+	r.Buf = wire.AppendName(r.Buf, "nobody.invalid")
+	r.Uint32(1, 3600, 1200, 604_800, ttl)
+	r.Close(wire.Authority, mark)
 }

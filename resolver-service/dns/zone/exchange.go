@@ -3,10 +3,10 @@ package zone
 import (
 	"context"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
@@ -19,7 +19,7 @@ type exchange struct {
 	ctx   context.Context // nil where the response must not be waited for
 
 	asked    wire.Query
-	response wire.Response
+	response response
 	who      who
 	view     *catalog.View // of who asks; of apps without a selection where that is not known
 
@@ -30,6 +30,12 @@ type exchange struct {
 	unnamed bool   // callers may dial the answer's addresses without a server name
 	meant   uint16 // the port that they must dial
 	why     why
+}
+
+// response is one in the making: it has the records of a zone.
+type response struct {
+	wire.Response
+	zone *Zone
 }
 
 // respond appends the response to out. It is empty where none is due, and where later is
@@ -82,11 +88,11 @@ func (x *exchange) finish(options *wire.Options) []byte {
 	x.response.RCode = rcodes[x.outcome]
 	options.NSID = x.zone.cfg.NSID
 	options.Subnet = x.who.told
-	options.Code, options.Error = x.errorCode()
+	options.Code, options.Error = extendedError{x}.code()
 	mark := x.response.OpenOptions(&x.asked, options)
 	text := len(x.response.Buf)
 	if options.Error && x.asked.EDNS {
-		x.response.Buf = x.appendWhy(x.response.Buf)
+		x.response.Buf = extendedError{x}.append(x.response.Buf)
 	}
 	return x.response.Finish(mark, text)
 }
@@ -117,10 +123,10 @@ func (x *exchange) route() {
 	if below, ok := z.services.of(&m.Name); ok && x.service(below) {
 		return
 	}
-	if below, ok := reverse4.of(&m.Name); ok && x.pointer4(below) {
+	if below, ok := reverse4.of(&m.Name); ok && x.reverse(address4(&m.Name, below)) {
 		return
 	}
-	if below, ok := reverse6.of(&m.Name); ok && x.pointer6(below) {
+	if below, ok := reverse6.of(&m.Name); ok && x.reverse(address6(&m.Name, below)) {
 		return
 	}
 	x.elsewhere()
@@ -129,11 +135,14 @@ func (x *exchange) route() {
 // elsewhere is for names that are not ours.
 func (x *exchange) elsewhere() {
 	x.who.subnet, x.who.told = false, false // it decides nothing
+	labels, special := resolverArpa.of(&x.asked.Name)
 	switch {
 	case x.zone.cfg.Forward == nil:
 		x.outcome = outside
 	case !x.mayForward():
 		x.outcome, x.why = notForwarded, why{about: whyNotForwarded}
+	case special && x.asked.Flags()&wire.FlagRD != 0:
+		x.noResolvers(labels)
 	default:
 		x.outcome = forwarded
 	}
@@ -144,7 +153,7 @@ func (x *exchange) elsewhere() {
 // A server that asks for everybody is soon used against others.
 func (x *exchange) mayForward() bool {
 	a := plain(x.query.From.Addr())
-	return x.who.known || x.who.shared || forward.Private(a) || x.zone.believes(a)
+	return x.who.known || x.who.shared || private(a) || x.zone.believes(a)
 }
 
 // forward answers with what other servers say, at once where that is known.
@@ -160,7 +169,7 @@ func (x *exchange) forward(out []byte, limit int, options *wire.Options) []byte 
 		}
 	}
 	options.NSID = x.zone.cfg.NSID
-	return wire.AppendOptions(forward.Truncate(response, limit-wire.AppendedSize(&x.asked, options)), &x.asked, options)
+	return wire.AppendOptions(wire.Truncate(response, limit-wire.AppendedSize(&x.asked, options)), &x.asked, options)
 }
 
 // synced gets the view that decides. Where there is none yet, the outcome is not ready.
@@ -188,3 +197,14 @@ func anywhere(n int) int {
 	}
 	return int(rand.Uint32N(uint32(n)))
 }
+
+// private tells whether a client's address is not public: loopback, RFC 1918, RFC 4193, RFC
+// 6598 or link-local.
+func private(a netip.Addr) bool {
+	a = a.Unmap()
+	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || shared.Contains(a)
+}
+
+// shared is the address space of RFC 6598, which clouds and overlay networks give to pods and
+// machines. No router passes it on between networks.
+var shared = netip.MustParsePrefix("100.64.0.0/10")

@@ -3,6 +3,8 @@ package zone
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -80,6 +82,52 @@ func TestWhatIsForwardedIsCutWhereItDoesNotFitAlone(t *testing.T) {
 			if out = w.Wait(t.Context(), q, nil); len(out) != size+c.added {
 				t.Errorf("%s, %d bytes by TCP: got %d", c.what, size, len(out))
 			}
+		}
+	}
+}
+
+func TestWhoIsNoStranger(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1": true, "10.1.2.3": true, "172.16.0.1": true, "192.168.1.1": true, "169.254.1.1": true, "::1": true,
+		"fd00::1": true, "fe80::1": true, "::ffff:10.0.0.1": true, "8.8.8.8": false, "172.32.0.1": false, "2001:db8::1": false,
+		"::ffff:8.8.8.8": false, "0.0.0.0": false,
+		"100.64.0.1": true, "100.127.255.254": true, "::ffff:100.100.0.1": true, "100.63.255.255": false, "100.128.0.0": false,
+	} {
+		if got := private(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %v", address, got)
+		}
+	}
+}
+
+func TestNobodyIsToldOfTheUpstreamsDesignatedResolvers(t *testing.T) {
+	w := newWorld(t, west, func(cfg *Config) { cfg.Forward = elsewhere{} })
+	for _, c := range []struct {
+		name  string
+		kind  uint16
+		local bool
+	}{
+		{"_dns.resolver.arpa.", dns.TypeSVCB, true},
+		{"_DNS.Resolver.ARPA.", dns.TypeSVCB, true},
+		{"_dns.resolver.arpa.", dns.TypeA, true},
+		{"resolver.arpa.", dns.TypeNS, true},
+		{"a.b.resolver.arpa.", dns.TypeHTTPS, true},
+		{strings.Repeat("a.", 119) + "resolver.arpa.", dns.TypeA, true},
+		{"myresolver.arpa.", dns.TypeA, false},
+		{`a\008resolver.arpa.`, dns.TypeA, false}, // where a label ends like it
+		{"arpa.", dns.TypeNS, false},
+		{"_dns.resolver.arpa.test.", dns.TypeSVCB, false},
+		{"ipv4only.arpa.", dns.TypeA, false},
+	} {
+		m := w.ask(asking{from: "10.0.0.9", name: c.name, typ: dns.TypeToString[c.kind]})
+		if local := m.Rcode != dns.RcodeYXDomain; local != c.local {
+			t.Errorf("%s: answered here: %v, want %v", c.name, local, c.local)
+		}
+		if !c.local {
+			continue
+		}
+		want := "resolver.arpa.\t3600\tIN\tSOA\tresolver.arpa. nobody.invalid. 1 3600 1200 604800 3600"
+		if m.Rcode != dns.RcodeSuccess || !m.Authoritative || !m.RecursionAvailable || len(m.Answer) != 0 || len(m.Ns) != 1 || !strings.EqualFold(m.Ns[0].String(), want) {
+			t.Errorf("%s: got %s", c.name, m)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (x *exchange) app(n *name) {
 // held answers the name of an app that the caller's view holds.
 func (x *exchange) held(n *name, entry *catalog.Entry) {
 	if n.cluster == "" {
-		x.appRecords(n, entry, nil)
+		(&lookup{x, entry, nil}).answer(n)
 		return
 	}
 	x.inCluster(n, entry)
@@ -145,7 +145,7 @@ func (x *exchange) held(n *name, entry *catalog.Entry) {
 // inCluster answers an app's name in a cluster: by the route of the caller's entry there.
 func (x *exchange) inCluster(n *name, entry *catalog.Entry) {
 	if r := routeTo(entry, n.cluster); r != nil {
-		x.appRecords(n, entry, r)
+		(&lookup{x, entry, r}).answer(n)
 		return
 	}
 	if !everywhere(entry) || !x.mayExport(n, entry) {

@@ -4,44 +4,42 @@ import (
 	"net/netip"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// pointer4 answers d.c.b.a.in-addr.arpa where a.b.c.d is an instance here that the caller may
-// see, or may be one for all that is known yet. It tells whether it has answered.
-func (x *exchange) pointer4(below int) bool {
+// address4 reads d.c.b.a.in-addr.arpa, with so many labels before in-addr.arpa.
+func address4(n *wire.Name, below int) (a netip.Addr, ok bool) {
 	if below != 4 {
-		return false
+		return a, false
 	}
 	var four [4]byte
 	for i := range four {
-		label := x.asked.Name.Label(i)
+		label := n.Label(i)
 		if !isShard(label) || len(label) > 3 {
-			return false
+			return a, false
 		}
 		part := 0
 		for _, c := range []byte(label) {
 			part = part*10 + int(c-'0')
 		}
 		if part > 255 {
-			return false
+			return a, false
 		}
 		four[3-i] = byte(part)
 	}
-	return x.pointer(netip.AddrFrom4(four))
+	return netip.AddrFrom4(four), true
 }
 
-// pointer6 is pointer4 for names below ip6.arpa, of 32 labels of a digit each.
-func (x *exchange) pointer6(below int) bool {
+// address6 is address4 for names below ip6.arpa, of 32 labels of a digit each.
+func address6(n *wire.Name, below int) (a netip.Addr, ok bool) {
 	if below != 32 {
-		return false
+		return a, false
 	}
 	var sixteen [16]byte
 	for i := range below {
-		label := x.asked.Name.Label(i)
+		label := n.Label(i)
 		if len(label) != 1 {
-			return false
+			return a, false
 		}
 		var digit byte
 		switch c := label[0]; {
@@ -50,16 +48,19 @@ func (x *exchange) pointer6(below int) bool {
 		case 'a' <= c && c <= 'f':
 			digit = c - 'a' + 10
 		default:
-			return false
+			return a, false
 		}
 		sixteen[15-i/2] |= digit << (4 * (i % 2))
 	}
-	return x.pointer(netip.AddrFrom16(sixteen))
+	return netip.AddrFrom16(sixteen), true
 }
 
-// pointer answers the reverse name of an address where it is that of an instance here, of one
+// reverse answers the reverse name of an address where it is that of an instance here, of one
 // app that the caller's view leads to here: with the name that answers with the address.
-func (x *exchange) pointer(address netip.Addr) bool {
+func (x *exchange) reverse(address netip.Addr, ok bool) bool {
+	if !ok {
+		return false
+	}
 	z := x.zone
 	callers, _ := z.topology.Callers().Load()
 	owner, known := callers.Get(address)
@@ -97,7 +98,7 @@ func (x *exchange) pointer(address netip.Addr) bool {
 // public one. What other servers say of the others is, for most, that they are not there, and
 // that for hours (RFC 6303); of a public address they say what they will say later too.
 func (x *exchange) early(address netip.Addr, about about) bool {
-	if !forward.Private(address) {
+	if !private(address) {
 		return false
 	}
 	x.wait(about)

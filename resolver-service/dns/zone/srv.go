@@ -7,36 +7,36 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// serviceRecords answers _dapr._tcp below an app's name: SRV records for all usable routes, or
+// services answers _dapr._tcp below an app's name: SRV records for all usable routes, or
 // for the one that is asked for (RFC 2782).
-func (x *exchange) serviceRecords(n *name, entry *catalog.Entry, only *catalog.Route) {
-	if x.asked.Type != wire.TypeSRV {
-		x.empty(n)
+func (l *lookup) services(n *name) {
+	if l.asked.Type != wire.TypeSRV {
+		l.empty(n)
 		return
 	}
-	if only != nil && !reachable(only) || only == nil && entry.Outcome() != catalog.OK {
-		x.nothingReady(n, entry, only)
+	if l.only != nil && !reachable(l.only) || l.only == nil && l.entry.Outcome() != catalog.OK {
+		l.nothingReady(n)
 		return
 	}
-	x.outcome = answered
+	l.outcome = answered
 	var more extras
-	for i := range entry.Routes {
-		r := &entry.Routes[i]
-		if only == nil && usable(r) || only == r {
-			x.routeRecords(n, entry, r, &more)
+	for i := range l.entry.Routes {
+		r := &l.entry.Routes[i]
+		if l.only == nil && usable(r) || l.only == r {
+			l.routeRecords(n, r, &more)
 		}
 	}
-	if more.because != "" && x.response.Empty() {
-		x.unresolved(more.because)
+	if more.because != "" && l.response.Empty() {
+		l.unresolved(more.because)
 	}
-	x.additional(&more)
+	l.response.additional(&more)
 }
 
-func (x *exchange) routeRecords(n *name, entry *catalog.Entry, r *catalog.Route, more *extras) {
-	ttl := x.routeTTL(r, x.zone.ttl)
-	weights := weightsOf(entry.Routes, r.Priority)
+func (l *lookup) routeRecords(n *name, r *catalog.Route, more *extras) {
+	ttl := l.routeTTL(r, l.zone.ttl)
+	weights := weightsOf(l.entry.Routes, r.Priority)
 	if r.Gateway {
-		x.gatewayRecord(n, entry, r, ttl, weights.of(r, 1), more)
+		l.gatewayRecord(n, r, ttl, weights.of(r, 1), more)
 		return
 	}
 	weight := weights.of(r, len(r.Addresses))
@@ -47,18 +47,18 @@ func (x *exchange) routeRecords(n *name, entry *catalog.Entry, r *catalog.Route,
 		if err != nil {
 			continue
 		}
-		target := x.zone.appendInstanceName(room[:0], at.Addr(), entry.App, r.Cluster)
-		if !x.srv(ttl, uint16(r.Priority), weight, at.Port(), target) {
+		target := l.zone.appendInstanceName(room[:0], at.Addr(), l.entry.App, r.Cluster)
+		if !l.response.srv(ttl, uint16(r.Priority), weight, at.Port(), target) {
 			return
 		}
-		more.add(&x.response, len(target), ttl, at.Addr())
+		more.add(&l.response.Response, len(target), ttl, at.Addr())
 	}
 }
 
 // gatewayRecord leads to the cluster's name of the app, or to the name of the shard that
 // is asked for.
-func (x *exchange) gatewayRecord(n *name, entry *catalog.Entry, r *catalog.Route, ttl uint32, weight uint16, more *extras) {
-	packed, because := x.addresses(entry.Plan, r)
+func (l *lookup) gatewayRecord(n *name, r *catalog.Route, ttl uint32, weight uint16, more *extras) {
+	packed, because := l.addresses(l.entry.Plan, r)
 	if packed.none() {
 		more.because = because
 		return
@@ -66,21 +66,21 @@ func (x *exchange) gatewayRecord(n *name, entry *catalog.Entry, r *catalog.Route
 	var room [256]byte
 	target := room[:0]
 	if n.cluster != "" {
-		target = append(target, x.asked.Name.From(n.base)...)
+		target = append(target, l.asked.Name.From(n.base)...)
 	} else {
-		target = x.zone.appendHostName(target, entry.App, r.Cluster)
+		target = l.zone.appendHostName(target, l.entry.App, r.Cluster)
 	}
-	if x.srv(ttl, uint16(r.Priority), weight, packed.port, target) {
-		packed.each(func(a netip.Addr) { more.add(&x.response, len(target), ttl, a) })
+	if l.response.srv(ttl, uint16(r.Priority), weight, packed.port, target) {
+		packed.each(func(a netip.Addr) { more.add(&l.response.Response, len(target), ttl, a) })
 	}
 }
 
 // srv adds an SRV record. The target is in the form of the wire, without compression.
-func (x *exchange) srv(ttl uint32, priority, weight, port uint16, target []byte) (fits bool) {
-	mark := x.response.Open(wire.Owner, wire.TypeSRV, ttl)
-	x.response.Uint16(priority, weight, port)
-	x.response.Buf = append(x.response.Buf, target...)
-	return x.response.Close(wire.Answer, mark)
+func (r *response) srv(ttl uint32, priority, weight, port uint16, target []byte) (fits bool) {
+	mark := r.Open(wire.Owner, wire.TypeSRV, ttl)
+	r.Uint16(priority, weight, port)
+	r.Buf = append(r.Buf, target...)
+	return r.Close(wire.Answer, mark)
 }
 
 // extras are addresses of targets, for the additional section.
@@ -108,9 +108,9 @@ func (e *extras) add(r *wire.Response, target int, ttl uint32, address netip.Add
 	}
 }
 
-func (x *exchange) additional(e *extras) {
+func (r *response) additional(e *extras) {
 	for _, extra := range e.all[:e.count] {
-		if !x.response.Address(wire.Additional, extra.owner, extra.ttl, extra.address) {
+		if !r.Address(wire.Additional, extra.owner, extra.ttl, extra.address) {
 			return
 		}
 	}

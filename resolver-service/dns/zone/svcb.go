@@ -25,9 +25,9 @@ const maxHints = 8
 const maxPorts = 16
 
 // bindings adds service bindings, HTTPS or SVCB: one for each port of a route.
-func (x *exchange) bindings(packed *addresses, route *catalog.Route, ttl uint32) {
+func (l *lookup) bindings(packed *addresses, route *catalog.Route, ttl uint32) {
 	if route.Gateway {
-		x.binding(packed.port, packed, ttl)
+		l.response.binding(l.asked.Type, packed.port, packed, ttl)
 		return
 	}
 	var ports [maxPorts]uint16
@@ -41,7 +41,7 @@ func (x *exchange) bindings(packed *addresses, route *catalog.Route, ttl uint32)
 		count++
 	}
 	for _, port := range ports[:count] {
-		if !x.binding(port, portsAddresses(packed, route, port, count), ttl) {
+		if !l.response.binding(l.asked.Type, port, portsAddresses(packed, route, port, count), ttl) {
 			return
 		}
 	}
@@ -62,31 +62,30 @@ func portsAddresses(packed *addresses, route *catalog.Route, port uint16, ports 
 }
 
 // binding adds one binding: 1 . alpn=h2 port=… ipv4hint=… ipv6hint=….
-func (x *exchange) binding(port uint16, packed *addresses, ttl uint32) (fits bool) {
-	r := &x.response
-	mark := r.Open(wire.Owner, x.asked.Type, ttl)
+func (r *response) binding(t wire.Type, port uint16, packed *addresses, ttl uint32) (fits bool) {
+	mark := r.Open(wire.Owner, t, ttl)
 	r.Uint16(1)
 	r.Buf = append(r.Buf, 0) // the name itself
 	r.Uint16(keyALPN, 3)
 	r.Buf = append(r.Buf, "\x02h2"...)
 	r.Uint16(keyPort, 2, port)
-	x.hints(packed, wire.TypeA, key4, 4)
-	x.hints(packed, wire.TypeAAAA, key6, 16)
+	r.hints(packed, wire.TypeA, key4, 4)
+	r.hints(packed, wire.TypeAAAA, key6, 16)
 	return r.Close(wire.Answer, mark)
 }
 
 // hints adds the addresses of a family, each of so many bytes, that end packed records.
-func (x *exchange) hints(packed *addresses, t wire.Type, key uint16, bytes int) {
+func (r *response) hints(packed *addresses, t wire.Type, key uint16, bytes int) {
 	records, size := packed.of(t)
 	count := len(records) / size
 	if count == 0 {
 		return
 	}
 	named := min(count, maxHints)
-	x.response.Uint16(key, uint16(named*bytes))
+	r.Uint16(key, uint16(named*bytes))
 	first := anywhere(count)
 	for i := range named {
 		end := ((first+i)%count + 1) * size
-		x.response.Buf = append(x.response.Buf, records[end-bytes:end]...)
+		r.Buf = append(r.Buf, records[end-bytes:end]...)
 	}
 }

@@ -23,7 +23,7 @@ func (x *exchange) mayExport(n *name, entry *catalog.Entry) bool {
 	unheard := x.zone.gateways.load().unheard
 	if at, found := slices.BinarySearch(unheard, n.cluster); found {
 		entry = withRoutes(entry, unheard[at:at+1])
-		x.appRecords(n, entry, routeTo(entry, unheard[at]))
+		(&lookup{x, entry, routeTo(entry, unheard[at])}).answer(n)
 		return true
 	}
 	// Views are published before it is said that a cluster has been heard, and ours may be older.
@@ -38,11 +38,11 @@ func (x *exchange) mayExport(n *name, entry *catalog.Entry) bool {
 
 // withUnheard is an entry for people to read: with a route to every cluster that may export the
 // app.
-func (x *exchange) withUnheard(entry *catalog.Entry) *catalog.Entry {
+func (z *Zone) withUnheard(entry *catalog.Entry) *catalog.Entry {
 	if !everywhere(entry) {
 		return entry
 	}
-	return withRoutes(entry, x.zone.gateways.load().unheard)
+	return withRoutes(entry, z.gateways.load().unheard)
 }
 
 // withRoutes is an entry with a route to each of some clusters that have not been heard, as one

@@ -19,24 +19,24 @@ import (
 // that were answered. It is not inlined, so that others need not make room for it.
 //
 //go:noinline
-func (x *exchange) unnamedCallers(n *name, route *catalog.Route, packed *addresses) {
-	if x.outcome != answered {
+func (l *lookup) unnamedCallers(n *name, route *catalog.Route, packed *addresses) {
+	if l.outcome != answered {
 		return // stale, which is worse
 	}
 	if !packed.own {
-		x.outcome, x.why = byServerName, why{about: whyByServerName, text: route.Cluster, app: n.label(), trim: true}
+		l.outcome, l.why = byServerName, why{about: whyByServerName, text: route.Cluster, app: n.label(), trim: true}
 		return
 	}
-	x.meant = packed.port
-	if _, other := x.otherPort(packed.port); other {
-		x.outcome, x.why = otherPort, why{about: whyOtherPort, text: route.Cluster, app: n.label(), trim: true}
+	l.meant = packed.port
+	if _, other := ownPort(l.view, l.who.app, packed.port); other {
+		l.outcome, l.why = otherPort, why{about: whyOtherPort, text: route.Cluster, app: n.label(), trim: true}
 	}
 }
 
-// otherPort tells on which port the caller's own instances listen, if none is on the one
+// ownPort tells on which port the caller's own instances listen, if none is on the one
 // that is meant. Of a caller without instances that is not known.
-func (x *exchange) otherPort(meant uint16) (own uint16, other bool) {
-	entry, ok := x.view.Entries.Get(x.who.app)
+func ownPort(view *catalog.View, caller catalog.App, meant uint16) (own uint16, other bool) {
+	entry, ok := view.Entries.Get(caller)
 	if !ok {
 		return 0, false
 	}
@@ -56,18 +56,18 @@ func (x *exchange) otherPort(meant uint16) (own uint16, other bool) {
 	return own, own != 0
 }
 
-func (x *exchange) appendByServerName(b []byte) []byte {
+func (x extendedError) byServerName(b []byte) []byte {
 	w := &x.why
 	b = append(append(b, "the gateways of "...), w.text...)
 	b = append(b, " lead by server name, which Dapr's resolver kubernetes does not send; list one for "...)
-	return append(append(append(appendApp(b, x.whyApp()), " alone in the Cluster object "...), w.text...), ", with its app and namespace"...)
+	return append(append(append(appendApp(b, x.app()), " alone in the Cluster object "...), w.text...), ", with its app and namespace"...)
 }
 
-func (x *exchange) appendOtherPort(b []byte) []byte {
+func (x extendedError) otherPort(b []byte) []byte {
 	w := &x.why
-	own, _ := x.otherPort(x.meant)
+	own, _ := ownPort(x.view, x.who.app, x.meant)
 	b = append(b, "the gateway of "...)
-	b = appendApp(append(append(b, w.text...), " for "...), x.whyApp())
+	b = appendApp(append(append(b, w.text...), " for "...), x.app())
 	b = appendNumber(append(b, " is on port "...), uint(x.meant), 10)
 	b = appendNumber(append(b, ", and Dapr's resolver kubernetes dials the one that the caller listens on, "...), uint(own), 10)
 	return append(b, "; give both one port"...)
@@ -75,11 +75,11 @@ func (x *exchange) appendOtherPort(b []byte) []byte {
 
 // explainUnnamed says, for a person, how callers that send no server name get to a route's
 // app; empty where they need no gateway.
-func (x *exchange) explainUnnamed(p *catalog.Plan, r *catalog.Route) string {
-	if !x.unnamed || !r.Gateway || !reachable(r) {
+func (l *lookup) explainUnnamed(p *catalog.Plan, r *catalog.Route) string {
+	if !l.unnamed || !r.Gateway || !reachable(r) {
 		return ""
 	}
-	packed, because := x.addresses(p, r)
+	packed, because := l.addresses(p, r)
 	switch {
 	case packed.none():
 		return because
@@ -89,7 +89,7 @@ func (x *exchange) explainUnnamed(p *catalog.Plan, r *catalog.Route) string {
 	var all []string
 	packed.each(func(a netip.Addr) { all = append(all, netip.AddrPortFrom(a, packed.port).String()) })
 	text := fmt.Sprintf("%s also without a server name, by %s", r.Cluster, strings.Join(all, ", "))
-	if own, other := x.otherPort(packed.port); other {
+	if own, other := ownPort(l.view, l.who.app, packed.port); other {
 		text += fmt.Sprintf("; the caller listens on port %d, and so dials that", own)
 	}
 	return text

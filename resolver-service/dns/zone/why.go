@@ -35,8 +35,11 @@ const (
 	whyOtherPort          // the gateway of the cluster in text is on x.meant, and the caller on another
 )
 
-// errorCode is the extended error of the response; ok is false where there is none.
-func (x *exchange) errorCode() (code wire.ErrorCode, ok bool) {
+// extendedError says why a response is as it is (RFC 8914).
+type extendedError struct{ *exchange }
+
+// code is the extended error of the response; ok is false where there is none.
+func (x extendedError) code() (code wire.ErrorCode, ok bool) {
 	switch x.outcome {
 	case outside:
 		return wire.ErrorNotAuthoritative, true
@@ -59,8 +62,8 @@ func (x *exchange) errorCode() (code wire.ErrorCode, ok bool) {
 	}
 }
 
-// appendWhy appends the text of the extended error.
-func (x *exchange) appendWhy(b []byte) []byte {
+// append appends the text of the extended error.
+func (x extendedError) append(b []byte) []byte {
 	w := &x.why
 	switch w.about {
 	case whyText:
@@ -74,24 +77,24 @@ func (x *exchange) appendWhy(b []byte) []byte {
 	case whyBetween:
 		return append(append(b, "no app has this name; apps are at <app>.<namespace>."...), x.zone.cfg.Domain...)
 	case whyNotHeld:
-		return x.view.AppendMissing(b, x.whyApp())
+		return x.view.AppendMissing(b, x.app())
 	case whyNoRoute:
 		b = append(b, "not found: the caller's view has no route to "...)
-		b = append(appendApp(b, x.whyApp()), " in cluster "...)
+		b = append(appendApp(b, x.app()), " in cluster "...)
 		return appendPlain(b, x.asked.Name.Label(int(w.app)+2))
 	case whyNoInstance:
-		return append(appendApp(append(b, "not found: no such instance of "...), x.whyApp()), " is ready"...)
+		return append(appendApp(append(b, "not found: no such instance of "...), x.app()), " is ready"...)
 	case whyLapsed:
 		return append(append(append(b, "nothing has been heard from "...), w.text...), " for longer than its lease; served because whenStale is serve"...)
 	case whyNotForwarded:
 		b = append(x.who.address.AppendTo(append(b, "caller unknown: "...)), " is public and no instance's; "...)
 		return append(b, "names outside the zone are looked up for it once it is listed (dns.forwarders)"...)
 	case whyByServerName:
-		return x.appendByServerName(b)
+		return x.byServerName(b)
 	case whyOtherPort:
-		return x.appendOtherPort(b)
+		return x.otherPort(b)
 	case whyUnknown:
-		return x.appendUnknown(b)
+		return x.unknown(b)
 	}
 	if x.outcome == outside {
 		return append(append(b, "this server answers for "...), x.zone.cfg.Domain...)
@@ -99,7 +102,7 @@ func (x *exchange) appendWhy(b []byte) []byte {
 	return b
 }
 
-func (x *exchange) appendUnknown(b []byte) []byte {
+func (x extendedError) unknown(b []byte) []byte {
 	w := &x.who
 	b = append(b, "caller unknown: "...)
 	if !w.address.IsValid() {
@@ -126,8 +129,8 @@ func (x *exchange) appendUnknown(b []byte) []byte {
 	return append(b, " is no instance's address; ask from one, on a listener that is bound to an app (listen.dns, as), or by a forwarder that is listed (dns.forwarders) and sends the client's whole address"...)
 }
 
-// whyApp is the app that the query's name says.
-func (x *exchange) whyApp() catalog.App {
+// app is the app that the query's name says.
+func (x extendedError) app() catalog.App {
 	m, at := &x.asked.Name, int(x.why.app)
 	id := m.Label(at)
 	if x.why.trim {

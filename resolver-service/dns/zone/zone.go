@@ -131,6 +131,7 @@ func (z *Zone) Run(ctx context.Context) error {
 func (z *Zone) Answer(q *transport.Query, out []byte) (response []byte, later bool) {
 	var x exchange
 	x.zone, x.query = z, q
+	x.response.zone = z
 	response = x.respond(out)
 	if x.later {
 		return out, true
@@ -143,6 +144,7 @@ func (z *Zone) Answer(q *transport.Query, out []byte) (response []byte, later bo
 func (z *Zone) Wait(ctx context.Context, q *transport.Query, out []byte) []byte {
 	var x exchange
 	x.zone, x.query, x.ctx = z, q, ctx
+	x.response.zone = z
 	response := x.respond(out)
 	z.counters.add(x.outcome)
 	return response

@@ -8,54 +8,59 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
 )
 
-// appRecords answers an app's name, and the names of its shards and instances: by the view that
-// holds the entry where route is nil, else by that route alone.
-func (x *exchange) appRecords(n *name, entry *catalog.Entry, route *catalog.Route) {
+// lookup answers the name of an app, and the names of its shards, instances and services.
+type lookup struct {
+	*exchange
+	entry *catalog.Entry // of the app in the caller's view
+	only  *catalog.Route // the one to a cluster that the name says; nil: all of the entry's
+}
+
+func (l *lookup) answer(n *name) {
 	if n.host != "" && !isShard(n.host) {
-		x.instance(n, entry, route)
+		l.instance(n)
 		return
 	}
 	switch n.service {
 	case noProtocol:
-		x.empty(n)
+		l.empty(n)
 		return
 	case daprService:
-		x.serviceRecords(n, entry, route)
+		l.services(n)
 		return
 	}
-	switch x.asked.Type {
+	switch l.asked.Type {
 	case wire.TypeA, wire.TypeAAAA, wire.TypeHTTPS, wire.TypeSVCB:
-		if route == nil {
-			x.byView(n, entry)
+		if l.only == nil {
+			l.byView(n)
 		} else {
-			x.byRoute(n, entry, route)
+			l.byRoute(n)
 		}
 	case wire.TypeTXT:
-		x.explain(entry, route)
+		l.explain()
 	default:
-		x.empty(n)
+		l.empty(n)
 	}
 }
 
 // byView answers an app's name without a cluster with addresses: each query falls on one
 // route, by priority and weight.
-func (x *exchange) byView(n *name, entry *catalog.Entry) {
-	chosen, route := entry.Pick()
+func (l *lookup) byView(n *name) {
+	chosen, route := l.entry.Pick()
 	if route == nil || chosen == "" {
-		x.nothingReady(n, entry, nil)
+		l.nothingReady(n)
 		return
 	}
-	if len(entry.Routes) > 1 && !x.serves(entry.Plan, route) {
-		route, chosen = x.instead(entry.Plan, route), ""
+	if len(l.entry.Routes) > 1 && !l.serves(route) {
+		route, chosen = l.instead(route), ""
 	}
-	x.taken(n, entry, route, chosen, x.zone.ttl)
+	l.taken(n, route, chosen, l.zone.ttl)
 }
 
 // serves tells whether a route has an address to answer with, of the family that is asked
 // for where it is one.
-func (x *exchange) serves(p *catalog.Plan, r *catalog.Route) bool {
-	packed, _ := x.addresses(p, r)
-	if t := x.asked.Type; !packed.none() && (t == wire.TypeA || t == wire.TypeAAAA) {
+func (l *lookup) serves(r *catalog.Route) bool {
+	packed, _ := l.addresses(l.entry.Plan, r)
+	if t := l.asked.Type; !packed.none() && (t == wire.TypeA || t == wire.TypeAAAA) {
 		records, _ := packed.of(t)
 		return len(records) > 0
 	}
@@ -66,11 +71,11 @@ func (x *exchange) serves(p *catalog.Plan, r *catalog.Route) bool {
 // priority, by weight, and the chosen one where none does. A client asks for A and AAAA
 // apart, and each may fall on a route that has the other family alone; so it would be left
 // without any address now and then.
-func (x *exchange) instead(p *catalog.Plan, chosen *catalog.Route) *catalog.Route {
+func (l *lookup) instead(chosen *catalog.Route) *catalog.Route {
 	found, total := chosen, uint32(0)
-	for i := range p.Routes {
-		r := &p.Routes[i]
-		if r.Priority != chosen.Priority || !usable(r) || !x.serves(p, r) {
+	for i := range l.entry.Routes {
+		r := &l.entry.Routes[i]
+		if r.Priority != chosen.Priority || !usable(r) || !l.serves(r) {
 			continue
 		}
 		if total += r.Weight; rand.Uint32N(total) < r.Weight {
@@ -81,41 +86,41 @@ func (x *exchange) instead(p *catalog.Plan, chosen *catalog.Route) *catalog.Rout
 }
 
 // byRoute answers an app's name in a cluster with addresses.
-func (x *exchange) byRoute(n *name, entry *catalog.Entry, route *catalog.Route) {
-	if !reachable(route) {
-		x.nothingReady(n, entry, route)
+func (l *lookup) byRoute(n *name) {
+	if !reachable(l.only) {
+		l.nothingReady(n)
 		return
 	}
-	ttl := x.zone.ttl
-	if route.Gateway {
-		ttl = x.zone.gatewayTTL
+	ttl := l.zone.ttl
+	if l.only.Gateway {
+		ttl = l.zone.gatewayTTL
 	}
-	x.taken(n, entry, route, "", ttl)
+	l.taken(n, l.only, "", ttl)
 }
 
 // taken answers with a route's addresses. Chosen is the one that comes first; empty: any.
-func (x *exchange) taken(n *name, entry *catalog.Entry, route *catalog.Route, chosen string, ttl uint32) {
-	packed, because := x.addresses(entry.Plan, route)
+func (l *lookup) taken(n *name, route *catalog.Route, chosen string, ttl uint32) {
+	packed, because := l.addresses(l.entry.Plan, route)
 	if packed.none() {
-		x.unresolved(because)
+		l.unresolved(because)
 		return
 	}
-	x.outcome = answered
-	ttl = x.routeTTL(route, ttl)
-	if t := x.asked.Type; t != wire.TypeA && t != wire.TypeAAAA {
-		x.bindings(packed, route, ttl)
+	l.outcome = answered
+	ttl = l.routeTTL(route, ttl)
+	if t := l.asked.Type; t != wire.TypeA && t != wire.TypeAAAA {
+		l.bindings(packed, route, ttl)
 		return
 	}
-	records, size := packed.of(x.asked.Type)
+	records, size := packed.of(l.asked.Type)
 	if len(records) == 0 {
-		x.soa(n)
-		if x.outcome == answered {
-			x.outcome = noData
+		l.response.soa(&l.asked.Name, n)
+		if l.outcome == answered {
+			l.outcome = noData
 		}
 		return
 	}
-	if x.unnamed && route.Gateway {
-		x.unnamedCallers(n, route, packed)
+	if l.unnamed && route.Gateway {
+		l.unnamedCallers(n, route, packed)
 	}
 	first := 0
 	if count := len(records) / size; count > 1 {
@@ -123,17 +128,17 @@ func (x *exchange) taken(n *name, entry *catalog.Entry, route *catalog.Route, ch
 			first = place(route, chosen, count)
 		}
 	}
-	x.response.Rotated(records, size, first, ttl)
+	l.response.Rotated(records, size, first, ttl)
 }
 
 // routeTTL is the TTL of what comes of a route: less where it is served although its
 // cluster's lease has run out, and then the outcome says so.
-func (x *exchange) routeTTL(route *catalog.Route, ttl uint32) uint32 {
+func (l *lookup) routeTTL(route *catalog.Route, ttl uint32) uint32 {
 	if route.State != catalog.Lapsed {
 		return ttl
 	}
-	x.outcome, x.why = servedStale, why{about: whyLapsed, text: route.Cluster}
-	return min(ttl, x.zone.negative)
+	l.outcome, l.why = servedStale, why{about: whyLapsed, text: route.Cluster}
+	return min(ttl, l.zone.negative)
 }
 
 // throughGateway answers, for a caller that is not known, the name of an app in another
@@ -148,7 +153,7 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 		x.unresolved(because)
 	case n.service == daprService:
 		x.outcome = answered
-		x.srv(x.zone.gatewayTTL, 0, 1, packed.port, x.asked.Name.From(n.base))
+		x.response.srv(x.zone.gatewayTTL, 0, 1, packed.port, x.asked.Name.From(n.base))
 	case t == wire.TypeA || t == wire.TypeAAAA:
 		x.outcome = answered
 		records, size := packed.of(t)
@@ -159,42 +164,42 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 		x.response.Rotated(records, size, anywhere(len(records)/size), x.zone.gatewayTTL)
 	case t == wire.TypeHTTPS || t == wire.TypeSVCB:
 		x.outcome = answered
-		x.binding(packed.port, packed, x.zone.gatewayTTL)
+		x.response.binding(x.asked.Type, packed.port, packed, x.zone.gatewayTTL)
 	default:
 		x.empty(n)
 	}
 }
 
 // instance answers the name of one ready instance.
-func (x *exchange) instance(n *name, entry *catalog.Entry, route *catalog.Route) {
+func (l *lookup) instance(n *name) {
 	address, ok := parseInstance(n.host)
-	if ok && route.State == catalog.Unheard {
-		x.nothingReady(n, entry, route)
+	if ok && l.only.State == catalog.Unheard {
+		l.nothingReady(n)
 		return
 	}
-	if !ok || !reachable(route) || route.Gateway || !hasInstance(route, address) {
-		x.missing(n, notFound, whyNoInstance)
+	if !ok || !reachable(l.only) || l.only.Gateway || !hasInstance(l.only, address) {
+		l.missing(n, notFound, whyNoInstance)
 		return
 	}
-	x.outcome = answered
-	ttl := x.routeTTL(route, x.zone.ttl)
-	switch t := x.asked.Type; {
+	l.outcome = answered
+	ttl := l.routeTTL(l.only, l.zone.ttl)
+	switch t := l.asked.Type; {
 	case n.service == noProtocol:
-		x.empty(n)
+		l.empty(n)
 	case n.service == daprService && t == wire.TypeSRV:
-		for i := range route.Addresses {
-			if at, err := netip.ParseAddrPort(route.Addresses[i]); err == nil && plain(at.Addr()) == address {
-				x.srv(ttl, 0, 1, at.Port(), x.asked.Name.From(n.base))
+		for i := range l.only.Addresses {
+			if at, err := netip.ParseAddrPort(l.only.Addresses[i]); err == nil && plain(at.Addr()) == address {
+				l.response.srv(ttl, 0, 1, at.Port(), l.asked.Name.From(n.base))
 			}
 		}
 	case n.service == daprService:
-		x.empty(n)
+		l.empty(n)
 	case t == wire.TypeA && address.Is4(), t == wire.TypeAAAA && address.Is6():
-		x.response.Address(wire.Answer, wire.Owner, ttl, address)
+		l.response.Address(wire.Answer, wire.Owner, ttl, address)
 	case t == wire.TypeTXT:
-		x.explain(entry, route)
+		l.explain()
 	default:
-		x.empty(n)
+		l.empty(n)
 	}
 }
 
@@ -209,24 +214,24 @@ func hasInstance(route *catalog.Route, address netip.Addr) bool {
 
 // nothingReady answers for an app that the caller may call, with nothing ready behind the
 // entry, or behind the one route that is asked for.
-func (x *exchange) nothingReady(n *name, entry *catalog.Entry, route *catalog.Route) {
-	if !x.settled {
-		x.wait(whyNotSettled)
+func (l *lookup) nothingReady(n *name) {
+	if !l.settled {
+		l.wait(whyNotSettled)
 		return
 	}
-	x.soa(n)
-	x.outcome = unavailable
-	if route == nil && entry.Outcome() == catalog.Stale || route != nil && route.State == catalog.LeaseExpired {
-		x.outcome = stale
+	l.response.soa(&l.asked.Name, n)
+	l.outcome = unavailable
+	if l.only == nil && l.entry.Outcome() == catalog.Stale || l.only != nil && l.only.State == catalog.LeaseExpired {
+		l.outcome = stale
 	}
-	if x.asked.EDNS { // made of strings, so only where somebody reads it
+	if l.asked.EDNS { // made of strings, so only where somebody reads it
 		var plan *catalog.Plan
-		if route == nil {
-			plan = x.withUnheard(entry).Plan
+		if l.only == nil {
+			plan = l.zone.withUnheard(l.entry).Plan
 		} else {
-			plan = catalog.NewPlan(entry.App, []catalog.Route{*route})
+			plan = catalog.NewPlan(l.entry.App, []catalog.Route{*l.only})
 		}
-		x.why = why{about: whyText, text: plan.Refusal().Error()}
+		l.why = why{about: whyText, text: plan.Refusal().Error()}
 	}
 }
 
@@ -243,18 +248,19 @@ func (x *exchange) missing(n *name, o outcome, about about) {
 		return
 	}
 	x.outcome, x.why = o, why{about: about, app: n.label(), trim: !n.domain}
-	x.soa(n)
+	x.response.soa(&x.asked.Name, n)
 }
 
 // empty answers for a name that is there and has no records of the type that is asked for:
 // without data, or for ANY with as little as may be (RFC 8482).
 func (x *exchange) empty(n *name) {
 	if x.asked.Type == wire.TypeANY {
-		x.hinfo()
+		x.outcome = answered
+		x.response.hinfo()
 		return
 	}
 	x.outcome, x.why = noData, why{}
-	x.soa(n)
+	x.response.soa(&x.asked.Name, n)
 }
 
 // between is empty for a name that is not an app's, and that people write who leave the
@@ -265,12 +271,12 @@ func (x *exchange) between(n *name) {
 	}
 }
 
-func (x *exchange) hinfo() {
-	x.outcome = answered
-	mark := x.response.Open(wire.Owner, wire.TypeHINFO, x.zone.ttl)
-	x.response.Text("RFC8482")
-	x.response.Text("")
-	x.response.Close(wire.Answer, mark)
+// hinfo is as little as may be of all records of a name.
+func (r *response) hinfo() {
+	mark := r.Open(wire.Owner, wire.TypeHINFO, r.zone.ttl)
+	r.Text("RFC8482")
+	r.Text("")
+	r.Close(wire.Answer, mark)
 }
 
 // itself is rule 1 of a lookup for an app without a selection, in a cluster where such
