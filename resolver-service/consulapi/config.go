@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -170,7 +171,7 @@ func (c *Config) host() string {
 	return host
 }
 
-func (c *Config) node() *node {
+func (c *Config) node() *api.Node {
 	name := c.Node
 	if name == "" {
 		name = "isthmus-" + c.Cluster

@@ -113,23 +113,3 @@ func (s *Server) holder(q *http.Request) (*caller, error) {
 	}
 	return nil, errNoSuchToken
 }
-
-// lacks is Consul's answer to who may not do something, and counts it.
-func (q *request) lacks(permission, on string) error {
-	q.s.metrics.denied.WithLabelValues(noPermission).Inc()
-	return q.caller.lacks(permission, on)
-}
-
-func (c *caller) lacks(permission, on string) error {
-	text := fmt.Sprintf("lacks permission '%s' on %q", permission, on)
-	if c.anonymous {
-		return &apiError{http.StatusForbidden, "Permission denied: anonymous token " + text + ". The anonymous token is used implicitly when a request does not specify a token."}
-	}
-	return &apiError{http.StatusForbidden, "Permission denied: token with AccessorID '" + c.accessor() + "' " + text}
-}
-
-// accessor names the caller's tokens, as Consul does in errors. It is made of the app's
-// name.
-func (c *caller) accessor() string {
-	return newNode("accessor", "", c.app.String()).ID
-}

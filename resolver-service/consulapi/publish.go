@@ -10,15 +10,20 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// applier takes changes of instances in. Apply returns once they are published.
+type applier interface {
+	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
+}
+
 // tell brings the topology, and other replicas, to what is registered, and returns once
-// views have it. It does not end with who asked: what was begun is seen through.
+// views have it. It goes on after the request that caused it has ended.
 func (r *registry) tell(ctx context.Context) error {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	changed := r.takeDirty()
 	change := &changeSet{}
-	want := make([]map[string]standing, len(changed))
-	var news []standing
+	want := make([]map[string]publication, len(changed))
+	var news []publication
 	for n, o := range changed {
 		want[n] = o.instances()
 		news = append(news, o.differences(want[n], change)...)
@@ -31,13 +36,13 @@ func (r *registry) tell(ctx context.Context) error {
 	}
 	r.tellOthers(news, change.gone)
 	for n, o := range changed {
-		o.told = want[n]
+		o.published = want[n]
 	}
 	r.left(changed)
 	return nil
 }
 
-func (r *registry) takeDirty() (changed []*owned) {
+func (r *registry) takeDirty() (changed []*inventory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for app := range r.dirty {
@@ -47,7 +52,7 @@ func (r *registry) takeDirty() (changed []*owned) {
 	return changed
 }
 
-func (r *registry) again(changed []*owned) {
+func (r *registry) again(changed []*inventory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range changed {
@@ -55,8 +60,8 @@ func (r *registry) again(changed []*owned) {
 	}
 }
 
-// standing is an instance as the topology and other replicas should have it.
-type standing struct {
+// publication is an instance as the topology and other replicas should have it.
+type publication struct {
 	instance catalog.Instance
 	since    since
 	hearsay  bool
@@ -65,33 +70,33 @@ type standing struct {
 // changeSet is what the topology has to be told.
 type changeSet struct {
 	gone []topology.InstanceKey
-	put  map[word][]standing
+	put  map[kind][]publication
 }
 
-// word is how an instance is known.
-type word struct{ standing, hearsay, present bool }
+// kind says how the topology ranks an instance: see topology.InstanceChange.
+type kind struct{ standing, hearsay, present bool }
 
 // add adds an instance; registered says that it was registered now.
-func (c *changeSet) add(s standing, registered bool) {
-	w := word{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
+func (c *changeSet) add(s publication, registered bool) {
+	k := kind{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
 	if c.put == nil {
-		c.put = map[word][]standing{}
+		c.put = map[kind][]publication{}
 	}
-	c.put[w] = append(c.put[w], s)
+	c.put[k] = append(c.put[k], s)
 }
 
-// all are the changes: what is gone before all else, and who tells of itself last. Within
-// each, who registered last comes last: of several that stood before, that one has an address.
+// all are the changes: deletions first, and new registrations last. Within each, the latest
+// registration comes last: of several restored ones for an address, that one has it.
 func (c *changeSet) all() (all []topology.InstanceChange) {
 	if len(c.gone) > 0 {
 		all = append(all, topology.InstanceChange{Source: Source, Delete: c.gone})
 	}
-	for _, w := range []word{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
-		change := topology.InstanceChange{Source: Source, Standing: w.standing, Hearsay: w.hearsay, Present: w.present}
-		slices.SortFunc(c.put[w], func(a, b standing) int {
+	for _, k := range []kind{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
+		change := topology.InstanceChange{Source: Source, Standing: k.standing, Hearsay: k.hearsay, Present: k.present}
+		slices.SortFunc(c.put[k], func(a, b publication) int {
 			return cmp.Or(cmp.Compare(a.since.at, b.since.at), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
 		})
-		for _, s := range c.put[w] {
+		for _, s := range c.put[k] {
 			change.Put = append(change.Put, s.instance)
 		}
 		if len(change.Put) > 0 {
@@ -102,23 +107,23 @@ func (c *changeSet) all() (all []topology.InstanceChange) {
 }
 
 // instances are those of the app that the topology should have, by ID.
-func (o *owned) instances() map[string]standing {
+func (o *inventory) instances() map[string]publication {
 	all, _ := o.roster.Load()
-	want := make(map[string]standing, len(all.services))
+	want := make(map[string]publication, len(all.services))
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.hearsay}, s.since, s.hearsay}
+			want[id] = publication{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.hearsay}, s.since, s.hearsay}
 		}
 	}
 	return want
 }
 
-// differences adds what the topology has to be told. News are what others have to be told
-// of it; to both, who registers once more without a change has come here now, and last.
-func (o *owned) differences(want map[string]standing, change *changeSet) (news []standing) {
+// differences adds what the topology has to be told, and returns what other replicas have to
+// be told. To both, a service that registers again without a change has come here now.
+func (o *inventory) differences(want map[string]publication, change *changeSet) (news []publication) {
 	for id, now := range want {
-		was, there := o.told[id]
+		was, there := o.published[id]
 		registered := !there || was.since != now.since
 		if was.instance != now.instance || registered && !(there && now.hearsay) {
 			change.add(now, registered)
@@ -127,7 +132,7 @@ func (o *owned) differences(want map[string]standing, change *changeSet) (news [
 			news = append(news, now)
 		}
 	}
-	for id := range o.told {
+	for id := range o.published {
 		if _, stays := want[id]; !stays {
 			change.gone = append(change.gone, topology.InstanceKey{App: o.app, ID: id})
 		}
@@ -135,24 +140,22 @@ func (o *owned) differences(want map[string]standing, change *changeSet) (news [
 	return news
 }
 
-// left forgets what was leaving when the topology was told: no view has it any more.
-func (r *registry) left(changed []*owned) {
+// left forgets the addresses that were leaving when the topology was told: no view has them.
+func (r *registry) left(changed []*inventory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range changed {
 		all, _ := o.roster.Load()
-		if r.dirty[o.app] { // who is dirty again is told again
+		if r.dirty[o.app] { // it changed meanwhile, and the topology is told again
 			continue
 		}
 		next := *all
 		next.leaving, next.pending = nil, false
-		o.roster.Store(&next)
-		count, _ := r.changed.Load()
-		r.changed.Store(count + 1)
+		r.show(o, &next)
 	}
 }
 
-func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
+func (r *registry) tellOthers(news []publication, gone []topology.InstanceKey) {
 	if r.share == nil {
 		return
 	}
@@ -166,9 +169,9 @@ func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
 	}
 }
 
-// settled waits until the topology has been told; the checks call it.
-func (r *registry) settled(ctx context.Context) {
+// told waits until the topology has been told; the checks call it.
+func (r *registry) told(ctx context.Context) {
 	if err := r.tell(ctx); err != nil && ctx.Err() == nil {
-		r.log.Error("the topology can't be told of a check", "err", err)
+		r.log.Error("the topology can't be told of a change by a check", "err", err)
 	}
 }
