@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// scope is what one caller may see at one moment: its view, and what is registered here.
+// scope limits an answer to what one caller may see at one moment.
 type scope struct {
 	server *Server
 	caller *caller
@@ -160,8 +160,8 @@ func (b *builder) route(r *catalog.Route, copies []int) {
 	}
 }
 
-// remaining adds what is registered here and is not ready, or not in views yet; of the
-// caller's own app also what is ready.
+// remaining adds registered instances that are not ready, or not in views yet; of the
+// caller's own app also ready ones.
 func (b *builder) remaining(own bool) {
 	for _, r := range b.roster.services {
 		if !b.shown[r] && (own || b.roster.pending || r.status() != passing) {

@@ -149,7 +149,7 @@ func (c *check) result(ctx context.Context, status, output string) (succeeded bo
 	}
 	c.r.mu.Unlock()
 	if news {
-		c.r.told(ctx)
+		c.r.publishNow(ctx)
 	}
 	return succeeded
 }
@@ -177,7 +177,7 @@ func (c *check) set(status, output string) {
 	next.Status, next.Output = status, output
 	next.ModifyIndex = c.r.counter.Add(1)
 	c.shown = &next
-	c.r.publish(c.owner)
+	c.r.refresh(c.owner)
 	if changed { // a client that reports the time as output must not write to the disk each time
 		c.schedule()
 		c.r.store.save(c.owner.app, c.service)
@@ -210,7 +210,7 @@ func (c *check) reap() {
 	c.r.mu.Unlock()
 	c.r.often.Info("critical "+c.owner.app.String(), "deregistered a service: a check of it has been critical for too long",
 		"app", c.owner.app.String(), "service", c.service.def.ID, "check", c.spec.CheckID, "for", c.spec.reap)
-	c.r.told(ctx)
+	c.r.publishNow(ctx)
 }
 
 // expire makes a TTL check critical that was not renewed.
@@ -227,5 +227,5 @@ func (c *check) expire() {
 	}
 	c.set(critical, output)
 	c.r.mu.Unlock()
-	c.r.told(ctx)
+	c.r.publishNow(ctx)
 }

@@ -33,7 +33,7 @@ const (
 // and nil is an empty answer.
 type endpoint func(*request) (any, error)
 
-// routes are what is served.
+// routes registers the endpoints.
 func (s *Server) routes() {
 	mux := http.NewServeMux()
 	for pattern, e := range map[string]endpoint{

@@ -15,11 +15,11 @@ type applier interface {
 	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
 }
 
-// tell brings the topology, and other replicas, to what is registered, and returns once
+// publish brings the topology, and other replicas, to what is registered, and returns once
 // views have it. It goes on after the request that caused it has ended.
-func (r *registry) tell(ctx context.Context) error {
-	r.telling.Lock()
-	defer r.telling.Unlock()
+func (r *registry) publish(ctx context.Context) error {
+	r.publishing.Lock()
+	defer r.publishing.Unlock()
 	changed := r.takeDirty()
 	change := &changeSet{}
 	want := make([]map[string]publication, len(changed))
@@ -30,15 +30,15 @@ func (r *registry) tell(ctx context.Context) error {
 	}
 	if all := change.all(); len(all) > 0 {
 		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: all}); err != nil {
-			r.again(changed)
+			r.retry(changed)
 			return &apiError{500, "what is registered can't be published: " + err.Error()}
 		}
 	}
-	r.tellOthers(news, change.gone)
+	r.shareChanges(news, change.gone)
 	for n, o := range changed {
 		o.published = want[n]
 	}
-	r.left(changed)
+	r.forgetLeaving(changed)
 	return nil
 }
 
@@ -52,7 +52,7 @@ func (r *registry) takeDirty() (changed []*inventory) {
 	return changed
 }
 
-func (r *registry) again(changed []*inventory) {
+func (r *registry) retry(changed []*inventory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range changed {
@@ -64,21 +64,20 @@ func (r *registry) again(changed []*inventory) {
 type publication struct {
 	instance catalog.Instance
 	since    since
-	hearsay  bool
 }
 
-// changeSet is what the topology has to be told.
+// changeSet collects news for the topology.
 type changeSet struct {
 	gone []topology.InstanceKey
 	put  map[kind][]publication
 }
 
 // kind says how the topology ranks an instance: see topology.InstanceChange.
-type kind struct{ standing, hearsay, present bool }
+type kind struct{ standing, unverified, present bool }
 
 // add adds an instance; registered says that it was registered now.
 func (c *changeSet) add(s publication, registered bool) {
-	k := kind{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
+	k := kind{standing: s.since.restored, unverified: s.instance.Unverified, present: registered && !s.since.restored && !s.instance.Unverified}
 	if c.put == nil {
 		c.put = map[kind][]publication{}
 	}
@@ -91,8 +90,8 @@ func (c *changeSet) all() (all []topology.InstanceChange) {
 	if len(c.gone) > 0 {
 		all = append(all, topology.InstanceChange{Source: Source, Delete: c.gone})
 	}
-	for _, k := range []kind{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
-		change := topology.InstanceChange{Source: Source, Standing: k.standing, Hearsay: k.hearsay, Present: k.present}
+	for _, k := range []kind{{standing: true}, {standing: true, unverified: true}, {unverified: true}, {}, {present: true}} {
+		change := topology.InstanceChange{Source: Source, Standing: k.standing, Hearsay: k.unverified, Present: k.present}
 		slices.SortFunc(c.put[k], func(a, b publication) int {
 			return cmp.Or(cmp.Compare(a.since.at, b.since.at), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
 		})
@@ -113,7 +112,7 @@ func (o *inventory) instances() map[string]publication {
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = publication{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.hearsay}, s.since, s.hearsay}
+			want[id] = publication{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.unverified}, s.since}
 		}
 	}
 	return want
@@ -125,7 +124,7 @@ func (o *inventory) differences(want map[string]publication, change *changeSet) 
 	for id, now := range want {
 		was, there := o.published[id]
 		registered := !there || was.since != now.since
-		if was.instance != now.instance || registered && !(there && now.hearsay) {
+		if was.instance != now.instance || registered && !(there && now.instance.Unverified) {
 			change.add(now, registered)
 		}
 		if !there || was != now {
@@ -140,8 +139,8 @@ func (o *inventory) differences(want map[string]publication, change *changeSet) 
 	return news
 }
 
-// left forgets the addresses that were leaving when the topology was told: no view has them.
-func (r *registry) left(changed []*inventory) {
+// forgetLeaving forgets the addresses that were leaving when the topology was told: no view has them.
+func (r *registry) forgetLeaving(changed []*inventory) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range changed {
@@ -155,7 +154,7 @@ func (r *registry) left(changed []*inventory) {
 	}
 }
 
-func (r *registry) tellOthers(news []publication, gone []topology.InstanceKey) {
+func (r *registry) shareChanges(news []publication, gone []topology.InstanceKey) {
 	if r.share == nil {
 		return
 	}
@@ -169,9 +168,9 @@ func (r *registry) tellOthers(news []publication, gone []topology.InstanceKey) {
 	}
 }
 
-// told waits until the topology has been told; the checks call it.
-func (r *registry) told(ctx context.Context) {
-	if err := r.tell(ctx); err != nil && ctx.Err() == nil {
+// publishNow waits until the topology has been told; the checks call it.
+func (r *registry) publishNow(ctx context.Context) {
+	if err := r.publish(ctx); err != nil && ctx.Err() == nil {
 		r.log.Error("the topology can't be told of a change by a check", "err", err)
 	}
 }

@@ -42,7 +42,7 @@ type request struct {
 // unsupported are parameters that would change an answer, and that Isthmus does not know.
 var unsupported = []string{"ns", "partition", "peer", "sg", "node-meta", "hash"}
 
-// read finds out who asks, and reads the parameters.
+// read finds the caller, and reads the parameters.
 func (q *request) read() (err error) {
 	if q.query, err = url.ParseQuery(q.http.URL.RawQuery); err != nil {
 		return badRequest("Invalid query: %v", err)
@@ -66,7 +66,7 @@ func (q *request) read() (err error) {
 		q.s.metrics.denied.WithLabelValues(unknownToken).Inc()
 		return err
 	}
-	if !q.caller.nobody() { // who sees nothing has nothing to filter, and reading one takes time
+	if !q.caller.nobody() { // nobody has nothing to filter, and reading one takes time
 		q.filter = q.query.Get("filter")
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// caller is an app that asks, and what was answered to it. The zero app is nobody: it sees
-// nothing.
+// caller is an app that asks, with the latest answer to each of its questions. The zero app is
+// nobody: it sees nothing.
 type caller struct {
 	app catalog.App
 	sub *topology.Subscription // nil for nobody
@@ -42,7 +42,7 @@ const mostRecords = 4096
 // is immutable but for the bodies, which are made once a client asks for them.
 type record struct {
 	index uint64
-	sum   [sha256.Size]byte // of the answer, without what is an index
+	sum   [sha256.Size]byte // of the answer, without indexes
 
 	// What it was made from: while that is the same, so is the answer.
 	view   *catalog.View
@@ -173,7 +173,7 @@ func (c *caller) remember(s *Server, key string, old, r *record) *record {
 	return r
 }
 
-// number gives what was not registered here the index of the answer that it is in.
+// number gives an entry that was not registered here the index of its answer.
 func number(e *api.ServiceEntry, index uint64) {
 	if e.Service.ModifyIndex == 0 {
 		e.Service.CreateIndex, e.Service.ModifyIndex = index, index

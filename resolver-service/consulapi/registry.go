@@ -61,18 +61,18 @@ type registry struct {
 	targets *targets
 	counter *atomic.Uint64 // of indexes
 
-	// changed counts changes of what is registered, over all apps; appeared counts apps.
+	// changed counts changes of registrations, over all apps; appeared counts apps.
 	changed, appeared live.Value[uint64]
 
-	mu      sync.Mutex           // guards what is below, and what hangs on it; files are written with it
+	mu      sync.Mutex           // guards the fields below, and inventories; files are written with it
 	dirty   map[catalog.App]bool // apps whose latest state the topology may not have
 	last    int64                // when the last service was registered, where there are no other replicas
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
 	checks  sync.WaitGroup
 
-	telling sync.Mutex // one change of the topology at a time
-	lost    chan lost
+	publishing sync.Mutex // one change of the topology at a time
+	lost       chan lost
 
 	list sync.RWMutex // guards apps: lookups wait for no file
 	apps map[catalog.App]*inventory
@@ -90,19 +90,19 @@ type inventory struct {
 	services  map[string]*service
 	checks    map[string]*check // of all services
 	roster    live.Value[*roster]
-	published map[string]publication // guarded by telling
+	published map[string]publication // guarded by publishing
 }
 
 // service is one that is registered.
 type service struct {
-	def     *api.AgentServiceRegistration
-	node    *api.AgentService // replaced, never changed
-	sender  netip.Addr        // whence it was registered
-	address netip.AddrPort    // of the instance; not valid for a service that nobody can call
-	checks  map[string]*check
-	size    int // of the definition, in bytes
-	since   since
-	hearsay bool // another machine than that of the address has registered it, as far as is known
+	def        *api.AgentServiceRegistration
+	node       *api.AgentService // replaced, never changed
+	sender     netip.Addr        // whence it was registered
+	address    netip.AddrPort    // of the instance; not valid for a service that nobody can call
+	checks     map[string]*check
+	size       int // of the definition, in bytes
+	since      since
+	unverified bool // the sender was not at the address, as far as is known
 }
 
 // since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
@@ -124,11 +124,11 @@ type roster struct {
 
 // registered is one service of a roster.
 type registered struct {
-	service *api.AgentService
-	checks  api.HealthChecks // the node's own, and then by ID
-	address netip.AddrPort
-	since   since
-	hearsay bool
+	service    *api.AgentService
+	checks     api.HealthChecks // the node's own, and then by ID
+	address    netip.AddrPort
+	since      since
+	unverified bool
 }
 
 func (r *registered) status() string { return r.checks.AggregatedStatus() }
@@ -191,7 +191,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *api.AgentSe
 			return err
 		}
 	}
-	s := &service{def: d, sender: sender, address: address, hearsay: !r.targets.same(address.Addr(), sender)}
+	s := &service{def: d, sender: sender, address: address, unverified: !r.targets.same(address.Addr(), sender)}
 	r.mu.Lock()
 	o := r.own(app)
 	if err := o.fits(s, specs); err != nil {
@@ -206,7 +206,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *api.AgentSe
 	r.put(o, s, specs, before)
 	r.store.save(app, s)
 	r.mu.Unlock()
-	return r.tell(ctx)
+	return r.publish(ctx)
 }
 
 // fits refuses what has no room beside what the app has registered. It is called with mu held.
@@ -249,7 +249,7 @@ func (r *registry) put(o *inventory, s *service, specs []*checkSpec, before map[
 		s.checks[spec.CheckID], o.checks[spec.CheckID] = c, c
 		c.start()
 	}
-	r.publish(o)
+	r.refresh(o)
 }
 
 // drop forgets a service with its checks.
@@ -261,8 +261,7 @@ func (o *inventory) drop(s *service) {
 	delete(o.services, s.def.ID)
 }
 
-// since is that of a service that registers now, later than all before. It is called with mu
-// held.
+// since is later than that of all services registered before. It is called with mu held.
 func (r *registry) since(app catalog.App, id string) since {
 	if r.share == nil {
 		r.last = max(r.last+1, time.Now().UnixMilli())
@@ -330,14 +329,14 @@ func (r *registry) deregister(ctx context.Context, app catalog.App, id string) e
 	}
 	r.remove(o, s)
 	r.mu.Unlock()
-	return r.tell(ctx)
+	return r.publish(ctx)
 }
 
 // remove is called with mu held.
 func (r *registry) remove(o *inventory, s *service) {
 	o.drop(s)
 	r.store.remove(o.app, s.def.ID)
-	r.publish(o)
+	r.refresh(o)
 }
 
 // update takes in what a client says of a TTL check.
@@ -357,11 +356,11 @@ func (r *registry) update(ctx context.Context, app catalog.App, id, status, outp
 	if err != nil {
 		return err
 	}
-	return r.tell(ctx)
+	return r.publish(ctx)
 }
 
-// publish shows what an app has registered by now. It is called with mu held.
-func (r *registry) publish(o *inventory) {
+// refresh shows what an app has registered by now. It is called with mu held.
+func (r *registry) refresh(o *inventory) {
 	before, _ := o.roster.Load()
 	next := &roster{byAddress: map[netip.AddrPort]*registered{}, leaving: maps.Clone(before.leaving), pending: true}
 	for _, s := range o.services {
@@ -394,7 +393,7 @@ func (r *registry) show(o *inventory, next *roster) {
 
 // shown is a service as clients read it now.
 func (r *registry) shown(s *service) *registered {
-	shown := &registered{service: s.node, address: s.address, since: s.since, hearsay: s.hearsay}
+	shown := &registered{service: s.node, address: s.address, since: s.since, unverified: s.unverified}
 	for _, c := range s.checks {
 		shown.checks = append(shown.checks, c.shown)
 	}

@@ -102,7 +102,7 @@ func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 	pass(r)
 	again := lone(o, dir)
 	again.restore(again.store.load(again.log))
-	if err := again.tell(t.Context()); err != nil {
+	if err := again.publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	register(again)

@@ -92,5 +92,5 @@ func (r *registry) letGo(ctx context.Context, l lost) {
 	r.remove(o, s)
 	r.mu.Unlock()
 	r.often.Info("moved "+l.key.App.String(), "a service has registered with another replica; this one lets go of it", "app", l.key.App.String(), "service", l.key.ID)
-	r.told(ctx)
+	r.publishNow(ctx)
 }

@@ -4,7 +4,7 @@
 //
 // Who asks is known by its token. It sees what its app's view holds: instances of this
 // cluster, and other clusters' gateways under the apps' host names. What it registers is
-// an instance of its app, like any other. docs/consul.md says what is served.
+// an instance of its app, like any other. docs/consul.md lists the endpoints.
 package consulapi
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// consulVersion is that of the Consul whose API this is.
+// consulVersion is the version of Consul that this API follows.
 const consulVersion = "1.21.0"
 
 // linesEvery is how often a client can cause one and the same line of the log.
@@ -110,7 +110,7 @@ func (s *Server) Trusted() []identity.Trusted {
 	return []identity.Trusted{s.pair.Trusted()}
 }
 
-// caller is that of an app.
+// caller returns the caller of an app, made on first use.
 func (s *Server) caller(app catalog.App) *caller {
 	c := s.callers[app]
 	if c == nil {
@@ -127,7 +127,7 @@ func (s *Server) close() {
 	}
 }
 
-// Restore takes over what was registered before a restart. It comes before Run.
+// Restore takes over the services of before a restart. It comes before Run.
 func (s *Server) Restore(ctx context.Context) error {
 	all := slices.DeleteFunc(s.registry.store.load(s.log), s.abandoned)
 	if len(all) == 0 {
@@ -135,7 +135,7 @@ func (s *Server) Restore(ctx context.Context) error {
 	}
 	n := s.registry.restore(all)
 	s.log.Info("took over the services that were registered before the restart", "services", n)
-	return s.registry.tell(ctx)
+	return s.registry.publish(ctx)
 }
 
 // abandoned tells whether a service is of an app that may not ask any more: nobody could
@@ -150,8 +150,8 @@ func (s *Server) abandoned(was *saved) bool {
 	return true
 }
 
-// Run follows views, runs checks and reads the tokens again, until ctx ends. Then those
-// who wait for a change are answered, so that Serve can end.
+// Run follows views, runs checks and reads the tokens again, until ctx ends. Then it has waiting
+// queries answered, so that Serve can end.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer s.close()

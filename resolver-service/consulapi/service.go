@@ -2,6 +2,7 @@ package consulapi
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -132,15 +133,15 @@ func readCheck(c *api.AgentServiceCheck) (*checkSpec, error) {
 	case len(c.CheckID) > longestID:
 		return nil, fmt.Errorf("its ID is longer than %d characters", longestID)
 	case spec.kind == "" || c.UDP != "" || c.H2PING != "" || len(c.Args) > 0 || c.DockerContainerID != "" || c.AliasNode != "" || c.AliasService != "":
-		return nil, fmt.Errorf("Isthmus checks by HTTP, TCP, gRPC and TTL; register one of these")
+		return nil, errors.New("it is of a kind that does not run here; register one by HTTP, TCP, gRPC or TTL")
 	case c.Status != "" && !validStatus(c.Status):
-		return nil, fmt.Errorf("Status is one of passing, warning and critical")
+		return nil, errors.New("its Status is none of passing, warning and critical")
 	case spec.kind == "ttl" && spec.interval > 0:
-		return nil, fmt.Errorf("Interval and TTL cannot both be specified")
+		return nil, errors.New("it has Interval and TTL; leave one out")
 	case spec.kind != "ttl" && spec.interval <= 0:
-		return nil, fmt.Errorf("Interval must be > 0 for HTTP, TCP and gRPC checks")
+		return nil, errors.New("it has no Interval > 0, which checks by HTTP, TCP and gRPC need")
 	case c.FailuresBeforeWarning > c.FailuresBeforeCritical:
-		return nil, fmt.Errorf("FailuresBeforeWarning can't be higher than FailuresBeforeCritical")
+		return nil, errors.New("its FailuresBeforeWarning is higher than its FailuresBeforeCritical")
 	}
 	return spec, nil
 }

@@ -34,13 +34,13 @@ const (
 	mostReported = 100              // how many troubles a status names
 )
 
-// store keeps what is registered over a restart, each service in a file of its own, as a
+// store keeps registered services over a restart, each service in a file of its own, as a
 // Consul agent does. One without a directory keeps nothing.
 type store struct {
 	dir   string
 	often *throttle.Log
 
-	mu      sync.Mutex // who asks for the status does not wait for a disk that hangs
+	mu      sync.Mutex // a status does not wait for a disk that hangs
 	unsaved map[topology.InstanceKey]error
 }
 
@@ -205,7 +205,7 @@ func (r *registry) restore(all []*saved) (services int) {
 		o := r.own(catalog.App{Namespace: was.Namespace, ID: was.App})
 		address, err := r.targets.instance(was.Service, was.Sender)
 		s := &service{
-			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, hearsay: !r.targets.same(address.Addr(), was.Sender),
+			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, unverified: !r.targets.same(address.Addr(), was.Sender),
 		}
 		if err = cmp.Or(err, o.fits(s, was.specs)); err != nil {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", was.Service.ID, "err", err)
@@ -226,7 +226,7 @@ func (r *registry) restore(all []*saved) (services int) {
 	return services
 }
 
-// Status is how the API is as a source of instances, with what is wrong.
+// Status is the state of the API as a source of instances, with its troubles.
 func (s *Server) Status() *v1alpha1.SourceStatus {
 	answer := &v1alpha1.SourceStatus{Name: Source, Ready: true, Instances: uint32(s.Instances())}
 	if err := s.unread.Load(); err != nil {

@@ -84,7 +84,7 @@ func (t *targets) check(app catalog.App, c *checkSpec, address string, sender ne
 	return nil
 }
 
-// subject says whom a check asks. The host is not valid for a name other than localhost. The
+// subject is the target of a check, for its prober. The host is not valid for a name other than localhost. The
 // subject is unverified unless its address belongs to the machine that registered the service.
 func (t *targets) subject(app catalog.App, c *checkSpec, sender netip.Addr) probe.Subject {
 	ip, err := netip.ParseAddr(c.host)

@@ -35,7 +35,7 @@ func (l *listening) Apply(_ context.Context, c topology.Change) (uint64, error) 
 		for _, w := range []struct {
 			is   bool
 			said string
-		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " hearsay"}} {
+		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " unverified"}} {
 			if w.is {
 				text += w.said
 			}
@@ -74,7 +74,7 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	register("named", "10.0.0.9", "10.0.0.7")
 	register("named", "10.0.0.9", "10.0.0.7") // which is not
 	register("remote", "10.0.0.1", "10.0.0.7")
-	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 hearsay", "remote at 10.0.0.1:7 hearsay")
+	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 unverified", "remote at 10.0.0.1:7 unverified")
 	if err := r.update(t.Context(), shop("orders"), "own", critical, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +93,10 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	r = lone(nil, dir)
 	r.to, r.targets.here = told, here
 	r.restore(r.store.load(r.log))
-	if err := r.tell(t.Context()); err != nil {
+	if err := r.publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	says("own at 10.0.0.7:7 here at 10.0.0.1:7 after at 10.0.0.7:8 standing", "named at 10.0.0.9:7 standing hearsay")
+	says("own at 10.0.0.7:7 here at 10.0.0.1:7 after at 10.0.0.7:8 standing", "named at 10.0.0.9:7 standing unverified")
 	register("here", "10.0.0.1", "127.0.0.1")
 	says("here at 10.0.0.1:7 present")
 }
@@ -116,7 +116,7 @@ func TestWhoRegistersLaterIsLater(t *testing.T) {
 		r, told := lone(nil, dir), &listening{}
 		r.to = told
 		r.restore(r.store.load(r.log))
-		if err := r.tell(t.Context()); err != nil {
+		if err := r.publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return r, told
