@@ -232,10 +232,14 @@ func (b *builder) unregistered(n *api.Node, address string, tags ...string) *api
 // newNode is a node of a cluster. Its ID is made of its name, as Consul's are random.
 func newNode(name, address, cluster string) *api.Node {
 	sum := sha256.Sum256([]byte("isthmus node " + cluster + " " + name))
+	tagged := map[string]string{"lan": address, "wan": address}
+	for _, tag := range addressTags(address) {
+		tagged[tag] = address
+	}
 	return &api.Node{
 		ID:   fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
-		Node: name, Address: address, Datacenter: cluster, TaggedAddresses: map[string]string{"lan": address, "wan": address},
-		Meta: map[string]string{"consul-version": consulVersion}, CreateIndex: 1, ModifyIndex: 1,
+		Node: name, Address: address, Datacenter: cluster, TaggedAddresses: tagged,
+		Meta: map[string]string{"consul-network-segment": "", "consul-version": consulVersion}, CreateIndex: 1, ModifyIndex: 1,
 	}
 }
 

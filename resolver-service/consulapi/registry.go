@@ -300,22 +300,26 @@ func (r *registry) agentService(s, old *service) *api.AgentService {
 
 // tagAddresses fills in the addresses that Consul derives from the service's own.
 func tagAddresses(n *api.AgentService) {
-	ip, err := netip.ParseAddr(n.Address)
-	if err != nil {
-		return
-	}
-	kind := "ipv6"
-	if ip.Is4() || ip.Is4In6() {
-		kind = "ipv4"
-	}
-	if n.TaggedAddresses == nil {
+	names := addressTags(n.Address)
+	if n.TaggedAddresses == nil && len(names) > 0 {
 		n.TaggedAddresses = map[string]api.ServiceAddress{}
 	}
-	for _, name := range []string{"lan_" + kind, "wan_" + kind} {
+	for _, name := range names {
 		if _, set := n.TaggedAddresses[name]; !set {
 			n.TaggedAddresses[name] = api.ServiceAddress{Address: n.Address, Port: n.Port}
 		}
 	}
+}
+
+// addressTags are Consul's tags for an IP address; none for a host name.
+func addressTags(address string) []string {
+	switch ip, err := netip.ParseAddr(address); {
+	case err != nil:
+		return nil
+	case ip.Is4() || ip.Is4In6():
+		return []string{"lan_ipv4", "wan_ipv4"}
+	}
+	return []string{"lan_ipv6", "wan_ipv6"}
 }
 
 // deregister removes a service with its checks, and returns once no view has it.

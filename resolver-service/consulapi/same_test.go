@@ -248,7 +248,7 @@ func own(key string, value any) any {
 		_, hasAddress := v["Address"]
 		for k := range v {
 			switch {
-			case slices.Contains([]string{"CreateIndex", "ModifyIndex", "Proxy", "Connect", "ServiceProxy", "lan_ipv4", "wan_ipv4", "consul-network-segment"}, k),
+			case slices.Contains([]string{"CreateIndex", "ModifyIndex", "Proxy", "Connect", "ServiceProxy"}, k),
 				k == "Datacenter" && !isNode, k == "ID" && isNode && hasAddress:
 				delete(v, k)
 			default:
