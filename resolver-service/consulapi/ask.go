@@ -2,6 +2,7 @@ package consulapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,146 +14,87 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 )
 
-// asker asks once. It gives up when ctx ends.
-type asker func(ctx context.Context) (status, output string)
+const mostRedirects = 10
 
-// asker is nil for a check that asks nobody. One that is discreet tells of no answer more
-// than whether it is a good one.
-func (f *checkFields) asker(discreet bool) asker {
-	var ask asker
-	switch f.kind() {
+// withheld is the output of a failed check whose target is unverified: it may tell no more.
+const withheld = "failed; why is told only of checks that ask the address that the service was registered from"
+
+// ask runs the check once, until ctx ends. The output for an unverified target has nothing of
+// what was answered but the status.
+func (c *checkSpec) ask(ctx context.Context, unverified bool) (status, output string) {
+	var err error
+	switch c.kind {
 	case "http":
-		return f.askHTTP(discreet)
+		status, output, err = c.askHTTP(ctx, unverified)
 	case "tcp":
-		ask = f.askTCP
+		output = "TCP connect " + c.TCP + ": Success"
+		err = probe.TCP(ctx, c.TCP, c.security(c.TCPUseTLS, c.TCP))
 	case "grpc":
-		ask = f.askGRPC
+		address, service, _ := strings.Cut(c.GRPC, "/")
+		output = "gRPC check " + c.GRPC + ": success"
+		err = probe.GRPC(ctx, address, service, c.security(c.GRPCUseTLS, address))
 	}
-	if ask == nil || !discreet {
-		return ask
-	}
-	return func(ctx context.Context) (status, output string) {
-		if status, output = ask(ctx); status == critical {
-			output = untold
-		}
-		return status, output
-	}
-}
-
-// untold is the output of a check that failed, of which no more may be told.
-const untold = "failed; why is told only of checks that ask the address that the service was registered from"
-
-func (f *checkFields) security(host string) *tls.Config {
-	if f.TLSServerName != "" {
-		host = f.TLSServerName
-	}
-	c := probe.Unchecked(host)
-	c.InsecureSkipVerify = f.TLSSkipVerify
-	return c
-}
-
-func (f *checkFields) askTCP(ctx context.Context) (status, output string) {
-	kind, security := "TCP", (*tls.Config)(nil)
-	if f.TCPUseTLS {
-		kind, security = "TCP+TLS", f.security(f.TCP)
-	}
-	if err := probe.TCP(ctx, f.TCP, security); err != nil {
-		return critical, told(ctx, err)
-	}
-	return passing, kind + " connect " + f.TCP + ": Success"
-}
-
-func (f *checkFields) askGRPC(ctx context.Context) (status, output string) {
-	address, service, _ := strings.Cut(f.GRPC, "/")
-	var security *tls.Config
-	if f.GRPCUseTLS {
-		security = f.security(address)
-	}
-	if err := probe.GRPC(ctx, address, service, security); err != nil {
-		return critical, told(ctx, err)
-	}
-	return passing, "gRPC check " + f.GRPC + ": success"
-}
-
-func (f *checkFields) askHTTP(discreet bool) asker {
-	method, text := f.Method, f.Body
-	if method == "" || discreet && !f.onlyAsks() {
-		method, text = http.MethodGet, ""
-	}
-	if discreet && !f.plain() { // of a former version
-		return func(context.Context) (status, output string) { return critical, untold }
-	}
-	transport := probe.Transport(f.security(""))
-	transport.TLSClientConfig.ServerName = f.TLSServerName
-	client := &http.Client{Transport: transport, CheckRedirect: f.redirect}
-	if discreet {
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
-	return func(ctx context.Context) (status, output string) {
-		q, err := http.NewRequestWithContext(ctx, method, f.HTTP, strings.NewReader(text))
-		if err != nil {
-			return critical, err.Error()
-		}
-		f.headers(q)
-		answer, err := client.Do(q)
-		switch {
-		case err != nil && discreet:
-			return critical, untold
-		case err != nil:
-			return critical, told(ctx, err)
-		}
-		defer answer.Body.Close()
-		if discreet {
-			output = fmt.Sprintf("HTTP %s %s: %d %s", method, f.HTTP, answer.StatusCode, http.StatusText(answer.StatusCode))
-		} else {
-			var body bytes.Buffer
-			_, _ = io.CopyN(&body, answer.Body, longestOutput) // what there is of it
-			output = fmt.Sprintf("HTTP %s %s: %s Output: %s", method, f.HTTP, answer.Status, strings.ToValidUTF8(body.String(), "?"))
-		}
-		switch {
-		case answer.StatusCode >= 200 && answer.StatusCode <= 299:
-			return passing, output
-		case answer.StatusCode == http.StatusTooManyRequests:
-			return warning, output
-		}
-		return critical, output
-	}
-}
-
-func (f *checkFields) headers(q *http.Request) {
-	for name, values := range f.Header {
-		for _, v := range values {
-			q.Header.Add(name, v)
-		}
-	}
-	if host := q.Header.Get("Host"); host != "" {
-		q.Host = host
-	}
-	if q.Header.Get("User-Agent") == "" {
-		q.Header.Set("User-Agent", "Consul Health Check")
-	}
-	if q.Header.Get("Accept") == "" {
-		q.Header.Set("Accept", "text/plain, text/*, */*")
-	}
-}
-
-// redirect follows redirects within the host that may be asked.
-func (f *checkFields) redirect(q *http.Request, via []*http.Request) error {
 	switch {
-	case f.DisableRedirects:
-		return http.ErrUseLastResponse
-	case len(via) >= mostRedirects:
-		return fmt.Errorf("stopped after %d redirects", mostRedirects)
-	case q.URL.Hostname() != via[0].URL.Hostname():
-		return errors.New("redirected to another host, which a check does not follow")
+	case err == nil:
+		return cmp.Or(status, passing), output
+	case unverified:
+		return critical, withheld
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded):
+		return critical, context.DeadlineExceeded.Error() + ": " + err.Error()
 	}
-	return nil
+	return critical, err.Error()
 }
 
-// told is an error as a check's output tells it.
-func told(ctx context.Context, err error) string {
-	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
-		return context.DeadlineExceeded.Error() + ": " + err.Error()
+func (c *checkSpec) security(wanted bool, host string) *tls.Config {
+	if !wanted {
+		return nil
 	}
-	return err.Error()
+	security := probe.Unchecked(cmp.Or(c.TLSServerName, host))
+	security.InsecureSkipVerify = c.TLSSkipVerify
+	return security
+}
+
+func (c *checkSpec) askHTTP(ctx context.Context, unverified bool) (status, output string, err error) {
+	if unverified && !c.plain() { // a former version took it
+		return "", "", errors.New("not asked")
+	}
+	method := cmp.Or(c.Method, http.MethodGet)
+	q, err := http.NewRequestWithContext(ctx, method, c.HTTP, strings.NewReader(c.Body))
+	if err != nil {
+		return "", "", err
+	}
+	for name, values := range c.Header {
+		q.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	q.Host = cmp.Or(q.Header.Get("Host"), q.Host)
+	q.Header.Set("User-Agent", cmp.Or(q.Header.Get("User-Agent"), "Consul Health Check"))
+	transport := probe.Transport(c.security(true, ""))
+	transport.TLSClientConfig.ServerName = c.TLSServerName
+	client := &http.Client{Transport: transport, CheckRedirect: func(q *http.Request, via []*http.Request) error {
+		switch {
+		case unverified:
+			return http.ErrUseLastResponse
+		case len(via) >= mostRedirects || q.URL.Hostname() != via[0].URL.Hostname():
+			return errors.New("redirected to another host, or too often, which a check does not follow")
+		}
+		return nil
+	}}
+	answer, err := client.Do(q)
+	if err != nil {
+		return "", "", err
+	}
+	defer answer.Body.Close()
+	output = fmt.Sprintf("HTTP %s %s: %d %s", method, c.HTTP, answer.StatusCode, http.StatusText(answer.StatusCode))
+	if !unverified {
+		var body bytes.Buffer
+		_, _ = io.CopyN(&body, answer.Body, longestOutput) // as much of it as comes
+		output += " Output: " + strings.ToValidUTF8(body.String(), "?")
+	}
+	switch {
+	case answer.StatusCode >= 200 && answer.StatusCode <= 299:
+		return passing, output, nil
+	case answer.StatusCode == http.StatusTooManyRequests:
+		return warning, output, nil
+	}
+	return critical, output, nil
 }

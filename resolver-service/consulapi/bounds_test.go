@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -143,7 +145,7 @@ func TestOneClientHasSoManyConnections(t *testing.T) {
 		}
 		open = append(open, c)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprintf(c, "GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		fmt.Fprintf(c, "GET /v1/agent/self HTTP/1.1\r\nHost: localhost\r\nX-Consul-Token: c-token-1\r\n\r\n")
 		line, err := bufio.NewReader(c).ReadString('\n')
 		if err != nil {
 			return err.Error(), c
@@ -196,22 +198,22 @@ func (c *counting) Apply(context.Context, topology.Change) (uint64, error) {
 func TestAServiceThatIsCriticalForTooLongGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		self := newNode("n", "127.0.0.1", "west")
-		r := newRegistry(&counting{}, nil, &store{}, self, DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+		r := newRegistry(&counting{}, nil, newStore("", slog.New(slog.DiscardHandler)), self, DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.run(ctx) }()
 		synctest.Wait()
-		d := &serviceDefinition{ID: "x", Name: "checkout", Port: 1, Checks: []*checkDefinition{
-			{CheckID: "c", checkFields: checkFields{TTL: duration(10 * time.Second), Status: passing, DeregisterCriticalServiceAfter: duration(90 * time.Second)}},
+		d := &api.AgentServiceRegistration{ID: "x", Name: "checkout", Port: 1, Checks: api.AgentServiceChecks{
+			{CheckID: "c", TTL: "10s", Status: passing, DeregisterCriticalServiceAfter: "90s"},
 		}}
-		if err := r.register(ctx, shop("checkout"), d, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+		if err := r.register(ctx, shop("checkout"), d, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
 		count := func() int { all, _ := r.own(shop("checkout")).roster.Load(); return len(all.services) }
-		own := r.owners()[0]
+		own := r.all()[0]
 		for range 30 { // renewed in time
 			time.Sleep(9 * time.Second)
-			if err := r.update(ctx, own, "c", passing, ""); err != nil {
+			if err := r.update(ctx, own.app, "c", passing, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -220,7 +222,7 @@ func TestAServiceThatIsCriticalForTooLongGoes(t *testing.T) {
 			t.Error("not critical without being renewed")
 		}
 		time.Sleep(80 * time.Second)
-		if err := r.update(ctx, own, "c", warning, ""); err != nil {
+		if err := r.update(ctx, own.app, "c", warning, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10*time.Second + 89*time.Second)
@@ -272,11 +274,8 @@ func TestAnAppHasSoManyBytes(t *testing.T) {
 	r := lone(nil, "")
 	long := strings.Repeat("x", mostBody/2)
 	register := func(app string, n int, notes string) error {
-		d := &serviceDefinition{ID: fmt.Sprint(n), Name: app, Port: 1, Check: &checkDefinition{CheckID: fmt.Sprint(n), checkFields: checkFields{TTL: duration(time.Hour), Notes: notes}}}
-		return r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.1"), false)
-	}
-	addCheck := func(n int) error {
-		return r.addCheck(t.Context(), r.own(shop("orders")), &checkRegistration{ID: fmt.Sprint("more", n), ServiceID: "0", checkFields: checkFields{TTL: duration(time.Hour), Notes: long}})
+		d := &api.AgentServiceRegistration{ID: fmt.Sprint(n), Name: app, Port: 1, Check: &api.AgentServiceCheck{CheckID: fmt.Sprint(n), TTL: "1h", Notes: notes}}
+		return r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.1"))
 	}
 	var refused error
 	n := 0
@@ -286,31 +285,16 @@ func TestAnAppHasSoManyBytes(t *testing.T) {
 	if refused == nil || !strings.Contains(refused.Error(), "shop/orders would have more than 16777216 bytes") || n < mostBytes/len(long) {
 		t.Errorf("after %d: %v", n, refused)
 	}
-	if err := addCheck(0); err == nil {
-		t.Error("a check more was taken")
-	}
 	if err := register("checkout", 0, long); err != nil {
 		t.Errorf("another app has no room: %v", err)
 	}
-	if err := register("orders", 0, ""); err != nil { // in place of a long one
-		t.Error(err)
+	for _, notes := range []string{"", long, long} { // in place of what is there
+		if err := register("orders", 0, notes); err != nil {
+			t.Error(err)
+		}
 	}
-	if err := addCheck(0); err != nil {
-		t.Errorf("there is room again: %v", err)
-	}
-	if err := addCheck(0); err != nil {
-		t.Errorf("a check can't take its own place: %v", err)
-	}
-	if err := addCheck(1); err == nil {
-		t.Error("a check more was taken again")
-	}
-	refused = nil
-	for n = 0; refused == nil && n < mostChecks; n++ { // those of before stay, where IDs are others
-		d := &serviceDefinition{ID: "0", Name: "checkout", Check: &checkDefinition{CheckID: fmt.Sprint("other", n), checkFields: checkFields{TTL: duration(time.Hour), Notes: long + long}}}
-		refused = r.register(t.Context(), shop("checkout"), d, netip.MustParseAddr("10.0.0.1"), false)
-	}
-	if refused == nil || n > mostBytes/len(long)/2+2 {
-		t.Errorf("after %d: %v", n, refused)
+	if err := register("orders", n, long); err == nil {
+		t.Error("one more was taken")
 	}
 }
 
@@ -330,7 +314,7 @@ func TestRequestsAreForKnownHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "GET /v1/status/leader HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+		fmt.Fprintf(c, "GET /v1/agent/self HTTP/1.1\r\nHost: %s\r\nX-Consul-Token: c-token-1\r\nConnection: close\r\n\r\n", host)
 		answer, err := io.ReadAll(c)
 		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+want) {
 			t.Errorf("host %s: %.40q, %v; want %s", host, answer, err, want)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -33,7 +34,7 @@ type Settings struct {
 	TLS *TLS `yaml:"tls"`
 }
 
-// Token says who a token belongs to.
+// Token gives an app a token.
 type Token struct {
 	App   string          `yaml:"app"` // namespace/app-id
 	Token settings.Secret `yaml:"token"`
@@ -55,7 +56,7 @@ const (
 // mostTokens is how many tokens there may be.
 const mostTokens = 10_000
 
-// Mistake is what is wrong with Settings.
+// Mistake is an error in Settings.
 type Mistake struct {
 	Path string // of the key, below "consul"; empty: the whole block
 	What string
@@ -65,7 +66,7 @@ type Mistake struct {
 // Error says all of it.
 func (m *Mistake) Error() string { return "consul." + m.Path + ": " + m.What + "; " + m.Fix }
 
-// Check tells what is wrong, without reading a secret; nil for nothing. address is where
+// Check finds the first mistake, without reading a secret; nil for none. address is where
 // listen.consul is; empty for nowhere.
 func (s *Settings) Check(address string) *Mistake {
 	if len(s.Tokens) > mostTokens {
@@ -96,7 +97,7 @@ func (s *Settings) checkAnonymous(address string) *Mistake {
 		return &Mistake{"anonymous", err.Error(), "write namespace/app-id, such as shop/checkout"}
 	}
 	if address != "" && !loopback(address) && !s.ExposeAnonymous {
-		return &Mistake{"anonymous", fmt.Sprintf("whoever reaches %s would be %s", address, s.Anonymous),
+		return &Mistake{"anonymous", fmt.Sprintf("every client that reaches %s would be %s", address, s.Anonymous),
 			"write listen.consul with a loopback address, give each app a token, or write \"exposeAnonymous: true\" if that is meant"}
 	}
 	return nil
@@ -136,18 +137,16 @@ type Config struct {
 	Kubernetes string
 	Version    string // of the program
 	Address    string // where it listens, host:port
-	Directory  string // of what is registered; empty keeps nothing
+	Directory  string // of the files of registered services; empty keeps none
 	Share      Sharer // tells other replicas; nil where there are none
 	Alone      string // why nothing can be registered here; empty where it can
 	Topology   *topology.Topology
 	// Destinations are the rules for the addresses of instances.
 	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far
-	// as that can be known. What is asked before and is not there yet waits for it. Nil: they
-	// have.
+	// as that can be known. Queries wait for it. Nil: views have all already.
 	Settled <-chan struct{}
-	// Prober holds the checks of all that is registered to its rules; nil: one of the server's
-	// own.
+	// Prober holds all checks to its rules; nil: one of the server's own.
 	Prober  *probe.Prober
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil for none
@@ -170,7 +169,7 @@ func (c *Config) host() string {
 	return host
 }
 
-func (c *Config) node() *node {
+func (c *Config) node() *api.Node {
 	name := c.Node
 	if name == "" {
 		name = "isthmus-" + c.Cluster

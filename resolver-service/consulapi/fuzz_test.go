@@ -50,7 +50,7 @@ func FuzzRegistration(f *testing.F) {
 	}
 	s := fuzzed(f)
 	f.Fuzz(func(t *testing.T, body string) {
-		for _, path := range []string{"/v1/agent/service/register", "/v1/agent/check/register", "/v1/agent/check/update/x"} {
+		for _, path := range []string{"/v1/agent/service/register", "/v1/agent/check/update/x"} {
 			q := requestOf(http.MethodPut, path, strings.NewReader(body))
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, q)
@@ -78,7 +78,7 @@ func checkSaved(t *testing.T, own *service) {
 	t.Helper()
 	content := saved{Version: storeVersion, Namespace: "shop", App: "checkout", Sender: own.sender, Service: own.def}
 	for id, c := range own.checks {
-		content.Checks = append(content.Checks, savedCheck{id, c.fields, c.shown})
+		content.Checks = append(content.Checks, savedCheck{id, c.shown})
 	}
 	text, err := json.Marshal(&content)
 	if err != nil {
@@ -102,7 +102,7 @@ func FuzzSaved(f *testing.F) {
 		if err != nil {
 			return
 		}
-		r := newRegistry(&counting{}, nil, &store{}, newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+		r := newRegistry(&counting{}, nil, newStore("", slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
 		if r.restore([]*saved{s}) > 1 {
 			t.Error("two of one")
 		}

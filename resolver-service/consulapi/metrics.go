@@ -58,7 +58,7 @@ func newMetrics(to prometheus.Registerer, s *Server) (*metrics, error) {
 	return m, nil
 }
 
-// answered counts a request. A code of 0 says that who asked did not wait for the answer.
+// answered counts a request. A code of 0 says that the client did not wait for the answer.
 func (m *metrics) answered(path string, code int) {
 	class := "none"
 	if code != 0 {

@@ -1,17 +1,21 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -31,83 +35,47 @@ const (
 	mostBytes    = 16 << 20
 )
 
-// sizeOf is how many bytes a definition takes.
-func sizeOf(definition any) int {
-	text, _ := json.Marshal(definition) // of types that can be
-	return len(text)
-}
-
-// size is how many bytes an app has registered. It is called with mu held.
-func (o *owned) size() (bytes int) {
-	for _, s := range o.services {
-		bytes += s.size
-		for _, c := range s.checks {
-			bytes += c.size
-		}
-	}
-	return bytes
-}
-
-// room refuses what does not fit beside what an app has registered, in place of so many bytes
-// of that. It is called with mu held.
-func (o *owned) room(bytes, instead int) error {
-	if o.size()-instead+bytes <= mostBytes {
-		return nil
-	}
-	return &apiError{429, fmt.Sprintf("%s would have more than %d bytes registered here; deregister some, or write less into tags, metadata and checks", o.app, mostBytes)}
-}
-
 // Sharer tells other replicas of the service which instances are registered with this one.
 // Its methods must not block.
 type Sharer interface {
 	// Since is the time of a registration that comes now, later than all that are known of
 	// the instance.
 	Since(key topology.InstanceKey) int64
-	// Share says that an instance is registered here since a time that Since told, or how it
-	// is now; and whether that was before a restart: then it yields to who registered it with
-	// another replica later. taken is called, at most once, when another has it.
+	// Share says that an instance is registered here since a time that Since returned, or that
+	// it has changed. One that was restored after a restart yields to a later registration with
+	// another replica. taken is called, at most once, when another replica has it.
 	Share(i catalog.Instance, since int64, restored bool, taken func())
 	// Withdraw says that an instance is not registered here any more.
 	Withdraw(key topology.InstanceKey)
 }
 
-// applier takes changes of instances in. Apply returns once they are published.
-type applier interface {
-	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
-}
-
-// registry has the services that clients have registered, and runs their checks. Each
-// app has its own: the IDs of one mean nothing to another.
+// registry has the services that clients have registered, and runs their checks. Each app has
+// its own: the IDs of one mean nothing to another.
 type registry struct {
 	to      applier
 	share   Sharer // nil: there are no other replicas, or they need not be told
 	store   *store
 	log     *slog.Logger
 	often   *throttle.Log // for lines that clients cause
-	self    *node
-	rules   *destination.Rules // for the addresses of instances
-	prober  *probe.Prober
-	here    func(netip.Addr) bool // tells whether an address is this machine's
-	portKey string
+	self    *api.Node
+	targets *targets
 	counter *atomic.Uint64 // of indexes
 
-	// changed counts what is registered, over all apps; appeared the apps themselves.
+	// changed counts changes of registrations, over all apps; appeared counts apps.
 	changed, appeared live.Value[uint64]
 
-	mu      sync.Mutex           // guards what is below, and what hangs on it; files are written with it
-	dirty   map[catalog.App]bool // those that the topology may not have as they are
+	mu      sync.Mutex           // guards the fields below, and inventories; files are written with it
+	dirty   map[catalog.App]bool // apps whose latest state the topology may not have
 	last    int64                // when the last service was registered, where there are no other replicas
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
 	checks  sync.WaitGroup
 
-	telling sync.Mutex // one change of the topology at a time
-	lost    chan lost
+	publishing sync.Mutex // one change of the topology at a time
+	lost       chan lost
 
-	unsaved unsaved
-
-	list sync.RWMutex // guards apps: look-ups wait for no file
-	apps map[catalog.App]*owned
+	list sync.RWMutex // guards apps: lookups wait for no file
+	apps map[catalog.App]*inventory
 }
 
 // lost is an instance that has registered with another replica after it did here.
@@ -116,50 +84,25 @@ type lost struct {
 	at  int64 // when it registered here
 }
 
-// owned is what one app has registered.
-type owned struct {
-	app      catalog.App
-	services map[string]*service
-	checks   map[string]*check
-	roster   live.Value[*roster]
-	told     map[string]standing // guarded by telling
+// inventory is what one app has registered. The registry's mu guards it.
+type inventory struct {
+	app       catalog.App
+	services  map[string]*service
+	checks    map[string]*check // of all services
+	roster    live.Value[*roster]
+	published map[string]publication // guarded by publishing
 }
-
-// roster is what an app has registered, as it was at one moment: immutable.
-type roster struct {
-	services  []*registered // by ID
-	byAddress map[netip.AddrPort]*registered
-	// leaving are addresses of what is not registered any more and may be in views yet.
-	leaving map[netip.AddrPort]bool
-	// pending says that views may not have all that is registered yet.
-	pending bool
-}
-
-// registered is one service of a roster.
-type registered struct {
-	service *nodeService
-	checks  []*healthCheck // by ID
-	all     []*healthCheck // with the node's own before
-	address netip.AddrPort // of the instance; not valid for one that can't be called
-	key     topology.InstanceKey
-	since   since
-	hearsay bool // it was registered from another machine than its address is of, as far as is known
-}
-
-// status is that of the service.
-func (r *registered) status() string { return status(r.all) }
 
 // service is one that is registered.
 type service struct {
-	def     *serviceDefinition
-	node    *nodeService // replaced, never changed
-	sender  netip.Addr   // whence it was registered
-	address netip.AddrPort
-	checks  map[string]*check
-	file    string
-	size    int // of the definition
-	since   since
-	hearsay bool
+	def        *api.AgentServiceRegistration
+	node       *api.AgentService // replaced, never changed
+	sender     netip.Addr        // whence it was registered
+	address    netip.AddrPort    // of the instance; not valid for a service that nobody can call
+	checks     map[string]*check
+	size       int // of the definition, in bytes
+	since      since
+	unverified bool // the sender was not at the address, as far as is known
 }
 
 // since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
@@ -169,20 +112,40 @@ type since struct {
 	restored bool
 }
 
-func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
+// roster is what an app has registered, as it was at one moment: immutable.
+type roster struct {
+	services  []*registered // by ID
+	byAddress map[netip.AddrPort]*registered
+	// leaving are addresses that are deregistered, and may be in views yet.
+	leaving map[netip.AddrPort]bool
+	// pending says that views may not have all that is registered yet.
+	pending bool
+}
+
+// registered is one service of a roster.
+type registered struct {
+	service    *api.AgentService
+	checks     api.HealthChecks // the node's own, and then by ID
+	address    netip.AddrPort
+	since      since
+	unverified bool
+}
+
+func (r *registered) status() string { return r.checks.AggregatedStatus() }
+
+func newRegistry(to applier, share Sharer, st *store, self *api.Node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
-		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, here: destination.This.Has, portKey: portKey, counter: counter,
-		prober: probe.New(probe.Config{}),
-		apps:   map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
-		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
+		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, counter: counter,
+		targets: &targets{prober: probe.New(probe.Config{}), here: destination.This.Has, portKey: portKey},
+		apps:    map[catalog.App]*inventory{}, dirty: map[catalog.App]bool{}, lost: make(chan lost, 1),
 	}
 	r.changed.Store(0)
 	r.appeared.Store(0)
 	return r
 }
 
-// own is what an app has registered, made where there is nothing yet.
-func (r *registry) own(app catalog.App) *owned {
+// own is what an app has registered, made if that is nothing yet.
+func (r *registry) own(app catalog.App) *inventory {
 	if o := r.known(app); o != nil {
 		return o
 	}
@@ -190,7 +153,7 @@ func (r *registry) own(app catalog.App) *owned {
 	defer r.list.Unlock()
 	o := r.apps[app]
 	if o == nil {
-		o = &owned{app: app, services: map[string]*service{}, checks: map[string]*check{}}
+		o = &inventory{app: app, services: map[string]*service{}, checks: map[string]*check{}}
 		o.roster.Store(&roster{})
 		r.apps[app] = o
 		r.appeared.Store(uint64(len(r.apps)))
@@ -199,66 +162,106 @@ func (r *registry) own(app catalog.App) *owned {
 }
 
 // known is what an app has registered; nil if it has not registered anything so far.
-func (r *registry) known(app catalog.App) *owned {
+func (r *registry) known(app catalog.App) *inventory {
 	r.list.RLock()
 	defer r.list.RUnlock()
 	return r.apps[app]
 }
 
-// owners are those who have registered something so far, sorted by app.
-func (r *registry) owners() []*owned {
+// all are the inventories of all apps that have registered something so far.
+func (r *registry) all() []*inventory {
 	r.list.RLock()
-	all := slices.Collect(maps.Values(r.apps))
-	r.list.RUnlock()
-	slices.SortFunc(all, func(a, b *owned) int { return a.app.Compare(b.app) })
-	return all
+	defer r.list.RUnlock()
+	return slices.Collect(maps.Values(r.apps))
 }
 
-// register takes a service in, which replaces the one of its ID, and returns once views
-// have it.
-func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefinition, sender netip.Addr, replaceChecks bool) error {
-	address, err := r.instanceAddress(d, sender)
+// register takes a service in, which replaces the one of its ID, and returns once views have
+// it. A check that the service had before keeps its status.
+func (r *registry) register(ctx context.Context, app catalog.App, d *api.AgentServiceRegistration, sender netip.Addr) error {
+	specs, err := readService(d)
 	if err != nil {
 		return err
 	}
-	for _, c := range d.all() {
-		if err := r.checkTarget(app, &c.checkFields, d.Address, sender); err != nil {
+	address, err := r.targets.instance(d, sender)
+	if err != nil {
+		return err
+	}
+	for _, c := range specs {
+		if err := r.targets.check(app, c, d.Address, sender); err != nil {
 			return err
 		}
 	}
+	s := &service{def: d, sender: sender, address: address, unverified: !r.targets.same(address.Addr(), sender)}
 	r.mu.Lock()
 	o := r.own(app)
-	old := o.services[d.ID]
-	if old == nil && len(o.services) >= mostServices {
-		r.mu.Unlock()
-		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
-	}
-	s := &service{
-		def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: r.since(app, d.ID),
-		hearsay: !r.same(address.Addr(), sender),
-	}
-	instead := 0
-	if old != nil {
-		instead = old.size
-	}
-	if err := o.room(s.size, instead); err != nil {
+	if err := o.fits(s, specs); err != nil {
 		r.mu.Unlock()
 		return err
 	}
-	s.node = r.nodeService(d, sender, old)
-	if err := r.replaceChecks(o, s, old, replaceChecks); err != nil {
-		r.mu.Unlock()
-		return err
+	s.since = r.since(app, d.ID)
+	var before map[string]*check
+	if old := o.services[d.ID]; old != nil {
+		before = old.checks
 	}
-	o.services[d.ID] = s
-	r.publish(o)
-	r.save(o, s)
+	r.put(o, s, specs, before)
+	r.store.save(app, s)
 	r.mu.Unlock()
-	return r.tell(ctx)
+	return r.publish(ctx)
 }
 
-// since is that of a service that registers now, later than all before. It is called with mu
-// held.
+// fits refuses what has no room beside what the app has registered. It is called with mu held.
+func (o *inventory) fits(s *service, specs []*checkSpec) error {
+	old := o.services[s.def.ID]
+	if old == nil && len(o.services) >= mostServices {
+		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", o.app, mostServices)}
+	}
+	text, _ := json.Marshal(s.def) // of a type that can be
+	s.size = len(text)
+	bytes := s.size
+	for _, other := range o.services {
+		if other != old {
+			bytes += other.size
+		}
+	}
+	if bytes > mostBytes {
+		return &apiError{429, fmt.Sprintf("%s would have more than %d bytes registered here; deregister some, or write less into tags, metadata and checks", o.app, mostBytes)}
+	}
+	for _, spec := range specs {
+		if c := o.checks[spec.CheckID]; c != nil && c.service != old {
+			return badRequest("Invalid check: the ID %s is that of a check of service %s", quoted(spec.CheckID), quoted(c.service.def.ID))
+		}
+	}
+	return nil
+}
+
+// put replaces a service, and starts its checks. A check keeps the status that it had before.
+// It is called with mu held.
+func (r *registry) put(o *inventory, s *service, specs []*checkSpec, before map[string]*check) {
+	old := o.services[s.def.ID]
+	s.node = r.agentService(s, old)
+	s.checks = map[string]*check{}
+	if old != nil {
+		o.drop(old)
+	}
+	o.services[s.def.ID] = s
+	for _, spec := range specs {
+		c := r.newCheck(o, s, spec, before[spec.CheckID])
+		s.checks[spec.CheckID], o.checks[spec.CheckID] = c, c
+		c.start()
+	}
+	r.refresh(o)
+}
+
+// drop forgets a service with its checks.
+func (o *inventory) drop(s *service) {
+	for id, c := range s.checks {
+		c.end()
+		delete(o.checks, id)
+	}
+	delete(o.services, s.def.ID)
+}
+
+// since is later than that of all services registered before. It is called with mu held.
 func (r *registry) since(app catalog.App, id string) since {
 	if r.share == nil {
 		r.last = max(r.last+1, time.Now().UnixMilli())
@@ -267,82 +270,56 @@ func (r *registry) since(app catalog.App, id string) since {
 	return since{at: r.share.Since(topology.InstanceKey{App: app, ID: id})}
 }
 
-// instanceAddress is where callers' sidecars find the instance. It is not valid for a
-// service that has no port, and can't be called.
-func (r *registry) instanceAddress(d *serviceDefinition, sender netip.Addr) (netip.AddrPort, error) {
-	host := sender
-	if d.Address != "" {
-		var err error
-		if host, err = netip.ParseAddr(d.Address); err != nil || host.Zone() != "" {
-			return netip.AddrPort{}, &apiError{400, "Invalid service address: Isthmus leads calls to IP addresses, and " + quoted(d.Address) + " is none"}
-		}
+// agentService is a service as clients read it, with the index of the one that it replaces.
+func (r *registry) agentService(s, old *service) *api.AgentService {
+	d := s.def
+	n := &api.AgentService{
+		ID: d.ID, Service: d.Name, Tags: append([]string{}, d.Tags...), Address: d.Address, Meta: maps.Clone(d.Meta), Port: d.Port,
+		Weights: api.AgentWeights{Passing: 1, Warning: 1}, EnableTagOverride: d.EnableTagOverride, TaggedAddresses: maps.Clone(d.TaggedAddresses),
 	}
-	port := uint64(d.Port)
-	if text, ok := d.Meta[r.portKey]; ok {
-		var err error
-		if port, err = parsePort(text); err != nil {
-			return netip.AddrPort{}, &apiError{400, "Invalid Service Meta: " + r.portKey + ": " + quoted(text) + " is no port"}
-		}
-	}
-	if port == 0 {
-		return netip.AddrPort{}, nil
-	}
-	address := netip.AddrPortFrom(host.Unmap(), uint16(port))
-	if err := r.rules.Instance(address); err != nil {
-		return netip.AddrPort{}, &apiError{400, "Invalid service address: " + err.Error()}
-	}
-	return address, nil
-}
-
-// nodeService is a definition as it is answered. It keeps the index of the service that
-// it replaces.
-func (r *registry) nodeService(d *serviceDefinition, sender netip.Addr, old *service) *nodeService {
-	n := &nodeService{
-		ID: d.ID, Service: d.Name, Tags: notNil(d.Tags), Address: d.Address, Meta: d.Meta, Port: d.Port,
-		Weights: weights{1, 1}, EnableTagOverride: d.EnableTagOverride, TaggedAddresses: maps.Clone(d.TaggedAddresses),
-	}
-	if n.Address == "" && sender.String() != r.self.Address {
-		n.Address = sender.String() // the node's is another
+	if n.Address == "" && s.sender.String() != r.self.Address {
+		n.Address = s.sender.String() // the node has another one
 	}
 	if d.Weights != nil {
 		n.Weights = *d.Weights
 	}
-	tag(n)
-	index := r.counter.Add(1)
-	n.indexes = indexes{index, index}
+	if n.Meta == nil {
+		n.Meta = map[string]string{}
+	}
+	tagAddresses(n)
 	if old != nil {
-		n.CreateIndex = old.node.CreateIndex
-		if n.same(old.node) {
-			n.ModifyIndex = old.node.ModifyIndex
+		n.CreateIndex, n.ModifyIndex = old.node.CreateIndex, old.node.ModifyIndex
+		if reflect.DeepEqual(n, old.node) {
+			return n
 		}
 	}
+	n.ModifyIndex = r.counter.Add(1)
+	n.CreateIndex = cmp.Or(n.CreateIndex, n.ModifyIndex)
 	return n
 }
 
-// tag fills in the addresses that Consul derives from the service's own.
-func tag(n *nodeService) {
-	ip, err := netip.ParseAddr(n.Address)
-	if err != nil {
-		return
+// tagAddresses fills in the addresses that Consul derives from the service's own.
+func tagAddresses(n *api.AgentService) {
+	names := addressTags(n.Address)
+	if n.TaggedAddresses == nil && len(names) > 0 {
+		n.TaggedAddresses = map[string]api.ServiceAddress{}
 	}
-	kind := "ipv6"
-	if ip.Is4() || ip.Is4In6() {
-		kind = "ipv4"
-	}
-	if n.TaggedAddresses == nil {
-		n.TaggedAddresses = map[string]serviceAddress{}
-	}
-	for _, name := range []string{"lan_" + kind, "wan_" + kind} {
-		if _, there := n.TaggedAddresses[name]; !there {
-			n.TaggedAddresses[name] = serviceAddress{n.Address, n.Port}
+	for _, name := range names {
+		if _, set := n.TaggedAddresses[name]; !set {
+			n.TaggedAddresses[name] = api.ServiceAddress{Address: n.Address, Port: n.Port}
 		}
 	}
 }
 
-func (n *nodeService) same(o *nodeService) bool {
-	return n.Service == o.Service && slices.Equal(n.Tags, o.Tags) && n.Address == o.Address && n.Port == o.Port &&
-		n.Weights == o.Weights && n.EnableTagOverride == o.EnableTagOverride &&
-		maps.Equal(n.Meta, o.Meta) && maps.Equal(n.TaggedAddresses, o.TaggedAddresses)
+// addressTags are Consul's tags for an IP address; none for a host name.
+func addressTags(address string) []string {
+	switch ip, err := netip.ParseAddr(address); {
+	case err != nil:
+		return nil
+	case ip.Is4() || ip.Is4In6():
+		return []string{"lan_ipv4", "wan_ipv4"}
+	}
+	return []string{"lan_ipv6", "wan_ipv6"}
 }
 
 // deregister removes a service with its checks, and returns once no view has it.
@@ -356,29 +333,42 @@ func (r *registry) deregister(ctx context.Context, app catalog.App, id string) e
 	}
 	r.remove(o, s)
 	r.mu.Unlock()
-	return r.tell(ctx)
+	return r.publish(ctx)
 }
 
 // remove is called with mu held.
-func (r *registry) remove(o *owned, s *service) {
-	for id, c := range s.checks {
-		c.end()
-		delete(o.checks, id)
-	}
-	delete(o.services, s.def.ID)
-	r.unsaved.forget(topology.InstanceKey{App: o.app, ID: s.def.ID})
-	if err := r.store.remove(s); err != nil {
-		r.often.Error("file "+o.app.String(), "the file of a service that is deregistered can't be removed; a restart of the service would bring it back", "app", o.app.String(), "service", s.def.ID, "err", err)
-	}
-	r.publish(o)
+func (r *registry) remove(o *inventory, s *service) {
+	o.drop(s)
+	r.store.remove(o.app, s.def.ID)
+	r.refresh(o)
 }
 
-// publish shows what an app has registered by now. It is called with mu held.
-func (r *registry) publish(o *owned) {
+// update takes in what a client says of a TTL check.
+func (r *registry) update(ctx context.Context, app catalog.App, id, status, output string) error {
+	r.mu.Lock()
+	c := r.own(app).checks[id]
+	var err error
+	switch {
+	case c == nil:
+		err = &apiError{404, fmt.Sprintf("Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)}
+	case c.spec.kind != "ttl":
+		err = badRequest("CheckID %q does not have associated TTL", id)
+	default:
+		c.renew(status, output)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return r.publish(ctx)
+}
+
+// refresh shows what an app has registered by now. It is called with mu held.
+func (r *registry) refresh(o *inventory) {
 	before, _ := o.roster.Load()
 	next := &roster{byAddress: map[netip.AddrPort]*registered{}, leaving: maps.Clone(before.leaving), pending: true}
 	for _, s := range o.services {
-		next.services = append(next.services, r.shown(o, s))
+		next.services = append(next.services, r.shown(s))
 	}
 	slices.SortFunc(next.services, func(a, b *registered) int { return strings.Compare(a.service.ID, b.service.ID) })
 	for _, s := range next.services {
@@ -395,36 +385,31 @@ func (r *registry) publish(o *owned) {
 			next.leaving[address] = true
 		}
 	}
-	o.roster.Store(next)
 	r.dirty[o.app] = true
+	r.show(o, next)
+}
+
+func (r *registry) show(o *inventory, next *roster) {
+	o.roster.Store(next)
 	count, _ := r.changed.Load()
 	r.changed.Store(count + 1)
 }
 
-// shown is a service as it is answered.
-func (r *registry) shown(o *owned, s *service) *registered {
-	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since, hearsay: s.hearsay}
+// shown is a service as clients read it now.
+func (r *registry) shown(s *service) *registered {
+	shown := &registered{service: s.node, address: s.address, since: s.since, unverified: s.unverified}
 	for _, c := range s.checks {
 		shown.checks = append(shown.checks, c.shown)
 	}
-	slices.SortFunc(shown.checks, func(a, b *healthCheck) int { return strings.Compare(a.CheckID, b.CheckID) })
-	shown.all = append([]*healthCheck{serfHealth(r.self)}, shown.checks...)
+	slices.SortFunc(shown.checks, func(a, b *api.HealthCheck) int { return strings.Compare(a.CheckID, b.CheckID) })
+	shown.checks = slices.Insert(shown.checks, 0, nodeCheck(r.self))
 	return shown
 }
 
-// serfHealth is the check that Consul has of each node.
-func serfHealth(n *node) *healthCheck {
-	return &healthCheck{
+// nodeCheck is the check that Consul has of each node.
+func nodeCheck(n *api.Node) *api.HealthCheck {
+	return &api.HealthCheck{
 		Node: n.Node, CheckID: "serfHealth", Name: "Serf Health Status", Status: passing, Output: "Agent alive and reachable",
-		ServiceTags: []string{}, indexes: n.indexes,
+		ServiceTags: []string{}, CreateIndex: n.CreateIndex, ModifyIndex: n.ModifyIndex,
 	}
-}
-
-// quoted is a client's text, safe in an answer.
-func quoted(s string) string {
-	const most = 100
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return fmt.Sprintf("%q", s)
 }

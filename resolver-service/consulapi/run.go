@@ -9,9 +9,9 @@ import (
 func (r *registry) run(ctx context.Context) error {
 	r.mu.Lock()
 	r.running = ctx
-	for _, o := range r.owners() {
+	for _, o := range r.all() {
 		for _, c := range o.checks {
-			r.start(o, c)
+			c.start()
 		}
 	}
 	early := r.early
@@ -35,17 +35,31 @@ func (r *registry) run(ctx context.Context) error {
 	}
 }
 
-// stop ends the checks, and waits for those that ask.
+// stop ends the checks, and waits for those under way.
 func (r *registry) stop() {
 	r.mu.Lock()
 	r.running = nil
-	for _, o := range r.owners() {
+	for _, o := range r.all() {
 		for _, c := range o.checks {
 			c.end()
 		}
 	}
 	r.mu.Unlock()
 	r.checks.Wait()
+}
+
+// saveRest saves what could not be saved before, until something can't. It lets others in
+// between two files.
+func (r *registry) saveRest() {
+	for key := range r.store.troubles() {
+		r.mu.Lock()
+		s := r.own(key.App).services[key.ID]
+		saved := s == nil || r.store.save(key.App, s)
+		r.mu.Unlock()
+		if !saved {
+			return
+		}
+	}
 }
 
 // taken says that a service has registered with another replica since.
@@ -65,8 +79,8 @@ func (r *registry) taken(l lost) {
 	}
 }
 
-// letGo removes a service that has registered with another replica, unless it has come
-// back here since.
+// letGo removes a service that has registered with another replica, unless it has come back
+// here since.
 func (r *registry) letGo(ctx context.Context, l lost) {
 	r.mu.Lock()
 	o := r.own(l.key.App)
@@ -78,5 +92,5 @@ func (r *registry) letGo(ctx context.Context, l lost) {
 	r.remove(o, s)
 	r.mu.Unlock()
 	r.often.Info("moved "+l.key.App.String(), "a service has registered with another replica; this one lets go of it", "app", l.key.App.String(), "service", l.key.ID)
-	r.settled(ctx)
+	r.publishNow(ctx)
 }

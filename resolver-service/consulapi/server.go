@@ -4,7 +4,7 @@
 //
 // Who asks is known by its token. It sees what its app's view holds: instances of this
 // cluster, and other clusters' gateways under the apps' host names. What it registers is
-// an instance of its app, like any other. docs/consul.md says what is served.
+// an instance of its app, like any other. docs/consul.md lists the endpoints.
 package consulapi
 
 import (
@@ -19,40 +19,26 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// consulVersion is that of the Consul whose API this is.
+// consulVersion is the version of Consul that this API follows.
 const consulVersion = "1.21.0"
-
-// How long a client may take.
-const (
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = 10 * time.Second
-	writeTimeout  = 30 * time.Second
-	idleTimeout   = 2 * time.Minute
-	endTimeout    = 2 * time.Second
-)
 
 // linesEvery is how often a client can cause one and the same line of the log.
 const linesEvery = 10 * time.Second
-
-// mostHeader is how long a request's line and headers may be: a filter of many services
-// stands there.
-const mostHeader = 256 << 10
-
-// mostBody is how long a body may be.
-const mostBody = 512 << 10
 
 // Server is the API. The parts are made by New, and Restore, Run and Serve make them work.
 type Server struct {
 	cfg       Config
 	log       *slog.Logger
 	often     *throttle.Log // for lines that clients cause
-	node      *node         // of this cluster
+	node      *api.Node     // of this cluster
 	registry  *registry
 	metrics   *metrics
 	pair      *keypair.Pair // nil without TLS
@@ -76,10 +62,10 @@ func New(cfg Config) (*Server, error) {
 	}
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
-	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
-	s.registry.rules = cfg.Destinations
+	s.registry = newRegistry(cfg.Topology, cfg.Share, newStore(cfg.Directory, log), s.node, cfg.portKey(), &s.counter, s.log)
+	s.registry.targets.rules = cfg.Destinations
 	if cfg.Prober != nil {
-		s.registry.prober = cfg.Prober
+		s.registry.targets.prober = cfg.Prober
 	}
 	for _, t := range cfg.Tokens {
 		app, err := catalog.ParseApp(t.App)
@@ -89,7 +75,6 @@ func New(cfg Config) (*Server, error) {
 		s.caller(app)
 	}
 	s.anonymous = newCaller(catalog.App{})
-	s.anonymous.anonymous = true
 	if cfg.Anonymous != "" {
 		app, err := catalog.ParseApp(cfg.Anonymous)
 		if err != nil {
@@ -125,7 +110,7 @@ func (s *Server) Trusted() []identity.Trusted {
 	return []identity.Trusted{s.pair.Trusted()}
 }
 
-// caller is that of an app.
+// caller returns the caller of an app, made on first use.
 func (s *Server) caller(app catalog.App) *caller {
 	c := s.callers[app]
 	if c == nil {
@@ -142,7 +127,7 @@ func (s *Server) close() {
 	}
 }
 
-// Restore takes over what was registered before a restart. It comes before Run.
+// Restore takes over the services of before a restart. It comes before Run.
 func (s *Server) Restore(ctx context.Context) error {
 	all := slices.DeleteFunc(s.registry.store.load(s.log), s.abandoned)
 	if len(all) == 0 {
@@ -150,7 +135,7 @@ func (s *Server) Restore(ctx context.Context) error {
 	}
 	n := s.registry.restore(all)
 	s.log.Info("took over the services that were registered before the restart", "services", n)
-	return s.registry.tell(ctx)
+	return s.registry.publish(ctx)
 }
 
 // abandoned tells whether a service is of an app that may not ask any more: nobody could
@@ -165,8 +150,8 @@ func (s *Server) abandoned(was *saved) bool {
 	return true
 }
 
-// Run follows views, runs checks and reads the tokens again, until ctx ends. Then those
-// who wait for a change are answered, so that Serve can end.
+// Run follows views, runs checks and reads the tokens again, until ctx ends. Then it has waiting
+// queries answered, so that Serve can end.
 func (s *Server) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer s.close()
@@ -181,11 +166,24 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Instances is how many services are registered. It waits for no file.
 func (s *Server) Instances() (n int) {
-	for _, o := range s.registry.owners() {
+	for _, o := range s.registry.all() {
 		all, _ := o.roster.Load()
 		n += len(all.services)
 	}
 	return n
+}
+
+// settled tells whether views have all that they had before the service started.
+func (s *Server) settled() bool {
+	if s.cfg.Settled == nil {
+		return true
+	}
+	select {
+	case <-s.cfg.Settled:
+		return true
+	default:
+		return false
+	}
 }
 
 // Serve answers requests until ctx ends. It closes the listener.

@@ -20,7 +20,7 @@ func TestNothingIsWithdrawnByARestart(t *testing.T) {
 	i.server.cfg.Settled = settled
 	reads := []string{
 		"health/service/orders?passing", "health/service/orders?passing&index=7&wait=9m", "health/checks/orders", "health/state/any?filter=ServiceName==%22orders%22",
-		"health/node/gateway-east", "catalog/services", "catalog/service/orders", "catalog/node/gateway-east", "catalog/node-services/gateway-east",
+		"catalog/services", "catalog/service/orders",
 	}
 	type answer struct {
 		path string
@@ -37,12 +37,9 @@ func TestNothingIsWithdrawnByARestart(t *testing.T) {
 		}()
 	}
 	serverstest.Await(t, "all wait", func() bool { return i.server.metrics.blocked.Load() >= int64(len(reads)) })
-	if r := i.do(t, "checkout", "GET", "/v1/status/leader", ""); r.code != 200 || r.body != `""` {
-		t.Errorf("a leader: %d %s", r.code, r.body)
-	}
 	for _, s := range []step{
 		{"orders", "PUT", "/v1/agent/service/register", `{"Name":"orders","Port":7,"Check":{"TTL":"1h"}}`, ""},
-		{"orders", "PUT", "/v1/agent/check/fail/service:orders", "", ""},
+		{"orders", "PUT", "/v1/agent/check/update/service:orders", `{"Status":"critical"}`, ""},
 		{"orders", "PUT", "/v1/agent/service/deregister/orders", "", ""},
 		{"checkout", "GET", "/v1/agent/self", "", ""},
 		{"anonymous", "GET", "/v1/health/service/orders", "", ""},
@@ -97,7 +94,7 @@ func TestWhatIsThereIsNotHeldBack(t *testing.T) {
 			}
 		}
 	}
-	other := []string{"?tag=b", "?filter=Service.Port==8", "?passing&node-meta=a:b"} // than what is there
+	other := []string{"?tag=b", "?filter=Service.Port==8", "?passing&filter=Service.ID==x"} // than what is there
 	none := map[string]bool{}
 	for _, query := range other {
 		none["passing: "+service+query] = true
@@ -108,7 +105,7 @@ func TestWhatIsThereIsNotHeldBack(t *testing.T) {
 		t.Fatal(r)
 	}
 	waits("critical: ", "", "?passing", "?tag=a")
-	if r := i.do(t, "orders", "PUT", "/v1/agent/check/pass/service:orders", ""); r.code != 200 {
+	if r := i.do(t, "orders", "PUT", "/v1/agent/check/update/service:orders", `{"Status":"passing"}`); r.code != 200 {
 		t.Fatal(r)
 	}
 	for _, query := range []string{"", "?passing", "?passing&tag=a", "?filter=Service.Port==7", "?index=0", "?passing&wait=9m"} {
@@ -131,7 +128,7 @@ func TestWhatIsThereIsNotHeldBack(t *testing.T) {
 func TestWhoHasWaitedForLongIsToldThatThereIsNoLeader(t *testing.T) {
 	i := ours(t)
 	i.server.cfg.Settled = make(chan struct{})
-	for _, path := range []string{"health/service/orders?index=1&wait=1ms", "agent/service/orders?hash=x&wait=1ms", "health/service/orders"} {
+	for _, path := range []string{"health/service/orders?index=1&wait=1ms", "health/service/orders"} {
 		began := time.Now()
 		r := i.do(t, "checkout", "GET", "/v1/"+path, "")
 		if r.code != 500 || r.body != "No cluster leader" {

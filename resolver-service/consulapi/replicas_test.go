@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
+
+	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -39,13 +40,13 @@ func (o *others) Withdraw(key topology.InstanceKey) { o.said = append(o.said, "w
 func TestReplicasAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &others{}
-		r := newRegistry(&counting{}, o, &store{}, newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+		r := newRegistry(&counting{}, o, newStore("", slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.run(ctx) }()
 		synctest.Wait()
 		for _, id := range []string{"a", "b"} {
-			if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: id, Name: "orders", Port: len(o.said) + 1}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+			if err := r.register(ctx, shop("orders"), &api.AgentServiceRegistration{ID: id, Name: "orders", Port: len(o.said) + 1}, netip.MustParseAddr("10.0.0.1")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -80,19 +81,19 @@ func TestAReplicaAloneRefuses(t *testing.T) {
 // once more has come here last, whether it has changed or not.
 func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 	dir, sender := t.TempDir(), netip.MustParseAddr("10.0.0.1")
-	service := func() *serviceDefinition {
-		return &serviceDefinition{ID: "a", Name: "orders", Port: 1, Checks: []*checkDefinition{{CheckID: "c", checkFields: checkFields{TTL: duration(time.Hour)}}}}
+	service := func() *api.AgentServiceRegistration {
+		return &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: 1, Checks: api.AgentServiceChecks{{CheckID: "c", TTL: "1h"}}}
 	}
 	o := &others{last: 41}
 	register := func(r *registry) {
 		t.Helper()
-		if err := r.register(t.Context(), shop("orders"), service(), sender, false); err != nil {
+		if err := r.register(t.Context(), shop("orders"), service(), sender); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pass := func(r *registry) {
 		t.Helper()
-		if err := r.update(t.Context(), r.own(shop("orders")), "c", passing, ""); err != nil {
+		if err := r.update(t.Context(), shop("orders"), "c", passing, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +102,7 @@ func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 	pass(r)
 	again := lone(o, dir)
 	again.restore(again.store.load(again.log))
-	if err := again.tell(t.Context()); err != nil {
+	if err := again.publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	register(again)
@@ -119,7 +120,7 @@ func TestWhatRegistersWhileItIsLetGoOfStays(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- r.run(ctx) }()
 	register := func(port int) {
-		if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: "a", Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+		if err := r.register(ctx, shop("orders"), &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Error(err)
 		}
 	}

@@ -15,37 +15,36 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // lone is a registry that tells nobody but share.
 func lone(share Sharer, dir string) *registry {
-	return newRegistry(&counting{}, share, &store{dir}, newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+	return newRegistry(&counting{}, share, newStore(dir, slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
 }
 
-// TestAServiceDoesNotGatherChecks over registrations, each of which has others.
+// TestAServiceDoesNotGatherChecks over registrations, each of which has others; a check that is
+// in both keeps its status.
 func TestAServiceDoesNotGatherChecks(t *testing.T) {
 	r := lone(nil, "")
-	sender := netip.MustParseAddr("10.0.0.1")
-	register := func(round int, replace bool) error {
-		d := &serviceDefinition{ID: "orders", Name: "orders", Port: 1}
+	for round := range 3 {
+		d := &api.AgentServiceRegistration{ID: "orders", Name: "orders", Port: 1, Check: &api.AgentServiceCheck{CheckID: "stays", TTL: "1m"}}
 		for n := range 30 {
-			d.Checks = append(d.Checks, &checkDefinition{CheckID: fmt.Sprint(round, "-", n), checkFields: checkFields{TTL: duration(time.Minute)}})
+			d.Checks = append(d.Checks, &api.AgentServiceCheck{CheckID: fmt.Sprint(round, "-", n), TTL: "1m"})
 		}
-		return r.register(t.Context(), shop("orders"), d, sender, replace)
-	}
-	checks := func() int { return len(r.own(shop("orders")).services["orders"].checks) }
-	for round := range 2 {
-		if err := register(round, false); err != nil {
+		if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := register(2, false); err == nil || !strings.Contains(err.Error(), "replace-existing-checks") || checks() != 60 {
-		t.Errorf("%v; it has %d checks", err, checks())
-	}
-	if err := register(3, true); err != nil || checks() != 30 {
-		t.Errorf("%v; it has %d checks", err, checks())
+		own := r.own(shop("orders"))
+		if len(own.checks) != 31 || len(own.services["orders"].checks) != 31 || round > 0 && own.checks["stays"].shown.Status != passing {
+			t.Errorf("round %d: %d checks, %+v", round, len(own.checks), own.checks["stays"].shown)
+		}
+		if err := r.update(t.Context(), shop("orders"), "stays", passing, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -53,7 +52,7 @@ func TestAServiceDoesNotGatherChecks(t *testing.T) {
 // under an address that the client has made up.
 func TestACheckAsksNobodyElse(t *testing.T) {
 	r := lone(nil, "")
-	r.here = func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
+	r.targets.here = func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
 	const full, discreet = "full", "discreet"
 	for _, c := range []struct {
 		host, address, sender string
@@ -87,9 +86,10 @@ func TestACheckAsksNobodyElse(t *testing.T) {
 		if strings.Contains(at, ":") {
 			at = "[" + at + "]"
 		}
-		for _, f := range []*checkFields{{HTTP: "http://" + at + ":80/"}, {HTTP: "http://" + at + ":80/", Method: "POST", Body: "x"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
-			got, err := full, r.checkTarget(shop("orders"), f, c.address, sender)
-			if r.discreet(f, sender) {
+		for _, f := range []*api.AgentServiceCheck{{HTTP: "http://" + at + ":80/"}, {HTTP: "http://" + at + ":80/", Method: "POST", Body: "x"}, {TCP: at + ":80"}, {GRPC: at + ":80/x"}} {
+			spec := specOf(t, f)
+			got, err := full, r.targets.check(shop("orders"), spec, c.address, sender)
+			if r.targets.subject(shop("orders"), spec, sender).Unverified {
 				got = discreet
 			}
 			if err != nil {
@@ -100,10 +100,21 @@ func TestACheckAsksNobodyElse(t *testing.T) {
 				want = ""
 			}
 			if got != want {
-				t.Errorf("%s %s asks %s for a service at %q of %s: %q %v, want %q", f.kind(), f.Method, c.host, c.address, c.sender, got, err, want)
+				t.Errorf("%s %s asks %s for a service at %q of %s: %q %v, want %q", spec.kind, f.Method, c.host, c.address, c.sender, got, err, want)
 			}
 		}
 	}
+}
+
+// specOf is a check that asks once a second.
+func specOf(t *testing.T, c *api.AgentServiceCheck) *checkSpec {
+	t.Helper()
+	c.Interval = "1s"
+	spec, err := readCheck(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
 }
 
 // TestARenewalIsNotOverruled by the timer that fired while it was taken in.
@@ -114,25 +125,25 @@ func TestARenewalIsNotOverruled(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- r.run(ctx) }()
 		synctest.Wait()
-		d := &serviceDefinition{ID: "x", Name: "orders", Port: 1, Checks: []*checkDefinition{
-			{CheckID: "c", checkFields: checkFields{TTL: duration(10 * time.Second), DeregisterCriticalServiceAfter: duration(time.Minute)}},
+		d := &api.AgentServiceRegistration{ID: "x", Name: "orders", Port: 1, Checks: api.AgentServiceChecks{
+			{CheckID: "c", TTL: "10s", DeregisterCriticalServiceAfter: "1m"},
 		}}
-		if err := r.register(ctx, shop("orders"), d, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+		if err := r.register(ctx, shop("orders"), d, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
 		own := r.own(shop("orders"))
 		set := func(status string) {
-			if err := r.update(ctx, own, "c", status, ""); err != nil {
+			if err := r.update(ctx, own.app, "c", status, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		set(passing)
-		r.expired(own, own.checks["c"])
+		own.checks["c"].expire()
 		if all, _ := own.roster.Load(); all.services[0].status() != passing {
 			t.Errorf("%s, though it was renewed", all.services[0].status())
 		}
 		set(critical)
-		r.reap(own, own.checks["c"])
+		own.checks["c"].reap()
 		if len(own.services) != 1 {
 			t.Error("deregistered, though it was critical for a moment only")
 		}
@@ -202,7 +213,7 @@ func TestWhatComesBackStays(t *testing.T) {
 		r := lone(o, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		register := func(id string, port int) func() {
-			if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: id, Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+			if err := r.register(ctx, shop("orders"), &api.AgentServiceRegistration{ID: id, Name: "orders", Port: port}, netip.MustParseAddr("10.0.0.1")); err != nil {
 				t.Fatal(err)
 			}
 			return o.taken
@@ -230,7 +241,7 @@ func TestWithoutATokenNothingIsTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	r := lone(nil, dir)
 	for _, id := range []string{"orders", "retired"} {
-		if err := r.register(t.Context(), shop(id), &serviceDefinition{ID: id, Name: id, Port: 1}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+		if err := r.register(t.Context(), shop(id), &api.AgentServiceRegistration{ID: id, Name: id, Port: 1}, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,13 +269,13 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 	m := i.server.metrics
 	for labels, want := range map[[2]string]float64{
-		{"agent", "2xx"}: 1, {"agent", "4xx"}: 2, {"health", "2xx"}: 1, {"health", "4xx"}: 1, {"other", "2xx"}: 1, {"other", "4xx"}: 2,
+		{"agent", "2xx"}: 1, {"agent", "4xx"}: 2, {"health", "2xx"}: 1, {"health", "4xx"}: 1, {"other", "4xx"}: 3,
 	} {
 		if got := testutil.ToFloat64(m.requests.WithLabelValues(labels[0], labels[1])); got != want {
 			t.Errorf("%v: %v, want %v", labels, got, want)
 		}
 	}
-	if n := testutil.CollectAndCount(m.requests); n != 6 {
+	if n := testutil.CollectAndCount(m.requests); n != 5 {
 		t.Errorf("%d series", n)
 	}
 	for _, reason := range []string{unknownToken, noPermission} {
@@ -287,25 +298,40 @@ func TestTheCertificateIsReadAtTheStart(t *testing.T) {
 // TestWhatIsKeptTakesNoMoreRoom than it took before the restart: who registers it again
 // must not be told that it does not fit.
 func TestWhatIsKeptTakesNoMoreRoom(t *testing.T) {
-	place, sender := t.TempDir(), netip.MustParseAddr("10.0.0.1")
+	place := t.TempDir()
 	before := lone(nil, place)
-	ttl := func(notes string) checkFields { return checkFields{TTL: duration(time.Hour), Notes: notes} }
-	d := &serviceDefinition{ID: "a", Name: "orders", Port: 1, Check: &checkDefinition{checkFields: ttl("one")}}
+	d := &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: 1, Check: &api.AgentServiceCheck{TTL: "1h", Notes: "one"}}
 	for _, id := range []string{"", "named"} {
-		d.Checks = append(d.Checks, &checkDefinition{CheckID: id, checkFields: ttl(id)})
+		d.Checks = append(d.Checks, &api.AgentServiceCheck{CheckID: id, TTL: "1h", Notes: id})
 	}
-	if err := before.register(t.Context(), shop("orders"), d, sender, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := before.addCheck(t.Context(), before.own(shop("orders")), &checkRegistration{ID: "more", ServiceID: "a", checkFields: ttl("more")}); err != nil {
+	if err := before.register(t.Context(), shop("orders"), d, netip.MustParseAddr("10.0.0.1")); err != nil {
 		t.Fatal(err)
 	}
 	after := lone(nil, place)
 	if n := after.restore(after.store.load(after.log)); n != 1 {
 		t.Fatalf("%d services are taken over", n)
 	}
-	o, was := after.own(shop("orders")), before.own(shop("orders"))
-	if len(o.checks) != 4 || o.size() != was.size() || was.checks["more"].size == 0 {
-		t.Errorf("%d checks and %d bytes, want 4 and %d", len(o.checks), o.size(), was.size())
+	is, was := after.own(shop("orders")), before.own(shop("orders"))
+	if len(is.checks) != 3 || is.services["a"].size != was.services["a"].size || was.services["a"].size == 0 {
+		t.Errorf("%d checks and %d bytes, want 3 and %d", len(is.checks), is.services["a"].size, was.services["a"].size)
+	}
+}
+
+// TestAFormerVersionsFileIsTakenOver: durations are texts there too, and a check that had been
+// registered by itself goes.
+func TestAFormerVersionsFileIsTakenOver(t *testing.T) {
+	s, err := parseSaved([]byte(`{"version":1,"namespace":"shop","app":"orders","sender":"10.0.0.1","since":7,"service":{"ID":"a","Name":"orders","Tags":null,"Address":"10.0.0.1",
+		"TaggedAddresses":null,"Meta":{"DAPR_PORT":"50002"},"Port":8080,"SocketPath":"","Check":null,"Checks":[{"CheckID":"","Name":"","Status":"","Notes":"","TTL":"1h0m0s","Interval":"0s",
+		"Timeout":"0s","DeregisterCriticalServiceAfter":"0s","SuccessBeforePassing":0,"OutputMaxSize":0,"HTTP":"","Header":null,"DisableRedirects":false,"TCP":"","GRPC":""}],"Weights":null,"EnableTagOverride":false},
+		"checks":[{"id":"service:a","fields":{"TTL":"1h0m0s"},"shown":{"Node":"isthmus-west","CheckID":"service:a","Status":"passing","Output":"fine","Type":"ttl","Interval":"","Definition":{}}},
+		{"id":"more","fields":{"TTL":"1h0m0s"},"shown":{"Status":"critical"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := lone(nil, "")
+	r.restore([]*saved{s})
+	got := r.rosterOf(shop("orders")).services[0]
+	if len(got.checks) != 2 || got.status() != passing || got.checks[1].Output != "fine" || got.address.String() != "10.0.0.1:50002" || got.since.at != 7 {
+		t.Errorf("%+v %+v", got, got.checks)
 	}
 }

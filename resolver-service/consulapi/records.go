@@ -4,42 +4,45 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"sync"
+
+	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// caller is an app that asks, and what was answered to it. The zero app is nobody, who
-// sees nothing.
+// caller is an app that asks, with the latest answer to each of its questions. The zero app is
+// nobody: it sees nothing.
 type caller struct {
-	app       catalog.App
-	anonymous bool // it asks without a token
-	sub       *topology.Subscription
+	app catalog.App
+	sub *topology.Subscription // nil for nobody
 
 	// news is stored after each change of the view: to be followed, not read.
 	news live.Value[*catalog.View]
-
-	turn chan struct{} // held by who has a filter read, or waits for that
 
 	mu      sync.Mutex
 	records map[string]*record
 }
 
 func newCaller(app catalog.App) *caller {
-	return &caller{app: app, turn: make(chan struct{}, 1), records: map[string]*record{}}
+	return &caller{app: app, records: map[string]*record{}}
 }
+
+// nobody tells whether the caller has no app: it asks without a token.
+func (c *caller) nobody() bool { return c.app.ID == "" }
 
 // mostRecords is how many different questions of a caller are remembered. What is beyond
 // has a new index each time it comes back.
 const mostRecords = 4096
 
-// record is the answer to one question as it stands, with the index from which on it
-// does. It is immutable but for what is made of it once it is asked for.
+// record is the answer to one question as it stands, with the index since which it does. It
+// is immutable but for the bodies, which are made once a client asks for them.
 type record struct {
 	index uint64
-	sum   [sha256.Size]byte // of the answer, without what is an index
+	sum   [sha256.Size]byte // of the answer, without indexes
 
 	// What it was made from: while that is the same, so is the answer.
 	view   *catalog.View
@@ -48,7 +51,7 @@ type record struct {
 	change uint64
 
 	value   any
-	entries []*entry
+	entries []*api.ServiceEntry
 
 	bodies [2]struct { // all, and passing only
 		once sync.Once
@@ -58,11 +61,10 @@ type record struct {
 
 // body is the answer about a service's health, without filters, as JSON.
 func (r *record) body(onlyPassing bool) []byte {
-	n := 0
+	b := &r.bodies[0]
 	if onlyPassing {
-		n = 1
+		b = &r.bodies[1]
 	}
-	b := &r.bodies[n]
 	b.once.Do(func() {
 		entries := r.entries
 		if onlyPassing {
@@ -73,20 +75,14 @@ func (r *record) body(onlyPassing bool) []byte {
 	return b.text
 }
 
-// passes tells whether it can be called.
-func (e *entry) passes() bool { return status(e.Checks) == passing }
+// passes tells whether an instance can be called.
+func passes(e *api.ServiceEntry) bool { return e.Checks.AggregatedStatus() == passing }
 
-func passingOnly(all []*entry) []*entry {
-	kept := make([]*entry, 0, len(all))
-	for _, e := range all {
-		if e.passes() {
-			kept = append(kept, e)
-		}
-	}
-	return kept
+func passingOnly(all []*api.ServiceEntry) []*api.ServiceEntry {
+	return slices.DeleteFunc(slices.Clone(all), func(e *api.ServiceEntry) bool { return !passes(e) })
 }
 
-// run tells those who wait of each change of the view, until ctx ends.
+// run wakes queries that wait at each change of the view, until ctx ends.
 func (c *caller) run(ctx context.Context) {
 	var seen *catalog.View
 	for {
@@ -99,13 +95,13 @@ func (c *caller) run(ctx context.Context) {
 	}
 }
 
-// empty is the view of who is nobody, and of whom nothing is known.
-var empty = &catalog.View{Gateways: &catalog.Gateways{}}
+// emptyView is the view of nobody.
+var emptyView = &catalog.View{Gateways: &catalog.Gateways{}}
 
 // look is the caller's view as it stands; ok is false until there is one.
 func (c *caller) look() (view *catalog.View, ok bool) {
 	if c.sub == nil {
-		return empty, true
+		return emptyView, true
 	}
 	return c.sub.View()
 }
@@ -119,27 +115,23 @@ func (s *Server) service(c *caller, name, dc string) *record {
 	if !ok {
 		return nil
 	}
-	w := &world{s, c, view}
-	app := w.app(name)
-	name = w.name(app) // however it is written
+	app := c.appOf(name)
 	inView, _ := view.Entries.Get(app)
-	own, all := w.registered(app)
-	key := "service\x00" + dc + "\x00" + name
+	all := s.registry.rosterOf(app)
+	key := "service\x00" + dc + "\x00" + c.nameOf(app) // however it is written
 	old := c.records[key]
-	if old != nil && old.entry == inView && old.roster == all && (inView != nil || !own) && old.view.Gateways == view.Gateways {
+	if old != nil && old.entry == inView && old.roster == all && (inView != nil || app != c.app) && old.view.Gateways == view.Gateways {
 		return old
 	}
-	r := &record{view: view, entry: inView, roster: all, entries: w.service(name, dc)}
-	if r.entries == nil {
-		r.entries = []*entry{}
-	}
+	what := &scope{s, c, view, dc}
+	r := &record{view: view, entry: inView, roster: all, entries: what.instances(app)}
 	r.value = r.entries
 	return c.remember(s, key, old, r)
 }
 
 // whole is the answer to a question about everything that a caller may see; nil while
 // nothing can be answered. compute is called when something may have changed.
-func (s *Server) whole(c *caller, key string, compute func(*world) any) *record {
+func (s *Server) whole(c *caller, question, dc string, compute func(*scope) any) *record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	view, ok := c.look()
@@ -147,11 +139,12 @@ func (s *Server) whole(c *caller, key string, compute func(*world) any) *record 
 		return nil
 	}
 	change, _ := s.registry.changed.Load()
+	key := question + "\x00" + dc
 	old := c.records[key]
 	if old != nil && old.view == view && old.change == change {
 		return old
 	}
-	return c.remember(s, key, old, &record{view: view, change: change, value: compute(&world{s, c, view})})
+	return c.remember(s, key, old, &record{view: view, change: change, value: compute(&scope{s, c, view, dc})})
 }
 
 // remember gives an answer its index: that of the old one if it says the same. It is
@@ -168,7 +161,7 @@ func (c *caller) remember(s *Server, key string, old, r *record) *record {
 		r.index = s.counter.Add(1)
 	}
 	for _, e := range r.entries {
-		e.number(r.index)
+		number(e, r.index)
 	}
 	if old == nil && len(c.records) >= mostRecords {
 		for any := range c.records {
@@ -180,14 +173,14 @@ func (c *caller) remember(s *Server, key string, old, r *record) *record {
 	return r
 }
 
-// number gives what was not registered here the index of the answer that it is in.
-func (e *entry) number(index uint64) {
+// number gives an entry that was not registered here the index of its answer.
+func number(e *api.ServiceEntry, index uint64) {
 	if e.Service.ModifyIndex == 0 {
-		e.Service.indexes = indexes{index, index}
+		e.Service.CreateIndex, e.Service.ModifyIndex = index, index
 	}
 	for _, c := range e.Checks {
 		if c.ModifyIndex == 0 {
-			c.indexes = indexes{index, index}
+			c.CreateIndex, c.ModifyIndex = index, index
 		}
 	}
 }

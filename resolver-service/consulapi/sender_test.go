@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -33,7 +35,7 @@ func (l *listening) Apply(_ context.Context, c topology.Change) (uint64, error) 
 		for _, w := range []struct {
 			is   bool
 			said string
-		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " hearsay"}} {
+		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " unverified"}} {
 			if w.is {
 				text += w.said
 			}
@@ -50,11 +52,11 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	told := &listening{}
 	r := lone(nil, dir)
 	here := func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
-	r.to, r.here = told, here
+	r.to, r.targets.here = told, here
 	register := func(id, address, sender string) {
 		t.Helper()
-		d := &serviceDefinition{ID: id, Name: "orders", Address: address, Port: 7, Check: &checkDefinition{CheckID: id, checkFields: checkFields{TTL: duration(time.Hour), Status: passing}}}
-		if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr(sender), false); err != nil {
+		d := &api.AgentServiceRegistration{ID: id, Name: "orders", Address: address, Port: 7, Check: &api.AgentServiceCheck{CheckID: id, TTL: "1h", Status: passing}}
+		if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr(sender)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,8 +74,8 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	register("named", "10.0.0.9", "10.0.0.7")
 	register("named", "10.0.0.9", "10.0.0.7") // which is not
 	register("remote", "10.0.0.1", "10.0.0.7")
-	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 hearsay", "remote at 10.0.0.1:7 hearsay")
-	if err := r.update(t.Context(), r.own(shop("orders")), "own", critical, ""); err != nil {
+	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 unverified", "remote at 10.0.0.1:7 unverified")
+	if err := r.update(t.Context(), shop("orders"), "own", critical, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.deregister(t.Context(), shop("orders"), "implied"); err != nil {
@@ -82,19 +84,19 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	if err := r.deregister(t.Context(), shop("orders"), "remote"); err != nil {
 		t.Fatal(err)
 	}
-	d := &serviceDefinition{ID: "after", Name: "checkout", Port: 8} // of another app, with an ID that is before the others
-	if err := r.register(t.Context(), shop("checkout"), d, netip.MustParseAddr("10.0.0.7"), false); err != nil {
+	d := &api.AgentServiceRegistration{ID: "after", Name: "checkout", Port: 8} // of another app, with an ID that is before the others
+	if err := r.register(t.Context(), shop("checkout"), d, netip.MustParseAddr("10.0.0.7")); err != nil {
 		t.Fatal(err)
 	}
 	says("own at 10.0.0.7:7", "without implied", "without remote", "after at 10.0.0.7:8 present")
 
 	r = lone(nil, dir)
-	r.to, r.here = told, here
+	r.to, r.targets.here = told, here
 	r.restore(r.store.load(r.log))
-	if err := r.tell(t.Context()); err != nil {
+	if err := r.publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	says("own at 10.0.0.7:7 here at 10.0.0.1:7 after at 10.0.0.7:8 standing", "named at 10.0.0.9:7 standing hearsay")
+	says("own at 10.0.0.7:7 here at 10.0.0.1:7 after at 10.0.0.7:8 standing", "named at 10.0.0.9:7 standing unverified")
 	register("here", "10.0.0.1", "127.0.0.1")
 	says("here at 10.0.0.1:7 present")
 }
@@ -104,8 +106,8 @@ func TestWhoRegistersLaterIsLater(t *testing.T) {
 	dir := t.TempDir()
 	register := func(r *registry, app string) {
 		t.Helper()
-		d := &serviceDefinition{ID: app, Name: app, Port: 7}
-		if err := r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.7"), false); err != nil {
+		d := &api.AgentServiceRegistration{ID: app, Name: app, Port: 7}
+		if err := r.register(t.Context(), shop(app), d, netip.MustParseAddr("10.0.0.7")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +116,7 @@ func TestWhoRegistersLaterIsLater(t *testing.T) {
 		r, told := lone(nil, dir), &listening{}
 		r.to = told
 		r.restore(r.store.load(r.log))
-		if err := r.tell(t.Context()); err != nil {
+		if err := r.publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return r, told
@@ -157,21 +159,22 @@ func TestACheckElsewhereTellsNothing(t *testing.T) {
 			c.Close()
 		}
 	}()
-	every := duration(time.Second)
-	checks := map[string]*checkFields{
-		"a page":           {HTTP: secret.URL, Interval: every},
-		"no page":          {HTTP: "http://" + banner.Addr().String(), Interval: every},
-		"grpc of a page":   {GRPC: secret.Listener.Addr().String(), Interval: every},
-		"grpc of a banner": {GRPC: banner.Addr().String(), Interval: every},
-		"tls of a banner":  {TCP: banner.Addr().String(), TCPUseTLS: true, Interval: every},
-		"a write":          {HTTP: secret.URL, Method: "PUT", Body: "x", Interval: every}, // of a former version
+	checks := map[string]*api.AgentServiceCheck{
+		"a page":           {HTTP: secret.URL},
+		"no page":          {HTTP: "http://" + banner.Addr().String()},
+		"grpc of a page":   {GRPC: secret.Listener.Addr().String()},
+		"grpc of a banner": {GRPC: banner.Addr().String()},
+		"tls of a banner":  {TCP: banner.Addr().String(), TCPUseTLS: true},
+		"a write":          {HTTP: secret.URL, Method: "PUT", Body: "x"}, // of a former version
 	}
-	was := &saved{Namespace: "shop", App: "orders", Sender: netip.MustParseAddr("10.0.0.7"), Service: &serviceDefinition{ID: "x", Name: "orders", Address: "127.0.0.1"}}
-	for id, f := range checks {
-		was.Checks = append(was.Checks, savedCheck{id, f, &healthCheck{Status: critical, Output: "a secret of before"}})
+	was := &saved{Namespace: "shop", App: "orders", Sender: netip.MustParseAddr("10.0.0.7"), Service: &api.AgentServiceRegistration{ID: "x", Name: "orders", Address: "127.0.0.1"}}
+	for id, c := range checks {
+		c.CheckID = id
+		was.specs = append(was.specs, specOf(t, c))
+		was.Checks = append(was.Checks, savedCheck{id, &api.HealthCheck{Status: critical, Output: "a secret of before"}})
 	}
 	r := lone(nil, "")
-	r.prober = probe.New(probe.Config{Targets: anywhere{}})
+	r.targets.prober = probe.New(probe.Config{Targets: anywhere{}})
 	r.restore([]*saved{was})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -179,7 +182,7 @@ func TestACheckElsewhereTellsNothing(t *testing.T) {
 	outputs := func() map[string]string {
 		all, _ := r.own(shop("orders")).roster.Load()
 		outputs := map[string]string{}
-		for _, c := range all.services[0].checks {
+		for _, c := range all.services[0].checks[1:] {
 			if c.Output != "" {
 				outputs[c.CheckID] = c.Output
 			}
@@ -188,8 +191,8 @@ func TestACheckElsewhereTellsNothing(t *testing.T) {
 	}
 	serverstest.Await(t, "all are asked", func() bool { return len(outputs()) == len(checks) })
 	for id, output := range outputs() {
-		want := untold
-		if strings.HasPrefix(checks[id].HTTP, secret.URL) {
+		want := withheld
+		if id == "a page" {
 			want = "HTTP GET " + secret.URL + ": 418 I'm a teapot"
 		}
 		if output != want {
@@ -214,11 +217,11 @@ func TestTheAddressOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range all {
-		if a := netip.MustParsePrefix(i.String()).Addr(); !r.same(a, netip.MustParseAddr("127.0.0.1")) || r.same(a, netip.MustParseAddr("192.0.2.1")) {
+		if a := netip.MustParsePrefix(i.String()).Addr(); !r.targets.same(a, netip.MustParseAddr("127.0.0.1")) || r.targets.same(a, netip.MustParseAddr("192.0.2.1")) {
 			t.Errorf("%s", a)
 		}
 	}
-	if r.same(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")) || !r.same(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.1")) {
+	if r.targets.same(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")) || !r.targets.same(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.1")) {
 		t.Error("192.0.2.1 is nobody's here")
 	}
 }

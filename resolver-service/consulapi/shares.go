@@ -12,9 +12,9 @@ const (
 	mostCrowd = 4000
 )
 
-// apportion is how often each address of each route stands in an answer, so that who
-// chooses evenly among all of them keeps to the shares. All addresses of a route stand
-// equally often, unless that would take too many.
+// apportion returns how often each address of each route stands in an answer, so that a
+// client that chooses evenly among all of them keeps to the shares. All addresses of a route
+// stand equally often, unless that would take too many.
 func apportion(shares []catalog.Share) [][]int {
 	if copies, ok := few(shares); ok {
 		all := make([][]int, len(shares))

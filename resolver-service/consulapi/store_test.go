@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -36,7 +38,7 @@ func TestWhatCanNotBeKeptIsSaid(t *testing.T) {
 			}
 			return all
 		}
-		if err := r.register(ctx, shop("orders"), &serviceDefinition{ID: "a", Name: "orders", Port: 1}, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+		if err := r.register(ctx, shop("orders"), &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: 1}, netip.MustParseAddr("10.0.0.1")); err != nil {
 			t.Fatal(err)
 		}
 		if got := said(); !strings.Contains(got, `service "a" of shop/orders: it can't be saved`) || !strings.Contains(got, "make room in "+place) {
@@ -83,12 +85,12 @@ func TestWhatCanNotBeKeptIsSaid(t *testing.T) {
 // TestANewOutputIsShownAndNotSaved: the disk is for how a check stands.
 func TestANewOutputIsShownAndNotSaved(t *testing.T) {
 	r := lone(nil, t.TempDir())
-	d := &serviceDefinition{ID: "a", Name: "orders", Port: 1, Check: &checkDefinition{CheckID: "c", checkFields: checkFields{TTL: duration(time.Hour)}}}
-	if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr("10.0.0.1"), false); err != nil {
+	d := &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: 1, Check: &api.AgentServiceCheck{CheckID: "c", TTL: "1h"}}
+	if err := r.register(t.Context(), shop("orders"), d, netip.MustParseAddr("10.0.0.1")); err != nil {
 		t.Fatal(err)
 	}
 	o := r.own(shop("orders"))
-	if err := r.update(t.Context(), o, "c", passing, "2"); err != nil {
+	if err := r.update(t.Context(), o.app, "c", passing, "2"); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := os.Stat(r.store.path(shop("orders"), "a"))
@@ -96,17 +98,17 @@ func TestANewOutputIsShownAndNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, output := range []string{"3", "4"} {
-		if err := r.update(t.Context(), o, "c", passing, output); err != nil {
+		if err := r.update(t.Context(), o.app, "c", passing, output); err != nil {
 			t.Fatal(err)
 		}
-		if all, _ := o.roster.Load(); all.services[0].checks[0].Output != output {
-			t.Errorf("shown is %q, want %q", all.services[0].checks[0].Output, output)
+		if all, _ := o.roster.Load(); all.services[0].checks[1].Output != output {
+			t.Errorf("shown is %q, want %q", all.services[0].checks[1].Output, output)
 		}
 	}
 	if now, err := os.Stat(r.store.path(shop("orders"), "a")); err != nil || !os.SameFile(kept, now) || !kept.ModTime().Equal(now.ModTime()) {
 		t.Errorf("written again: %v %v", now, err)
 	}
-	if err := r.update(t.Context(), o, "c", critical, "5"); err != nil {
+	if err := r.update(t.Context(), o.app, "c", critical, "5"); err != nil {
 		t.Fatal(err)
 	}
 	if all := r.store.load(r.log); len(all) != 1 || all[0].Checks[0].Shown.Status != critical || all[0].Checks[0].Shown.Output != "5" {
