@@ -140,6 +140,9 @@ type Config struct {
 	Share      Sharer // tells other replicas; nil where there are none
 	Alone      string // why nothing can be registered here; empty where it can
 	Topology   *topology.Topology
+	Clock      *topology.Clock // gives registrations their times; nil: one of the server's own
+	// Delegates may register services at other addresses than their own.
+	Delegates destination.Delegates
 	// Destinations are the rules for the addresses of instances.
 	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
@@ -60,13 +59,10 @@ func (o *owned) room(bytes, instead int) error {
 // Sharer tells other replicas of the service which instances are registered with this one.
 // Its methods must not block.
 type Sharer interface {
-	// Since is the time of a registration that comes now, later than all that are known of
-	// the instance.
-	Since(key topology.InstanceKey) int64
-	// Share says that an instance is registered here since a time that Since told, or how it
-	// is now; and whether that was before a restart: then it yields to who registered it with
-	// another replica later. taken is called, at most once, when another has it.
-	Share(i catalog.Instance, since int64, restored bool, taken func())
+	// Share says that an instance is registered here, or how it is now. restored says that it
+	// registered before a restart: then it yields to a later registration with another replica.
+	// taken is called, at most once, when another has it.
+	Share(i catalog.Instance, restored bool, taken func())
 	// Withdraw says that an instance is not registered here any more.
 	Withdraw(key topology.InstanceKey)
 }
@@ -79,24 +75,28 @@ type applier interface {
 // registry has the services that clients have registered, and runs their checks. Each
 // app has its own: the IDs of one mean nothing to another.
 type registry struct {
-	to      applier
-	share   Sharer // nil: there are no other replicas, or they need not be told
-	store   *store
-	log     *slog.Logger
-	often   *throttle.Log // for lines that clients cause
-	self    *node
-	rules   *destination.Rules // for the addresses of instances
-	prober  *probe.Prober
-	here    func(netip.Addr) bool // tells whether an address is this machine's
-	portKey string
-	counter *atomic.Uint64 // of indexes
+	to     applier
+	share  Sharer // nil: there are no other replicas, or they need not be told
+	store  *store
+	log    *slog.Logger
+	often  *throttle.Log // for lines that clients cause
+	self   *node
+	rules  *destination.Rules // for the addresses of instances
+	prober *probe.Prober
+	here   func(netip.Addr) bool // tells whether an address is this machine's
+	clock  *topology.Clock
+	// delegates may register services at other addresses than their own, and holder is the app
+	// that has an address by a live registration of its own.
+	delegates destination.Delegates
+	holder    func(ctx context.Context, a netip.AddrPort) (app catalog.App, ok bool, err error)
+	portKey   string
+	counter   *atomic.Uint64 // of indexes
 
 	// changed counts what is registered, over all apps; appeared the apps themselves.
 	changed, appeared live.Value[uint64]
 
 	mu      sync.Mutex           // guards what is below, and what hangs on it; files are written with it
 	dirty   map[catalog.App]bool // those that the topology may not have as they are
-	last    int64                // when the last service was registered, where there are no other replicas
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
 	checks  sync.WaitGroup
@@ -122,7 +122,7 @@ type owned struct {
 	services map[string]*service
 	checks   map[string]*check
 	roster   live.Value[*roster]
-	told     map[string]standing // guarded by telling
+	told     map[string]shared // guarded by telling
 }
 
 // roster is what an app has registered, as it was at one moment: immutable.
@@ -137,13 +137,13 @@ type roster struct {
 
 // registered is one service of a roster.
 type registered struct {
-	service *nodeService
-	checks  []*healthCheck // by ID
-	all     []*healthCheck // with the node's own before
-	address netip.AddrPort // of the instance; not valid for one that can't be called
-	key     topology.InstanceKey
-	since   since
-	hearsay bool // it was registered from another machine than its address is of, as far as is known
+	service    *nodeService
+	checks     []*healthCheck // by ID
+	all        []*healthCheck // with the node's own before
+	address    netip.AddrPort // of the instance; not valid for one that can't be called
+	key        topology.InstanceKey
+	since      since
+	unverified bool // a delegate registered it from another machine than that of the address
 }
 
 // status is that of the service.
@@ -151,19 +151,19 @@ func (r *registered) status() string { return status(r.all) }
 
 // service is one that is registered.
 type service struct {
-	def     *serviceDefinition
-	node    *nodeService // replaced, never changed
-	sender  netip.Addr   // whence it was registered
-	address netip.AddrPort
-	checks  map[string]*check
-	file    string
-	size    int // of the definition
-	since   since
-	hearsay bool
+	def        *serviceDefinition
+	node       *nodeService // replaced, never changed
+	sender     netip.Addr   // whence it was registered
+	address    netip.AddrPort
+	checks     map[string]*check
+	file       string
+	size       int // of the definition
+	since      since
+	unverified bool
 }
 
-// since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
-// whether that was before a restart.
+// since is when a service was registered, by the registry's clock, and whether that was before a
+// restart.
 type since struct {
 	at       int64
 	restored bool
@@ -172,7 +172,8 @@ type since struct {
 func newRegistry(to applier, share Sharer, st *store, self *node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
 		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, here: destination.This.Has, portKey: portKey, counter: counter,
-		prober: probe.New(probe.Config{}),
+		prober: probe.New(probe.Config{}), clock: &topology.Clock{},
+		holder: func(context.Context, netip.AddrPort) (catalog.App, bool, error) { return catalog.App{}, false, nil },
 		apps:   map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
@@ -221,6 +222,12 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 	if err != nil {
 		return err
 	}
+	unverified := address.IsValid() && !r.same(address.Addr(), sender)
+	if unverified {
+		if err := r.delegated(ctx, app, address, sender); err != nil {
+			return err
+		}
+	}
 	for _, c := range d.all() {
 		if err := r.checkTarget(app, &c.checkFields, d.Address, sender); err != nil {
 			return err
@@ -234,8 +241,7 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 		return &apiError{429, fmt.Sprintf("%s has %d services registered here, and no more fit; deregister some", app, mostServices)}
 	}
 	s := &service{
-		def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: r.since(app, d.ID),
-		hearsay: !r.same(address.Addr(), sender),
+		def: d, sender: sender, address: address, checks: map[string]*check{}, size: sizeOf(d), since: since{at: r.clock.Next()}, unverified: unverified,
 	}
 	instead := 0
 	if old != nil {
@@ -255,16 +261,6 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 	r.save(o, s)
 	r.mu.Unlock()
 	return r.tell(ctx)
-}
-
-// since is that of a service that registers now, later than all before. It is called with mu
-// held.
-func (r *registry) since(app catalog.App, id string) since {
-	if r.share == nil {
-		r.last = max(r.last+1, time.Now().UnixMilli())
-		return since{at: r.last}
-	}
-	return since{at: r.share.Since(topology.InstanceKey{App: app, ID: id})}
 }
 
 // instanceAddress is where callers' sidecars find the instance. It is not valid for a
@@ -403,7 +399,7 @@ func (r *registry) publish(o *owned) {
 
 // shown is a service as it is answered.
 func (r *registry) shown(o *owned, s *service) *registered {
-	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since, hearsay: s.hearsay}
+	shown := &registered{service: s.node, address: s.address, key: topology.InstanceKey{App: o.app, ID: s.def.ID}, since: s.since, unverified: s.unverified}
 	for _, c := range s.checks {
 		shown.checks = append(shown.checks, c.shown)
 	}

@@ -77,6 +77,10 @@ func New(cfg Config) (*Server, error) {
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, &store{cfg.Directory}, s.node, cfg.portKey(), &s.counter, s.log)
+	s.registry.delegates, s.registry.holder = cfg.Delegates, cfg.Topology.Holder
+	if cfg.Clock != nil {
+		s.registry.clock = cfg.Clock
+	}
 	s.registry.rules = cfg.Destinations
 	if cfg.Prober != nil {
 		s.registry.prober = cfg.Prober

@@ -145,14 +145,20 @@ func (r *registry) restore(all []*saved) (services int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, saved := range all {
-		r.last = max(r.last, saved.Since) // also where the clock is behind that by now
+		r.clock.Heard(saved.Since)
 		o := r.own(catalog.App{Namespace: saved.Namespace, ID: saved.App})
 		address, err := r.instanceAddress(saved.Service, saved.Sender)
 		if err != nil || len(o.services) >= mostServices {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", saved.Service.ID, "err", err)
 			continue
 		}
-		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}, size: sizeOf(saved.Service), since: since{saved.Since, true}, hearsay: !r.same(address.Addr(), saved.Sender)}
+		unverified := address.IsValid() && !r.same(address.Addr(), saved.Sender)
+		if unverified && !r.delegates.Allow(o.app, saved.Sender, address.Addr()) {
+			r.log.Warn("a service that was registered is not taken over: its address is not its sender's, and no entry of instances.delegates allows it",
+				"app", o.app.String(), "service", saved.Service.ID, "address", address.String(), "from", saved.Sender.String())
+			continue
+		}
+		s := &service{def: saved.Service, sender: saved.Sender, address: address, checks: map[string]*check{}, size: sizeOf(saved.Service), since: since{saved.Since, true}, unverified: unverified}
 		s.file = r.store.path(o.app, s.def.ID)
 		s.node = r.nodeService(s.def, s.sender, nil)
 		for _, c := range saved.Checks {

@@ -2,6 +2,8 @@ package consulapi
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +19,24 @@ import (
 func (r *registry) same(a, sender netip.Addr) bool {
 	a, sender = a.Unmap(), sender.Unmap()
 	return a == sender || r.here(sender) && r.here(a)
+}
+
+// delegated refuses a service at another address than its sender's, unless a delegate speaks for
+// it and no other app has registered that address itself.
+func (r *registry) delegated(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) error {
+	if !r.delegates.Allow(app, sender, address.Addr()) {
+		r.often.Warn("elsewhere "+app.String(), "refused a registration: its address is not the sender's",
+			"app", app.String(), "address", address.String(), "from", sender.String())
+		return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s: the request comes from %s, and a service is registered from its own IP; "+
+			"leave Address out or register from there, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service", app, address, sender)}
+	}
+	holder, held, err := r.holder(ctx, address)
+	if err != nil || !held || holder == app {
+		return err
+	}
+	r.often.Warn("held "+app.String(), "refused a registration: another app has registered that address itself",
+		"app", app.String(), "address", address.String(), "from", sender.String(), "holder", holder.String())
+	return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: another app's sidecar has registered that address itself; correct the address that is registered", app, address, sender)}
 }
 
 // target is the host and the port that a check asks; both are empty for one that asks nobody.

@@ -1,10 +1,7 @@
 package consulapi
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -16,20 +13,20 @@ func (r *registry) tell(ctx context.Context) error {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	changed := r.takeDirty()
-	change := &changeSet{}
-	want := make([]map[string]standing, len(changed))
-	var news []standing
+	change := topology.InstanceChange{Source: Source, Rank: topology.Live}
+	want := make([]map[string]shared, len(changed))
+	var news []shared
 	for n, o := range changed {
 		want[n] = o.instances()
-		news = append(news, o.differences(want[n], change)...)
+		news = append(news, o.differences(want[n], &change)...)
 	}
-	if all := change.all(); len(all) > 0 {
-		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: all}); err != nil {
+	if len(change.Put)+len(change.Delete) > 0 {
+		if _, err := r.to.Apply(context.WithoutCancel(ctx), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
 			r.again(changed)
 			return &apiError{500, "what is registered can't be published: " + err.Error()}
 		}
 	}
-	r.tellOthers(news, change.gone)
+	r.tellOthers(news, change.Delete)
 	for n, o := range changed {
 		o.told = want[n]
 	}
@@ -55,73 +52,34 @@ func (r *registry) again(changed []*owned) {
 	}
 }
 
-// standing is an instance as the topology and other replicas should have it.
-type standing struct {
+// shared is an instance as the topology and other replicas should have it.
+type shared struct {
 	instance catalog.Instance
-	since    since
-	hearsay  bool
-}
-
-// changeSet is what the topology has to be told.
-type changeSet struct {
-	gone []topology.InstanceKey
-	put  map[word][]standing
-}
-
-// word is how an instance is known.
-type word struct{ standing, hearsay, present bool }
-
-// add adds an instance; registered says that it was registered now.
-func (c *changeSet) add(s standing, registered bool) {
-	w := word{standing: s.since.restored, hearsay: s.hearsay, present: registered && !s.since.restored && !s.hearsay}
-	if c.put == nil {
-		c.put = map[word][]standing{}
-	}
-	c.put[w] = append(c.put[w], s)
-}
-
-// all are the changes: what is gone before all else, and who tells of itself last. Within
-// each, who registered last comes last: of several that stood before, that one has an address.
-func (c *changeSet) all() (all []topology.InstanceChange) {
-	if len(c.gone) > 0 {
-		all = append(all, topology.InstanceChange{Source: Source, Delete: c.gone})
-	}
-	for _, w := range []word{{standing: true}, {standing: true, hearsay: true}, {hearsay: true}, {}, {present: true}} {
-		change := topology.InstanceChange{Source: Source, Standing: w.standing, Hearsay: w.hearsay, Present: w.present}
-		slices.SortFunc(c.put[w], func(a, b standing) int {
-			return cmp.Or(cmp.Compare(a.since.at, b.since.at), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
-		})
-		for _, s := range c.put[w] {
-			change.Put = append(change.Put, s.instance)
-		}
-		if len(change.Put) > 0 {
-			all = append(all, change)
-		}
-	}
-	return all
+	restored bool // it registered before a restart
 }
 
 // instances are those of the app that the topology should have, by ID.
-func (o *owned) instances() map[string]standing {
+func (o *owned) instances() map[string]shared {
 	all, _ := o.roster.Load()
-	want := make(map[string]standing, len(all.services))
+	want := make(map[string]shared, len(all.services))
 	for _, s := range all.services {
 		if s.address.IsValid() {
 			id := s.service.ID
-			want[id] = standing{catalog.Instance{ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Unverified: s.hearsay}, s.since, s.hearsay}
+			want[id] = shared{catalog.Instance{
+				ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Since: s.since.at, Unverified: s.unverified,
+			}, s.since.restored}
 		}
 	}
 	return want
 }
 
-// differences adds what the topology has to be told. News are what others have to be told
-// of it; to both, who registers once more without a change has come here now, and last.
-func (o *owned) differences(want map[string]standing, change *changeSet) (news []standing) {
+// differences adds to a change what the topology has to be told, and returns what of it other
+// replicas have to be told.
+func (o *owned) differences(want map[string]shared, change *topology.InstanceChange) (news []shared) {
 	for id, now := range want {
 		was, there := o.told[id]
-		registered := !there || was.since != now.since
-		if was.instance != now.instance || registered && !(there && now.hearsay) {
-			change.add(now, registered)
+		if !there || was.instance != now.instance {
+			change.Put = append(change.Put, now.instance)
 		}
 		if !there || was != now {
 			news = append(news, now)
@@ -129,7 +87,7 @@ func (o *owned) differences(want map[string]standing, change *changeSet) (news [
 	}
 	for id := range o.told {
 		if _, stays := want[id]; !stays {
-			change.gone = append(change.gone, topology.InstanceKey{App: o.app, ID: id})
+			change.Delete = append(change.Delete, topology.InstanceKey{App: o.app, ID: id})
 		}
 	}
 	return news
@@ -152,7 +110,7 @@ func (r *registry) left(changed []*owned) {
 	}
 }
 
-func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
+func (r *registry) tellOthers(news []shared, gone []topology.InstanceKey) {
 	if r.share == nil {
 		return
 	}
@@ -161,8 +119,8 @@ func (r *registry) tellOthers(news []standing, gone []topology.InstanceKey) {
 	}
 	for _, s := range news {
 		key := topology.KeyOf(&s.instance)
-		l := lost{key, s.since.at}
-		r.share.Share(s.instance, s.since.at, s.since.restored, func() { go r.taken(l) })
+		l := lost{key, s.instance.Since}
+		r.share.Share(s.instance, s.restored, func() { go r.taken(l) })
 	}
 }
 

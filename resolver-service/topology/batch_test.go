@@ -130,7 +130,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 2))
 		config.Open = seed%4 != 0
-		w, g := newWorld(config.Network), NewGraph(config)
+		w, g := newWorld(), NewGraph(config)
 		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[string]*PeerView{}}
 		g.Peer("east")
 		for range r.IntN(5) { // instances and peers come before the store's full set, too
@@ -151,7 +151,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			w.takes(batch)
 			checkRamps(t, g, what)
 			checkShards(t, g)
-			checkOffers(t, g, what)
+			checkDirect(t, g, what)
 			if is, want := serve(g), serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
 			}

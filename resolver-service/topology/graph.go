@@ -26,7 +26,7 @@ type Graph struct {
 	callers     *catalog.Callers
 	allGateways *catalog.Gateways // of every cluster with an object
 
-	addresses addresses
+	owners    ownership
 	sources   map[string]int      // instances of each source
 	moves     map[*cluster]*moves // of the change that is being taken in
 	ramps     ramps
@@ -68,8 +68,8 @@ type instance struct {
 	id       string
 	address  netip.AddrPort
 	draining bool
-	standing bool // it was there before its source was first heard
-	hearsay  bool // somebody elsewhere says so
+	rank     Rank
+	since    int64 // catalog.Instance.Since
 	zone     zone
 }
 
@@ -82,7 +82,7 @@ type cluster struct {
 	lapsed  bool                         // its word does not hold, or it is damped
 	damped  bool                         // its word holds, but its lease ran out too often lately
 	exports map[*node]struct{}           // apps that the cluster exports to this one
-	offers  offers                       // of their addresses; empty while it is not on our network
+	direct  direct                       // their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster
 }
 
@@ -96,10 +96,10 @@ func NewGraph(cfg Config) *Graph {
 		peers:    map[string]*PeerView{},
 		shared:   map[string]*catalog.Gateways{},
 
-		addresses: newAddresses(),
-		sources:   map[string]int{},
-		moves:     map[*cluster]*moves{},
-		ramps:     ramps{next: never, all: map[rampKey]*ramp{}},
+		owners:  newOwnership(),
+		sources: map[string]int{},
+		moves:   map[*cluster]*moves{},
+		ramps:   ramps{next: never, all: map[rampKey]*ramp{}},
 	}
 	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil), Rule: catalog.ClosedRule}
 	if cfg.Open {
@@ -119,23 +119,23 @@ func (g *Graph) Revision() uint64 { return g.revision }
 // the other, when an address goes from one app to another: the first has all but the
 // address's new place, so that it is gone from the one app before it is with the other.
 func (g *Graph) Apply(c Change) []Update {
-	second, offers := g.take(c)
+	second, direct := g.take(c)
 	updates := append(make([]Update, 0, 2), g.flush())
-	if len(second) == 0 && len(offers) == 0 {
+	if len(second) == 0 && len(direct) == 0 {
 		return updates
 	}
 	for _, n := range second {
 		g.instancesChanged(n.node, n.before)
 	}
-	for _, p := range offers {
-		g.offersChanged(p)
+	for _, p := range direct {
+		g.directChanged(p)
 	}
 	return append(updates, g.flush())
 }
 
 // take returns the apps, here and of peers, that have to wait for an address until the rest
 // is published.
-func (g *Graph) take(c Change) (second []waiting, offers []pair) {
+func (g *Graph) take(c Change) (second []waiting, direct []pair) {
 	g.advance(c.Now)
 	if c.Objects != nil {
 		g.takeObjects(c.Objects)
@@ -146,9 +146,9 @@ func (g *Graph) take(c Change) (second []waiting, offers []pair) {
 	for i := range c.Peers {
 		g.takePeer(&c.Peers[i])
 	}
-	second, offers = g.settle(), g.settleOffers()
-	clear(g.addresses.taken)
-	return second, offers
+	second, direct = g.settle(), g.settleDirect()
+	clear(g.owners.served)
+	return second, direct
 }
 
 func (g *Graph) node(app catalog.App) *node {

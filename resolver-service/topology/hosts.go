@@ -21,15 +21,15 @@ type hosts struct {
 // host is the one address at an IP address. The node is nil where there are several.
 type host struct {
 	*node
-	port    uint16
-	hearsay bool // that the app is there
+	port       uint16
+	unverified bool // only a delegate says that the app is there
 }
 
 // several are the addresses at an IP address with more than one.
 type several struct {
 	ports map[uint16]host
 	apps  map[*node]int // how many of the ports each app has
-	sure  map[*node]int // the same without hearsay
+	sure  map[*node]int // the same without those that are unverified
 }
 
 func newHosts() hosts {
@@ -79,9 +79,9 @@ func (hs *hosts) owner(a netip.AddrPort) *node {
 	}
 }
 
-// set gives an address to an app, which may be there by hearsay alone.
-func (hs *hosts) set(a netip.AddrPort, n *node, hearsay bool) {
-	is := host{n, a.Port(), hearsay}
+// set gives an address to an app.
+func (hs *hosts) set(a netip.AddrPort, n *node, unverified bool) {
+	is := host{n, a.Port(), unverified}
 	h, ok := hs.at(a.Addr())
 	switch {
 	case !ok:
@@ -139,7 +139,7 @@ func (hs *hosts) remove(a netip.AddrPort) {
 func (s *several) enter(h host) {
 	s.ports[h.port] = h
 	s.apps[h.node]++
-	if !h.hearsay {
+	if !h.unverified {
 		s.sure[h.node]++
 	}
 }
@@ -152,13 +152,13 @@ func (s *several) leave(h host) {
 		}
 	}
 	less(s.apps)
-	if !h.hearsay {
+	if !h.unverified {
 		less(s.sure)
 	}
 }
 
-// caller is who asks from an IP address. By hearsay that is said only where nothing is known
-// better.
+// caller is the app that asks from an IP address. An unverified instance counts only where no
+// other app is known at that IP address.
 func (hs *hosts) caller(ip netip.Addr) (caller catalog.Caller, ok bool) {
 	h, ok := hs.at(ip)
 	switch {
@@ -209,15 +209,15 @@ func (g *Graph) callerChanged(ip netip.Addr) {
 func (g *Graph) flushCallers(d *dirty, u *Update) {
 	var edits []catalog.CallerEdit
 	if d.all {
-		edits = make([]catalog.CallerEdit, 0, len(g.addresses.v4)+len(g.addresses.v6))
-		for ip := range g.addresses.all() {
-			caller, _ := g.addresses.caller(ip)
+		edits = make([]catalog.CallerEdit, 0, len(g.owners.v4)+len(g.owners.v6))
+		for ip := range g.owners.all() {
+			caller, _ := g.owners.caller(ip)
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: caller})
 		}
 	}
 	for ip := range d.callers {
 		was, had := g.callers.Get(ip)
-		is, has := g.addresses.caller(ip)
+		is, has := g.owners.caller(ip)
 		if was != is || had != has {
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: is, Remove: !has})
 		}

@@ -57,80 +57,57 @@ func (n *node) find(source, id string) (int, bool) {
 func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	n := g.node(i.App)
 	at, found := n.find(c.Source, i.ID)
-	hearsay := c.Hearsay || i.Unverified
-	present := c.Present && !hearsay
 	now := instance{
 		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
-		standing: c.Source == static || c.Standing && !present, hearsay: hearsay, zone: zoneNamed(i.Zone),
+		rank: rankOf(c.Rank, i), since: i.Since, zone: zoneNamed(i.Zone),
 	}
-	switch {
-	case !found:
+	if !found {
 		n.instances = inserted(n.instances, at, now)
 		g.sources[c.Source]++
-		g.claim(n.claimant(&now), now.address)
-	case n.instances[at].address != now.address:
-		old := n.instances[at]
-		n.instances[at] = now
-		g.vacate(n.claimant(&old), old.address)
-		g.claim(n.claimant(&now), now.address)
-	default:
-		g.restate(n, at, now, present && !now.standing)
-		return
-	}
-	g.touch(n)
-}
-
-// restate notes what a source says of an instance that is where it was. present says that the
-// instance tells of itself: it has come up there now. What somebody elsewhere says of it does
-// not make less of what is known better.
-func (g *Graph) restate(n *node, at int, now instance, present bool) {
-	old := n.instances[at]
-	now.hearsay = now.hearsay && old.hearsay
-	now.standing = old.standing && !present
-	if now == old && !present {
-		return
-	}
-	n.instances[at] = now
-	if now.draining != old.draining || now.hearsay != old.hearsay || now.zone != old.zone {
+		g.arrive(n, &now)
 		g.touch(n)
-	}
-	if now.hearsay == old.hearsay && g.addresses.contested[now.address] == nil {
 		return
 	}
-	c := n.claimant(&now)
-	loser, heir := g.addresses.restate(c, now.address, present)
-	g.changesHands(now.address, loser, heir)
-	if loser != nil && present {
-		g.tell(c, now.address, loser)
+	old := n.instances[at]
+	n.instances[at] = now
+	switch {
+	case old.address != now.address:
+		g.decide(n, old.address)
+		g.arrive(n, &now)
+		g.touch(n)
+	case old != now:
+		if old.rank != now.rank || g.owners.contested[now.address] != nil {
+			g.decide(n, now.address)
+		}
+		old.since = now.since // views don't show it
+		if old != now {
+			g.touch(n)
+		}
 	}
 }
 
-// claim notes that an instance has come up at an address, and who had it before.
-func (g *Graph) claim(c claimant, a netip.AddrPort) {
-	loser := g.addresses.claim(c, a)
-	g.changesHands(a, loser, c.node)
-	if loser != nil {
-		g.tell(c, a, loser)
-	}
+// arrive decides whose the address of an instance is that has come to it.
+func (g *Graph) arrive(n *node, i *instance) {
+	loser, heir := g.owners.arrive(n.claim(i), i.address)
+	g.changesHands(n, i.address, loser, heir)
 }
 
-// changesHands reaches those whose an address is or was.
-func (g *Graph) changesHands(a netip.AddrPort, loser, heir *node) {
+// decide decides whose an address is after one app's claims to it have changed.
+func (g *Graph) decide(n *node, a netip.AddrPort) {
+	loser, heir := g.owners.decide(n, a)
+	g.changesHands(n, a, loser, heir)
+}
+
+// changesHands reaches the apps that an address goes from and to. An operator is told if the
+// app whose claims have changed takes it from another.
+func (g *Graph) changesHands(n *node, a netip.AddrPort, loser, heir *node) {
 	g.touch(loser)
 	g.touch(heir)
 	g.callerChanged(a.Addr())
-}
-
-// tell has somebody told that an app has lost an address.
-func (g *Graph) tell(c claimant, a netip.AddrPort, loser *node) {
-	if len(g.takeovers) < maxTakeovers {
-		g.takeovers = append(g.takeovers, takeover{a, loser.app, c.app, c.source})
+	if heir == n && len(g.takeovers) < maxTakeovers {
+		by, _ := heir.claimTo(a)
+		g.takeovers = append(g.takeovers, takeover{a, loser.app, heir.app, by.source})
 	}
-}
-
-// vacate notes that an instance is at an address no longer, and who has it by that.
-func (g *Graph) vacate(c claimant, a netip.AddrPort) {
-	g.changesHands(a, nil, g.addresses.release(c, a))
 }
 
 // takeover is an address that has become another app's.
@@ -157,7 +134,7 @@ func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	}
 	old := n.instances[at]
 	n.instances = slices.Delete(n.instances, at, at+1)
-	g.vacate(n.claimant(&old), old.address)
+	g.decide(n, old.address)
 	g.touch(n)
 }
 
@@ -175,7 +152,7 @@ func (g *Graph) settle() (second []waiting) {
 		g.release(n)
 	}
 	g.touched = nil
-	g.counts.Instances = g.addresses.count
+	g.counts.Instances = g.owners.count
 	return second
 }
 
@@ -210,19 +187,18 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 }
 
 // readyAddresses are sorted; an address that two sources know is there once, if none of
-// them says that it takes no new calls. draining counts those of which one does. Hearsay that
-// an instance drains does not count where the instance is known better.
+// them says that it takes no new calls. draining counts those of which one does.
 func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
 	ready = make([]string, 0, len(n.instances))
 	var not []string
 	for i := range n.instances {
 		at := &n.instances[i]
 		switch {
-		case !g.addresses.owns(n, at.address):
-		case at.draining && at.hearsay && !n.onlyHearsay(at.address):
+		case !g.owners.owns(n, at.address):
+		case at.draining && at.rank == unverified && !n.onlyUnverified(at.address): // its own sidecar knows better
 		case at.draining:
 			not = append(not, at.address.String())
-		case g.synced && g.addresses.withheld(n, at.address):
+		case g.synced && g.owners.withheld(n, at.address):
 			withheld = true
 		default:
 			ready = append(ready, at.address.String())

@@ -163,7 +163,7 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	c.object = next
 	now := g.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
-		g.joinsNetwork(c, now)
+		g.networkChanged(c, now)
 	}
 	clear(g.shared)
 	g.dirty.clusters = true

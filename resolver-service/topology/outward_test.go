@@ -10,13 +10,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// unverified is a change whose instances are named from elsewhere.
-func unverified(c Change) Change {
+// byDelegate is a change whose instances a delegate registers by a stream.
+func byDelegate(c Change) Change {
 	return altered(c, func(c *InstanceChange) {
 		for i := range c.Put {
 			c.Put[i].Unverified = true
 		}
-		c.Source, c.Present = "stream", true
+		c.Source, c.Rank = "stream", Live
 	})
 }
 
@@ -46,11 +46,11 @@ func TestWhatIsUnverifiedObscuresNothing(t *testing.T) {
 	}
 	g.Apply(runs("orders", "1", a))
 	check("at first", "ok "+a+" west", "unavailable", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(unverified(runs("cart", "1", a)))
+	g.Apply(byDelegate(runs("cart", "1", a)))
 	check("another app claims the address", "ok "+a+" west", "unavailable", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(unverified(runs("cart", "2", "10.0.0.1:6000")))
+	g.Apply(byDelegate(runs("cart", "2", "10.0.0.1:6000")))
 	check("and another port of that host", "ok "+a+" west", "ok 10.0.0.1:6000 west", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(drains(unverified(runs("orders", "other", a))))
+	g.Apply(drains(byDelegate(runs("orders", "other", a))))
 	check("its own app is said to drain", "ok "+a+" west", "ok 10.0.0.1:6000 west", "orders", "[10.0.0.1:50002] 1")
 	g.Apply(drains(runs("orders", "1", a)))
 	check("it drains", "unavailable", "ok 10.0.0.1:6000 west", "orders", "[] 0")
@@ -146,7 +146,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 			t.Helper()
 			top.must(t, c)
 			var got string
-			if err := top.ask(t.Context(), func(g *Graph) { got = orders(g); checkOffers(t, g, what) }); err != nil {
+			if err := top.ask(t.Context(), func(g *Graph) { got = orders(g); checkDirect(t, g, what) }); err != nil {
 				t.Fatal(err)
 			}
 			all, err := top.Refusals(t.Context(), 10)
@@ -191,6 +191,6 @@ func TestTheRangesOfANetworkChange(t *testing.T) {
 		if got := leads(g); got != step.want {
 			t.Errorf("in %s: %s, want %s", step.network, got, step.want)
 		}
-		checkOffers(t, g, step.network)
+		checkDirect(t, g, step.network)
 	}
 }

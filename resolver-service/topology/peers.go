@@ -8,7 +8,6 @@ import (
 
 func (g *Graph) takePeer(p *PeerChange) {
 	c := g.cluster(p.Cluster)
-	standing := !c.heard
 	switch p.Lease {
 	case Fresh, Damped, Expired:
 		g.setLease(c, p.Lease)
@@ -22,17 +21,17 @@ func (g *Graph) takePeer(p *PeerChange) {
 		}
 		for n := range c.exports {
 			if !stands[n.app] {
-				g.setRemote(c, n, nil, standing)
+				g.setRemote(c, n, nil)
 			}
 		}
 	}
 	for _, app := range p.Delete {
 		if n := g.apps[app]; n != nil {
-			g.setRemote(c, n, nil, standing)
+			g.setRemote(c, n, nil)
 		}
 	}
 	for i := range p.Put {
-		g.setRemote(c, g.node(p.Put[i].App), &p.Put[i], standing)
+		g.setRemote(c, g.node(p.Put[i].App), &p.Put[i])
 	}
 	g.releaseCluster(c)
 }
@@ -65,9 +64,8 @@ func (g *Graph) forget(c *cluster) {
 	}
 }
 
-// setRemote takes in what a peer says of an app; standing: what was there before the peer
-// was first heard.
-func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport, standing bool) {
+// setRemote takes in what a peer says of an app; nil: it exports the app no more.
+func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport) {
 	var old *PeerExport
 	if had := n.remote.of(c.name); had != nil {
 		if old = had.PeerExport; had.left != nil {
@@ -79,7 +77,7 @@ func (g *Graph) setRemote(c *cluster, n *node, export *PeerExport, standing bool
 	}
 	g.remoteRamp(c, n, old, export)
 	if g.onNetwork(c) {
-		g.offer(c, n, old.addresses(), export.addresses(), standing)
+		g.name(c, n, old.addresses(), export.addresses())
 	}
 	if export == nil {
 		n.remote.remove(c.name)

@@ -41,12 +41,12 @@ type Told struct {
 	Unnamed    bool // names are answered that callers may dial without a server name
 }
 
-// Taken is an instance that a source or another cluster names, whose address is another app's.
+// Taken is an instance that a source names, whose address is another app's.
 type Taken struct {
 	Address netip.AddrPort
-	Source  string // or "cluster " and the cluster's name
+	Source  string
 	By      catalog.App
-	From    string // the source that names the other app there, or the cluster in the same way
+	From    string // the source that names the other app there
 }
 
 // Say tells what is known of an app beside a caller's decision.
@@ -57,36 +57,26 @@ func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (told Told,
 	return told, err
 }
 
+// Holder is the app that has an address by a live registration from that address. Registrations
+// of other apps by a delegate are refused there. The error is that ctx or the topology has ended.
+func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (app catalog.App, ok bool, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		if n := g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())); n != nil {
+			app, ok = n.app, true
+		}
+	})
+	return app, ok, err
+}
+
 func (g *Graph) taken(app catalog.App) (all []Taken) {
 	n := g.apps[app]
 	if n == nil {
 		return nil
 	}
 	for _, i := range n.instances {
-		claims := g.addresses.contested[i.address]
-		if len(claims) == 0 {
-			continue
-		}
-		if strongest := claims[len(claims)-1]; strongest.node != n {
-			all = append(all, Taken{i.address, i.source, strongest.app, strongest.source})
-		}
-	}
-	for i := range n.remote {
-		all = append(all, g.takenOf(n, &n.remote[i])...)
-	}
-	return all
-}
-
-// takenOf are addresses of the app in another cluster that are those of another app there.
-func (g *Graph) takenOf(n *node, export *imported) (all []Taken) {
-	c := g.clusters[export.cluster]
-	if export.left == nil || !g.onNetwork(c) {
-		return nil
-	}
-	for _, text := range export.Addresses {
-		a, ok := canonical(text)
-		if top := c.offers.top[a].node; ok && top != nil && top != n {
-			all = append(all, Taken{a, "cluster " + c.name, top.app, "cluster " + c.name})
+		if owner := g.owners.owner(i.address); owner != n {
+			by, _ := owner.claimTo(i.address)
+			all = append(all, Taken{i.address, i.source, owner.app, by.source})
 		}
 	}
 	return all

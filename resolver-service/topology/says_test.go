@@ -80,14 +80,14 @@ func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
 	if told, err := top.Say(t.Context(), app("checkout"), app("orders")); err != nil || len(told.Taken) != 0 {
 		t.Errorf("%+v (%v), before anything was taken", told, err)
 	}
-	top.must(t, named("consul", "ledger"))
+	top.must(t, registers(1, named("consul", "ledger")))
 	told, err := top.Say(t.Context(), app("checkout"), app("orders"))
 	want := []Taken{{at, "stream", app("ledger"), "consul"}}
 	if err != nil || !slices.Equal(told.Taken, want) || told.Own != "west" {
 		t.Errorf("%+v (%v); want %+v taken", told, err, want)
 	}
-	top.must(t, hearsay(named("another", "ledger"))) // which isn't why it has it
-	top.must(t, hearsay(named("other", "cart")))
+	top.must(t, delegated(named("another", "ledger"))) // which isn't why it has it
+	top.must(t, delegated(named("other", "cart")))
 	for id, want := range map[string]Taken{"orders": want[0], "cart": {at, "other", app("ledger"), "consul"}} {
 		if told, err := top.Say(t.Context(), app("checkout"), app(id)); err != nil || !slices.Equal(told.Taken, []Taken{want}) {
 			t.Errorf("%s: %+v (%v); want %+v taken", id, told, err, want)

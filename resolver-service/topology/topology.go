@@ -195,7 +195,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.clusters.Store(u.Clusters)
 	}
 	for _, o := range g.takeovers {
-		t.often.Warn("takeover "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
+		t.often.Warn("takeover "+o.to.String(), "address reassigned from one app to another", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.takeovers = nil

@@ -24,7 +24,6 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 	update := g.flush()
 	effects := g.effects(before, &update)
 	g.takeObjects(&undo)
-	g.restoreOffers(before)
 	g.settleTried()
 	g.flush()
 	g.restore(before)
@@ -33,9 +32,9 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 
 // settleTried settles without the two parts that a change is published in.
 func (g *Graph) settleTried() {
-	clear(g.addresses.taken)
+	clear(g.owners.served)
 	g.settle()
-	g.settleOffers()
+	g.settleDirect()
 }
 
 // saved is what has been served, to be served again after a Try.
@@ -46,33 +45,12 @@ type saved struct {
 	allGateways *catalog.Gateways
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
-	offers      map[*cluster]offers // of those that have come to the network, or left it
-}
-
-// keep keeps the offers of a cluster that is about to get others.
-func (s *saved) keep(c *cluster) {
-	if s == nil {
-		return
-	}
-	if _, ok := s.offers[c]; !ok {
-		s.offers[c] = c.offers
-	}
-}
-
-// restoreOffers gives clusters back the offers that they had.
-func (g *Graph) restoreOffers(s *saved) {
-	for c, had := range s.offers {
-		c.offers = had
-		for n := range c.exports {
-			g.movesOf(c).touch(n)
-		}
-	}
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
 		revision: g.revision, open: g.open, gateway: g.gateway, allGateways: g.allGateways,
-		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}, offers: map[*cluster]offers{},
+		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
 	}
 	for name, view := range g.peers {
 		s.peers[name] = view

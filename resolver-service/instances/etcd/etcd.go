@@ -10,7 +10,7 @@
 // replica before deletes is deleted only while it is still its own: so whoever comes last
 // has the key. A replica that ends, in whatever way, leaves its keys to its lease, so that
 // its sidecars stay in all views until they have come back elsewhere. What a replica has
-// restored after a restart is no news: it yields to who came later, see [Source.Since].
+// restored after a restart yields to a later registration, by [catalog.Instance.Since].
 package etcd
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Name is what this source is called.
@@ -104,6 +105,9 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 
 // Name is that of instances.Source.
 func (s *Source) Name() string { return Name }
+
+// Rank is that of instances.Source: sidecars registered with other replicas.
+func (s *Source) Rank() topology.Rank { return topology.Live }
 
 // Close lets go of the connection, once Run and Watch have ended. What was written stays
 // for as long as its lease lasts.

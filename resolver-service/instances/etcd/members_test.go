@@ -67,7 +67,7 @@ func TestReplicasThatDifferAreNamed(t *testing.T) {
 	p := newPlace(t, &plain)
 	first, _, _ := p.described(t, "r1", 20*time.Second, "a.example")
 	second, writes, says := p.described(t, "r2", 20*time.Second, "b.example")
-	writes.Register(orders("a", "10.0.0.1:50002"), func() {})
+	writes.registers(orders("a", "10.0.0.1:50002"), func() {})
 	first.awaitRefusal(t, `replica "r2"`, `trust domain is "b.example", and here "a.example"`, "instances.etcd.prefix", "new configuration", "called west too")
 	second.awaitRefusal(t, `replica "r1"`, `trust domain is "a.example", and here "b.example"`)
 	first.await(t, "shop/orders/a=10.0.0.1:50002")

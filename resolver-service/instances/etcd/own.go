@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -29,7 +28,6 @@ type held struct {
 	fresh    bool
 	revision int64 // of the last write
 	writes   int   // how often the instance was changed here
-	since    int64 // see Source.Since
 	// restored says that it is from before a restart, and has not been written since: it is
 	// written where nothing stands, or over what is older, which stands at revision over.
 	restored bool
@@ -40,38 +38,35 @@ type held struct {
 // older tells whether another replica has registered what stands under the key since.
 func (h *held) older(p pair, replica string) bool {
 	by, since := origin(p.value)
-	return !p.deleted && by != replica && since >= h.since
+	return !p.deleted && by != replica && since >= h.instance.Since
 }
 
 func newOwn() *own {
 	return &own{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
 }
 
-// Since is the time of a registration that comes now, in milliseconds of Unix time: later
-// than that of any which this replica has heard of, of whichever instance and whether it
-// stands or not, whatever the clocks of replicas say.
-func (s *Source) Since(topology.InstanceKey) int64 { return s.others.next(time.Now()) }
+// Clock gives registrations their times: later than every registration of which this replica
+// has heard, whatever the clocks of replicas say.
+func (s *Source) Clock() *topology.Clock { return &s.others.clock }
 
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
-func (s *Source) Register(i catalog.Instance, taken func()) {
-	s.Share(i, s.Since(topology.KeyOf(&i)), false, taken)
-}
+func (s *Source) Register(i catalog.Instance, taken func()) { s.Share(i, false, taken) }
 
-// Share is Register for one who keeps registrations over a restart: since is what Since
-// said when the instance registered, and restored that this was before the restart. With
-// the same since it has a change of the instance written.
-func (s *Source) Share(i catalog.Instance, since int64, restored bool, taken func()) {
-	key := keyOf(topology.KeyOf(&i))
-	s.others.heard(since)
+// Share is Register for registrations that are kept over a restart. restored says that the
+// instance registered before the restart. With the same Since it has a change of the instance
+// written.
+func (s *Source) Share(i catalog.Instance, restored bool, taken func()) {
+	key, since := keyOf(topology.KeyOf(&i)), i.Since
+	s.others.clock.Heard(since)
 	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
 	s.own.mu.Lock()
 	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil && h.since == since {
+	if h := s.own.held[key]; h != nil && h.instance.Since == since {
 		h.instance, h.taken = i, taken
 		h.writes++
 	} else {
-		s.own.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored, since: since}
+		s.own.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored}
 	}
 	s.own.soil(key)
 }
@@ -127,7 +122,6 @@ type entry struct {
 	instance catalog.Instance
 	fresh    bool
 	writes   int
-	since    int64
 	restored bool
 	over     int64
 }
@@ -140,7 +134,7 @@ func (o *own) take(most int) (batch []entry) {
 		e := entry{key: key}
 		if h := o.held[key]; h != nil {
 			e.held, e.instance, e.fresh, e.writes = h, h.instance, h.fresh, h.writes
-			e.since, e.restored, e.over = h.since, h.restored, h.over
+			e.restored, e.over = h.restored, h.over
 		}
 		batch = append(batch, e)
 		delete(o.dirty, key)

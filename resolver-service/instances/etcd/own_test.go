@@ -35,7 +35,7 @@ func TestWhoeverWroteLastHasTheInstance(t *testing.T) {
 		}, true},
 	} {
 		s := &Source{own: newOwn(), others: newOthers()}
-		s.Register(orders("a", "10.0.0.1:50002"), func() {})
+		s.registers(orders("a", "10.0.0.1:50002"), func() {})
 		batch := s.own.take(1)
 		taken := c.steps(s.own, batch[0])
 		if kept := len(s.own.keys()) == 1; kept != c.kept || taken == c.kept {

@@ -78,7 +78,7 @@ func (p *place) settle(t testing.TB) {
 			}
 		}
 		for key, h := range w.own.held {
-			if stored[key] != encode(&h.instance, w.replica, h.since) {
+			if stored[key] != encode(&h.instance, w.replica) {
 				return false
 			}
 		}
@@ -89,7 +89,7 @@ func (p *place) settle(t testing.TB) {
 func (p *place) put(t testing.TB, all ...catalog.Instance) {
 	t.Helper()
 	for _, i := range all {
-		p.other(t).Register(i, func() {})
+		p.other(t).registers(i, func() {})
 	}
 	p.settle(t)
 }

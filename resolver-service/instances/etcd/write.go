@@ -93,7 +93,7 @@ func (s *Source) op(e entry) clientv3.Op {
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
-	put := clientv3.OpPut(key, encode(&e.instance, s.replica, e.since), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
 	if e.fresh {
 		return put
 	}
