@@ -69,7 +69,7 @@ func TestAnAddressBelongsToWhoeverCameUpWithItLast(t *testing.T) {
 		}
 	}
 	g.Apply(from("other", stops("ledger", "1")))
-	if n := g.owners.count + len(g.owners.v4) + len(g.owners.several) + len(g.owners.contested) + len(g.owners.served) + len(g.sources); n != 0 {
+	if n := g.owners.count + len(g.owners.v4) + len(g.owners.several) + len(g.owners.contested) + len(g.owners.served) + len(g.owners.sources); n != 0 {
 		t.Errorf("%d things are kept of addresses that nobody has", n)
 	}
 }
@@ -93,8 +93,8 @@ func TestAnInstanceThatSourcesDisagreeOnIsNotReady(t *testing.T) {
 	if r := e.Routes[0]; r.Ready != 1 || r.Draining != 0 || len(r.Addresses) != 1 {
 		t.Errorf("%d ready at %v, %d draining; want the one address once", r.Ready, r.Addresses, r.Draining)
 	}
-	if !reflect.DeepEqual(g.sources, map[string]int{"test": 1, "kubernetes": 1}) {
-		t.Errorf("sources %v", g.sources)
+	if !reflect.DeepEqual(g.owners.sources, map[string]int{"test": 1, "kubernetes": 1}) {
+		t.Errorf("sources %v", g.owners.sources)
 	}
 }
 

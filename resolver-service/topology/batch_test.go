@@ -110,10 +110,10 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 			t.Fatalf("%s: %s gets another view at revision %d after %d", what, id, is.Revision, was.Revision)
 		}
 	}
-	if a.gateway != g.gateway || a.peers["east"] != g.peers["east"] {
+	if a.gateway != g.exports.gateway || a.peers["east"] != g.exports.peers["east"] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
 	}
-	if a.callers != g.callers || a.clusters != g.allGateways {
+	if a.callers != g.owners.callers || a.clusters != g.imports.gateways {
 		t.Fatalf("%s: who asks from where, or the gateways of all clusters, was not told", what)
 	}
 }

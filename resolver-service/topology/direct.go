@@ -66,11 +66,11 @@ type moves struct {
 	reached map[*node]struct{} // their addresses may be others than before
 }
 
-func (g *Graph) movesOf(c *cluster) *moves {
-	m := g.moves[c]
+func (im *imports) movesOf(c *cluster) *moves {
+	m := im.moves[c]
 	if m == nil {
 		m = &moves{map[netip.AddrPort]*node{}, map[*node]struct{}{}}
-		g.moves[c] = m
+		im.moves[c] = m
 	}
 	return m
 }
@@ -94,12 +94,12 @@ func (m *moves) withheld(a netip.AddrPort, n *node) bool {
 }
 
 // name notes the addresses that a peer names an app at, and those that it named before.
-func (g *Graph) name(c *cluster, n *node, had, has []string) {
+func (im *imports) name(c *cluster, n *node, had, has []string) {
 	lost, gained := difference(had, has)
 	if len(lost) == 0 && len(gained) == 0 {
 		return
 	}
-	m, d := g.movesOf(c), &c.direct
+	m, d := im.movesOf(c), &c.direct
 	for _, text := range lost {
 		if a, ok := canonical(text); ok {
 			m.note(a, d.one[a])
@@ -108,7 +108,7 @@ func (g *Graph) name(c *cluster, n *node, had, has []string) {
 	}
 	for _, text := range gained {
 		a, ok := canonical(text)
-		if !ok || g.refusesDirect(c, a) != nil {
+		if !ok || im.refusesDirect(c, a) != nil {
 			m.touch(n)
 			continue
 		}
@@ -158,13 +158,13 @@ func canonical(text string) (a netip.AddrPort, ok bool) {
 
 // networkChanged notes that a cluster has come to this cluster's network or left it, or may
 // name other addresses there.
-func (g *Graph) networkChanged(c *cluster, near bool) {
+func (im *imports) networkChanged(c *cluster, near bool) {
 	c.direct = direct{}
 	for n := range c.exports {
 		if near {
-			g.name(c, n, nil, n.remote.of(c.name).Addresses)
+			im.name(c, n, nil, n.remote.of(c.name).Addresses)
 		}
-		g.movesOf(c).touch(n)
+		im.movesOf(c).touch(n)
 	}
 }
 
@@ -176,30 +176,30 @@ type pair struct {
 
 // settleDirect brings the addresses of the peers' apps that a change has reached up to date. It
 // returns those with an address where callers still see another app: they come second.
-func (g *Graph) settleDirect() (second []pair) {
-	for c, m := range g.moves {
+func (im *imports) settleDirect() (second []pair) {
+	for c, m := range im.moves {
 		for n := range m.reached {
-			if p := (pair{c, n}); g.directChanged(p) {
+			if p := (pair{c, n}); im.directChanged(p) {
 				second = append(second, p)
 			}
 		}
 	}
-	clear(g.moves)
+	clear(im.moves)
 	return second
 }
 
 // directChanged reaches the callers of a peer's app if its addresses are others than before. It
 // leaves out those where callers still see another app, and tells whether there are any.
-func (g *Graph) directChanged(p pair) (withheld bool) {
+func (im *imports) directChanged(p pair) (withheld bool) {
 	export := p.remote.of(p.name)
 	if export == nil {
 		return false
 	}
 	before := export.direct()
 	export.left, export.zones, export.refused = nil, export.Zones, 0
-	if g.onNetwork(p.cluster) {
+	if im.onNetwork(p.cluster) {
 		var left []string
-		left, export.refused, withheld = g.leftOf(p, export.Addresses)
+		left, export.refused, withheld = im.leftOf(p, export.Addresses)
 		if len(left) < len(export.Addresses) {
 			left = slices.Clip(left)
 			export.left = &left
@@ -208,7 +208,7 @@ func (g *Graph) directChanged(p pair) (withheld bool) {
 	}
 	if !slices.Equal(before, export.direct()) {
 		for caller := range p.callers {
-			g.dirty.entry(caller, p.node)
+			im.dirty.entry(caller, p.node)
 		}
 	}
 	return withheld
@@ -216,15 +216,15 @@ func (g *Graph) directChanged(p pair) (withheld bool) {
 
 // leftOf are the addresses of a peer's app that may be called, without those that the peer also
 // names another app at.
-func (g *Graph) leftOf(p pair, all []string) (left []string, refused uint32, withheld bool) {
-	m := g.moves[p.cluster]
+func (im *imports) leftOf(p pair, all []string) (left []string, refused uint32, withheld bool) {
+	m := im.moves[p.cluster]
 	for _, text := range all {
 		a, ok := canonical(text)
 		switch {
 		case ok && !p.direct.named(a):
 			refused++
 		case !ok || p.direct.one[a] != p.node:
-		case g.synced && g.saved == nil && m.withheld(a, p.node):
+		case im.synced && im.saved == nil && m.withheld(a, p.node):
 			withheld = true
 		default:
 			left = append(left, text)

@@ -111,8 +111,8 @@ func TestOnlyWhatIsLeftCounts(t *testing.T) {
 		t.Errorf("%+v, with both addresses back", r)
 	}
 	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
-	if os := g.clusters["east"].direct; len(os.one)+len(os.several)+len(g.moves) != 0 {
-		t.Errorf("%v and %v are kept of a peer that exports nothing", os, g.moves)
+	if os := g.clusters["east"].direct; len(os.one)+len(os.several)+len(g.imports.moves) != 0 {
+		t.Errorf("%v and %v are kept of a peer that exports nothing", os, g.imports.moves)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestAPeerChangesNothingOfOthers(t *testing.T) {
 		}
 		delete(all, "stats")
 		for _, id := range ids {
-			for _, taken := range g.taken(app(id)) {
+			for _, taken := range g.owners.taken(app(id)) {
 				if taken.Source != "cluster east" {
 					all["taken "+id] += fmt.Sprint(taken)
 				}
@@ -278,8 +278,8 @@ func TestWhatViewsLeadToIsNotKeptForever(t *testing.T) {
 		} else {
 			g.Apply(Change{Peers: []PeerChange{{Cluster: name, Delete: []catalog.App{app("orders")}}}})
 		}
-		if len(g.shared) > fewGateways+2 {
-			t.Fatalf("%d sets of clusters are kept for one view", len(g.shared))
+		if len(g.views.shared) > fewGateways+2 {
+			t.Fatalf("%d sets of clusters are kept for one view", len(g.views.shared))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -199,57 +198,31 @@ func (hs *hosts) all() iter.Seq[netip.Addr] {
 }
 
 // callerChanged notes that somebody else may have an IP address now.
-func (g *Graph) callerChanged(ip netip.Addr) {
-	if g.synced && !g.dirty.all { // with the full set, all are looked at
-		g.dirty.callers[ip] = struct{}{}
+func (o *ownership) callerChanged(ip netip.Addr) {
+	if o.synced && !o.dirty.all { // with the full set, all are looked at
+		o.dirty.callers[ip] = struct{}{}
 	}
 }
 
 // flushCallers brings who has which IP address up to date.
-func (g *Graph) flushCallers(d *dirty, u *Update) {
+func (o *ownership) flushCallers(d *dirty, u *Update) {
 	var edits []catalog.CallerEdit
 	if d.all {
-		edits = make([]catalog.CallerEdit, 0, len(g.owners.v4)+len(g.owners.v6))
-		for ip := range g.owners.all() {
-			caller, _ := g.owners.caller(ip)
+		edits = make([]catalog.CallerEdit, 0, len(o.v4)+len(o.v6))
+		for ip := range o.all() {
+			caller, _ := o.caller(ip)
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: caller})
 		}
 	}
 	for ip := range d.callers {
-		was, had := g.callers.Get(ip)
-		is, has := g.owners.caller(ip)
+		was, had := o.callers.Get(ip)
+		is, has := o.caller(ip)
 		if was != is || had != has {
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: is, Remove: !has})
 		}
 	}
 	if len(edits) > 0 || d.all {
-		g.callers = g.callers.With(edits...)
-		u.Callers = g.callers
-	}
-}
-
-// flushClusters brings the gateways of every cluster with an object up to date, and which of
-// them have not been heard.
-func (g *Graph) flushClusters(d *dirty, u *Update) {
-	if !d.clusters && !d.all {
-		return
-	}
-	next := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: map[string][]string{}, Apps: map[string][]catalog.AppGateway{}}
-	for name, c := range g.clusters {
-		if c.object == nil {
-			continue
-		}
-		next.Addresses[name] = c.object.Gateways
-		if len(c.object.AppGateways) > 0 {
-			next.Apps[name] = c.object.AppGateways
-		}
-		if !c.heard && name != g.cfg.Cluster {
-			next.Unheard = append(next.Unheard, name)
-		}
-	}
-	slices.Sort(next.Unheard)
-	if d.all || !next.Equal(g.allGateways) {
-		g.allGateways = next
-		u.Clusters = next
+		o.callers = o.callers.With(edits...)
+		u.Callers = o.callers
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // asks is who asks from an address, in a word.
 func (g *Graph) asks(address string) string {
-	switch caller, ok := g.callers.Get(netip.MustParseAddr(address)); {
+	switch caller, ok := g.owners.callers.Get(netip.MustParseAddr(address)); {
 	case !ok:
 		return "nobody"
 	case caller.Shared:

@@ -9,36 +9,36 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-func (g *Graph) takeInstances(c *InstanceChange) {
+func (o *ownership) takeInstances(c *InstanceChange) {
 	if c.Full {
-		for _, key := range g.departed(c) {
-			g.deleteInstance(c.Source, key)
+		for _, key := range o.departed(c) {
+			o.deleteInstance(c.Source, key)
 		}
 	}
 	for _, key := range c.Delete {
-		g.deleteInstance(c.Source, key)
+		o.deleteInstance(c.Source, key)
 	}
 	for i := range c.Put {
-		g.putInstance(c, &c.Put[i])
+		o.putInstance(c, &c.Put[i])
 	}
 }
 
 // touch notes that the instances of an app may have changed.
-func (g *Graph) touch(n *node) {
+func (ns *nodes) touch(n *node) {
 	if n != nil && !n.changed {
 		n.changed = true
-		g.touched = append(g.touched, n)
+		ns.touched = append(ns.touched, n)
 	}
 }
 
 // departed are a source's instances that its full set does not name.
-func (g *Graph) departed(c *InstanceChange) []InstanceKey {
+func (o *ownership) departed(c *InstanceChange) []InstanceKey {
 	stands := make(map[InstanceKey]bool, len(c.Put))
 	for i := range c.Put {
 		stands[KeyOf(&c.Put[i])] = true
 	}
 	var gone []InstanceKey
-	for _, n := range g.apps {
+	for _, n := range o.apps {
 		for _, i := range n.instances {
 			if key := (InstanceKey{n.app, i.id}); i.source == c.Source && !stands[key] {
 				gone = append(gone, key)
@@ -54,8 +54,8 @@ func (n *node) find(source, id string) (int, bool) {
 	})
 }
 
-func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
-	n := g.node(i.App)
+func (o *ownership) putInstance(c *InstanceChange, i *catalog.Instance) {
+	n := o.node(i.App)
 	at, found := n.find(c.Source, i.ID)
 	now := instance{
 		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
@@ -63,65 +63,31 @@ func (g *Graph) putInstance(c *InstanceChange, i *catalog.Instance) {
 	}
 	if !found {
 		n.instances = inserted(n.instances, at, now)
-		g.sources[c.Source]++
-		g.arrive(n, &now)
-		g.touch(n)
+		o.sources[c.Source]++
+		o.enter(n, &now)
+		o.touch(n)
 		return
 	}
 	old := n.instances[at]
 	n.instances[at] = now
 	switch {
 	case old.address != now.address:
-		g.decide(n, old.address)
-		g.arrive(n, &now)
-		g.touch(n)
+		o.review(n, old.address)
+		o.enter(n, &now)
+		o.touch(n)
 	case old != now:
-		if old.rank != now.rank || g.owners.contested[now.address] != nil {
-			g.decide(n, now.address)
+		if old.rank != now.rank || o.contested[now.address] != nil {
+			o.review(n, now.address)
 		}
 		old.since = now.since // views don't show it
 		if old != now {
-			g.touch(n)
+			o.touch(n)
 		}
 	}
 }
 
-// arrive decides whose the address of an instance is that has come to it.
-func (g *Graph) arrive(n *node, i *instance) {
-	loser, heir := g.owners.arrive(n.claim(i), i.address)
-	g.changesHands(n, i.address, loser, heir)
-}
-
-// decide decides whose an address is after one app's claims to it have changed.
-func (g *Graph) decide(n *node, a netip.AddrPort) {
-	loser, heir := g.owners.decide(n, a)
-	g.changesHands(n, a, loser, heir)
-}
-
-// changesHands reaches the apps that an address goes from and to. An operator is told if the
-// app whose claims have changed takes it from another.
-func (g *Graph) changesHands(n *node, a netip.AddrPort, loser, heir *node) {
-	g.touch(loser)
-	g.touch(heir)
-	g.callerChanged(a.Addr())
-	if heir == n && len(g.takeovers) < maxTakeovers {
-		by, _ := heir.claimTo(a)
-		g.takeovers = append(g.takeovers, takeover{a, loser.app, heir.app, by.source})
-	}
-}
-
-// takeover is an address that has become another app's.
-type takeover struct {
-	address  netip.AddrPort
-	from, to catalog.App
-	source   string // that names the other app there
-}
-
-// maxTakeovers is how many of them are told of at a time.
-const maxTakeovers = 20
-
-func (g *Graph) deleteInstance(source string, key InstanceKey) {
-	n := g.apps[key.App]
+func (o *ownership) deleteInstance(source string, key InstanceKey) {
+	n := o.apps[key.App]
 	if n == nil {
 		return
 	}
@@ -129,13 +95,13 @@ func (g *Graph) deleteInstance(source string, key InstanceKey) {
 	if !found {
 		return
 	}
-	if g.sources[source]--; g.sources[source] == 0 {
-		delete(g.sources, source)
+	if o.sources[source]--; o.sources[source] == 0 {
+		delete(o.sources, source)
 	}
 	old := n.instances[at]
 	n.instances = slices.Delete(n.instances, at, at+1)
-	g.decide(n, old.address)
-	g.touch(n)
+	o.review(n, old.address)
+	o.touch(n)
 }
 
 // settle brings the instances of the touched apps up to date, and returns those with an
@@ -167,7 +133,7 @@ type waiting struct {
 // that others are still served with, and tells whether there are any.
 func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.dirty.present(n)
-	ready, draining, withheld := g.readyAddresses(n)
+	ready, draining, withheld := g.owners.readyAddresses(n)
 	zones := n.zonesOf(ready)
 	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) {
 		return withheld
@@ -175,7 +141,7 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.counts.Draining += int(draining) - int(n.draining)
 	n.ready, n.draining, n.zones, n.local, n.plans, n.outward = ready, draining, zones, nil, nil, nil
 	if g.saved == nil {
-		g.localRamp(n, before)
+		g.ramps.localRamp(n, before)
 	}
 	for caller := range n.callers {
 		g.dirty.entry(caller, n)
@@ -188,17 +154,17 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 
 // readyAddresses are sorted; an address that two sources know is there once, if none of
 // them says that it takes no new calls. draining counts those of which one does.
-func (g *Graph) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
+func (o *ownership) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
 	ready = make([]string, 0, len(n.instances))
 	var not []string
 	for i := range n.instances {
 		at := &n.instances[i]
 		switch {
-		case !g.owners.owns(n, at.address):
+		case !o.owns(n, at.address):
 		case at.draining && at.rank == unverified && !n.onlyUnverified(at.address): // its own sidecar knows better
 		case at.draining:
 			not = append(not, at.address.String())
-		case g.synced && g.owners.withheld(n, at.address):
+		case o.synced && o.withheld(n, at.address):
 			withheld = true
 		default:
 			ready = append(ready, at.address.String())

@@ -111,7 +111,7 @@ func (w *world) afreshWith(cfg Config, other *Graph) *Graph {
 			key.node = g.node(key.node.app)
 		}
 		g.ramps.all[key] = r
-		g.dirtyRamp(key)
+		g.ramps.dirtyRamp(key)
 	}
 	g.flush()
 	return g
@@ -144,7 +144,7 @@ func checkRamps(t *testing.T, g *Graph, what string) {
 // out evenly.
 func checkShards(t *testing.T, g *Graph) {
 	t.Helper()
-	for _, b := range g.gateway.Backends.All() {
+	for _, b := range g.exports.gateway.Backends.All() {
 		balanced(t, b, shardsOf(len(b.Instances)))
 	}
 }
@@ -299,7 +299,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if change.Objects == nil {
 		return nil
 	}
-	revision, open, gateway, clusters, was := g.Revision(), g.open, g.gateway, g.allGateways, serve(g)
+	revision, open, gateway, clusters, was := g.Revision(), g.views.open, g.exports.gateway, g.imports.gateways, serve(g)
 	views, ramps := map[catalog.App]*catalog.View{}, maps.Clone(g.ramps.all)
 	for a, n := range g.apps {
 		views[a] = n.view
@@ -308,7 +308,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Revision() != revision || g.open != open || g.gateway != gateway || g.allGateways != clusters || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
+	if g.Revision() != revision || g.views.open != open || g.exports.gateway != gateway || g.imports.gateways != clusters || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
 		t.Fatalf("%s: trying it changed the graph", what)
 	}
 	for a, view := range views {
@@ -332,19 +332,19 @@ func serve(g *Graph) served {
 		}
 		s[from+" gateways"] = fmt.Sprint(v.Gateways.Addresses)
 	}
-	for a, b := range g.gateway.Backends.All() {
+	for a, b := range g.exports.gateway.Backends.All() {
 		s["gateway "+a.ID] = fmt.Sprint(b.Instances)
 	}
-	for a, e := range g.peers["east"].Exports.All() {
+	for a, e := range g.exports.peers["east"].Exports.All() {
 		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
 	}
 	for i := range 5 {
 		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		caller, ok := g.callers.Get(ip)
+		caller, ok := g.owners.callers.Get(ip)
 		s["caller "+ip.String()] = fmt.Sprint(caller, ok)
 	}
-	s["callers"] = fmt.Sprint(g.callers.Len())
-	s["clusters"] = fmt.Sprint(g.allGateways.Addresses, g.allGateways.Apps)
+	s["callers"] = fmt.Sprint(g.owners.callers.Len())
+	s["clusters"] = fmt.Sprint(g.imports.gateways.Addresses, g.imports.gateways.Apps)
 	stats := g.Stats()
 	s["stats"] = fmt.Sprintf("%+v", stats)
 	return s

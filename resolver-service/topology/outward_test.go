@@ -35,11 +35,11 @@ func TestWhatIsUnverifiedObscuresNothing(t *testing.T) {
 		if got := show(v.Explain(app("cart"))); got != cart {
 			t.Errorf("%s: cart is %s, want %s", what, got, cart)
 		}
-		if got, _ := g.callers.Get(ip); got.App.ID != caller || got.Shared {
+		if got, _ := g.owners.callers.Get(ip); got.App.ID != caller || got.Shared {
 			t.Errorf("%s: %s asks from %s, want %s", what, got.App, ip, caller)
 		}
-		b, _ := g.gateway.Backends.Get(app("orders"))
-		e, _ := g.peers["east"].Exports.Get(app("orders"))
+		b, _ := g.exports.gateway.Backends.Get(app("orders"))
+		e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
 		if got := fmt.Sprint(b.Instances, e.Ready); got != gateway {
 			t.Errorf("%s: the gateway and east have %s of orders, want %s", what, got, gateway)
 		}
@@ -94,22 +94,22 @@ func TestWhatIsExportedKeepsToTheRules(t *testing.T) {
 				g.Apply(runs("orders", fmt.Sprint(i), a))
 			}
 			if !exportedFirst {
-				if kept := g.keptOf(app("orders")); kept.Count != 0 {
+				if kept := g.exports.keptOf(app("orders")); kept.Count != 0 {
 					t.Errorf("%s: %s, of an app that is not exported", test.what, kept.String())
 				}
 				g.Apply(export)
 			}
-			b, _ := g.gateway.Backends.Get(app("orders"))
-			e, _ := g.peers["east"].Exports.Get(app("orders"))
+			b, _ := g.exports.gateway.Backends.Get(app("orders"))
+			e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
 			if got := fmt.Sprint(b.Instances); got != test.want || fmt.Sprint(e.Addresses) != test.want || int(e.Ready) != len(e.Addresses) || int(e.Shards) != shardsOf(len(e.Addresses)) {
 				t.Errorf("%s, exported first %v: the gateway has %s, and east is told %+v; want %s", test.what, exportedFirst, got, *e, test.want)
 			}
 			if entry, _ := g.viewOf(app("checkout")).Entries.Get(app("orders")); entry.Routes[0].Ready != 4 {
 				t.Errorf("%s: %d are ready for lookups here, want 4", test.what, entry.Routes[0].Ready)
 			}
-			kept := g.keptOf(app("orders"))
-			if kept.Count != len(test.why) || (len(g.warnings) > 0) != (len(test.why) > 0) {
-				t.Errorf("%s: told of %d (%d warnings), want %d", test.what, kept.Count, len(g.warnings), len(test.why))
+			kept := g.exports.keptOf(app("orders"))
+			if kept.Count != len(test.why) || (len(g.exports.warnings) > 0) != (len(test.why) > 0) {
+				t.Errorf("%s: told of %d (%d warnings), want %d", test.what, kept.Count, len(g.exports.warnings), len(test.why))
 			}
 			for _, why := range test.why {
 				if !strings.Contains(kept.String(), why) {
@@ -158,7 +158,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 					t.Errorf("%s, %s: told %+v; want %q", test.what, what, r, test.why)
 				}
 			}
-			told, err := top.Say(t.Context(), app("checkout"), app("orders"))
+			told, err := top.Report(t.Context(), app("checkout"), app("orders"))
 			if err != nil || told.Clusters[0].Refused.Count != refused {
 				t.Errorf("%s, %s: an operator is told %+v (%v)", test.what, what, told.Clusters, err)
 			}

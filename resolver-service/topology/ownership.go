@@ -3,7 +3,6 @@ package topology
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -86,93 +85,49 @@ func (n *node) onlyUnverified(a netip.AddrPort) bool {
 	return best.rank == unverified
 }
 
-// ownership knows which app has each instance's address, over all sources. Other apps with a
-// claim there are shadowed: the address is theirs once no stronger claim is left.
+// ownership knows the instances of all sources, and which app has each address.
 type ownership struct {
-	hosts
-	contested map[netip.AddrPort][]claim // one for each app, where there are several
-	// served has the app that callers see at an address which a change has reached. Until the
-	// change is published, no other app may be seen there.
-	served map[netip.AddrPort]*node
+	*nodes
+	addresses
+	sources   map[string]int // instances of each source
+	takeovers []takeover     // that nobody was told of yet
+	callers   *catalog.Callers
 }
 
-func newOwnership() ownership {
-	return ownership{hosts: newHosts(), contested: map[netip.AddrPort][]claim{}, served: map[netip.AddrPort]*node{}}
+func newOwnership(ns *nodes) *ownership {
+	return &ownership{nodes: ns, addresses: newAddresses(), sources: map[string]int{}, callers: &catalog.Callers{}}
 }
 
-// owns tells whether an address that an app has a claim to is its own.
-func (o *ownership) owns(n *node, a netip.AddrPort) bool {
-	return len(o.contested) == 0 || o.owner(a) == n
+// enter decides whose the address of an instance is that has come to it.
+func (o *ownership) enter(n *node, i *instance) {
+	loser, heir := o.arrive(n.claim(i), i.address)
+	o.changesHands(n, i.address, loser, heir)
 }
 
-// arrive decides whose an address is that an instance has come to.
-func (o *ownership) arrive(c claim, a netip.AddrPort) (loser, heir *node) {
-	if o.owner(a) == nil {
-		o.set(a, c.node, c.rank == unverified)
-		return nil, nil
-	}
-	return o.decide(c.node, a)
+// review decides whose an address is after one app's claims to it have changed.
+func (o *ownership) review(n *node, a netip.AddrPort) {
+	loser, heir := o.decide(n, a)
+	o.changesHands(n, a, loser, heir)
 }
 
-// decide decides whose an address is after one app's claims to it have changed. It returns the
-// app that loses the address and the one that gets it; none where it stays.
-func (o *ownership) decide(n *node, a netip.AddrPort) (loser, heir *node) {
-	owner, rivals := o.owner(a), o.contested[a]
-	best, claims := n.claimTo(a)
-	if rivals == nil && (owner == nil || owner == n) {
-		if claims {
-			o.set(a, n, best.rank == unverified)
-		} else {
-			o.note(owner, a)
-			o.remove(a)
-		}
-		return nil, nil
-	}
-	o.note(owner, a)
-	if rivals == nil {
-		other, _ := owner.claimTo(a)
-		rivals = []claim{other}
-	}
-	rivals = slices.DeleteFunc(rivals, func(c claim) bool { return c.node == n })
-	if claims {
-		rivals = append(rivals, best)
-	}
-	if len(rivals) > 1 {
-		o.contested[a] = rivals
-	} else {
-		delete(o.contested, a)
-	}
-	strongest := slices.MaxFunc(rivals, claim.compare)
-	o.set(a, strongest.node, strongest.rank == unverified)
-	if owner == strongest.node {
-		return nil, nil
-	}
-	return owner, strongest.node
-}
-
-// note notes the app that callers see at an address, before a change that reaches it.
-func (o *ownership) note(owner *node, a netip.AddrPort) {
-	if owner == nil || o.served[a] != nil {
-		return
-	}
-	if _, seen := slices.BinarySearch(owner.ready, a.String()); seen {
-		o.served[a] = owner
+// changesHands reaches the apps that an address goes from and to. An operator is told if the
+// app whose claims have changed takes it from another.
+func (o *ownership) changesHands(n *node, a netip.AddrPort, loser, heir *node) {
+	o.touch(loser)
+	o.touch(heir)
+	o.callerChanged(a.Addr())
+	if heir == n && len(o.takeovers) < maxTakeovers {
+		by, _ := heir.claimTo(a)
+		o.takeovers = append(o.takeovers, takeover{a, loser.app, heir.app, by.source})
 	}
 }
 
-// withheld tells whether an app must not have an address yet, since callers still see another
-// app there.
-func (o *ownership) withheld(n *node, a netip.AddrPort) bool {
-	served := o.served[a]
-	return served != nil && served.app != n.app
+// takeover is an address that has become another app's.
+type takeover struct {
+	address  netip.AddrPort
+	from, to catalog.App
+	source   string // that names the other app there
 }
 
-// holder is the app that has an address by a live registration; nil if none has.
-func (o *ownership) holder(a netip.AddrPort) *node {
-	if owner := o.owner(a); owner != nil {
-		if c, ok := owner.claimTo(a); ok && c.rank == Live {
-			return owner
-		}
-	}
-	return nil
-}
+// maxTakeovers is how many of them are told of at a time.
+const maxTakeovers = 20

@@ -65,8 +65,8 @@ func zonesLeft(zones *catalog.Zones, all, left []string) *catalog.Zones {
 }
 
 // prefers tells whether a caller may prefer instances of its own zone, of any app.
-func (g *Graph) prefers(caller *node) bool {
-	return g.cfg.PreferZone || caller.selection != nil && slices.ContainsFunc(caller.selection.Endpoints, func(e catalog.Endpoint) bool {
+func (vs *views) prefers(caller *node) bool {
+	return vs.cfg.PreferZone || caller.selection != nil && slices.ContainsFunc(caller.selection.Endpoints, func(e catalog.Endpoint) bool {
 		return e.Locality == catalog.PreferZone
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Says is what one other cluster says of an app. It is for operators: a caller is not
+// ClusterReport is what one other cluster says of an app. It is for operators: a caller is not
 // told more than that its lookup is refused.
-type Says struct {
+type ClusterReport struct {
 	Cluster  string
 	Heard    bool // it has said what it exports
 	Exported bool // the app, to this cluster
@@ -31,11 +31,11 @@ type Doubled struct {
 	App     catalog.App // none: it is there for all apps
 }
 
-// Told is what an operator is told of an app beside a decision.
-type Told struct {
-	Clusters   []Says // those that have a Cluster object, by name
-	Everywhere bool   // the caller's selection holds the app without routes: each cluster that exports it is one
-	Own        string // this cluster's name
+// Report is what an operator is told of an app beside a decision.
+type Report struct {
+	Clusters   []ClusterReport // those that have a Cluster object, by name
+	Everywhere bool            // the caller's selection holds the app without routes: each cluster that exports it is one
+	Own        string          // this cluster's name
 	Taken      []Taken
 	Kept       Kept // of its ready instances here those that other clusters do not reach
 	Unnamed    bool // names are answered that callers may dial without a server name
@@ -49,10 +49,10 @@ type Taken struct {
 	From    string // the source that names the other app there
 }
 
-// Say tells what is known of an app beside a caller's decision.
-func (t *Topology) Say(ctx context.Context, caller, app catalog.App) (told Told, err error) {
+// Report tells what is known of an app beside a caller's decision.
+func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (told Report, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		told = Told{Clusters: g.say(caller, app), Everywhere: g.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.taken(app), Kept: g.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
+		told = Report{Clusters: g.imports.say(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
 	})
 	return told, err
 }
@@ -68,13 +68,13 @@ func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (app catalog.Ap
 	return app, ok, err
 }
 
-func (g *Graph) taken(app catalog.App) (all []Taken) {
-	n := g.apps[app]
+func (o *ownership) taken(app catalog.App) (all []Taken) {
+	n := o.apps[app]
 	if n == nil {
 		return nil
 	}
 	for _, i := range n.instances {
-		if owner := g.owners.owner(i.address); owner != n {
+		if owner := o.owner(i.address); owner != n {
 			by, _ := owner.claimTo(i.address)
 			all = append(all, Taken{i.address, i.source, owner.app, by.source})
 		}
@@ -82,34 +82,34 @@ func (g *Graph) taken(app catalog.App) (all []Taken) {
 	return all
 }
 
-func (g *Graph) say(caller, app catalog.App) []Says {
-	var all []Says
-	n := g.apps[app]
-	for name, c := range g.clusters {
-		if c.object == nil || name == g.cfg.Cluster {
+func (im *imports) say(caller, app catalog.App) []ClusterReport {
+	var all []ClusterReport
+	n := im.apps[app]
+	for name, c := range im.clusters {
+		if c.object == nil || name == im.cfg.Cluster {
 			continue
 		}
-		s := Says{Cluster: name, Heard: c.heard, Direct: g.onNetwork(c)}
+		s := ClusterReport{Cluster: name, Heard: c.heard, Direct: im.onNetwork(c)}
 		for _, own := range c.object.AppGateways {
 			if own.App == app {
 				s.Gateways = append(s.Gateways, own.Address)
-				s.Doubled = append(s.Doubled, g.doubled(own.Address, name)...)
+				s.Doubled = append(s.Doubled, im.doubled(own.Address, name)...)
 			}
 		}
 		if n != nil {
 			if export := n.remote.of(name); export != nil {
-				s.Refused = g.refusedOf(c, export)
-				s.Exported, s.Allowed = true, export.allows(g.cfg.Cluster, caller)
+				s.Refused = im.refusedOf(c, export)
+				s.Exported, s.Allowed = true, export.allows(im.cfg.Cluster, caller)
 			}
 		}
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b Says) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(all, func(a, b ClusterReport) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
 }
 
-func (g *Graph) everywhere(caller, app catalog.App) bool {
-	n := g.apps[caller]
+func (vs *views) everywhere(caller, app catalog.App) bool {
+	n := vs.apps[caller]
 	if n == nil || n.selection == nil || caller == app {
 		return false
 	}
@@ -119,8 +119,8 @@ func (g *Graph) everywhere(caller, app catalog.App) bool {
 }
 
 // doubled is where clusters but one list an address, by name.
-func (g *Graph) doubled(address, but string) (all []Doubled) {
-	for name, c := range g.clusters {
+func (im *imports) doubled(address, but string) (all []Doubled) {
+	for name, c := range im.clusters {
 		if c.object == nil || name == but {
 			continue
 		}
