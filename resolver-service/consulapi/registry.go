@@ -85,10 +85,11 @@ type registry struct {
 	prober *probe.Prober
 	here   func(netip.Addr) bool // tells whether an address is this machine's
 	clock  *topology.Clock
-	// delegates may register services at other addresses than their own, and holder is the app
-	// that has an address by a live registration of its own.
+	// delegates may register services at other addresses than their own. holder tells which app
+	// has an address by a live registration; streams is the source of those with a connection.
 	delegates destination.Delegates
-	holder    func(ctx context.Context, a netip.AddrPort) (app catalog.App, ok bool, err error)
+	holder    func(ctx context.Context, a netip.AddrPort) (topology.Holder, error)
+	streams   string
 	portKey   string
 	counter   *atomic.Uint64 // of indexes
 
@@ -173,7 +174,7 @@ func newRegistry(to applier, share Sharer, st *store, self *node, portKey string
 	r := &registry{
 		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, here: destination.This.Has, portKey: portKey, counter: counter,
 		prober: probe.New(probe.Config{}), clock: &topology.Clock{},
-		holder: func(context.Context, netip.AddrPort) (catalog.App, bool, error) { return catalog.App{}, false, nil },
+		holder: func(context.Context, netip.AddrPort) (h topology.Holder, err error) { return h, nil },
 		apps:   map[catalog.App]*owned{}, dirty: map[catalog.App]bool{},
 		lost: make(chan lost, 1), unsaved: unsaved{why: map[topology.InstanceKey]error{}},
 	}
@@ -222,9 +223,9 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *serviceDefi
 	if err != nil {
 		return err
 	}
-	unverified := address.IsValid() && !r.same(address.Addr(), sender)
-	if unverified {
-		if err := r.delegated(ctx, app, address, sender); err != nil {
+	unverified := false
+	if address.IsValid() {
+		if unverified, err = r.checkSender(ctx, app, address, sender); err != nil {
 			return err
 		}
 	}

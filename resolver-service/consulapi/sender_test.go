@@ -260,7 +260,7 @@ func TestATokenTakesNobodysAddress(t *testing.T) {
 		}
 	}
 	i.server.registry.delegates = nil
-	holds("from elsewhere", "50003", 403, "Permission denied: shop/orders can't register 192.0.2.5:50003: the request comes from 127.0.0.1")
+	holds("from elsewhere", "50003", 403, "Permission denied: shop/orders can't register 192.0.2.5:50003 from 127.0.0.1: a service is registered from its own IP")
 	i.server.registry.delegates = destination.Delegates{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Apps: []string{"shop/orders"}}}
 	holds("a delegate at a sidecar's address", "50002", 403, "another app's sidecar has registered that address itself")
 	holds("a delegate at another port there", "50003", 200, "")

@@ -21,22 +21,29 @@ func (r *registry) same(a, sender netip.Addr) bool {
 	return a == sender || r.here(sender) && r.here(a)
 }
 
-// delegated refuses a service at another address than its sender's, unless a delegate speaks for
-// it and no other app has registered that address itself.
-func (r *registry) delegated(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) error {
-	if !r.delegates.Allow(app, sender, address.Addr()) {
-		r.often.Warn("elsewhere "+app.String(), "refused a registration: its address is not the sender's",
-			"app", app.String(), "address", address.String(), "from", sender.String())
-		return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s: the request comes from %s, and a service is registered from its own IP; "+
-			"leave Address out or register from there, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service", app, address, sender)}
+// checkSender refuses a service at another address than its sender's, unless a delegate speaks for
+// it and no other app has registered that address itself. On one machine addresses don't tell apps
+// apart, so there the later of two registrations counts; but no service takes the address of
+// another app's open stream.
+func (r *registry) checkSender(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) (unverified bool, err error) {
+	unverified = !r.same(address.Addr(), sender)
+	refuse := func(line, why string, args ...any) error {
+		r.often.Warn(line+" "+app.String(), "refused a registration: "+line,
+			append([]any{"app", app.String(), "address", address.String(), "from", sender.String()}, args...)...)
+		return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: %s", app, address, sender, why)}
 	}
-	holder, held, err := r.holder(ctx, address)
-	if err != nil || !held || holder == app {
-		return err
+	if unverified && !r.delegates.Allow(app, sender, address.Addr()) {
+		return false, refuse("its address is not the sender's", "a service is registered from its own IP; leave Address out or register from there, "+
+			"or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service")
 	}
-	r.often.Warn("held "+app.String(), "refused a registration: another app has registered that address itself",
-		"app", app.String(), "address", address.String(), "from", sender.String(), "holder", holder.String())
-	return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: another app's sidecar has registered that address itself; correct the address that is registered", app, address, sender)}
+	holder, err := r.holder(ctx, address)
+	switch {
+	case err != nil || holder.App == (catalog.App{}) || holder.App == app:
+	case unverified || holder.Source == r.streams:
+		err = refuse("another app has registered that address itself", "another app's sidecar has registered that address itself; correct the address, or come back once that sidecar has gone",
+			"holder", holder.App.String())
+	}
+	return unverified, err
 }
 
 // target is the host and the port that a check asks; both are empty for one that asks nobody.

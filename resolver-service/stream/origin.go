@@ -67,12 +67,12 @@ func (s *Server) delegated(ctx context.Context, h *hello, source netip.Addr) err
 			"set advertise of the sidecar to %s, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service",
 			h.app, h.instance.Address, printed(source), printed(source))
 	}
-	holder, held, err := s.topology.Holder(ctx, h.instance.Address)
-	if err != nil || !held || holder == h.app {
+	holder, err := s.topology.Holder(ctx, h.instance.Address)
+	if err != nil || holder.App == (catalog.App{}) || holder.App == h.app {
 		return err
 	}
 	s.often.Warn("held "+h.app.String(), "refused a registration: another app has registered that address itself",
-		"app", h.app.String(), "address", h.instance.Address.String(), "from", printed(source), "holder", holder.String())
+		"app", h.app.String(), "address", h.instance.Address.String(), "from", printed(source), "holder", holder.App.String())
 	return status.Errorf(codes.PermissionDenied, "%s can't register %s from %s: another app's sidecar has registered that address itself; correct the address that is registered",
 		h.app, h.instance.Address, printed(source))
 }

@@ -86,12 +86,12 @@ func (as *addresses) withheld(n *node, a netip.AddrPort) bool {
 	return served != nil && served.app != n.app
 }
 
-// holder is the app that has an address by a live registration; nil if none has.
-func (as *addresses) holder(a netip.AddrPort) *node {
+// holder is the app that has an address by a live registration.
+func (as *addresses) holder(a netip.AddrPort) (h Holder) {
 	if owner := as.owner(a); owner != nil {
-		if c, ok := owner.claimTo(a); ok && c.rank == Live {
-			return owner
+		if c, _ := owner.claimTo(a); c.rank == Live {
+			h = Holder{owner.app, c.source}
 		}
 	}
-	return nil
+	return h
 }

@@ -57,15 +57,17 @@ func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (told Re
 	return told, err
 }
 
-// Holder is the app that has an address by a live registration from that address. Registrations
-// of other apps by a delegate are refused there. The error is that ctx or the topology has ended.
-func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (app catalog.App, ok bool, err error) {
-	err = t.ask(ctx, func(g *Graph) {
-		if n := g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())); n != nil {
-			app, ok = n.app, true
-		}
-	})
-	return app, ok, err
+// Holder is an app that has an address by a live registration from that address.
+type Holder struct {
+	App    catalog.App
+	Source string // where it registered
+}
+
+// Holder tells which app has an address by a live registration; the zero Holder where none has.
+// There a delegate may register no other app. The error is that ctx or the topology has ended.
+func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
+	err = t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
+	return h, err
 }
 
 func (o *ownership) taken(app catalog.App) (all []Taken) {
