@@ -70,10 +70,10 @@ type Source struct {
 	lease   int64                    // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
-	own     *own
-	others  *others
-	settled atomic.Bool
-	news    sync.Mutex // held from a change of others until it is told, so that none overtakes another
+	registered *registered
+	replicated *replicated
+	settled    atomic.Bool
+	news       sync.Mutex // held from a change of others until it is told, so that none overtakes another
 
 	telling sync.Mutex // one call of emit at a time, and guards the rest
 	emit    func(instances.Change) error
@@ -95,7 +95,7 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 	}
 	s := &Source{
 		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), cluster: cluster, replica: replica,
-		lease: firstLease(), log: log, own: newOwn(), others: newOthers(),
+		lease: firstLease(), log: log, registered: newRegistered(), replicated: newReplicated(),
 	}
 	if s.ttl == 0 {
 		s.ttl = DefaultTTL
@@ -139,8 +139,8 @@ func (s *Source) tell(c instances.Change) error {
 			Err:   fmt.Errorf("other replicas are not told of changes: %w", s.failing),
 		}}
 	}
-	c.Refused = append(c.Refused, s.others.refusals()...)
-	c.Remarks = s.others.strangers(s.self(), s.lease, s.cluster)
+	c.Refused = append(c.Refused, s.replicated.refusals()...)
+	c.Remarks = s.replicated.strangers(s.self(), s.lease, s.cluster)
 	return s.emit(c)
 }
 

@@ -102,49 +102,49 @@ func TestWhoIsNoStranger(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what  string
-		steps func(o *others)
+		steps func(o *replicated)
 		want  string // empty: no stranger
 	}{
-		{"one that says the same", func(o *others) {
+		{"one that says the same", func(o *replicated) {
 			o.replica(come(`{"replica":"r2","common":{"domain":"isthmus.internal","network":""}}`))
 		}, ""},
-		{"one of an older version", func(o *others) { o.replica(come(`{"replica":"r2"}`)) }, ""},
-		{"one of a newer version", func(o *others) { o.replica(come(`{"replica":"r2","common":{"colour":"red"}}`)) }, ""},
-		{"one that can't be read", func(o *others) { o.replica(come(`{"replica":`)) }, ""},
-		{"one that differs", func(o *others) { o.replica(come(`{"replica":"r2","common":{"network":"n"}}`)) }, `its network is "n", and here ""`},
-		{"one that differed", func(o *others) {
+		{"one of an older version", func(o *replicated) { o.replica(come(`{"replica":"r2"}`)) }, ""},
+		{"one of a newer version", func(o *replicated) { o.replica(come(`{"replica":"r2","common":{"colour":"red"}}`)) }, ""},
+		{"one that can't be read", func(o *replicated) { o.replica(come(`{"replica":`)) }, ""},
+		{"one that differs", func(o *replicated) { o.replica(come(`{"replica":"r2","common":{"network":"n"}}`)) }, `its network is "n", and here ""`},
+		{"one that differed", func(o *replicated) {
 			o.replica(come(`{"replica":"r2","common":{"network":"n"}}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
 		}, ""},
-		{"our former life", func(o *others) {
+		{"our former life", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
 			o.formerLifeOver()
 		}, ""},
-		{"one of our name that stays", func(o *others) {
+		{"one of our name that stays", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.formerLifeOver()
 			o.replica(come(`{"replica":"r1","settled":true}`))
 		}, "has the name of this one"},
-		{"one of our name that comes later", func(o *others) {
+		{"one of our name that comes later", func(o *replicated) {
 			o.formerLifeOver()
 			o.replica(come(`{"replica":"r1"}`))
 		}, "has the name of this one"},
-		{"one of our name, while it may be our former life", func(o *others) { o.replica(come(`{"replica":"r1"}`)) }, ""},
-		{"ourselves", func(o *others) {
+		{"one of our name, while it may be our former life", func(o *replicated) { o.replica(come(`{"replica":"r1"}`)) }, ""},
+		{"ourselves", func(o *replicated) {
 			p := come(`{"replica":"r1","common":{"network":"n"}}`)
 			p.key, p.lease = replicas+"20", ours
 			o.replica(p)
 			o.formerLifeOver()
 		}, ""},
-		{"one that writes more than is read", func(o *others) {
+		{"one that writes more than is read", func(o *replicated) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", maxValue) + `","common":{"network":"n"}}`))
 		}, ""},
-		{"one with a long name and odd characters", func(o *others) {
+		{"one with a long name and odd characters", func(o *replicated) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", 1000) + `","common":{"network":"\u001b[31m"}}`))
 		}, `its network is "\x1b[31m"`},
 	} {
-		o := newOthers()
+		o := newReplicated()
 		c.steps(o)
 		all := o.strangers(self, ours, "west")
 		switch {

@@ -228,9 +228,9 @@ func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
 	seen := follow(t, third)
 	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
 	serverstest.Await(t, "both replicas are known", func() bool {
-		third.others.mu.Lock()
-		defer third.others.mu.Unlock()
-		return len(third.others.present) == 2
+		third.replicated.mu.Lock()
+		defer third.replicated.mu.Unlock()
+		return len(third.replicated.present) == 2
 	})
 	if err := etcd.Kill(); err != nil {
 		t.Fatal(err)
@@ -359,9 +359,9 @@ func TestManySidecarsMoveAtOnce(t *testing.T) {
 		second.registers(i, never(t))
 	}
 	serverstest.Await(t, "all are written by the second", func() bool {
-		second.own.mu.Lock()
-		defer second.own.mu.Unlock()
-		for _, h := range second.own.held {
+		second.registered.mu.Lock()
+		defer second.registered.mu.Unlock()
+		for _, h := range second.registered.held {
 			if h.fresh {
 				return false
 			}

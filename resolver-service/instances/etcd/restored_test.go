@@ -225,9 +225,9 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 
 // What no replica can have written as a time is not counted on from.
 func TestTimesFromOutsideAreBounded(t *testing.T) {
-	s := &Source{own: newOwn(), others: newOthers()}
+	s := &Source{registered: newRegistered(), replicated: newReplicated()}
 	a := since(orders("a", "10.0.0.1:50002"), math.MaxInt64)
-	c := s.others.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2")), lease: 2 * leases, revision: 1}}, leases)
+	c := s.replicated.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2")), lease: 2 * leases, revision: 1}}, leases)
 	first, second := s.Clock().Next(), s.Clock().Next()
 	if first <= c.Put[0].Since || second <= first {
 		t.Errorf("%d, and then %d, after %d", first, second, c.Put[0].Since)
@@ -243,35 +243,39 @@ func TestWhatIsRestoredIsLetGoOfOnce(t *testing.T) {
 		return pair{key: "shop/orders/a", value: []byte(encode(&i, replica)), revision: revision}
 	}
 	says := func(revision int64) func(string) int64 { return func(string) int64 { return revision } }
-	const registered = 100
+	const at100 = 100
 	for _, c := range []struct {
 		what  string
-		steps func(o *own, e entry) (taken bool)
+		steps func(o *registered, e entry) (taken bool)
 		kept  bool
 		dirty bool
 	}{
-		{"nothing stands", func(o *own, e entry) bool { return o.stands(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
-		{"what is older stands", func(o *own, e entry) bool { return o.stands(e, of(elsewhere, registered-1, 10), here, says(10)) != nil }, true, true},
-		{"its own of before stands", func(o *own, e entry) bool { return o.stands(e, of(here, registered, 10), here, says(10)) != nil }, true, true},
-		{"what is newer stands, as is known", func(o *own, e entry) bool { return o.stands(e, of(elsewhere, registered+1, 10), here, says(10)) != nil }, false, false},
-		{"what is newer stands, as is told later", func(o *own, e entry) bool {
-			return o.stands(e, of(elsewhere, registered+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, registered+1, 10), here) != nil
+		{"nothing stands", func(o *registered, e entry) bool { return o.stands(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
+		{"what is older stands", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100-1, 10), here, says(10)) != nil
+		}, true, true},
+		{"its own of before stands", func(o *registered, e entry) bool { return o.stands(e, of(here, at100, 10), here, says(10)) != nil }, true, true},
+		{"what is newer stands, as is known", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil
 		}, false, false},
-		{"what is newer stood, and has gone by now", func(o *own, e entry) bool {
-			return o.stands(e, of(elsewhere, registered+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
+		{"what is newer stands, as is told later", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, false, false},
-		{"what is newer is told of first", func(o *own, e entry) bool { return o.overwritten(of(elsewhere, registered+1, 10), here) != nil }, false, false},
-		{"what is older is told of", func(o *own, e entry) bool { return o.overwritten(of(elsewhere, registered-1, 10), here) != nil }, true, false},
-		{"it registers once more meanwhile", func(o *own, e entry) bool {
-			o.held["shop/orders/a"] = &held{instance: since(a, registered+2), fresh: true}
-			return o.stands(e, of(elsewhere, registered+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, registered+1, 10), here) != nil
+		{"what is newer stood, and has gone by now", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
+		}, false, false},
+		{"what is newer is told of first", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100+1, 10), here) != nil }, false, false},
+		{"what is older is told of", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100-1, 10), here) != nil }, true, false},
+		{"it registers once more meanwhile", func(o *registered, e entry) bool {
+			o.held["shop/orders/a"] = &held{instance: since(a, at100+2), fresh: true}
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, true, false},
 	} {
-		s := &Source{own: newOwn(), others: newOthers()}
-		s.Share(since(a, registered), true, func() {})
-		taken := c.steps(s.own, s.own.take(1)[0])
-		if kept := len(s.own.keys()) == 1; kept != c.kept || taken == c.kept || len(s.own.dirty) > 0 != c.dirty {
-			t.Errorf("%s: kept %t, taken %t, to be written %t", c.what, kept, taken, len(s.own.dirty) > 0)
+		s := &Source{registered: newRegistered(), replicated: newReplicated()}
+		s.Share(since(a, at100), true, func() {})
+		taken := c.steps(s.registered, s.registered.take(1)[0])
+		if kept := len(s.registered.keys()) == 1; kept != c.kept || taken == c.kept || len(s.registered.dirty) > 0 != c.dirty {
+			t.Errorf("%s: kept %t, taken %t, to be written %t", c.what, kept, taken, len(s.registered.dirty) > 0)
 		}
 	}
 }

@@ -56,28 +56,28 @@ func (p *place) settle(t testing.TB) {
 		if t.Failed() {
 			w.telling.Lock()
 			defer w.telling.Unlock()
-			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.own.dirty))
+			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.registered.dirty))
 		}
 	}()
 	serverstest.Await(t, "everything is written", func() bool {
-		w.own.mu.Lock()
-		waiting := len(w.own.dirty)
-		w.own.mu.Unlock()
+		w.registered.mu.Lock()
+		waiting := len(w.registered.dirty)
+		w.registered.mu.Unlock()
 		if waiting > 0 {
 			return false
 		}
 		stored := p.stored(t)
-		w.own.mu.Lock()
-		defer w.own.mu.Unlock()
-		if len(stored) < len(w.own.held) {
+		w.registered.mu.Lock()
+		defer w.registered.mu.Unlock()
+		if len(stored) < len(w.registered.held) {
 			return false
 		}
 		for key := range stored {
-			if w.own.held[key] == nil && key != "shop/orders/bad" && key != "nonsense" && key != "shop/orders/no-lease" {
+			if w.registered.held[key] == nil && key != "shop/orders/bad" && key != "nonsense" && key != "shop/orders/no-lease" {
 				return false
 			}
 		}
-		for key, h := range w.own.held {
+		for key, h := range w.registered.held {
 			if stored[key] != encode(&h.instance, w.replica) {
 				return false
 			}

@@ -12,7 +12,7 @@ import (
 // What another replica wrote of an instance that is unverified is so here, too, and what no
 // instance can be is refused by name.
 func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
-	o := newOthers()
+	o := newReplicated()
 	delegated := orders("203.0.113.1/10.0.0.1:50002", "10.0.0.1:50002")
 	delegated.Unverified, delegated.Draining = true, true
 	own, metadata := orders("b", "10.0.0.2:50002"), orders("c", "169.254.169.254:80")
@@ -34,7 +34,7 @@ func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
 func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
 	const theirs, ttl = 2 * leases, 15 * time.Second
 	orphan := orders("a", "10.0.0.1:50002")
-	o, begin := newOthers(), time.Now()
+	o, begin := newReplicated(), time.Now()
 	_ = o.reset([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
 		{key: "shop/orders/a", value: []byte(encode(&orphan, "b")), lease: theirs, revision: 2},
@@ -52,7 +52,7 @@ func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
 // long as ever.
 func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 	const ttl = 15 * time.Second
-	o, begin, revision := newOthers(), time.Now(), int64(0)
+	o, begin, revision := newReplicated(), time.Now(), int64(0)
 	life := func(n int64) []pair {
 		i := orders(fmt.Sprint(n), "10.0.0.1:50002")
 		return []pair{
@@ -105,7 +105,7 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 func TestAReplicaIsRememberedWhileItsInstancesStand(t *testing.T) {
 	const theirs, ttl = 2 * leases, 15 * time.Second
 	a, b := orders("a", "10.0.0.1:50002"), orders("b", "10.0.0.2:50002")
-	o, begin := newOthers(), time.Now()
+	o, begin := newReplicated(), time.Now()
 	_ = o.apply([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
 		{key: "shop/orders/a", value: []byte(encode(&a, "b")), lease: theirs, revision: 2},

@@ -9,9 +9,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// own is what is registered here, and what of it is still to be written. Keys are below
+// registered is what is registered here, and what of it is still to be written. Keys are below
 // the root.
-type own struct {
+type registered struct {
 	wake chan struct{} // has something in it when there is something to write
 
 	mu    sync.Mutex
@@ -41,13 +41,13 @@ func (h *held) older(p pair, replica string) bool {
 	return !p.deleted && by != replica && since >= h.instance.Since
 }
 
-func newOwn() *own {
-	return &own{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
+func newRegistered() *registered {
+	return &registered{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
 }
 
 // Clock gives registrations their times: later than every registration of which this replica
 // has heard, whatever the clocks of replicas say.
-func (s *Source) Clock() *topology.Clock { return &s.others.clock }
+func (s *Source) Clock() *topology.Clock { return &s.replicated.clock }
 
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
@@ -58,48 +58,48 @@ func (s *Source) Register(i catalog.Instance, taken func()) { s.Share(i, false, 
 // written.
 func (s *Source) Share(i catalog.Instance, restored bool, taken func()) {
 	key, since := keyOf(topology.KeyOf(&i)), i.Since
-	s.others.clock.Heard(since)
-	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil && h.instance.Since == since {
+	s.replicated.clock.Heard(since)
+	restored = restored || s.replicated.since(key) >= since // it was taken meanwhile, which is still to be told
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	if h := s.registered.held[key]; h != nil && h.instance.Since == since {
 		h.instance, h.taken = i, taken
 		h.writes++
 	} else {
-		s.own.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored}
+		s.registered.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored}
 	}
-	s.own.soil(key)
+	s.registered.soil(key)
 }
 
 // Drain has it written that an instance takes no new calls, if it is registered here.
 func (s *Source) Drain(k topology.InstanceKey) {
 	key := keyOf(k)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil && !h.instance.Draining {
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	if h := s.registered.held[key]; h != nil && !h.instance.Draining {
 		h.instance.Draining = true
 		h.writes++
-		s.own.soil(key)
+		s.registered.soil(key)
 	}
 }
 
 // Withdraw has an instance deleted that is not registered here any more.
 func (s *Source) Withdraw(k topology.InstanceKey) {
 	key := keyOf(k)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	delete(s.own.held, key)
-	s.own.soil(key)
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	delete(s.registered.held, key)
+	s.registered.soil(key)
 }
 
 // soil is called with mu held.
-func (o *own) soil(key string) {
+func (o *registered) soil(key string) {
 	o.dirty[key] = true
 	o.rouse()
 }
 
 // rouse has what is written looked at.
-func (o *own) rouse() {
+func (o *registered) rouse() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -107,7 +107,7 @@ func (o *own) rouse() {
 }
 
 // anew has everything written that is registered here: the lease is a new one.
-func (o *own) anew() {
+func (o *registered) anew() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key := range o.held {
@@ -127,7 +127,7 @@ type entry struct {
 }
 
 // take takes up to so many keys to be written. Those that are not settled come again.
-func (o *own) take(most int) (batch []entry) {
+func (o *registered) take(most int) (batch []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key := range o.dirty {
@@ -146,7 +146,7 @@ func (o *own) take(most int) (batch []entry) {
 }
 
 // again has a batch written once more.
-func (o *own) again(batch []entry) {
+func (o *registered) again(batch []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range batch {
@@ -156,7 +156,7 @@ func (o *own) again(batch []entry) {
 
 // written says that an entry is in etcd at a revision. It returns what to call if another
 // replica has written it since, as others say by now.
-func (o *own) written(e entry, revision int64, others func(key string) int64) (taken func()) {
+func (o *registered) written(e entry, revision int64, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held {
@@ -174,7 +174,7 @@ func (o *own) written(e entry, revision int64, others func(key string) int64) (t
 
 // lost says that an entry stands under another replica's lease. Where others don't say so
 // yet, it is kept until they do: else the instance would be in no view here meanwhile.
-func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
+func (o *registered) lost(e entry, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held || e.held.fresh || others(e.key) <= e.held.revision {
@@ -185,7 +185,7 @@ func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
 
 // stands says what a restored entry would have been written over. Where it is older, and
 // others know what stands, the place is given up; where they don't yet, overwritten does it.
-func (o *own) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
+func (o *registered) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -202,7 +202,7 @@ func (o *own) stands(e entry, p pair, replica string, others func(key string) in
 }
 
 // overwritten says that another replica wrote a key.
-func (o *own) overwritten(p pair, replica string) (taken func()) {
+func (o *registered) overwritten(p pair, replica string) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[p.key]
@@ -213,7 +213,7 @@ func (o *own) overwritten(p pair, replica string) (taken func()) {
 }
 
 // give lets go of a place. It is called with mu held.
-func (o *own) give(key string, h *held) (taken func()) {
+func (o *registered) give(key string, h *held) (taken func()) {
 	delete(o.held, key)
 	delete(o.dirty, key)
 	return h.taken
@@ -221,7 +221,7 @@ func (o *own) give(key string, h *held) (taken func()) {
 
 // missing says that a key is not in etcd at a revision, or not as it was written: it is
 // written again, unless that was before it was written, or what beat it has gone.
-func (o *own) missing(key string, revision int64) (taken func()) {
+func (o *registered) missing(key string, revision int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[key]
@@ -236,7 +236,7 @@ func (o *own) missing(key string, revision int64) (taken func()) {
 }
 
 // keys are those that are registered here.
-func (o *own) keys() []string {
+func (o *registered) keys() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Collect(maps.Keys(o.held))

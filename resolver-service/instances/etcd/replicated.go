@@ -14,9 +14,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// others is what other replicas have written, as far as it is known. Keys are below the
+// replicated is what other replicas have written, as far as it is known. Keys are below the
 // root.
-type others struct {
+type replicated struct {
 	mu         sync.Mutex
 	known      map[string]other
 	held       map[int64]int    // how many known keys each replica has, by its first lease
@@ -36,25 +36,25 @@ type other struct {
 	orphan time.Time
 }
 
-func newOthers() *others {
-	return &others{known: map[string]other{}, held: map[int64]int{}, present: map[int64]member{}, refused: map[string]error{}}
+func newReplicated() *replicated {
+	return &replicated{known: map[string]other{}, held: map[int64]int{}, present: map[int64]member{}, refused: map[string]error{}}
 }
 
 // revision is that at which another replica wrote a key; 0 for none.
-func (o *others) revision(key string) int64 {
+func (o *replicated) revision(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[key].revision
 }
 
 // since is when a key's instance registered with another replica; 0 for never.
-func (o *others) since(key string) int64 {
+func (o *replicated) since(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[key].instance.Since
 }
 
-func (o *others) refusals() (all []instances.Refusal) {
+func (o *replicated) refusals() (all []instances.Refusal) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refusal = false
@@ -75,7 +75,7 @@ type pair struct {
 }
 
 // apply takes in what has changed, but for what is ours, and returns what of it is news.
-func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
+func (o *replicated) apply(pairs []pair, ours int64) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := make(map[string]int, len(pairs))
@@ -125,7 +125,7 @@ const (
 	mostRefused  = 1000
 )
 
-func (o *others) know(key string, now other) {
+func (o *replicated) know(key string, now other) {
 	was, known := o.known[key]
 	o.known[key] = now
 	o.held[now.lease]++
@@ -134,7 +134,7 @@ func (o *others) know(key string, now other) {
 	}
 }
 
-func (o *others) forget(key string, c *instances.Change) {
+func (o *replicated) forget(key string, c *instances.Change) {
 	was, known := o.known[key]
 	if !known {
 		return
@@ -151,7 +151,7 @@ func (o *others) forget(key string, c *instances.Change) {
 // find its instances meanwhile. So what is missing together with its replica stands until
 // a time, which is the same however often everything is read meanwhile. What is missing
 // alone has been withdrawn.
-func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
+func (o *replicated) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
 	o.mu.Lock()
 	former, before := o.known, o.present
 	o.known, o.held, o.present, o.refused = map[string]other{}, map[int64]int{}, map[int64]member{}, map[string]error{}
@@ -189,7 +189,7 @@ func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duratio
 }
 
 // expire withdraws what has stood without its replica for long enough.
-func (o *others) expire(now time.Time) (c instances.Change) {
+func (o *replicated) expire(now time.Time) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, was := range o.known {
@@ -201,7 +201,7 @@ func (o *others) expire(now time.Time) (c instances.Change) {
 }
 
 // refusing tells whether refusals are others than when they were last asked for.
-func (o *others) refusing() bool {
+func (o *replicated) refusing() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.refusal
