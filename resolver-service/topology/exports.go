@@ -47,7 +47,9 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 	}
 	if n.outward.zones != nil {
 		export.Zones = n.outward.zones
-		if len(export.Instances) > 0 {
+		if len(export.Addresses) > 0 {
+			export.Instances = nil // a peer takes zones of one of the two
+		} else if len(export.Instances) > 0 {
 			export.Zones = n.outward.zones.First(len(export.Instances))
 		}
 	}
