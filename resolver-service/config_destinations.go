@@ -21,7 +21,7 @@ type Development struct {
 	Loopback bool `yaml:"loopback"` // instances on loopback may be exported
 }
 
-// Delegate may register instances that are elsewhere; see [stream.Delegate].
+// Delegate may register instances that are elsewhere; see [destination.Delegate].
 type Delegate struct {
 	Networks  []string `yaml:"networks"`
 	Apps      []string `yaml:"apps"`
@@ -40,10 +40,10 @@ func (c *Config) checkDestinations(doc *strictyaml.Document) {
 			continue
 		}
 		if len(networks(doc, path+".networks", d.Networks)) == 0 && len(d.Networks) == 0 {
-			doc.Refuse(path, "has no networks, so it holds for no stream", "write networks: [203.0.113.7/32], which the streams come from")
+			doc.Refuse(path, "has no networks, so it holds for no registration", "write networks: [203.0.113.7/32], which the registrations come from")
 		}
 		if len(d.Apps) == 0 {
-			doc.Refuse(path, "has no apps, so it holds for no stream", "write apps: [shop/orders], or [\"shop/*\"] for a namespace, or [\"*\"] for all")
+			doc.Refuse(path, "has no apps, so it holds for no registration", "write apps: [shop/orders], or [\"shop/*\"] for a namespace, or [\"*\"] for all")
 		}
 		for j, pattern := range d.Apps {
 			if err := checkPattern(pattern); err != nil {
@@ -95,9 +95,9 @@ func prefixes(texts []string) []netip.Prefix {
 	return all
 }
 
-func (c *Config) delegates() (all []stream.Delegate) {
+func (c *Config) delegates() (all destination.Delegates) {
 	for _, d := range c.Instances.Delegates {
-		all = append(all, stream.Delegate{Networks: prefixes(d.Networks), Apps: d.Apps, Addresses: prefixes(d.Addresses), Most: d.Most})
+		all = append(all, destination.Delegate{Networks: prefixes(d.Networks), Apps: d.Apps, Addresses: prefixes(d.Addresses), Most: d.Most})
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 )
 
@@ -27,7 +28,7 @@ func (s *Service) buildConsul() (err error) {
 	}
 	cfg := consulapi.Config{
 		Settings: s.cfg.Consul, Cluster: s.cfg.Cluster, Version: s.cfg.Version, Address: s.Addr("consul").String(),
-		Directory: s.consulDirectory(), Kubernetes: s.cfg.DNS.Kubernetes, Topology: s.topology, Destinations: s.destinations, Settled: s.settled, Log: s.log,
+		Directory: s.consulDirectory(), Kubernetes: s.cfg.DNS.Kubernetes, Topology: s.topology, Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source, Destinations: s.destinations, Settled: s.settled, Log: s.log,
 		Metrics: s.registry, Prober: s.prober,
 	}
 	cfg.MaxConnections = s.bounds.consul

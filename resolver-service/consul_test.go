@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -78,6 +80,49 @@ func TestConsulsAPIIsAPartOfTheService(t *testing.T) {
 	}
 	again := start(t, cfg, nil)
 	found(again, "orders", "127.0.0.21:50002")
+}
+
+// TestAnAppIsRefusedWhereAnotherAppsStreamIs: a service that is registered at the address of another
+// app's open stream is refused, whoever may register there, and views stay as they are.
+func TestAnAppIsRefusedWhereAnotherAppsStreamIs(t *testing.T) {
+	cfg, err := consulOf(t, t.TempDir(), "instances: {delegates: [{networks: [127.0.0.0/8], apps: [shop/orders]}]}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log logged.Buffer
+	west := launchWith(t, cfg, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	west.within("ready", func() bool { code, _ := west.get("/readyz"); return code == http.StatusOK })
+	for _, at := range []string{"127.0.0.22", "192.0.2.7"} { // which is this machine's, and which a delegate may name
+		west.sidecar(checkout, at+":50002")
+		register := func(app, port string) error {
+			return west.consulClient(app, "http").Agent().ServiceRegister(&api.AgentServiceRegistration{
+				Name: app, Address: at, Port: 80, Meta: map[string]string{"DAPR_PORT": port},
+			})
+		}
+		var status api.StatusError
+		if err := register("orders", "50002"); !errors.As(err, &status) || status.Code != http.StatusForbidden ||
+			!strings.Contains(status.Body, "another app's sidecar has registered that address itself") || strings.Contains(status.Body, "checkout") {
+			t.Errorf("at %s: %v; want it forbidden, and not said whose it is", at, err)
+		}
+		if d := west.topology.Resolve(checkout, orders); d.Address != "" {
+			t.Errorf("checkout is led to %+v", d)
+		}
+		if err := register("checkout", "50002"); err != nil && at == "127.0.0.22" {
+			t.Errorf("its own app at %s: %v", at, err)
+		}
+		if err := register("orders", "50003"); err != nil {
+			t.Errorf("at another port of %s: %v", at, err)
+		}
+		if d := west.topology.Resolve(checkout, orders); d.Address != at+":50003" {
+			t.Errorf("checkout is led to %+v", d)
+		}
+		if err := west.consulClient("orders", "http").Agent().ServiceDeregister("orders"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := log.String(); strings.Count(got, "refused a registration: another app has registered that address itself") != 1 || !strings.Contains(got, "holder=shop/checkout") {
+		t.Errorf("the log says\n%s", got) // once in ten seconds for each app
+	}
 }
 
 func TestConsulsSettingsAreChecked(t *testing.T) {

@@ -212,7 +212,7 @@ func (s *Service) buildEdges() (err error) {
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.operators, Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
-		Destinations: s.destinations, Delegates: s.cfg.delegates(), Source: s.cfg.source,
+		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source,
 		Hangup: s.hangup, Refute: s.links.Refute,
 	}, s.topology, s.registry, s.log)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Instances says where instances are known from, beside their own streams and
@@ -25,7 +26,7 @@ type Instances struct {
 	Kubernetes *kubernetes.Config `yaml:"kubernetes"`
 	Consul     *consul.Config     `yaml:"consul"`
 	Etcd       *etcd.Config       `yaml:"etcd"`
-	Delegates  []Delegate         `yaml:"delegates"` // of streams
+	Delegates  []Delegate         `yaml:"delegates"`
 }
 
 func (c *Config) checkInstances(doc *strictyaml.Document) {
@@ -51,6 +52,7 @@ func (c *Config) checkInstances(doc *strictyaml.Document) {
 type sources struct {
 	feed    *instances.Feed
 	shared  *etcd.Source // nil: replicas share nothing by it
+	clock   *topology.Clock
 	closers []io.Closer
 }
 
@@ -81,6 +83,10 @@ func (s *Service) buildSources() error {
 		source.Describe(s.common)
 		all = append(all, source)
 		s.sources.shared, s.sources.closers = source, append(s.sources.closers, source)
+	}
+	s.sources.clock = &topology.Clock{}
+	if s.sources.shared != nil {
+		s.sources.clock = s.sources.shared.Clock()
 	}
 	feed, err := instances.NewFeed(instances.FeedConfig{Sources: all, SettleWithin: settleWithin, Destinations: s.destinations}, s.topology, s.log)
 	if err != nil {

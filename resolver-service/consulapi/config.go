@@ -141,6 +141,12 @@ type Config struct {
 	Share      Sharer // tells other replicas; nil where there are none
 	Alone      string // why nothing can be registered here; empty where it can
 	Topology   *topology.Topology
+	Clock      *topology.Clock // gives registrations their times; nil: one of the server's own
+	// Delegates may register services at other addresses than their own.
+	Delegates destination.Delegates
+	// Streams is the source of instances that each hold a stream open: no service of another app
+	// takes their addresses.
+	Streams string
 	// Destinations are the rules for the addresses of instances.
 	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
@@ -148,6 +150,9 @@ func ours(t testing.TB, objects ...catalog.Object) *isthmus {
 	return start(t, t.TempDir(), Settings{}, objects...)
 }
 
+// anybody may register services at any address.
+var anybody = destination.Delegates{{Networks: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, Apps: []string{"*"}}}
+
 func secret(t testing.TB, text string) settings.Secret {
 	t.Helper()
 	return *serverstest.Secret(t, text)
@@ -178,7 +183,7 @@ func start(t testing.TB, dir string, s Settings, objects ...catalog.Object) *ist
 	t.Cleanup(i.stop)
 	run(i.topology.Run)
 	i.apply(t, objects...)
-	i.server, err = New(Config{Settings: s, Cluster: "west", Address: l.Addr().String(), Directory: dir, Topology: i.topology, Log: log})
+	i.server, err = New(Config{Settings: s, Cluster: "west", Address: l.Addr().String(), Directory: dir, Topology: i.topology, Delegates: anybody, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

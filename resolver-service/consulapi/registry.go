@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 
@@ -38,13 +37,10 @@ const (
 // Sharer tells other replicas of the service which instances are registered with this one.
 // Its methods must not block.
 type Sharer interface {
-	// Since is the time of a registration that comes now, later than all that are known of
-	// the instance.
-	Since(key topology.InstanceKey) int64
-	// Share says that an instance is registered here since a time that Since returned, or that
-	// it has changed. One that was restored after a restart yields to a later registration with
-	// another replica. taken is called, at most once, when another replica has it.
-	Share(i catalog.Instance, since int64, restored bool, taken func())
+	// Share says that an instance is registered here, or how it is now. restored says that it
+	// registered before a restart: then it yields to a later registration with another replica.
+	// taken is called, at most once, when another has it.
+	Share(i catalog.Instance, restored bool, taken func())
 	// Withdraw says that an instance is not registered here any more.
 	Withdraw(key topology.InstanceKey)
 }
@@ -59,14 +55,20 @@ type registry struct {
 	often   *throttle.Log // for lines that clients cause
 	self    *api.Node
 	targets *targets
+	clock   *topology.Clock
 	counter *atomic.Uint64 // of indexes
+
+	// delegates may register services at other addresses than their own. holder tells which app
+	// has an address by a live registration; streams is the source of those with a connection.
+	delegates destination.Delegates
+	holder    func(ctx context.Context, a netip.AddrPort) (topology.Holder, error)
+	streams   string
 
 	// changed counts changes of registrations, over all apps; appeared counts apps.
 	changed, appeared live.Value[uint64]
 
 	mu      sync.Mutex           // guards the fields below, and inventories; files are written with it
 	dirty   map[catalog.App]bool // apps whose latest state the topology may not have
-	last    int64                // when the last service was registered, where there are no other replicas
 	running context.Context      // of the checks; nil before Run, and after it
 	early   []lost               // those of before Run
 	checks  sync.WaitGroup
@@ -102,11 +104,11 @@ type service struct {
 	checks     map[string]*check
 	size       int // of the definition, in bytes
 	since      since
-	unverified bool // the sender was not at the address, as far as is known
+	unverified bool // a delegate registered it from another machine than that of the address
 }
 
-// since is when a service was registered, in milliseconds of Unix time by Sharer.Since, and
-// whether that was before a restart.
+// since is when a service was registered, by the registry's clock, and whether that was before a
+// restart.
 type since struct {
 	at       int64
 	restored bool
@@ -137,7 +139,8 @@ func newRegistry(to applier, share Sharer, st *store, self *api.Node, portKey st
 	r := &registry{
 		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, counter: counter,
 		targets: &targets{prober: probe.New(probe.Config{}), here: destination.This.Has, portKey: portKey},
-		apps:    map[catalog.App]*inventory{}, dirty: map[catalog.App]bool{}, lost: make(chan lost, 1),
+		clock:   &topology.Clock{}, holder: func(context.Context, netip.AddrPort) (h topology.Holder, err error) { return h, nil },
+		apps: map[catalog.App]*inventory{}, dirty: map[catalog.App]bool{}, lost: make(chan lost, 1),
 	}
 	r.changed.Store(0)
 	r.appeared.Store(0)
@@ -186,19 +189,24 @@ func (r *registry) register(ctx context.Context, app catalog.App, d *api.AgentSe
 	if err != nil {
 		return err
 	}
+	s := &service{def: d, sender: sender, address: address}
+	if address.IsValid() {
+		if s.unverified, err = r.checkSender(ctx, app, address, sender); err != nil {
+			return err
+		}
+	}
 	for _, c := range specs {
 		if err := r.targets.check(app, c, d.Address, sender); err != nil {
 			return err
 		}
 	}
-	s := &service{def: d, sender: sender, address: address, unverified: !r.targets.same(address.Addr(), sender)}
 	r.mu.Lock()
 	o := r.own(app)
 	if err := o.fits(s, specs); err != nil {
 		r.mu.Unlock()
 		return err
 	}
-	s.since = r.since(app, d.ID)
+	s.since = since{at: r.clock.Next()}
 	var before map[string]*check
 	if old := o.services[d.ID]; old != nil {
 		before = old.checks
@@ -259,15 +267,6 @@ func (o *inventory) drop(s *service) {
 		delete(o.checks, id)
 	}
 	delete(o.services, s.def.ID)
-}
-
-// since is later than that of all services registered before. It is called with mu held.
-func (r *registry) since(app catalog.App, id string) since {
-	if r.share == nil {
-		r.last = max(r.last+1, time.Now().UnixMilli())
-		return since{at: r.last}
-	}
-	return since{at: r.share.Since(topology.InstanceKey{App: app, ID: id})}
 }
 
 // agentService is a service as clients read it, with the index of the one that it replaces.

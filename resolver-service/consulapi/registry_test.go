@@ -23,7 +23,9 @@ import (
 
 // lone is a registry that tells nobody but share.
 func lone(share Sharer, dir string) *registry {
-	return newRegistry(&counting{}, share, newStore(dir, slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+	r := newRegistry(&counting{}, share, newStore(dir, slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+	r.delegates = anybody
+	return r
 }
 
 // TestAServiceDoesNotGatherChecks over registrations, each of which has others; a check that is

@@ -17,6 +17,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// ahead is a time that no machine's clock has, so that those after it count up from it.
+const ahead = 1 << 50
+
 // others are the other replicas.
 type others struct {
 	said  []string
@@ -24,14 +27,14 @@ type others struct {
 	last  int64
 }
 
-func (o *others) Since(topology.InstanceKey) int64 { o.last++; return o.last }
+func (o *others) Share(i catalog.Instance, restored bool, taken func()) {
+	o.last = i.Since
 
-func (o *others) Share(i catalog.Instance, since int64, restored bool, taken func()) {
 	what := "share "
 	if restored {
 		what = "restore "
 	}
-	o.said, o.taken = append(o.said, fmt.Sprintf("%s%s of %d", what, i.ID, since)), taken
+	o.said, o.taken = append(o.said, fmt.Sprintf("%s%s of %d", what, i.ID, i.Since-ahead)), taken
 }
 
 func (o *others) Withdraw(key topology.InstanceKey) { o.said = append(o.said, "withdraw "+key.ID) }
@@ -41,6 +44,7 @@ func TestReplicasAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &others{}
 		r := newRegistry(&counting{}, o, newStore("", slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
+		r.clock.Heard(ahead)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- r.run(ctx) }()
@@ -84,7 +88,7 @@ func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 	service := func() *api.AgentServiceRegistration {
 		return &api.AgentServiceRegistration{ID: "a", Name: "orders", Port: 1, Checks: api.AgentServiceChecks{{CheckID: "c", TTL: "1h"}}}
 	}
-	o := &others{last: 41}
+	o := &others{}
 	register := func(r *registry) {
 		t.Helper()
 		if err := r.register(t.Context(), shop("orders"), service(), sender); err != nil {
@@ -98,6 +102,7 @@ func TestReplicasAreToldWhatIsRestored(t *testing.T) {
 		}
 	}
 	r := lone(o, dir)
+	r.clock.Heard(ahead + 41)
 	register(r)
 	pass(r)
 	again := lone(o, dir)

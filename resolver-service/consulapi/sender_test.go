@@ -1,12 +1,14 @@
 package consulapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
@@ -26,19 +29,15 @@ type listening struct{ all []string }
 func (l *listening) Apply(_ context.Context, c topology.Change) (uint64, error) {
 	for _, i := range c.Instances {
 		text := ""
+		slices.SortFunc(i.Put, func(a, b catalog.Instance) int { return cmp.Compare(a.Since, b.Since) })
 		for _, p := range i.Put {
 			text += fmt.Sprint(" ", p.ID, " at ", p.Address)
+			if p.Unverified {
+				text += " unverified"
+			}
 		}
 		for _, key := range i.Delete {
 			text += " without " + key.ID
-		}
-		for _, w := range []struct {
-			is   bool
-			said string
-		}{{i.Standing, " standing"}, {i.Present, " present"}, {i.Hearsay, " unverified"}} {
-			if w.is {
-				text += w.said
-			}
 		}
 		l.all = append(l.all, text[1:])
 	}
@@ -51,6 +50,8 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	dir := t.TempDir()
 	told := &listening{}
 	r := lone(nil, dir)
+	delegates := destination.Delegates{{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Apps: []string{"shop/orders"}}}
+	r.delegates = delegates
 	here := func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
 	r.to, r.targets.here = told, here
 	register := func(id, address, sender string) {
@@ -72,9 +73,9 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	register("implied", "", "10.0.0.8")
 	register("here", "10.0.0.1", "127.0.0.1")
 	register("named", "10.0.0.9", "10.0.0.7")
-	register("named", "10.0.0.9", "10.0.0.7") // which is not
+	register("named", "10.0.0.9", "10.0.0.7")
 	register("remote", "10.0.0.1", "10.0.0.7")
-	says("own at 10.0.0.7:7 present", "own at 10.0.0.7:7 present", "implied at 10.0.0.8:7 present", "here at 10.0.0.1:7 present", "named at 10.0.0.9:7 unverified", "remote at 10.0.0.1:7 unverified")
+	says("own at 10.0.0.7:7", "own at 10.0.0.7:7", "implied at 10.0.0.8:7", "here at 10.0.0.1:7", "named at 10.0.0.9:7 unverified", "named at 10.0.0.9:7 unverified", "remote at 10.0.0.1:7 unverified")
 	if err := r.update(t.Context(), shop("orders"), "own", critical, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -88,17 +89,26 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	if err := r.register(t.Context(), shop("checkout"), d, netip.MustParseAddr("10.0.0.7")); err != nil {
 		t.Fatal(err)
 	}
-	says("own at 10.0.0.7:7", "without implied", "without remote", "after at 10.0.0.7:8 present")
+	says("own at 10.0.0.7:7", "without implied", "without remote", "after at 10.0.0.7:8")
 
 	r = lone(nil, dir)
-	r.to, r.targets.here = told, here
+	r.to, r.targets.here, r.delegates = told, here, delegates
 	r.restore(r.store.load(r.log))
 	if err := r.publish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	says("own at 10.0.0.7:7 here at 10.0.0.1:7 after at 10.0.0.7:8 standing", "named at 10.0.0.9:7 standing unverified")
+	says("own at 10.0.0.7:7 here at 10.0.0.1:7 named at 10.0.0.9:7 unverified after at 10.0.0.7:8")
 	register("here", "10.0.0.1", "127.0.0.1")
-	says("here at 10.0.0.1:7 present")
+	says("here at 10.0.0.1:7")
+
+	r = lone(nil, dir) // where nobody may register for others any more
+	r.to, r.targets.here = told, here
+	r.delegates = nil
+	r.restore(r.store.load(r.log))
+	if err := r.publish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says("own at 10.0.0.7:7 after at 10.0.0.7:8 here at 10.0.0.1:7")
 }
 
 // TestWhoRegistersLaterIsLater also after a restart by which the clock was set back.
@@ -122,11 +132,11 @@ func TestWhoRegistersLaterIsLater(t *testing.T) {
 		return r, told
 	}
 	r := lone(nil, dir)
-	r.last = time.Now().Add(time.Hour).UnixMilli() // the clock is ahead
+	r.clock.Heard(time.Now().Add(time.Hour).UnixMilli()) // the clock is ahead
 	register(r, "b-former")
 	r, _ = restarted() // and is right now
 	register(r, "a-later")
-	if _, told := restarted(); strings.Join(told.all, ", ") != "b-former at 10.0.0.7:7 a-later at 10.0.0.7:7 standing" {
+	if _, told := restarted(); strings.Join(told.all, ", ") != "b-former at 10.0.0.7:7 a-later at 10.0.0.7:7" {
 		t.Errorf("told: %s; want the later one last, which has the address", told.all)
 	}
 }
@@ -226,29 +236,35 @@ func TestTheAddressOfThisMachine(t *testing.T) {
 	}
 }
 
-// TestATokenTakesNobodysAddress: whose address a token names for its app stays where it is, in
-// views, and as the one who asks from there.
+// TestATokenTakesNobodysAddress: a service is registered from its own address. A delegate may
+// register it from elsewhere, but not where another app has registered itself.
 func TestATokenTakesNobodysAddress(t *testing.T) {
 	i := ours(t)
 	at := netip.MustParseAddrPort("192.0.2.5:50002")
-	change := topology.InstanceChange{Source: "test", Present: true, Put: []catalog.Instance{{ID: "1", App: shop("checkout"), Address: at}}}
+	change := topology.InstanceChange{Source: "test", Rank: topology.Live, Put: []catalog.Instance{{ID: "1", App: shop("checkout"), Address: at, Since: 1}}}
 	if _, err := i.topology.Apply(t.Context(), topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
 		t.Fatal(err)
 	}
-	for _, port := range []string{"50002", "50003"} {
+	holds := func(what, port string, code int, says string) {
+		t.Helper()
 		body := `{"ID":"` + port + `","Name":"orders","Address":"192.0.2.5","Port":1,"Meta":{"DAPR_PORT":"` + port + `"}}`
-		if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", body); r.code != 200 {
-			t.Fatal(r)
+		if r := i.do(t, "orders", "PUT", "/v1/agent/service/register", body); r.code != code || !strings.Contains(r.body, says) || strings.Contains(r.body, "checkout") {
+			t.Errorf("%s: %d %s; want %d %s", what, r.code, r.body, code, says)
 		}
 		if d := i.topology.Resolve(shop("checkout"), shop("checkout")); d.Address != at.String() {
-			t.Errorf("port %s: checkout is led to %q", port, d.Address)
+			t.Errorf("%s: checkout is led to %q", what, d.Address)
 		}
 		if d := i.topology.Resolve(shop("checkout"), shop("orders")); d.Address == at.String() {
-			t.Errorf("port %s: orders is led to checkout", port)
+			t.Errorf("%s: orders is led to checkout", what)
 		}
 		callers, _ := i.topology.Callers().Load()
 		if c, ok := callers.Get(at.Addr()); !ok || c.App != shop("checkout") || c.Shared {
-			t.Errorf("port %s: who asks from there is %+v", port, c)
+			t.Errorf("%s: from there asks %+v", what, c)
 		}
 	}
+	i.server.registry.delegates = nil
+	holds("from elsewhere", "50003", 403, "Permission denied: shop/orders can't register 192.0.2.5:50003 from 127.0.0.1: a service is registered from its own IP")
+	i.server.registry.delegates = destination.Delegates{{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Apps: []string{"shop/orders"}}}
+	holds("a delegate at a sidecar's address", "50002", 403, "another app's sidecar has registered that address itself")
+	holds("a delegate at another port there", "50003", 200, "")
 }

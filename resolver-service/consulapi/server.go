@@ -63,6 +63,10 @@ func New(cfg Config) (*Server, error) {
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, newStore(cfg.Directory, log), s.node, cfg.portKey(), &s.counter, s.log)
+	s.registry.delegates, s.registry.holder, s.registry.streams = cfg.Delegates, cfg.Topology.Holder, cfg.Streams
+	if cfg.Clock != nil {
+		s.registry.clock = cfg.Clock
+	}
 	s.registry.targets.rules = cfg.Destinations
 	if cfg.Prober != nil {
 		s.registry.targets.prober = cfg.Prober

@@ -201,14 +201,19 @@ func (r *registry) restore(all []*saved) (services int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, was := range all {
-		r.last = max(r.last, was.Since) // also where the clock is behind that by now
+		r.clock.Heard(was.Since)
 		o := r.own(catalog.App{Namespace: was.Namespace, ID: was.App})
 		address, err := r.targets.instance(was.Service, was.Sender)
 		s := &service{
-			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, unverified: !r.targets.same(address.Addr(), was.Sender),
+			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, unverified: address.IsValid() && !r.targets.same(address.Addr(), was.Sender),
 		}
 		if err = cmp.Or(err, o.fits(s, was.specs)); err != nil {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", was.Service.ID, "err", err)
+			continue
+		}
+		if s.unverified && !r.delegates.Allow(o.app, was.Sender, address.Addr()) {
+			r.log.Warn("a service that was registered is not taken over: its address is not its sender's, and no entry of instances.delegates allows it",
+				"app", o.app.String(), "service", was.Service.ID, "address", address.String(), "from", was.Sender.String())
 			continue
 		}
 		before := map[string]*check{}

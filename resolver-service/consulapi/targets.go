@@ -1,6 +1,8 @@
 package consulapi
 
 import (
+	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -82,6 +84,31 @@ func (t *targets) check(app catalog.App, c *checkSpec, address string, sender ne
 		return badRequest("Invalid check: %v", err)
 	}
 	return nil
+}
+
+// checkSender refuses a service at another address than its sender's, unless a delegate speaks for
+// it and no other app has registered that address itself. On one machine addresses don't tell apps
+// apart, so there the later of two registrations counts; but no service takes the address of
+// another app's open stream.
+func (r *registry) checkSender(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) (unverified bool, err error) {
+	unverified = !r.targets.same(address.Addr(), sender)
+	refuse := func(line, why string, args ...any) error {
+		r.often.Warn(line+" "+app.String(), "refused a registration: "+line,
+			append([]any{"app", app.String(), "address", address.String(), "from", sender.String()}, args...)...)
+		return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: %s", app, address, sender, why)}
+	}
+	if unverified && !r.delegates.Allow(app, sender, address.Addr()) {
+		return false, refuse("its address is not the sender's", "a service is registered from its own IP; leave Address out or register from there, "+
+			"or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service")
+	}
+	holder, err := r.holder(ctx, address)
+	switch {
+	case err != nil || holder.App == (catalog.App{}) || holder.App == app:
+	case unverified || holder.Source == r.streams:
+		err = refuse("another app has registered that address itself", "another app's sidecar has registered that address itself; correct the address, or come back once that sidecar has gone",
+			"holder", holder.App.String())
+	}
+	return unverified, err
 }
 
 // subject is the target of a check, for its prober. The host is not valid for a name other than localhost. The

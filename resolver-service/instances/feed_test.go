@@ -45,6 +45,8 @@ type script struct {
 
 func (s *script) Name() string { return s.name }
 
+func (s *script) Rank() topology.Rank { return topology.Listed }
+
 func (s *script) Watch(ctx context.Context, emit func(Change) error) error {
 	n := len(s.times)
 	s.times = append(s.times, time.Now())
@@ -434,6 +436,7 @@ func TestAContractThatIsBrokenIsAFailure(t *testing.T) {
 type ending struct{}
 
 func (ending) Name() string                                    { return "a" }
+func (ending) Rank() topology.Rank                             { return topology.Listed }
 func (ending) Watch(context.Context, func(Change) error) error { return nil }
 
 func TestTwoSourcesOfOneNameAreRefused(t *testing.T) {

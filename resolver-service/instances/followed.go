@@ -20,27 +20,27 @@ type followed struct {
 	log    *slog.Logger
 	often  *throttle.Log // for lines that what a source has causes
 
-	mu       sync.Mutex
-	standing *standing
-	synced   bool // the full set has come from the source
-	told     bool // and has been taken for the topology
-	dirty    bool // something came since it was last taken
-	heard    time.Time
-	since    int      // how often the source has failed
-	well     bool     // something came since it failed last
-	own      refusals // of the source
-	remarks  refusals
-	known    map[string]bool // refusals that were logged
-	status   Status          // as it is published
+	mu      sync.Mutex
+	has     *inventory
+	synced  bool // the full set has come from the source
+	told    bool // and has been taken for the topology
+	dirty   bool // something came since it was last taken
+	heard   time.Time
+	since   int      // how often the source has failed
+	well    bool     // something came since it failed last
+	own     refusals // of the source
+	remarks refusals
+	known   map[string]bool // refusals that were logged
+	status  Status          // as it is published
 }
 
 // linesEvery is how often what a source has can cause one and the same line of the log.
 const linesEvery = 10 * time.Second
 
 func newFollowed(s Source, limit int, rules *destination.Rules, log *slog.Logger) *followed {
-	standing := newStanding(limit)
-	standing.rules = rules
-	return &followed{source: s, log: log, often: throttle.New(log, linesEvery), standing: standing, status: Status{Source: s.Name()}}
+	has := newInventory(limit)
+	has.rules = rules
+	return &followed{source: s, log: log, often: throttle.New(log, linesEvery), has: has, status: Status{Source: s.Name()}}
 }
 
 func (s *followed) current() Status {
@@ -95,10 +95,10 @@ func (s *followed) run(ctx context.Context, noticed, publish func()) error {
 func (s *followed) heardOf(c Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.standing.apply(c)
+	s.has.apply(c)
 	s.synced, s.dirty, s.well, s.heard = true, true, true, time.Now()
 	s.own, s.remarks = firstOf(c.Refused), firstOf(c.Remarks)
-	if !c.Full && s.standing.roomAgain() {
+	if !c.Full && s.has.roomAgain() {
 		return errAgain
 	}
 	return nil
@@ -111,7 +111,7 @@ func (s *followed) failed(err error) {
 	s.well = false
 	if s.status.Err == nil {
 		s.status.Since = time.Now()
-		s.log.Warn("source of instances can't be read; what stands goes on standing", "instances", len(s.standing.instances), "err", err)
+		s.log.Warn("source of instances can't be read; what stands goes on standing", "instances", len(s.has.instances), "err", err)
 	}
 	s.status.Err = err
 }
@@ -131,9 +131,9 @@ func (s *followed) take() *snapshot {
 	if !s.dirty {
 		return nil
 	}
-	refused := s.own.and(s.standing.refusals(maxRefused), len(s.standing.refused)).and(s.remarks.first, s.remarks.count)
-	n := &snapshot{of: s, changes: s.standing.flush(s.source.Name(), !s.told), since: s.since, status: Status{
-		Source: s.source.Name(), Ready: true, Instances: len(s.standing.instances), Heard: s.heard,
+	refused := s.own.and(s.has.refusals(maxRefused), len(s.has.refused)).and(s.remarks.first, s.remarks.count)
+	n := &snapshot{of: s, changes: s.has.flush(s.source.Name(), s.source.Rank(), !s.told), since: s.since, status: Status{
+		Source: s.source.Name(), Ready: true, Instances: len(s.has.instances), Heard: s.heard,
 		Refused: refused.first, RefusedCount: refused.count,
 	}}
 	s.dirty, s.told = false, true

@@ -16,6 +16,8 @@ type Source interface {
 	// Name is what status, logs and metrics call the source. It is the same for the
 	// life of the process, and no two sources share one.
 	Name() string
+	// Rank is how well the source knows which app has an address. It never changes.
+	Rank() topology.Rank
 	// Watch hands emit the full set, and then each change, until ctx ends or contact is
 	// lost, and returns why. It is called again after a failure, and begins with the
 	// full set each time. A source that can't be read emits nothing, rather than an
@@ -32,17 +34,11 @@ type Source interface {
 
 // Change is news from one source. emit must not keep the slices.
 type Change struct {
-	Full   bool               // Put is everything that the source has
-	Put    []catalog.Instance // who came up first comes first, as far as the source knows, and always in one order
-	Delete []topology.InstanceKey
-	// Present are those of Put that have registered now, or since the source was last read:
-	// each has come up at its address, also where nothing else of it is new.
-	Present []topology.InstanceKey
+	Full    bool // Put is everything that the source has
+	Put     []catalog.Instance
+	Delete  []topology.InstanceKey
 	Refused []Refusal // all that the source has at the moment and can't be used
 	Remarks []Refusal // all that is used and is not as it should be, which is told after what is refused
-	// Standing says that the source knows of nothing when it came up. What is in its first
-	// full set is taken to have been there before in any case.
-	Standing bool
 }
 
 // Refusal is something that a source has and can't be used, and why. What stood for it

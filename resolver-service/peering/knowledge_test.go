@@ -3,6 +3,7 @@ package peering
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -245,6 +246,28 @@ func TestZonesArrive(t *testing.T) {
 			if e, err := fromWire(w); err == nil {
 				t.Errorf("zones %s: taken as %v", what, e)
 			}
+		}
+	}
+}
+
+// TestZonesArriveOnOneNetwork: what the topology tells such a peer is taken.
+func TestZonesArriveOnOneNetwork(t *testing.T) {
+	orders := catalog.App{Namespace: "shop", ID: "orders"}
+	for _, network := range []string{"net-1", "net-2"} {
+		g := topology.NewGraph(topology.Config{Cluster: "west", Network: "net-1", Domain: catalog.DefaultDomain})
+		east := &catalog.Cluster{Name: "east", Network: network, Gateways: []string{"10.9.0.1:15443"}}
+		i := catalog.Instance{ID: "1", App: orders, Address: netip.MustParseAddrPort("10.1.1.1:50002"), Zone: "a"}
+		g.Apply(topology.Change{
+			Objects:   &topology.ObjectChange{Full: true, Put: []catalog.Object{east, &catalog.AppExport{App: orders, Allow: []catalog.Allow{{}}}}},
+			Instances: []topology.InstanceChange{{Source: "test", Put: []catalog.Instance{i}}},
+		})
+		e, _ := g.Peer("east").Exports.Get(orders)
+		w, err := toWire(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := fromWire(w); err != nil || got.Zones.At(0) != "a" || len(got.Addresses) == 1 != (network == "net-1") {
+			t.Errorf("%s: %+v, %v", network, got, err)
 		}
 	}
 }

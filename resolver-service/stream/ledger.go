@@ -15,7 +15,6 @@ type ledger struct {
 	// touched has what was told of each instance that may differ by now; nil for one
 	// that was not told of.
 	touched map[topology.InstanceKey]*catalog.Instance
-	came    []topology.InstanceKey // those that registered since, whether that is anything new or not
 }
 
 // place is an address. Who registered it from there holds it, whoever else names it from
@@ -64,7 +63,6 @@ func (l *ledger) register(held *registration) (replaced []*record) {
 		l.remove(other.key())
 	}
 	l.set(&record{held.instance, held})
-	l.came = append(l.came, key)
 	return replaced
 }
 
@@ -123,57 +121,18 @@ func (l *ledger) touch(key topology.InstanceKey) {
 	l.touched[key] = told
 }
 
-// news is what the topology must be told.
-type news struct {
-	changed topology.InstanceChange // what is other than was told
-	came    []catalog.Instance      // what has registered since and stands, also if it was told before
-}
-
-// flush returns what there is to tell.
-func (l *ledger) flush() (n news) {
-	n.changed.Source = Source
+// flush is what there is to tell the topology.
+func (l *ledger) flush() topology.InstanceChange {
+	c := topology.InstanceChange{Source: Source, Rank: topology.Live}
 	for key, told := range l.touched {
 		now := l.records[key]
 		switch {
 		case now == nil && told != nil:
-			n.changed.Delete = append(n.changed.Delete, key)
+			c.Delete = append(c.Delete, key)
 		case now != nil && (told == nil || now.instance != *told):
-			if told != nil && now.instance.Unverified && !told.Unverified {
-				n.changed.Delete = append(n.changed.Delete, key) // or it would stand as what it was
-			}
-			n.changed.Put = append(n.changed.Put, now.instance)
-		}
-	}
-	noted := make(map[topology.InstanceKey]bool, len(l.came))
-	for _, key := range l.came {
-		if now := l.records[key]; now != nil && now.held != nil && !noted[key] {
-			noted[key] = true
-			n.came = append(n.came, now.instance)
+			c.Put = append(c.Put, now.instance)
 		}
 	}
 	l.touched = map[topology.InstanceKey]*catalog.Instance{} // the old one may have grown large
-	l.came = nil
-	return n
-}
-
-// changes are the news for the topology: what registered now says so of itself, and what is
-// restored stood before.
-func (n *news) changes(restored bool) (all []topology.InstanceChange) {
-	came := make(map[topology.InstanceKey]bool, len(n.came))
-	for i := range n.came {
-		came[topology.KeyOf(&n.came[i])] = true
-	}
-	rest := topology.InstanceChange{Source: Source, Delete: n.changed.Delete, Standing: restored}
-	for _, i := range n.changed.Put {
-		if !came[topology.KeyOf(&i)] {
-			rest.Put = append(rest.Put, i)
-		}
-	}
-	if len(rest.Put)+len(rest.Delete) > 0 {
-		all = append(all, rest)
-	}
-	if len(n.came) > 0 {
-		all = append(all, topology.InstanceChange{Source: Source, Put: n.came, Present: true})
-	}
-	return all
+	return c
 }

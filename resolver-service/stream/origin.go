@@ -4,8 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -14,27 +12,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
-
-// Delegate lets streams from some networks register instances whose IP is not the stream's
-// source: a NAT or a proxy is between, or one process speaks for several hosts. What it
-// registers is unverified: it takes no address from anybody.
-type Delegate struct {
-	Networks  []netip.Prefix // where the stream comes from
-	Apps      []string       // whose certificate it has: "shop/orders", "shop/*" or "*"
-	Addresses []netip.Prefix // where the instances may be; none: anywhere
-	Most      int            // instances of an app from one source there; 0: Config.MaxInstances
-}
-
-func (d *Delegate) speaksFor(app catalog.App, source netip.Addr) bool {
-	return within(d.Networks, source) && slices.ContainsFunc(d.Apps, func(pattern string) bool {
-		namespace, all := strings.CutSuffix(pattern, "/*")
-		return pattern == "*" || pattern == app.String() || all && namespace == app.Namespace
-	})
-}
-
-func within(networks []netip.Prefix, ip netip.Addr) bool {
-	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip) })
-}
 
 // sourceOf is the IP address that a stream comes from. A Unix socket is this host. It is
 // invalid where it can't be told, so nothing can be registered from there.
@@ -52,9 +29,9 @@ func sourceOf(ctx context.Context) netip.Addr {
 	return netip.Addr{}
 }
 
-// admit decides what a stream may register, and takes a seat for it. The instance's IP must
-// be the stream's source, or both must be this host's. Where a delegate speaks for it, the
-// instance is unverified, and its ID is one that nobody registers from its own address.
+// admit decides what a stream may register, and takes a seat for it: an instance at the stream's
+// own address or, where a delegate speaks for it, an unverified one. The ID of that is one that
+// nobody registers from its own address.
 func (s *Server) admit(ctx context.Context, h *hello) (leave func(), err error) {
 	var claimed netip.Addr
 	if h.instance != nil {
@@ -65,27 +42,39 @@ func (s *Server) admit(ctx context.Context, h *hello) (leave func(), err error) 
 		source = s.cfg.Source(ctx, claimed)
 	}
 	seat := seat{app: h.app, source: source, most: s.cfg.MaxInstances, idle: s.cfg.MaxStreams}
-	own := h.instance == nil || source.IsValid() && (claimed == source || s.cfg.Destinations.Local(source) && s.cfg.Destinations.Local(claimed))
 	for i := range s.cfg.Delegates {
-		d := &s.cfg.Delegates[i]
-		if !d.speaksFor(h.app, source) {
-			continue
-		}
-		seat.most, seat.idle = max(seat.most, d.Most), max(seat.idle, d.Most)
-		if !own && (len(d.Addresses) == 0 || within(d.Addresses, claimed)) {
-			own = true
-			h.instance.Unverified, h.instance.ID = true, source.String()+"/"+h.instance.ID
+		if d := &s.cfg.Delegates[i]; d.SpeaksFor(h.app, source) {
+			seat.most, seat.idle = max(seat.most, d.Most), max(seat.idle, d.Most)
 		}
 	}
-	if !own {
-		return nil, status.Errorf(codes.PermissionDenied, "%s can't register %s: the stream comes from %s, and an instance is registered from its own IP; "+
-			"set advertise of the sidecar to %s, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service",
-			h.app, h.instance.Address, printed(source), printed(source))
+	if h.instance != nil && !s.cfg.Destinations.OwnAddress(source, claimed) {
+		if err := s.delegated(ctx, h, source); err != nil {
+			return nil, err
+		}
+		h.instance.Unverified, h.instance.ID = true, source.String()+"/"+h.instance.ID
 	}
 	if h.instance != nil {
 		seat.instance = h.instance.ID
 	}
 	return s.seats.take(seat, s.cfg.MaxStreams)
+}
+
+// delegated refuses an instance at another address than the stream's, unless a delegate speaks
+// for it and no other app has registered that address itself.
+func (s *Server) delegated(ctx context.Context, h *hello, source netip.Addr) error {
+	if !s.cfg.Delegates.Allow(h.app, source, h.instance.Address.Addr()) {
+		return status.Errorf(codes.PermissionDenied, "%s can't register %s: the stream comes from %s, and an instance is registered from its own IP; "+
+			"set advertise of the sidecar to %s, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service",
+			h.app, h.instance.Address, printed(source), printed(source))
+	}
+	holder, err := s.topology.Holder(ctx, h.instance.Address)
+	if err != nil || holder.App == (catalog.App{}) || holder.App == h.app {
+		return err
+	}
+	s.often.Warn("held "+h.app.String(), "refused a registration: another app has registered that address itself",
+		"app", h.app.String(), "address", h.instance.Address.String(), "from", printed(source), "holder", holder.App.String())
+	return status.Errorf(codes.PermissionDenied, "%s can't register %s from %s: another app's sidecar has registered that address itself; correct the address that is registered",
+		h.app, h.instance.Address, printed(source))
 }
 
 func printed(source netip.Addr) string {

@@ -66,7 +66,7 @@ func thisHost() *destination.Rules {
 }
 
 func TestAStreamRegistersItsOwnAddressAlone(t *testing.T) {
-	cfg := stream.Config{Source: believed, Destinations: thisHost(), Delegates: []stream.Delegate{
+	cfg := stream.Config{Source: believed, Destinations: thisHost(), Delegates: destination.Delegates{
 		{Networks: networks("203.0.113.0/24"), Apps: []string{"shop/orders", "finance/*"}, Addresses: networks("10.1.0.0/16")},
 		{Networks: networks("198.51.100.1/32"), Apps: []string{"*"}},
 	}}
@@ -133,12 +133,30 @@ func TestTheSourceIsThatOfTheConnection(t *testing.T) {
 	}
 }
 
+// TestTheSidecarTakesItsAddressFromADelegate that was there before it.
+func TestTheSidecarTakesItsAddressFromADelegate(t *testing.T) {
+	const a = "10.0.0.7:50002"
+	cfg := stream.Config{Source: believed, Delegates: destination.Delegates{{Networks: networks("203.0.113.0/24"), Apps: []string{"*"}}}}
+	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders, ledger))
+	s.from("203.0.113.1").send(helloOf(ledger, a)).recv()
+	if d := s.topology.Resolve(checkout, ledger); d.Address != a {
+		t.Errorf("%+v", d)
+	}
+	s.from("10.0.0.7").send(helloOf(orders, a)).recv()
+	if d := s.topology.Resolve(checkout, orders); d.Address != a {
+		t.Errorf("%+v", d)
+	}
+	if d := s.topology.Resolve(checkout, ledger); d.Address != "" {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestADelegateTakesNothing lets a delegate claim what another app has registered itself.
 func TestADelegateTakesNothing(t *testing.T) {
 	const a = "10.0.0.7:50002"
 	cfg := stream.Config{
 		Source: believed, Snapshot: filepath.Join(t.TempDir(), "instances.json"), Settle: patience,
-		Delegates: []stream.Delegate{{Networks: networks("203.0.113.0/24"), Apps: []string{"*"}}},
+		Delegates: destination.Delegates{{Networks: networks("203.0.113.0/24"), Apps: []string{"*"}}},
 	}
 	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders, ledger))
 	holds := func(what string, s *service) {
@@ -157,8 +175,10 @@ func TestADelegateTakesNothing(t *testing.T) {
 	victim := s.from("10.0.0.7").send(helloOf(orders, a))
 	victim.recv()
 	holds("at first", s)
-	thief := s.from("203.0.113.1").send(helloOf(ledger, a))
-	thief.recv()
+	thief := s.from("203.0.113.1").send(helloOf(ledger, a)).refused()
+	if thief.Code() != codes.PermissionDenied || !strings.Contains(thief.Message(), "another app's sidecar has registered that address itself") || strings.Contains(thief.Message(), "orders") {
+		t.Errorf("a delegate that claims it: %v: %s; want PermissionDenied, and not whose it is", thief.Code(), thief.Message())
+	}
 	holds("another app claims it", s)
 	s.from("203.0.113.1").send(helloOf(ledger, "10.0.0.7:6000")).recv()
 	holds("and another port there", s)
@@ -193,7 +213,7 @@ func TestTheLaterOfOneHostWins(t *testing.T) {
 func TestSeatsAreBounded(t *testing.T) {
 	cfg := stream.Config{
 		Source: believed, MaxInstances: 3, MaxStreams: 2,
-		Delegates: []stream.Delegate{{Networks: networks("203.0.113.0/24"), Apps: []string{"shop/orders"}, Most: 5}},
+		Delegates: destination.Delegates{{Networks: networks("203.0.113.0/24"), Apps: []string{"shop/orders"}, Most: 5}},
 	}
 	s := start(t, cfg, "127.0.0.1:0")
 	refused := func(what, from string, req *pb.WatchRequest, says string) {

@@ -38,15 +38,15 @@ type Sharer interface {
 type registry struct {
 	to       applier
 	share    Sharer // nil: there are no other replicas, or they need not be told
+	clock    *topology.Clock
 	settle   time.Duration
 	log      *slog.Logger
 	often    *throttle.Log // for lines that sidecars cause
 	requests chan *request
 	stopped  chan struct{} // closed when run has ended
 
-	// standing is what the topology was told, by app, for the snapshot.
-	standing live.Value[roster]
-	count    atomic.Int64
+	roster live.Value[roster] // what the topology was told, for the snapshot
+	count  atomic.Int64
 
 	ledger *ledger // of run's goroutine
 }
@@ -86,9 +86,9 @@ type answer struct {
 // errStopped is the answer of a registry that does not run any more.
 var errStopped = errors.New("the registry of instances has stopped")
 
-func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
+func newRegistry(to applier, share Sharer, clock *topology.Clock, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, settle: settle, log: log, often: throttle.New(log, linesEvery),
+		to: to, share: share, clock: clock, settle: settle, log: log, often: throttle.New(log, linesEvery),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
@@ -111,9 +111,10 @@ func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, 
 // restore publishes the instances of a former life. It comes before run.
 func (r *registry) restore(ctx context.Context, former []catalog.Instance) error {
 	for _, i := range former {
+		r.clock.Heard(i.Since)
 		r.ledger.restore(i)
 	}
-	_, err := r.publish(ctx, true)
+	_, err := r.publish(ctx)
 	return err
 }
 
@@ -143,7 +144,7 @@ func (r *registry) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		revision, err := r.publish(ctx, false)
+		revision, err := r.publish(ctx)
 		if err == nil {
 			r.tellOthers(batch)
 		}
@@ -188,6 +189,7 @@ func (r *registry) take(batch []*request) {
 }
 
 func (r *registry) register(held *registration) {
+	held.instance.Since = r.clock.Next()
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
@@ -208,17 +210,20 @@ func (r *registry) expire() {
 	}
 }
 
-// publish tells the topology what has changed, and which instances have registered.
-func (r *registry) publish(ctx context.Context, restored bool) (revision uint64, err error) {
-	n := r.ledger.flush()
-	// With nothing to tell, whoever asked wants a revision that has it all the same.
-	revision, err = r.to.Apply(ctx, topology.Change{Instances: n.changes(restored)})
+// publish tells the topology what has changed.
+func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
+	changed := r.ledger.flush()
+	var news topology.Change // without any, the caller wants a revision that has all of it all the same
+	if len(changed.Put)+len(changed.Delete) > 0 {
+		news.Instances = []topology.InstanceChange{changed}
+	}
+	revision, err = r.to.Apply(ctx, news)
 	if err != nil {
 		return 0, err
 	}
-	if len(n.changed.Put)+len(n.changed.Delete) > 0 {
-		before, _ := r.standing.Load()
-		r.standing.Store(amend(before, &n.changed))
+	if len(news.Instances) > 0 {
+		before, _ := r.roster.Load()
+		r.roster.Store(amend(before, &changed))
 	}
 	r.count.Store(int64(len(r.ledger.records)))
 	return revision, nil

@@ -48,10 +48,8 @@ func (d *diary) Apply(_ context.Context, c topology.Change) (uint64, error) {
 		}
 		for _, p := range i.Put {
 			word := "+" + p.App.ID + "/" + p.ID + "@" + p.Address.String()
-			for what, is := range map[string]bool{" draining": p.Draining, " present": i.Present, " stood": i.Standing} {
-				if is {
-					word += what
-				}
+			if p.Draining {
+				word += " draining"
 			}
 			words = append(words, word)
 		}
@@ -87,7 +85,7 @@ func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &diary{}
-		r := newRegistry(d, nil, 15*time.Second, quiet)
+		r := newRegistry(d, nil, &topology.Clock{}, 15*time.Second, quiet)
 		if err := r.restore(t.Context(), former); err != nil {
 			t.Fatal(err)
 		}
@@ -120,8 +118,8 @@ func TestASecondStreamTakesAnInstanceOver(t *testing.T) {
 			t.Error("the first stream was not told")
 		}
 		do(drain, first)
-		do(withdraw, first)                                                         // the half-dead stream breaks at last
-		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/a@10.0.0.1:1 present") // it has come up again
+		do(withdraw, first)                                         // the half-dead stream breaks at last
+		d.expect(t, "+orders/a@10.0.0.1:1", "+orders/a@10.0.0.1:1") // it has come up again
 		do(drain, second)
 		do(withdraw, second)
 		do(withdraw, second)
@@ -138,14 +136,14 @@ func TestAnAddressHasOneHolder(t *testing.T) {
 		if !*lost {
 			t.Error("the first holder was not told")
 		}
-		d.expect(t, "+orders/a@10.0.0.1:1 present", "+ledger/x@10.0.0.1:1 present -orders/a")
+		d.expect(t, "+orders/a@10.0.0.1:1", "+ledger/x@10.0.0.1:1 -orders/a")
 		same, _ := holding(payments, "y", "10.0.0.1:1")
 		do(register, same)
-		d.expect(t, "+ledger/y@10.0.0.1:1 present -ledger/x")
+		d.expect(t, "+ledger/y@10.0.0.1:1 -ledger/x")
 		moved, _ := holding(payments, "y", "10.0.0.2:1")
 		do(register, moved)
 		do(withdraw, same)
-		d.expect(t, "+ledger/y@10.0.0.2:1 present")
+		d.expect(t, "+ledger/y@10.0.0.2:1")
 	})
 }
 
@@ -161,34 +159,34 @@ func TestTwoAppsThatSwapAddressesAreNeverMixedUp(t *testing.T) {
 	l.register(a2)
 	l.register(x2)
 	told := l.flush()
-	if all := told.changes(false); len(all) != 2 || len(all[0].Put) > 0 || len(all[0].Delete) != 2 || len(all[1].Put) != 2 || !all[1].Present {
-		t.Errorf("told as %+v", all)
+	if len(told.Delete) != 2 || len(told.Put) != 2 || told.Rank != topology.Live {
+		t.Errorf("told as %+v", told)
 	}
 	if len(l.records) != 2 || len(l.addresses) != 2 {
 		t.Errorf("left: %v, %v", l.records, l.addresses)
 	}
 	again := l.flush()
-	if all := again.changes(false); len(all) > 0 {
-		t.Errorf("told twice: %+v", all)
+	if len(again.Put)+len(again.Delete) > 0 {
+		t.Errorf("told twice: %+v", again)
 	}
 }
 
 func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1"), instanceOf(payments, "x", "10.0.0.3:1")}
 	inRegistry(t, former, func(t *testing.T, r *registry, d *diary, do func(verb, *registration)) {
-		d.expect(t, "+ledger/x@10.0.0.3:1 stood +orders/a@10.0.0.1:1 stood +orders/b@10.0.0.2:1 stood")
+		d.expect(t, "+ledger/x@10.0.0.3:1 +orders/a@10.0.0.1:1 +orders/b@10.0.0.2:1")
 		back, _ := holding(orders, "a", "10.0.0.1:1")
 		do(register, back)
 		taken, _ := holding(orders, "new", "10.0.0.3:1") // an IP given to another app meanwhile
 		do(register, taken)
-		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/new@10.0.0.3:1 present -ledger/x")
+		d.expect(t, "+orders/a@10.0.0.1:1", "+orders/new@10.0.0.3:1 -ledger/x")
 		time.Sleep(15*time.Second - time.Millisecond)
 		synctest.Wait()
 		d.expect(t)
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		d.expect(t, "-orders/b")
-		if standing, _ := r.standing.Load(); standing.Len() != 1 || r.count.Load() != 2 {
+		if standing, _ := r.roster.Load(); standing.Len() != 1 || r.count.Load() != 2 {
 			t.Errorf("%d apps and %d instances stand, want 1 and 2", standing.Len(), r.count.Load())
 		}
 	})
@@ -197,7 +195,7 @@ func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
 	former := []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}
 	inRegistry(t, former, func(t *testing.T, _ *registry, d *diary, _ func(verb, *registration)) {
-		d.expect(t, "+orders/a@10.0.0.1:1 stood")
+		d.expect(t, "+orders/a@10.0.0.1:1")
 		time.Sleep(150*time.Second - time.Millisecond)
 		synctest.Wait()
 		d.expect(t)
@@ -207,32 +205,24 @@ func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
 	})
 }
 
-// Of what is asked for at one time, only what registers tells of itself, as it is in the end.
-func TestWhatIsPresentIsWhatRegisters(t *testing.T) {
-	l := newLedger()
-	stays, _ := holding(orders, "a", "10.0.0.1:1")
-	goes, _ := holding(orders, "b", "10.0.0.2:1")
-	l.register(stays)
-	l.register(goes)
-	l.flush()
-	l.drain(stays)
-	l.withdraw(goes)
-	twice, _ := holding(orders, "c", "10.0.0.3:1")
-	l.register(twice)
-	l.drain(twice)
-	again, _ := holding(orders, "c", "10.0.0.4:1")
-	l.register(again)
-	left, _ := holding(orders, "d", "10.0.0.5:1")
-	l.register(left)
-	l.withdraw(left)
-	told := l.flush()
-	all := told.changes(false)
-	if len(all) != 2 || all[0].Present || len(all[0].Put) != 1 || all[0].Put[0].ID != "a" || len(all[0].Delete) != 1 {
-		t.Fatalf("told as %+v", all)
-	}
-	if want := instanceOf(orders, "c", "10.0.0.4:1"); !all[1].Present || all[1].Standing || !slices.Equal(all[1].Put, []catalog.Instance{want}) {
-		t.Errorf("present: %+v, want %v", all[1], want)
-	}
+// TestEachRegistrationIsLater holds the times that registrations get, also over a restart by which
+// the clock was set back.
+func TestEachRegistrationIsLater(t *testing.T) {
+	former := instanceOf(payments, "x", "10.0.0.3:1")
+	former.Since = time.Now().Add(time.Hour).UnixMilli()
+	inRegistry(t, []catalog.Instance{former}, func(t *testing.T, r *registry, _ *diary, do func(verb, *registration)) {
+		last := former.Since
+		for range 3 {
+			held, _ := holding(orders, "a", "10.0.0.1:1")
+			do(register, held)
+			do(drain, held)
+			now := r.ledger.records[held.key()].instance
+			if now.Since <= last || !now.Draining {
+				t.Errorf("%+v registered after %d", now, last)
+			}
+			last = now.Since
+		}
+	})
 }
 
 func TestManyAtOnceAreFewChanges(t *testing.T) {
@@ -252,7 +242,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 			t.Errorf("%d changes for 200 registrations, want one for the first and one for the rest", n)
 		}
 		d.lines = nil
-		standing, _ := r.standing.Load()
+		standing, _ := r.roster.Load()
 		if list, _ := standing.Get(orders); len(list) != 200 || !slices.IsSortedFunc(list, func(a, b catalog.Instance) int { return strings.Compare(a.ID, b.ID) }) {
 			t.Errorf("%d stand", len(list))
 		}
@@ -261,7 +251,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 
 func TestATopologyThatFailsEndsTheRegistry(t *testing.T) {
 	d := &diary{fail: errors.New("broken")}
-	r := newRegistry(d, nil, time.Minute, quiet)
+	r := newRegistry(d, nil, &topology.Clock{}, time.Minute, quiet)
 	done := make(chan error)
 	go func() { done <- r.run(context.Background()) }()
 	held, _ := holding(orders, "a", "10.0.0.1:1")
@@ -372,7 +362,7 @@ func (o *others) Withdraw(k topology.InstanceKey) { o.said = append(o.said, "wit
 func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
 	told := &others{taken: map[string]func(){}}
 	d := &diary{}
-	r := newRegistry(d, told, time.Minute, quiet)
+	r := newRegistry(d, told, &topology.Clock{}, time.Minute, quiet)
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- r.run(ctx) }()
@@ -419,11 +409,11 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	}
 	var log strings.Builder
 	f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: slog.New(slog.NewTextHandler(&log, nil))}
-	r := newRegistry(&diary{}, nil, time.Minute, quiet)
-	r.standing.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
+	r.roster.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	if err := f.follow(ctx, &r.standing, func() uint64 { return 1 }); err != nil {
+	if err := f.follow(ctx, &r.roster, func() uint64 { return 1 }); err != nil {
 		t.Errorf("follow: %v", err)
 	}
 	if !strings.Contains(log.String(), "can't be saved") {
@@ -434,17 +424,17 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 // The end comes, and just before it an instance, while what stood before is being written.
 func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
 	f := &snapshotFile{path: filepath.Join(t.TempDir(), "instances.json"), log: quiet}
-	r := newRegistry(&diary{}, nil, time.Minute, quiet)
+	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
 	one, two := instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1")
 	first := amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{one}})
-	r.standing.Store(first)
+	r.roster.Store(first)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	once := sync.OnceFunc(func() {
-		r.standing.Store(amend(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
+		r.roster.Store(amend(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
 		end()
 	})
-	if err := f.follow(ctx, &r.standing, func() uint64 { once(); return 1 }); err != nil {
+	if err := f.follow(ctx, &r.roster, func() uint64 { once(); return 1 }); err != nil {
 		t.Errorf("follow: %v", err)
 	}
 	if former, _ := f.load(); len(former) != 2 {
@@ -463,11 +453,11 @@ func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: quiet}
-			r := newRegistry(&diary{}, nil, time.Minute, quiet)
-			r.standing.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+			r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
+			r.roster.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 			ctx, end := context.WithCancel(t.Context())
 			var following sync.WaitGroup
-			following.Go(func() { _ = f.follow(ctx, &r.standing, func() uint64 { return 1 }) })
+			following.Go(func() { _ = f.follow(ctx, &r.roster, func() uint64 { return 1 }) })
 			time.Sleep(time.Second)
 			if err := os.Remove(blocked); err != nil {
 				t.Fatal(err)

@@ -47,7 +47,7 @@ type Config struct {
 	// is the address that it registers; invalid for none. Nil: that of the connection.
 	Source func(ctx context.Context, claimed netip.Addr) netip.Addr
 	// Delegates may register instances from elsewhere.
-	Delegates []Delegate
+	Delegates destination.Delegates
 	// MaxInstances is how many instances of one app one source may register at a time, and
 	// MaxStreams how many streams of that app it may have that register no instance, or the
 	// same. 0 means DefaultMaxInstances and DefaultMaxStreams.
@@ -55,6 +55,8 @@ type Config struct {
 	MaxStreams   int
 	// Destinations are the rules for the addresses of instances.
 	Destinations *destination.Rules
+	// Clock gives registrations their times; nil: one of the server's own.
+	Clock *topology.Clock
 	// Share tells other replicas what registers here; nil where there are none, or where
 	// all of them learn of instances elsewhere.
 	Share Sharer
@@ -113,6 +115,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxStreams <= 0 {
 		c.MaxStreams = DefaultMaxStreams
+	}
+	if c.Clock == nil {
+		c.Clock = &topology.Clock{}
 	}
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = DefaultStallTimeout
@@ -211,7 +216,7 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 // New makes a server of the views of t, and starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Clock, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
 	s.evidence = newEvidence(cfg.Refute)
 	s.often = throttle.New(log, linesEvery)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
@@ -274,7 +279,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return s.evidence.run(ctx) })
-	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.standing, s.topology.Revision) })
+	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.roster, s.topology.Revision) })
 	group.Go(func() error {
 		defer saved() // only now is there nothing left to save
 		return s.registry.run(ctx)

@@ -61,6 +61,7 @@ type savedInstance struct {
 	// Unverified is catalog.Instance.Unverified.
 	Unverified bool   `json:"unverified,omitempty"`
 	Zone       string `json:"zone,omitempty"`
+	Since      int64  `json:"since,omitempty"`
 }
 
 // load reads what a former life has left. A file that can't be read is left out with
@@ -126,7 +127,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 }
 
 func (i savedInstance) instance() catalog.Instance {
-	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone}
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Since: i.Since}
 }
 
 // follow writes the file soon after each change until ctx ends, and then what stands
@@ -181,7 +182,7 @@ func encode(to io.Writer, r roster, revision uint64) error {
 	for _, list := range r.All() {
 		for _, i := range list {
 			_, _ = w.WriteString(between) // w keeps its first error for Flush
-			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified, i.Zone}); err != nil {
+			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified, i.Zone, i.Since}); err != nil {
 				return err
 			}
 			between = ","

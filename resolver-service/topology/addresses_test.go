@@ -40,8 +40,7 @@ func whose(g *Graph) func(address string) string {
 
 func TestAnAddressBelongsToWhoeverCameUpWithItLast(t *testing.T) {
 	const a = "10.0.0.1:50002"
-	drains := func(c Change) Change { c.Instances[0].Put[0].Draining = true; return c }
-	orders, ledger := runs("orders", "1", a), runs("ledger", "1", a)
+	orders, ledger := registers(1, runs("orders", "1", a)), registers(2, runs("ledger", "1", a))
 	full := func(c Change) Change { c.Instances[0].Full = true; return c }
 	steps := []struct {
 		what   string
@@ -51,13 +50,13 @@ func TestAnAddressBelongsToWhoeverCameUpWithItLast(t *testing.T) {
 		{"orders has it", orders, "[orders]"},
 		{"another source says so too", from("other", orders), "[orders]"},
 		{"ledger comes up with it", ledger, "[ledger]"},
-		{"what orders has is said again", from("other", full(runs("orders", "1", a))), "[ledger]"},
+		{"what orders has is said again", from("other", full(registers(1, runs("orders", "1", a)))), "[ledger]"},
 		{"ledger goes", stops("ledger", "1"), "[orders]"},
-		{"it comes again, by another source", from("other", ledger), "[ledger]"},
-		{"and is not ready, which orders is not either", from("other", drains(runs("ledger", "1", a))), "[]"},
-		{"orders is found there anew", runs("orders", "2", a), "[orders]"},
+		{"it comes again, by another source", registers(3, from("other", ledger)), "[ledger]"},
+		{"and is not ready, which orders is not either", from("other", drains(registers(3, runs("ledger", "1", a)))), "[]"},
+		{"orders is found there anew", registers(4, runs("orders", "2", a)), "[orders]"},
 		{"and is not there after all", stops("orders", "2"), "[]"},
-		{"ledger moves", from("other", runs("ledger", "1", "10.0.0.2:50002")), "[orders]"},
+		{"ledger moves", registers(3, from("other", runs("ledger", "1", "10.0.0.2:50002"))), "[orders]"},
 		{"one source knows it no more", from("other", stops("orders", "1")), "[orders]"},
 		{"and neither the other", stops("orders", "1"), "[]"},
 	}
@@ -70,7 +69,7 @@ func TestAnAddressBelongsToWhoeverCameUpWithItLast(t *testing.T) {
 		}
 	}
 	g.Apply(from("other", stops("ledger", "1")))
-	if n := g.addresses.count + len(g.addresses.v4) + len(g.addresses.several) + len(g.addresses.contested) + len(g.addresses.taken) + len(g.sources); n != 0 {
+	if n := g.owners.count + len(g.owners.v4) + len(g.owners.several) + len(g.owners.contested) + len(g.owners.served) + len(g.owners.sources); n != 0 {
 		t.Errorf("%d things are kept of addresses that nobody has", n)
 	}
 }
@@ -94,8 +93,8 @@ func TestAnInstanceThatSourcesDisagreeOnIsNotReady(t *testing.T) {
 	if r := e.Routes[0]; r.Ready != 1 || r.Draining != 0 || len(r.Addresses) != 1 {
 		t.Errorf("%d ready at %v, %d draining; want the one address once", r.Ready, r.Addresses, r.Draining)
 	}
-	if !reflect.DeepEqual(g.sources, map[string]int{"test": 1, "kubernetes": 1}) {
-		t.Errorf("sources %v", g.sources)
+	if !reflect.DeepEqual(g.owners.sources, map[string]int{"test": 1, "kubernetes": 1}) {
+		t.Errorf("sources %v", g.owners.sources)
 	}
 }
 
@@ -173,7 +172,9 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 					c.Instances[0].Put[0].Draining = r.IntN(6) == 0
 					c.Instances[0].Full = r.IntN(8) == 0
 				}
-				c.Instances[0].Standing, c.Instances[0].Present, c.Instances[0].Hearsay = r.IntN(3) == 0, r.IntN(5) == 0, r.IntN(5) == 0
+				if c.Instances[0].Rank = Rank(r.IntN(2)) * Live; len(c.Instances[0].Put) > 0 {
+					c.Instances[0].Put[0].Since, c.Instances[0].Put[0].Unverified = int64(step+r.IntN(5)), r.IntN(5) == 0
+				}
 				changes = append(changes, from([]string{"stream", "kubernetes"}[r.IntN(2)], c))
 			}
 			change := with(changes...)
@@ -196,7 +197,7 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 			}
 			whole(t, g, follower)
 			for _, c := range g.clusters {
-				direct += len(c.offers.weaker)
+				direct += len(c.direct.several)
 			}
 		}
 	}
@@ -266,7 +267,7 @@ func BenchmarkAddressMoves(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		id := fmt.Sprintf("app-%05d", i%1000)
-		g.Apply(Change{Instances: []InstanceChange{{Source: "test", Put: []catalog.Instance{{ID: fmt.Sprint(i % 7), App: app(id), Address: address}}}}})
+		g.Apply(Change{Instances: []InstanceChange{{Source: "test", Rank: Live, Put: []catalog.Instance{{ID: fmt.Sprint(i % 7), App: app(id), Address: address, Since: int64(i)}}}}})
 		i++
 	}
 }

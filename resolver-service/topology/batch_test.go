@@ -110,10 +110,10 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 			t.Fatalf("%s: %s gets another view at revision %d after %d", what, id, is.Revision, was.Revision)
 		}
 	}
-	if a.gateway != g.gateway || a.peers["east"] != g.peers["east"] {
+	if a.gateway != g.exports.gateway || a.peers["east"] != g.exports.peers["east"] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
 	}
-	if a.callers != g.callers || a.clusters != g.allGateways {
+	if a.callers != g.owners.callers || a.clusters != g.imports.gateways {
 		t.Fatalf("%s: who asks from where, or the gateways of all clusters, was not told", what)
 	}
 }
@@ -130,7 +130,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 2))
 		config.Open = seed%4 != 0
-		w, g := newWorld(config.Network), NewGraph(config)
+		w, g := newWorld(), NewGraph(config)
 		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[string]*PeerView{}}
 		g.Peer("east")
 		for range r.IntN(5) { // instances and peers come before the store's full set, too
@@ -151,7 +151,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			w.takes(batch)
 			checkRamps(t, g, what)
 			checkShards(t, g)
-			checkOffers(t, g, what)
+			checkDirect(t, g, what)
 			if is, want := serve(g), serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
 			}

@@ -51,24 +51,13 @@ type ObjectChange struct {
 // other's instances; an app has those of all of them.
 //
 // Instances of one app that share an address are one, which is ready while no source
-// says otherwise. An address that comes up with another app is that app's, whatever
-// other sources still say of it; it is the first app's again once the other has gone.
+// says otherwise. Of two apps at one address, [Rank] says which has it.
 type InstanceChange struct {
 	Source string
+	Rank   Rank // of the source
 	Full   bool // Put is everything that the source has
 	Put    []catalog.Instance
 	Delete []InstanceKey
-
-	// Standing says that what is put was there before its source was first heard: it has
-	// not come up at its address now, so it takes none from another app by that.
-	Standing bool
-	// Present says that the instances that are put tell of themselves now: each has come up
-	// at its address, also where nothing else of it is new. Of Hearsay it says nothing.
-	Present bool
-	// Hearsay says that they are told of by somebody who is elsewhere, and who may name any
-	// address: it contests none that another app has. Of an instance that is Unverified it
-	// holds in any case.
-	Hearsay bool
 }
 
 // InstanceKey names an instance within a source.
@@ -80,8 +69,7 @@ type InstanceKey struct {
 // KeyOf is the name that an instance has within its source.
 func KeyOf(i *catalog.Instance) InstanceKey { return InstanceKey{App: i.App, ID: i.ID} }
 
-// PeerChange is news of one peer. Until its lease is Fresh for the first time, what it exports
-// was there before: see [InstanceChange.Standing].
+// PeerChange is news of one peer.
 type PeerChange struct {
 	Cluster string
 	Full    bool // Put is everything that the peer exports to this cluster
@@ -113,7 +101,7 @@ type PeerExport struct {
 	// Instances are the tokens of the ready instances; none where two would be alike.
 	Instances []uint32
 	// Addresses are those of the ready instances, only between clusters on one network. One that
-	// came up later with another app of the same cluster is not this app's.
+	// the cluster names with two apps is neither's.
 	Addresses []string
 	Zones     *catalog.Zones // of Instances or, where there are none, of Addresses
 }

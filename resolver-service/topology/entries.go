@@ -7,17 +7,17 @@ import (
 )
 
 // entry computes what a caller's view holds of an app.
-func (g *Graph) entry(caller, callee *node, index int32) *catalog.Entry {
+func (vs *views) entry(caller, callee *node, index int32) *catalog.Entry {
 	if index == selfIndex {
-		return g.selfEntry(callee, g.prefers(caller))
+		return vs.selfEntry(callee, vs.prefers(caller))
 	}
 	rule := catalog.Rule{Selection: caller.selection, Index: index}
 	endpoint := &caller.selection.Endpoints[index]
-	prefer := endpoint.Locality.Prefers(g.cfg.PreferZone)
-	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == g.cfg.PreferZone || callee.zones == nil) {
-		return g.localEntry(callee, rule)
+	prefer := endpoint.Locality.Prefers(vs.cfg.PreferZone)
+	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == vs.cfg.PreferZone || callee.zones == nil) {
+		return vs.localEntry(callee, rule)
 	}
-	plan := endpoint.Plan(g.cfg.Cluster, &whereabouts{g, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
+	plan := endpoint.Plan(vs.cfg.Cluster, &whereabouts{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
 	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
 }
 
@@ -39,22 +39,22 @@ func (n *node) share(plan *catalog.Plan) *catalog.Plan {
 }
 
 // self is what an app sees of itself.
-func (g *Graph) self(app catalog.App) *catalog.Entry {
-	n := g.apps[app]
+func (vs *views) self(app catalog.App) *catalog.Entry {
+	n := vs.apps[app]
 	if n == nil {
 		n = &node{app: app}
 	}
-	return g.selfEntry(n, g.cfg.PreferZone)
+	return vs.selfEntry(n, vs.cfg.PreferZone)
 }
 
 // selfEntry is an app as it sees itself. Its zones tell each instance where it is itself.
-func (g *Graph) selfEntry(n *node, prefer bool) *catalog.Entry {
+func (vs *views) selfEntry(n *node, prefer bool) *catalog.Entry {
 	rule := catalog.Rule{Text: catalog.SelfRule}
-	if prefer == g.cfg.PreferZone || n.zones == nil {
-		return g.localEntry(n, rule)
+	if prefer == vs.cfg.PreferZone || n.zones == nil {
+		return vs.localEntry(n, rule)
 	}
 	e := catalog.Endpoint{App: n.app, Routes: onlyLocal}
-	return &catalog.Entry{Plan: n.share(e.Plan(g.cfg.Cluster, &whereabouts{g, nil, n, false, prefer})), Rule: rule}
+	return &catalog.Entry{Plan: n.share(e.Plan(vs.cfg.Cluster, &whereabouts{vs, nil, n, false, prefer})), Rule: rule}
 }
 
 // onlyLocal are the routes of an entry that never leaves the cluster.
@@ -62,17 +62,17 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 
 // localEntry is an app as this cluster has it: what apps without a selection see of
 // it, and what it sees of itself.
-func (g *Graph) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
+func (vs *views) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
 	if callee.local == nil {
 		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-		callee.local = e.Plan(g.cfg.Cluster, &whereabouts{g, nil, callee, false, g.cfg.PreferZone})
+		callee.local = e.Plan(vs.cfg.Cluster, &whereabouts{vs, nil, callee, false, vs.cfg.PreferZone})
 	}
 	return &catalog.Entry{Plan: callee.local, Rule: rule}
 }
 
 // whereabouts is what one caller may know of one app.
 type whereabouts struct {
-	g      *Graph
+	*views
 	caller *node
 	callee *node
 	serve  bool // the caller goes on with clusters whose lease has run out
@@ -84,7 +84,7 @@ func (w *whereabouts) Local() catalog.Route {
 	if w.prefer {
 		r.Zones = w.callee.zones
 	}
-	r.Ramp = w.g.percent("", w.callee, w.serve)
+	r.Ramp = w.ramps.percent("", w.callee, w.serve)
 	return r
 }
 
@@ -95,7 +95,7 @@ func (w *whereabouts) Exporters() []string {
 	names := make([]string, 0, len(w.callee.remote))
 	for i := range w.callee.remote {
 		export := &w.callee.remote[i]
-		if c := w.g.clusters[export.cluster]; c.object != nil && export.allows(w.g.cfg.Cluster, w.caller.app) {
+		if c := w.clusters[export.cluster]; c.object != nil && export.allows(w.cfg.Cluster, w.caller.app) {
 			names = append(names, export.cluster)
 		}
 	}
@@ -103,7 +103,7 @@ func (w *whereabouts) Exporters() []string {
 }
 
 func (w *whereabouts) Remote(name string) catalog.Route {
-	c := w.g.clusters[name]
+	c := w.clusters[name]
 	switch {
 	case c == nil || c.object == nil:
 		return catalog.Route{State: catalog.UnknownCluster}
@@ -111,16 +111,16 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 		return catalog.Route{State: catalog.Unheard}
 	}
 	export := w.callee.remote.of(name)
-	if export == nil || !export.allows(w.g.cfg.Cluster, w.caller.app) {
+	if export == nil || !export.allows(w.cfg.Cluster, w.caller.app) {
 		return catalog.Route{State: catalog.NotExported}
 	}
 	var direct, gateway []string
-	if w.g.onNetwork(c) {
+	if w.onNetwork(c) {
 		direct = export.direct()
 	}
 	ready := export.ready()
 	if len(direct) == 0 && ready > 0 {
-		gateway = w.g.gatewayOf(w.callee, c, export)
+		gateway = export.behind(w.cfg.Domain, w.callee, c)
 	}
 	r := catalog.RemoteRoute(ready, export.Draining, direct, gateway)
 	if r.Gateway && r.State == catalog.Ready {
@@ -133,7 +133,7 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 	case len(r.Instances) > 0:
 		r.Zones = export.Zones
 	}
-	r.Ramp = w.g.percent(name, w.callee, w.serve)
+	r.Ramp = w.ramps.percent(name, w.callee, w.serve)
 	switch {
 	case r.State == catalog.Ready && c.damped:
 		r.State = catalog.Damped
@@ -144,47 +144,6 @@ func (w *whereabouts) Remote(name string) catalog.Route {
 }
 
 // onNetwork tells whether instances of a cluster are reached without a gateway.
-func (g *Graph) onNetwork(c *cluster) bool {
-	return g.cfg.Network != "" && c.object != nil && c.object.Network == g.cfg.Network
-}
-
-// gatewayOf are the addresses of an app behind a cluster's gateway. They are made once
-// for all callers.
-func (g *Graph) gatewayOf(n *node, c *cluster, e *imported) []string {
-	if port := c.object.GatewayPort(); e.gateway == nil || e.port != port {
-		shards := min(e.Shards, catalog.MaxShards)
-		e.gateway, e.port = g.cfg.Domain.GatewayAddresses(n.app, c.name, port, int(shards)), port
-	}
-	return e.gateway
-}
-
-// toPeer is what a peer may know of an app, or nil.
-func (g *Graph) toPeer(n *node, peer string) *PeerExport {
-	if n.export == nil {
-		return nil
-	}
-	var allow []catalog.Allow
-	for _, a := range n.export.Allow {
-		if a.ForCluster(peer) {
-			allow = append(allow, catalog.Allow{Cluster: peer, Namespace: a.Namespace, App: a.App})
-		}
-	}
-	if len(allow) == 0 {
-		return nil
-	}
-	ready := g.exportable(n)
-	export := &PeerExport{
-		App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready))),
-		Instances: g.tokensOf(n),
-	}
-	if c := g.clusters[peer]; c != nil && g.onNetwork(c) {
-		export.Addresses = ready
-	}
-	if n.outward.zones != nil {
-		export.Zones = n.outward.zones
-		if len(export.Instances) > 0 {
-			export.Zones = n.outward.zones.First(len(export.Instances))
-		}
-	}
-	return export
+func (ns *nodes) onNetwork(c *cluster) bool {
+	return ns.cfg.Network != "" && c.object != nil && c.object.Network == ns.cfg.Network
 }

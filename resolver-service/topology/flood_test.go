@@ -25,9 +25,9 @@ func TestTakeoversAreLoggedNowAndThen(t *testing.T) {
 	for i := range takeovers {
 		at := fmt.Sprintf("10.1.%d.%d:50002", i/250, i%250)
 		top.must(t, runs(fmt.Sprintf("victim-%d", i%7), "v"+at, at))
-		top.must(t, runs("hostile", "h"+at, at))
+		top.must(t, registers(1, runs("hostile", "h"+at, at)))
 	}
-	n := strings.Count(log.String(), "an address has become another app's")
+	n := strings.Count(log.String(), "address reassigned from one app to another")
 	if n < 1 || n > 100 {
 		t.Errorf("%d lines for %d takeovers", n, takeovers)
 	}

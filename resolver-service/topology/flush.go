@@ -1,9 +1,7 @@
 package topology
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -77,18 +75,18 @@ func (g *Graph) flush() Update {
 		if now := g.apps[n.app]; now != nil && now != n && now.selection != nil {
 			continue // released and back with a selection: the new node is dirty too
 		}
-		u.Views = append(u.Views, g.rebuild(n, u.Revision))
+		u.Views = append(u.Views, g.views.rebuild(n, u.Revision))
 	}
 	for n, callees := range d.entries {
 		if _, whole := d.selections[n]; !whole && n.selection != nil {
-			g.refresh(n, callees, &u)
+			g.views.refresh(n, callees, &u)
 		}
 	}
-	g.flushOpen(&d, &u)
-	g.flushExports(&d, &u)
-	g.flushCallers(&d, &u)
-	g.flushClusters(&d, &u)
-	g.renumberOpen(&u)
+	g.views.flushOpen(&d, &u)
+	g.exports.flushExports(&d, &u)
+	g.owners.flushCallers(&d, &u)
+	g.imports.flushClusters(&d, &u)
+	g.views.renumberOpen(&u)
 	if u.empty() {
 		u.Revision = g.revision
 	}
@@ -100,16 +98,6 @@ func (u *Update) empty() bool {
 	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil
 }
 
-// renumberOpen gives the view of apps without a selection the update's revision when
-// an app has just lost its own, so that this app sees no revision go backwards.
-func (g *Graph) renumberOpen(u *Update) {
-	lost := slices.ContainsFunc(u.Views, func(v ViewUpdate) bool { return v.View == nil })
-	if lost && u.Open == nil {
-		g.open = g.open.Renumbered(u.Revision)
-		u.Open = g.open
-	}
-}
-
 // Raise numbers the view that an app follows from above a revision.
 func (g *Graph) Raise(app catalog.App, revision uint64) Update {
 	if !g.synced {
@@ -118,7 +106,7 @@ func (g *Graph) Raise(app catalog.App, revision uint64) Update {
 	}
 	n := g.apps[app]
 	own := n != nil && n.view != nil
-	if own && n.view.Revision >= revision || !own && g.open.Revision >= revision {
+	if own && n.view.Revision >= revision || !own && g.views.open.Revision >= revision {
 		return Update{Revision: g.revision}
 	}
 	g.revision = max(g.revision, revision) + 1
@@ -127,8 +115,8 @@ func (g *Graph) Raise(app catalog.App, revision uint64) Update {
 		n.view = n.view.Renumbered(g.revision)
 		u.Views = []ViewUpdate{{app, n.view}}
 	} else {
-		g.open = g.open.Renumbered(g.revision)
-		u.Open = g.open
+		g.views.open = g.views.open.Renumbered(g.revision)
+		u.Open = g.views.open
 	}
 	return u
 }
@@ -145,206 +133,3 @@ func (g *Graph) markAll(d *dirty) {
 		}
 	}
 }
-
-// rebuild computes an app's whole view; entries that come out as they were are kept.
-func (g *Graph) rebuild(n *node, revision uint64) ViewUpdate {
-	if n.selection == nil {
-		return ViewUpdate{App: n.app}
-	}
-	g.remember(n)
-	n.uses = nil
-	entries := make([]catalog.Edit[*catalog.Entry], 0, len(n.selection.Endpoints)+1)
-	keep := func(callee *node, index int32) {
-		e := g.entry(n, callee, index)
-		if n.view != nil {
-			if old, ok := n.view.Entries.Get(e.App); ok && old.Same(e) {
-				e = old
-			}
-		}
-		n.count(e, 1)
-		entries = append(entries, catalog.Edit[*catalog.Entry]{App: e.App, Value: e})
-	}
-	keep(n, selfIndex)
-	for i := range n.selection.Endpoints {
-		keep(g.apps[n.selection.Endpoints[i].App], int32(i))
-	}
-	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(entries), Gateways: g.gatewaysFor(n), Rule: n.selection.Rule()}
-	return ViewUpdate{n.app, n.view}
-}
-
-// refresh computes single entries of an app's view.
-func (g *Graph) refresh(n *node, callees map[*node]struct{}, u *Update) {
-	edits := make([]catalog.Edit[*catalog.Entry], 0, len(callees))
-	for callee := range callees {
-		index, ok := callee.callers[n]
-		if !ok {
-			continue
-		}
-		next := g.entry(n, callee, index)
-		old, had := n.view.Entries.Get(callee.app)
-		if had && old.Same(next) {
-			continue
-		}
-		if had {
-			n.count(old, -1)
-		}
-		n.count(next, 1)
-		edits = append(edits, catalog.Edit[*catalog.Entry]{App: callee.app, Value: next})
-	}
-	gateways := g.gatewaysFor(n)
-	if len(edits) == 0 && gateways.Equal(n.view.Gateways) {
-		return
-	}
-	g.remember(n)
-	n.view = &catalog.View{Revision: u.Revision, Entries: n.view.Entries.With(edits...), Gateways: gateways, Rule: n.view.Rule}
-	u.Views = append(u.Views, ViewUpdate{n.app, n.view})
-}
-
-// count notes which clusters' gateways an entry leads to.
-func (n *node) count(e *catalog.Entry, by int) {
-	for i := range e.Routes {
-		r := &e.Routes[i]
-		if !r.Gateway {
-			continue
-		}
-		if n.uses == nil {
-			n.uses = map[string]int{}
-		}
-		if n.uses[r.Cluster] += by; n.uses[r.Cluster] == 0 {
-			delete(n.uses, r.Cluster)
-		}
-	}
-}
-
-func (g *Graph) gatewaysFor(n *node) *catalog.Gateways {
-	return g.gateways(slices.Sorted(maps.Keys(n.uses)))
-}
-
-// flushOpen brings the view of apps without a selection up to date.
-func (g *Graph) flushOpen(d *dirty, u *Update) {
-	if !g.cfg.Open {
-		if d.all {
-			g.open = g.open.Renumbered(u.Revision)
-			u.Open = g.open
-		}
-		return
-	}
-	edits := g.openEdits(d.presents)
-	if len(edits) > 0 || d.all {
-		g.open = &catalog.View{Revision: u.Revision, Open: true, Entries: g.open.Entries.With(edits...), Gateways: g.open.Gateways, Rule: g.open.Rule}
-		u.Open = g.open
-	}
-}
-
-func (g *Graph) openEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.Entry] {
-	var edits []catalog.Edit[*catalog.Entry]
-	for n := range touched {
-		old, had := g.open.Entries.Get(n.app)
-		if !n.present() {
-			if had && !g.stillPresent(n) {
-				edits = append(edits, catalog.Edit[*catalog.Entry]{App: n.app, Remove: true})
-			}
-			continue
-		}
-		if next := g.localEntry(n, catalog.Rule{}); !had || !old.Same(next) {
-			edits = append(edits, catalog.Edit[*catalog.Entry]{App: n.app, Value: next})
-		}
-	}
-	return edits
-}
-
-// stillPresent tells whether an app that was released has come back as another node.
-func (g *Graph) stillPresent(n *node) bool {
-	now := g.apps[n.app]
-	return now != nil && now.present()
-}
-
-// flushExports brings the gateway's table and the peers' views up to date.
-func (g *Graph) flushExports(d *dirty, u *Update) {
-	backends := g.backendEdits(d.exports)
-	if len(backends) > 0 || d.all {
-		next := *g.gateway
-		next.Revision, next.Backends = u.Revision, next.Backends.With(backends...)
-		g.gateway = &next
-		u.Gateway = g.gateway
-	}
-	if len(d.exports) == 0 && len(d.peers) == 0 && !d.all {
-		return // as when another cluster's app has changed: no peer need be looked at
-	}
-	for peer, view := range g.peers {
-		touched := d.exports
-		if _, whole := d.peers[peer]; whole || d.all {
-			touched = g.everyExport(touched)
-		}
-		edits := g.exportEdits(peer, view, touched)
-		if len(edits) == 0 && !d.all {
-			continue
-		}
-		if u.Peers == nil {
-			u.Peers = map[string]*PeerView{}
-		}
-		g.peers[peer] = &PeerView{Revision: u.Revision, Exports: view.Exports.With(edits...)}
-		u.Peers[peer] = g.peers[peer]
-	}
-}
-
-func (g *Graph) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.Backend] {
-	var edits []catalog.Edit[*catalog.Backend]
-	for n := range touched {
-		old, had := g.gateway.Backends.Get(n.app)
-		now := g.apps[n.app]
-		g.warnKept(now)
-		switch {
-		case now == nil || now.export == nil:
-			if had {
-				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
-			}
-		case !had || !slices.Equal(old.Instances, g.exportable(now)):
-			ready := g.exportable(now)
-			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready))), Tokens: g.tokensOf(now)}
-			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
-		}
-	}
-	return edits
-}
-
-func (g *Graph) everyExport(and map[*node]struct{}) map[*node]struct{} {
-	every := maps.Clone(and)
-	for key := range g.objects {
-		if key.Kind == catalog.KindAppExport {
-			every[g.apps[catalog.App{Namespace: key.Namespace, ID: key.Name}]] = struct{}{}
-		}
-	}
-	return every
-}
-
-func (g *Graph) exportEdits(peer string, view *PeerView, touched map[*node]struct{}) []catalog.Edit[*PeerExport] {
-	var edits []catalog.Edit[*PeerExport]
-	for n := range touched {
-		old, had := view.Exports.Get(n.app)
-		var next *PeerExport
-		if now := g.apps[n.app]; now != nil {
-			next = g.toPeer(now, peer)
-		}
-		switch {
-		case next == nil && had:
-			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Remove: true})
-		case next != nil && (!had || !old.same(next)):
-			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Value: next})
-		}
-	}
-	return edits
-}
-
-// Peer starts to keep the view of a peer, and returns it.
-func (g *Graph) Peer(name string) *PeerView {
-	if view := g.peers[name]; view != nil {
-		return view
-	}
-	edits := g.exportEdits(name, &PeerView{}, g.everyExport(map[*node]struct{}{}))
-	g.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.NewTable(edits)}
-	return g.peers[name]
-}
-
-// ForgetPeer stops keeping the view of a peer.
-func (g *Graph) ForgetPeer(name string) { delete(g.peers, name) }

@@ -2,40 +2,38 @@ package topology
 
 import (
 	"net/netip"
-	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Graph is the dependency graph from objects, instances and peers to what is
 // served. It belongs to one goroutine; what it hands out is immutable.
+//
+// Its parts share the nodes, and each answers for one idea: whose an address is, how
+// traffic comes back to a route, what other clusters export, what they are told, and what
+// callers see.
 type Graph struct {
-	cfg      Config
+	*nodes
 	revision uint64
+	objects  map[catalog.Key]catalog.Object
+
+	owners  *ownership
+	ramps   *ramps
+	imports *imports
+	exports *exportTables
+	views   *views
+}
+
+// nodes are the apps and clusters there are, and what a change has reached of them.
+type nodes struct {
+	cfg      Config
 	synced   bool // the store's full set is in
 	apps     map[catalog.App]*node
 	clusters map[string]*cluster
-	objects  map[catalog.Key]catalog.Object
 	counts   Stats
-
-	open    *catalog.View // of every app without a selection
-	gateway *catalog.GatewayTable
-	peers   map[string]*PeerView
-	shared  map[string]*catalog.Gateways // by the clusters they name
-
-	callers     *catalog.Callers
-	allGateways *catalog.Gateways // of every cluster with an object
-
-	addresses addresses
-	sources   map[string]int      // instances of each source
-	moves     map[*cluster]*moves // of the change that is being taken in
-	ramps     ramps
-	touched   []*node    // whose instances a change has reached, each once
-	takeovers []takeover // that nobody was told of yet
-	warnings  []warning  // the same
-
-	dirty dirty
-	saved *saved // while Try looks ahead
+	touched  []*node // whose instances a change has reached, each once
+	dirty    dirty
+	saved    *saved // while Try looks ahead
 }
 
 // node is one app, with the edges to and from it.
@@ -68,8 +66,8 @@ type instance struct {
 	id       string
 	address  netip.AddrPort
 	draining bool
-	standing bool // it was there before its source was first heard
-	hearsay  bool // somebody elsewhere says so
+	rank     Rank
+	since    int64 // catalog.Instance.Since
 	zone     zone
 }
 
@@ -82,33 +80,19 @@ type cluster struct {
 	lapsed  bool                         // its word does not hold, or it is damped
 	damped  bool                         // its word holds, but its lease ran out too often lately
 	exports map[*node]struct{}           // apps that the cluster exports to this one
-	offers  offers                       // of their addresses; empty while it is not on our network
+	direct  direct                       // their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster
 }
 
 // NewGraph makes an empty graph.
 func NewGraph(cfg Config) *Graph {
-	g := &Graph{
-		cfg:      cfg,
-		apps:     map[catalog.App]*node{},
-		clusters: map[string]*cluster{},
-		objects:  map[catalog.Key]catalog.Object{},
-		peers:    map[string]*PeerView{},
-		shared:   map[string]*catalog.Gateways{},
-
-		addresses: newAddresses(),
-		sources:   map[string]int{},
-		moves:     map[*cluster]*moves{},
-		ramps:     ramps{next: never, all: map[rampKey]*ramp{}},
+	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}}
+	ns.dirty.reset()
+	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
+	return &Graph{
+		nodes: ns, objects: map[catalog.Key]catalog.Object{}, ramps: rs,
+		owners: newOwnership(ns), imports: newImports(ns, rs), exports: newExportTables(ns), views: newViews(ns, rs),
 	}
-	g.open = &catalog.View{Open: cfg.Open, Gateways: g.gateways(nil), Rule: catalog.ClosedRule}
-	if cfg.Open {
-		g.open.Rule = catalog.DefaultRule
-	}
-	g.callers, g.allGateways = &catalog.Callers{}, &catalog.Gateways{Domain: cfg.Domain}
-	g.gateway = &catalog.GatewayTable{Domain: cfg.Domain, Kubernetes: cfg.Kubernetes, Cluster: cfg.Cluster}
-	g.dirty.reset()
-	return g
 }
 
 // Revision numbers the newest state that the graph has served.
@@ -119,43 +103,43 @@ func (g *Graph) Revision() uint64 { return g.revision }
 // the other, when an address goes from one app to another: the first has all but the
 // address's new place, so that it is gone from the one app before it is with the other.
 func (g *Graph) Apply(c Change) []Update {
-	second, offers := g.take(c)
+	second, direct := g.take(c)
 	updates := append(make([]Update, 0, 2), g.flush())
-	if len(second) == 0 && len(offers) == 0 {
+	if len(second) == 0 && len(direct) == 0 {
 		return updates
 	}
 	for _, n := range second {
 		g.instancesChanged(n.node, n.before)
 	}
-	for _, p := range offers {
-		g.offersChanged(p)
+	for _, p := range direct {
+		g.imports.directChanged(p)
 	}
 	return append(updates, g.flush())
 }
 
 // take returns the apps, here and of peers, that have to wait for an address until the rest
 // is published.
-func (g *Graph) take(c Change) (second []waiting, offers []pair) {
-	g.advance(c.Now)
+func (g *Graph) take(c Change) (second []waiting, direct []pair) {
+	g.ramps.advance(c.Now)
 	if c.Objects != nil {
 		g.takeObjects(c.Objects)
 	}
 	for i := range c.Instances {
-		g.takeInstances(&c.Instances[i])
+		g.owners.takeInstances(&c.Instances[i])
 	}
 	for i := range c.Peers {
-		g.takePeer(&c.Peers[i])
+		g.imports.takePeer(&c.Peers[i])
 	}
-	second, offers = g.settle(), g.settleOffers()
-	clear(g.addresses.taken)
-	return second, offers
+	second, direct = g.settle(), g.imports.settleDirect()
+	clear(g.owners.served)
+	return second, direct
 }
 
-func (g *Graph) node(app catalog.App) *node {
-	n := g.apps[app]
+func (ns *nodes) node(app catalog.App) *node {
+	n := ns.apps[app]
 	if n == nil {
 		n = &node{app: app}
-		g.apps[app] = n
+		ns.apps[app] = n
 	}
 	return n
 }
@@ -167,24 +151,24 @@ func (n *node) present() bool {
 }
 
 // release forgets an app that nothing refers to any more.
-func (g *Graph) release(n *node) {
-	if !n.present() && len(n.remote) == 0 && len(n.callers) == 0 && g.apps[n.app] == n {
-		delete(g.apps, n.app)
+func (ns *nodes) release(n *node) {
+	if !n.present() && len(n.remote) == 0 && len(n.callers) == 0 && ns.apps[n.app] == n {
+		delete(ns.apps, n.app)
 	}
 }
 
-func (g *Graph) cluster(name string) *cluster {
-	c := g.clusters[name]
+func (ns *nodes) cluster(name string) *cluster {
+	c := ns.clusters[name]
 	if c == nil {
 		c = &cluster{name: name, exports: map[*node]struct{}{}, named: map[*node]map[*node]struct{}{}}
-		g.clusters[name] = c
+		ns.clusters[name] = c
 	}
 	return c
 }
 
-func (g *Graph) releaseCluster(c *cluster) {
+func (ns *nodes) releaseCluster(c *cluster) {
 	if c.object == nil && !c.heard && len(c.exports) == 0 && len(c.named) == 0 {
-		delete(g.clusters, c.name)
+		delete(ns.clusters, c.name)
 	}
 }
 
@@ -196,29 +180,6 @@ func (n *node) connect(callee *node, index int32) {
 }
 
 // isHere tells whether a route's cluster is this one.
-func (g *Graph) isHere(name string) bool {
-	return name == catalog.LocalCluster || name == g.cfg.Cluster
-}
-
-// fewGateways are kept for sharing, beside two for each view, whether or not a view has them.
-const fewGateways = 64
-
-// gateways is the one value for a set of clusters, sorted, so that views which lead
-// to the same clusters share it.
-func (g *Graph) gateways(names []string) *catalog.Gateways {
-	key := strings.Join(names, ",")
-	if have := g.shared[key]; have != nil {
-		return have
-	}
-	if len(g.shared) >= fewGateways+2*g.counts.Views {
-		clear(g.shared) // half of them at least are those of no view any more
-	}
-	made := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: make(map[string][]string, len(names))}
-	for _, name := range names {
-		if c := g.clusters[name]; c != nil && c.object != nil {
-			made.Addresses[name] = c.object.Gateways
-		}
-	}
-	g.shared[key] = made
-	return made
+func (ns *nodes) isHere(name string) bool {
+	return name == catalog.LocalCluster || name == ns.cfg.Cluster
 }

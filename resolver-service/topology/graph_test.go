@@ -67,7 +67,7 @@ func (g *Graph) viewOf(a catalog.App) *catalog.View {
 	if n := g.apps[a]; n != nil && n.view != nil {
 		return n.view
 	}
-	return g.open
+	return g.views.open
 }
 
 // show is a decision in one line: "outcome address cluster".
@@ -300,8 +300,8 @@ func TestAnAppNobodyNamesIsForgotten(t *testing.T) {
 	g.Apply(stops("orders", "1"))
 	g.Apply(Change{Objects: &ObjectChange{Full: true}})
 	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
-	if len(g.apps) != 0 || g.open.Entries.Len() != 0 || g.gateway.Backends.Len() != 0 {
-		t.Errorf("left behind: apps %v, open view %d, gateway %d", g.apps, g.open.Entries.Len(), g.gateway.Backends.Len())
+	if len(g.apps) != 0 || g.views.open.Entries.Len() != 0 || g.exports.gateway.Backends.Len() != 0 {
+		t.Errorf("left behind: apps %v, open view %d, gateway %d", g.apps, g.views.open.Entries.Len(), g.exports.gateway.Backends.Len())
 	}
 	if s := g.Stats(); s != (Stats{}) {
 		t.Errorf("stats %+v of an empty graph", s)

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"iter"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -21,15 +20,15 @@ type hosts struct {
 // host is the one address at an IP address. The node is nil where there are several.
 type host struct {
 	*node
-	port    uint16
-	hearsay bool // that the app is there
+	port       uint16
+	unverified bool // only a delegate says that the app is there
 }
 
 // several are the addresses at an IP address with more than one.
 type several struct {
 	ports map[uint16]host
 	apps  map[*node]int // how many of the ports each app has
-	sure  map[*node]int // the same without hearsay
+	sure  map[*node]int // the same without those that are unverified
 }
 
 func newHosts() hosts {
@@ -79,9 +78,9 @@ func (hs *hosts) owner(a netip.AddrPort) *node {
 	}
 }
 
-// set gives an address to an app, which may be there by hearsay alone.
-func (hs *hosts) set(a netip.AddrPort, n *node, hearsay bool) {
-	is := host{n, a.Port(), hearsay}
+// set gives an address to an app.
+func (hs *hosts) set(a netip.AddrPort, n *node, unverified bool) {
+	is := host{n, a.Port(), unverified}
 	h, ok := hs.at(a.Addr())
 	switch {
 	case !ok:
@@ -139,7 +138,7 @@ func (hs *hosts) remove(a netip.AddrPort) {
 func (s *several) enter(h host) {
 	s.ports[h.port] = h
 	s.apps[h.node]++
-	if !h.hearsay {
+	if !h.unverified {
 		s.sure[h.node]++
 	}
 }
@@ -152,13 +151,13 @@ func (s *several) leave(h host) {
 		}
 	}
 	less(s.apps)
-	if !h.hearsay {
+	if !h.unverified {
 		less(s.sure)
 	}
 }
 
-// caller is who asks from an IP address. By hearsay that is said only where nothing is known
-// better.
+// caller is the app that asks from an IP address. An unverified instance counts only where no
+// other app is known at that IP address.
 func (hs *hosts) caller(ip netip.Addr) (caller catalog.Caller, ok bool) {
 	h, ok := hs.at(ip)
 	switch {
@@ -199,57 +198,31 @@ func (hs *hosts) all() iter.Seq[netip.Addr] {
 }
 
 // callerChanged notes that somebody else may have an IP address now.
-func (g *Graph) callerChanged(ip netip.Addr) {
-	if g.synced && !g.dirty.all { // with the full set, all are looked at
-		g.dirty.callers[ip] = struct{}{}
+func (o *ownership) callerChanged(ip netip.Addr) {
+	if o.synced && !o.dirty.all { // with the full set, all are looked at
+		o.dirty.callers[ip] = struct{}{}
 	}
 }
 
 // flushCallers brings who has which IP address up to date.
-func (g *Graph) flushCallers(d *dirty, u *Update) {
+func (o *ownership) flushCallers(d *dirty, u *Update) {
 	var edits []catalog.CallerEdit
 	if d.all {
-		edits = make([]catalog.CallerEdit, 0, len(g.addresses.v4)+len(g.addresses.v6))
-		for ip := range g.addresses.all() {
-			caller, _ := g.addresses.caller(ip)
+		edits = make([]catalog.CallerEdit, 0, len(o.v4)+len(o.v6))
+		for ip := range o.all() {
+			caller, _ := o.caller(ip)
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: caller})
 		}
 	}
 	for ip := range d.callers {
-		was, had := g.callers.Get(ip)
-		is, has := g.addresses.caller(ip)
+		was, had := o.callers.Get(ip)
+		is, has := o.caller(ip)
 		if was != is || had != has {
 			edits = append(edits, catalog.CallerEdit{Address: ip, Caller: is, Remove: !has})
 		}
 	}
 	if len(edits) > 0 || d.all {
-		g.callers = g.callers.With(edits...)
-		u.Callers = g.callers
-	}
-}
-
-// flushClusters brings the gateways of every cluster with an object up to date, and which of
-// them have not been heard.
-func (g *Graph) flushClusters(d *dirty, u *Update) {
-	if !d.clusters && !d.all {
-		return
-	}
-	next := &catalog.Gateways{Domain: g.cfg.Domain, Addresses: map[string][]string{}, Apps: map[string][]catalog.AppGateway{}}
-	for name, c := range g.clusters {
-		if c.object == nil {
-			continue
-		}
-		next.Addresses[name] = c.object.Gateways
-		if len(c.object.AppGateways) > 0 {
-			next.Apps[name] = c.object.AppGateways
-		}
-		if !c.heard && name != g.cfg.Cluster {
-			next.Unheard = append(next.Unheard, name)
-		}
-	}
-	slices.Sort(next.Unheard)
-	if d.all || !next.Equal(g.allGateways) {
-		g.allGateways = next
-		u.Clusters = next
+		o.callers = o.callers.With(edits...)
+		u.Callers = o.callers
 	}
 }

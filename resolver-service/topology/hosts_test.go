@@ -11,7 +11,7 @@ import (
 
 // asks is who asks from an address, in a word.
 func (g *Graph) asks(address string) string {
-	switch caller, ok := g.callers.Get(netip.MustParseAddr(address)); {
+	switch caller, ok := g.owners.callers.Get(netip.MustParseAddr(address)); {
 	case !ok:
 		return "nobody"
 	case caller.Shared:
@@ -22,7 +22,6 @@ func (g *Graph) asks(address string) string {
 }
 
 func TestWhoAsksIsTheAppWithAnInstanceAtTheAddress(t *testing.T) {
-	drains := func(c Change) Change { c.Instances[0].Put[0].Draining = true; return c }
 	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
 		a, b := netip.AddrPortFrom(netip.MustParseAddr(ip), 50002).String(), netip.AddrPortFrom(netip.MustParseAddr(ip), 50003).String()
 		steps := []struct {
@@ -35,8 +34,8 @@ func TestWhoAsksIsTheAppWithAnInstanceAtTheAddress(t *testing.T) {
 			{"another source knows it too", from("other", runs("orders", "pod", a)), "orders"},
 			{"one source knows it no more", stops("orders", "1"), "orders"},
 			{"a second instance of it comes up there", runs("orders", "2", b), "orders"},
-			{"ledger takes the second's address over", runs("ledger", "1", b), "shared"},
-			{"and the first's", runs("ledger", "2", a), "ledger"},
+			{"ledger takes the second's address over", registers(1, runs("ledger", "1", b)), "shared"},
+			{"and the first's", registers(1, runs("ledger", "2", a)), "ledger"},
 			{"and leaves it again", stops("ledger", "2"), "shared"},
 			{"ledger goes, and orders is back", stops("ledger", "1"), "orders"},
 			{"orders moves", with(stops("orders", "2"), from("other", runs("orders", "pod", "10.9.9.9:1"))), "nobody"},

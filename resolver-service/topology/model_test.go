@@ -15,20 +15,16 @@ import (
 
 // world is all that a graph was told, so that another can be told it at once.
 type world struct {
-	network   string
 	objects   map[catalog.Key]catalog.Object
 	instances map[known]told
-	claims    int // so many there were
 	peers     map[string]map[catalog.App]PeerExport
 	leases    map[string]Lease
-	offered   map[offering]int // when each address came up in a cluster on our network, in claims; 0: it was there before
 }
 
-// told is an instance, and since when it is at its address, in claims.
+// told is an instance, and the rank of its source.
 type told struct {
 	catalog.Instance
-	since             int
-	standing, hearsay bool
+	rank Rank
 }
 
 // known is an instance as a source names it.
@@ -37,19 +33,17 @@ type known struct {
 	InstanceKey
 }
 
-func newWorld(network string) *world {
+func newWorld() *world {
 	return &world{
-		network: network, objects: map[catalog.Key]catalog.Object{}, instances: map[known]told{},
-		peers: map[string]map[catalog.App]PeerExport{}, leases: map[string]Lease{}, offered: map[offering]int{},
+		objects: map[catalog.Key]catalog.Object{}, instances: map[known]told{},
+		peers: map[string]map[catalog.App]PeerExport{}, leases: map[string]Lease{},
 	}
 }
 
 // takes notes a change. What it deletes goes before what it puts.
 func (w *world) takes(c Change) {
 	if c.Objects != nil {
-		near := w.near()
 		w.takesObjects(c.Objects)
-		w.networksChange(near)
 	}
 	for _, ic := range c.Instances {
 		w.takesInstances(ic)
@@ -72,28 +66,14 @@ func (w *world) takesInstances(c InstanceChange) {
 	}
 	maps.DeleteFunc(w.instances, func(k known, _ told) bool { return gone(k) })
 	for _, i := range c.Put {
-		k := known{c.Source, InstanceKey{i.App, i.ID}}
-		old, had := w.instances[k]
-		now := told{i, old.since, old.standing, old.hearsay && c.Hearsay}
-		present := c.Present && !c.Hearsay && c.Source != static
-		if !had || old.Address != i.Address {
-			now.standing, now.hearsay = c.Standing || c.Source == static, c.Hearsay
-		}
-		if !had || old.Address != i.Address || present {
-			w.claims++
-			now.since = w.claims
-		}
-		now.standing = now.standing && !present
-		w.instances[k] = now
+		w.instances[known{c.Source, InstanceKey{i.App, i.ID}}] = told{i, c.Rank}
 	}
 }
 
-// inOrder are the instances as they came up.
-func (w *world) inOrder() (all []InstanceChange) {
-	keys := slices.SortedFunc(maps.Keys(w.instances), func(a, b known) int { return w.instances[a].since - w.instances[b].since })
-	for _, k := range keys {
-		i := w.instances[k]
-		all = append(all, InstanceChange{Source: k.source, Put: []catalog.Instance{i.Instance}, Standing: i.standing, Hearsay: i.hearsay})
+// inAnyOrder are the instances one by one: nothing follows from the order.
+func (w *world) inAnyOrder() (all []InstanceChange) {
+	for k, i := range w.instances {
+		all = append(all, InstanceChange{Source: k.source, Rank: i.rank, Put: []catalog.Instance{i.Instance}})
 	}
 	return all
 }
@@ -116,7 +96,7 @@ func (w *world) afresh(cfg Config) *Graph {
 	g.Peer("east")
 	g.Apply(Change{
 		Objects:   &ObjectChange{Full: true, Put: slices.Collect(maps.Values(w.objects))},
-		Instances: w.inOrder(),
+		Instances: w.inAnyOrder(),
 	})
 	w.tellExports(g)
 	return g
@@ -131,7 +111,7 @@ func (w *world) afreshWith(cfg Config, other *Graph) *Graph {
 			key.node = g.node(key.node.app)
 		}
 		g.ramps.all[key] = r
-		g.dirtyRamp(key)
+		g.ramps.dirtyRamp(key)
 	}
 	g.flush()
 	return g
@@ -164,7 +144,7 @@ func checkRamps(t *testing.T, g *Graph, what string) {
 // out evenly.
 func checkShards(t *testing.T, g *Graph) {
 	t.Helper()
-	for _, b := range g.gateway.Backends.All() {
+	for _, b := range g.exports.gateway.Backends.All() {
 		balanced(t, b, shardsOf(len(b.Instances)))
 	}
 }
@@ -198,7 +178,7 @@ func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
 	id := func() string { return ids[r.IntN(len(ids))] }
-	source := func() string { return []string{"test", "other", "stream", static}[r.IntN(4)] }
+	source := func() string { return []string{"test", "other", "stream", "static"}[r.IntN(4)] }
 	name := func() string { return names[r.IntN(len(names))] }
 	switch r.IntN(11) {
 	case 0, 1:
@@ -252,9 +232,10 @@ func randomChange(r *rand.Rand) Change {
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("%s:5000%d", named(r, 5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
 		i.Zone = []string{"", "a", "b"}[r.IntN(3)]
-		return Change{Instances: []InstanceChange{{
-			Source: source(), Put: []catalog.Instance{i}, Standing: r.IntN(3) == 0, Present: r.IntN(6) == 0, Hearsay: r.IntN(4) == 0,
-		}}}
+		i.Since, i.Unverified = int64(r.IntN(4)), r.IntN(4) == 0
+		from := source()
+		rank := map[string]Rank{"stream": Live, "other": Live, "static": Written}[from]
+		return Change{Instances: []InstanceChange{{Source: from, Rank: rank, Put: []catalog.Instance{i}}}}
 	}
 }
 
@@ -272,7 +253,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config.PreferZone = seed%2 == 1
-		w, g := newWorld(config.Network), NewGraph(config)
+		w, g := newWorld(), NewGraph(config)
 		g.Peer("east")
 		g.Apply(full())
 		for step := range 120 {
@@ -297,7 +278,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			is := serve(g)
 			checkRamps(t, g, what)
 			checkShards(t, g)
-			checkOffers(t, g, what)
+			checkDirect(t, g, what)
 			ramping += len(g.ramps.all)
 			if want := serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
@@ -318,7 +299,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if change.Objects == nil {
 		return nil
 	}
-	revision, open, gateway, clusters, was := g.Revision(), g.open, g.gateway, g.allGateways, serve(g)
+	revision, open, gateway, clusters, was := g.Revision(), g.views.open, g.exports.gateway, g.imports.gateways, serve(g)
 	views, ramps := map[catalog.App]*catalog.View{}, maps.Clone(g.ramps.all)
 	for a, n := range g.apps {
 		views[a] = n.view
@@ -327,7 +308,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Revision() != revision || g.open != open || g.gateway != gateway || g.allGateways != clusters || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
+	if g.Revision() != revision || g.views.open != open || g.exports.gateway != gateway || g.imports.gateways != clusters || !reflect.DeepEqual(serve(g), was) || !maps.Equal(g.ramps.all, ramps) {
 		t.Fatalf("%s: trying it changed the graph", what)
 	}
 	for a, view := range views {
@@ -351,19 +332,19 @@ func serve(g *Graph) served {
 		}
 		s[from+" gateways"] = fmt.Sprint(v.Gateways.Addresses)
 	}
-	for a, b := range g.gateway.Backends.All() {
+	for a, b := range g.exports.gateway.Backends.All() {
 		s["gateway "+a.ID] = fmt.Sprint(b.Instances)
 	}
-	for a, e := range g.peers["east"].Exports.All() {
+	for a, e := range g.exports.peers["east"].Exports.All() {
 		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
 	}
 	for i := range 5 {
 		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		caller, ok := g.callers.Get(ip)
+		caller, ok := g.owners.callers.Get(ip)
 		s["caller "+ip.String()] = fmt.Sprint(caller, ok)
 	}
-	s["callers"] = fmt.Sprint(g.callers.Len())
-	s["clusters"] = fmt.Sprint(g.allGateways.Addresses, g.allGateways.Apps)
+	s["callers"] = fmt.Sprint(g.owners.callers.Len())
+	s["clusters"] = fmt.Sprint(g.imports.gateways.Addresses, g.imports.gateways.Apps)
 	stats := g.Stats()
 	s["stats"] = fmt.Sprintf("%+v", stats)
 	return s

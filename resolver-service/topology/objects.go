@@ -86,7 +86,7 @@ func (g *Graph) setSelection(n *node, next *catalog.AppEndpoints) {
 	if old != nil {
 		g.disconnect(n, old)
 	}
-	g.remember(n)
+	g.views.remember(n)
 	n.selection = next
 	if next == nil {
 		n.view, n.uses = nil, nil
@@ -163,9 +163,9 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	c.object = next
 	now := g.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
-		g.joinsNetwork(c, now)
+		g.imports.networkChanged(c, now)
 	}
-	clear(g.shared)
+	clear(g.views.shared)
 	g.dirty.clusters = true
 	g.dirtyCluster(c)
 	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
@@ -175,15 +175,15 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 }
 
 // dirtyCluster marks every entry with a route through the cluster.
-func (g *Graph) dirtyCluster(c *cluster) {
+func (ns *nodes) dirtyCluster(c *cluster) {
 	for caller, callees := range c.named {
 		for callee := range callees {
-			g.dirty.entry(caller, callee)
+			ns.dirty.entry(caller, callee)
 		}
 	}
 	for callee := range c.exports {
 		for caller := range callee.callers {
-			g.dirty.entry(caller, callee)
+			ns.dirty.entry(caller, callee)
 		}
 	}
 }

@@ -51,18 +51,18 @@ func (k *Kept) String() string {
 
 // exportable are the ready instances of an app that the gateway and peers may be told of:
 // mostly all, and then the same slice. It is asked for exported apps alone.
-func (g *Graph) exportable(n *node) []string { return g.outwardOf(n).ready }
+func (x *exportTables) exportable(n *node) []string { return x.outwardOf(n).ready }
 
 // tokensOf are what the exportable instances are called, for everyone the same slice.
-func (g *Graph) tokensOf(n *node) []uint32 {
-	out := g.outwardOf(n)
+func (x *exportTables) tokensOf(n *node) []uint32 {
+	out := x.outwardOf(n)
 	if out.tokens == nil {
 		out.tokens = catalog.InstanceTokens(out.ready)
 	}
 	return out.tokens
 }
 
-func (g *Graph) outwardOf(n *node) *outward {
+func (x *exportTables) outwardOf(n *node) *outward {
 	if n.outward != nil {
 		return n.outward
 	}
@@ -70,7 +70,7 @@ func (g *Graph) outwardOf(n *node) *outward {
 	for i, text := range n.ready {
 		a, err := netip.ParseAddrPort(text)
 		if err == nil {
-			err = g.cfg.Destinations.Exported(a)
+			err = x.cfg.Destinations.Exported(a)
 		}
 		switch {
 		case err != nil && out.kept.Count == 0:
@@ -88,9 +88,9 @@ func (g *Graph) outwardOf(n *node) *outward {
 }
 
 // keptOf are the instances of an exported app that other clusters do not reach.
-func (g *Graph) keptOf(app catalog.App) Kept {
-	if n := g.apps[app]; n != nil && n.export != nil {
-		return g.outwardOf(n).kept
+func (x *exportTables) keptOf(app catalog.App) Kept {
+	if n := x.apps[app]; n != nil && n.export != nil {
+		return x.outwardOf(n).kept
 	}
 	return Kept{}
 }
@@ -102,18 +102,18 @@ type warning struct {
 }
 
 // warnKept has somebody told, if an exported app has such instances.
-func (g *Graph) warnKept(n *node) {
-	if n == nil || n.export == nil || g.saved != nil || len(g.warnings) >= maxTakeovers {
+func (x *exportTables) warnKept(n *node) {
+	if n == nil || n.export == nil || x.saved != nil || len(x.warnings) >= maxTakeovers {
 		return
 	}
-	if kept := g.outwardOf(n).kept; kept.Count > 0 {
-		g.warnings = append(g.warnings, warning{n.app, kept})
+	if kept := x.outwardOf(n).kept; kept.Count > 0 {
+		x.warnings = append(x.warnings, warning{n.app, kept})
 	}
 }
 
 // refusesDirect tells why an address that a peer names can't be called without a gateway.
-func (g *Graph) refusesDirect(c *cluster, a netip.AddrPort) error {
-	if err := g.cfg.Destinations.Direct(a); err != nil {
+func (im *imports) refusesDirect(c *cluster, a netip.AddrPort) error {
+	if err := im.cfg.Destinations.Direct(a); err != nil {
 		return err
 	}
 	ranges := c.object.NetworkRanges
@@ -125,13 +125,13 @@ func (g *Graph) refusesDirect(c *cluster, a netip.AddrPort) error {
 
 // refusedOf are the addresses of an app in another cluster that can't be called without a
 // gateway.
-func (g *Graph) refusedOf(c *cluster, export *imported) (refused Kept) {
-	if export.refused == 0 || !g.onNetwork(c) {
+func (im *imports) refusedOf(c *cluster, export *imported) (refused Kept) {
+	if export.refused == 0 || !im.onNetwork(c) {
 		return Kept{}
 	}
 	for _, text := range export.Addresses {
 		if a, ok := canonical(text); ok {
-			if err := g.refusesDirect(c, a); err != nil {
+			if err := im.refusesDirect(c, a); err != nil {
 				refused.add(err)
 			}
 		}
@@ -156,8 +156,8 @@ func (t *Topology) Refusals(ctx context.Context, most int) (all []Refusal, err e
 }
 
 func (g *Graph) refusals() (all []Refusal) {
-	for app := range g.gateway.Backends.All() {
-		if kept := g.keptOf(app); kept.Count > 0 {
+	for app := range g.exports.gateway.Backends.All() {
+		if kept := g.exports.keptOf(app); kept.Count > 0 {
 			all = append(all, Refusal{App: app, Kept: kept})
 		}
 	}
@@ -166,7 +166,7 @@ func (g *Graph) refusals() (all []Refusal) {
 			continue
 		}
 		for n := range c.exports {
-			if refused := g.refusedOf(c, n.remote.of(name)); refused.Count > 0 {
+			if refused := g.imports.refusedOf(c, n.remote.of(name)); refused.Count > 0 {
 				all = append(all, Refusal{App: n.app, Cluster: name, Kept: refused})
 			}
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// unverified is a change whose instances are named from elsewhere.
-func unverified(c Change) Change {
+// byDelegate is a change whose instances a delegate registers by a stream.
+func byDelegate(c Change) Change {
 	return altered(c, func(c *InstanceChange) {
 		for i := range c.Put {
 			c.Put[i].Unverified = true
 		}
-		c.Source, c.Present = "stream", true
+		c.Source, c.Rank = "stream", Live
 	})
 }
 
@@ -35,22 +35,22 @@ func TestWhatIsUnverifiedObscuresNothing(t *testing.T) {
 		if got := show(v.Explain(app("cart"))); got != cart {
 			t.Errorf("%s: cart is %s, want %s", what, got, cart)
 		}
-		if got, _ := g.callers.Get(ip); got.App.ID != caller || got.Shared {
+		if got, _ := g.owners.callers.Get(ip); got.App.ID != caller || got.Shared {
 			t.Errorf("%s: %s asks from %s, want %s", what, got.App, ip, caller)
 		}
-		b, _ := g.gateway.Backends.Get(app("orders"))
-		e, _ := g.peers["east"].Exports.Get(app("orders"))
+		b, _ := g.exports.gateway.Backends.Get(app("orders"))
+		e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
 		if got := fmt.Sprint(b.Instances, e.Ready); got != gateway {
 			t.Errorf("%s: the gateway and east have %s of orders, want %s", what, got, gateway)
 		}
 	}
 	g.Apply(runs("orders", "1", a))
 	check("at first", "ok "+a+" west", "unavailable", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(unverified(runs("cart", "1", a)))
+	g.Apply(byDelegate(runs("cart", "1", a)))
 	check("another app claims the address", "ok "+a+" west", "unavailable", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(unverified(runs("cart", "2", "10.0.0.1:6000")))
+	g.Apply(byDelegate(runs("cart", "2", "10.0.0.1:6000")))
 	check("and another port of that host", "ok "+a+" west", "ok 10.0.0.1:6000 west", "orders", "[10.0.0.1:50002] 1")
-	g.Apply(drains(unverified(runs("orders", "other", a))))
+	g.Apply(drains(byDelegate(runs("orders", "other", a))))
 	check("its own app is said to drain", "ok "+a+" west", "ok 10.0.0.1:6000 west", "orders", "[10.0.0.1:50002] 1")
 	g.Apply(drains(runs("orders", "1", a)))
 	check("it drains", "unavailable", "ok 10.0.0.1:6000 west", "orders", "[] 0")
@@ -94,22 +94,22 @@ func TestWhatIsExportedKeepsToTheRules(t *testing.T) {
 				g.Apply(runs("orders", fmt.Sprint(i), a))
 			}
 			if !exportedFirst {
-				if kept := g.keptOf(app("orders")); kept.Count != 0 {
+				if kept := g.exports.keptOf(app("orders")); kept.Count != 0 {
 					t.Errorf("%s: %s, of an app that is not exported", test.what, kept.String())
 				}
 				g.Apply(export)
 			}
-			b, _ := g.gateway.Backends.Get(app("orders"))
-			e, _ := g.peers["east"].Exports.Get(app("orders"))
+			b, _ := g.exports.gateway.Backends.Get(app("orders"))
+			e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
 			if got := fmt.Sprint(b.Instances); got != test.want || fmt.Sprint(e.Addresses) != test.want || int(e.Ready) != len(e.Addresses) || int(e.Shards) != shardsOf(len(e.Addresses)) {
 				t.Errorf("%s, exported first %v: the gateway has %s, and east is told %+v; want %s", test.what, exportedFirst, got, *e, test.want)
 			}
 			if entry, _ := g.viewOf(app("checkout")).Entries.Get(app("orders")); entry.Routes[0].Ready != 4 {
 				t.Errorf("%s: %d are ready for lookups here, want 4", test.what, entry.Routes[0].Ready)
 			}
-			kept := g.keptOf(app("orders"))
-			if kept.Count != len(test.why) || (len(g.warnings) > 0) != (len(test.why) > 0) {
-				t.Errorf("%s: told of %d (%d warnings), want %d", test.what, kept.Count, len(g.warnings), len(test.why))
+			kept := g.exports.keptOf(app("orders"))
+			if kept.Count != len(test.why) || (len(g.exports.warnings) > 0) != (len(test.why) > 0) {
+				t.Errorf("%s: told of %d (%d warnings), want %d", test.what, kept.Count, len(g.exports.warnings), len(test.why))
 			}
 			for _, why := range test.why {
 				if !strings.Contains(kept.String(), why) {
@@ -146,7 +146,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 			t.Helper()
 			top.must(t, c)
 			var got string
-			if err := top.ask(t.Context(), func(g *Graph) { got = orders(g); checkOffers(t, g, what) }); err != nil {
+			if err := top.ask(t.Context(), func(g *Graph) { got = orders(g); checkDirect(t, g, what) }); err != nil {
 				t.Fatal(err)
 			}
 			all, err := top.Refusals(t.Context(), 10)
@@ -158,7 +158,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 					t.Errorf("%s, %s: told %+v; want %q", test.what, what, r, test.why)
 				}
 			}
-			told, err := top.Say(t.Context(), app("checkout"), app("orders"))
+			told, err := top.Report(t.Context(), app("checkout"), app("orders"))
 			if err != nil || told.Clusters[0].Refused.Count != refused {
 				t.Errorf("%s, %s: an operator is told %+v (%v)", test.what, what, told.Clusters, err)
 			}
@@ -191,6 +191,6 @@ func TestTheRangesOfANetworkChange(t *testing.T) {
 		if got := leads(g); got != step.want {
 			t.Errorf("in %s: %s, want %s", step.network, got, step.want)
 		}
-		checkOffers(t, g, step.network)
+		checkDirect(t, g, step.network)
 	}
 }

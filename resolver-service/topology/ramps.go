@@ -48,6 +48,7 @@ const never = time.Duration(math.MaxInt64)
 
 // ramps are those under way.
 type ramps struct {
+	*nodes
 	settled bool // what comes to be ready is no longer what was there all along
 	now     time.Duration
 	next    time.Duration // when the first of them steps
@@ -66,59 +67,59 @@ func (g *Graph) NextStep() (at time.Duration, ok bool) {
 }
 
 // advance takes the steps that are due.
-func (g *Graph) advance(now time.Duration) {
-	g.ramps.now = max(g.ramps.now, now)
-	if g.ramps.now < g.ramps.next {
+func (rs *ramps) advance(now time.Duration) {
+	rs.now = max(rs.now, now)
+	if rs.now < rs.next {
 		return
 	}
 	first := never
-	for key, r := range g.ramps.all {
-		percent, next := r.step(g.ramps.now)
+	for key, r := range rs.all {
+		percent, next := r.step(rs.now)
 		first = min(first, next)
 		if percent == r.percent {
 			continue
 		}
 		if r.percent = percent; percent == 0 {
-			delete(g.ramps.all, key)
+			delete(rs.all, key)
 		}
-		g.dirtyRamp(key)
+		rs.dirtyRamp(key)
 	}
-	g.ramps.next = first
+	rs.next = first
 }
 
-func (g *Graph) dirtyRamp(key rampKey) {
+func (rs *ramps) dirtyRamp(key rampKey) {
 	if key.node == nil {
-		if c := g.clusters[key.cluster]; c != nil {
-			g.dirtyCluster(c)
+		if c := rs.clusters[key.cluster]; c != nil {
+			rs.dirtyCluster(c)
 		}
 		return
 	}
 	for caller := range key.node.callers {
-		g.dirty.entry(caller, key.node)
+		rs.dirty.entry(caller, key.node)
 	}
 }
 
 // begin starts a ramp. The caller marks what it reaches.
-func (g *Graph) begin(key rampKey, over time.Duration) {
-	if !g.ramps.settled || over <= 0 {
+func (rs *ramps) begin(key rampKey, over time.Duration) {
+	if !rs.settled || over <= 0 {
 		return
 	}
-	r := &ramp{began: g.ramps.now, over: over}
-	percent, next := r.step(g.ramps.now)
+	r := &ramp{began: rs.now, over: over}
+	percent, next := r.step(rs.now)
 	if percent == 0 {
 		return
 	}
 	r.percent = percent
-	g.ramps.all[key] = r
-	g.ramps.next = min(g.ramps.next, next)
+	rs.all[key] = r
+	rs.next = min(rs.next, next)
 }
 
 // breakOff ends the ramps of a cluster whose word holds no more: there is nothing to
 // bring traffic back to.
-func (g *Graph) breakOff(c *cluster) {
-	for key := range g.ramps.all {
+func (rs *ramps) breakOff(c *cluster) {
+	for key := range rs.all {
 		if key.cluster == c.name {
-			delete(g.ramps.all, key)
+			delete(rs.all, key)
 		}
 	}
 }
@@ -126,13 +127,13 @@ func (g *Graph) breakOff(c *cluster) {
 // percent is what an app's route through a cluster takes for now; 0 stands for all. A
 // selection that goes on with what a cluster said last (whenStale: serve) has not left
 // it when its lease ran out, so that there is nothing to bring back.
-func (g *Graph) percent(cluster string, n *node, serve bool) uint8 {
-	if len(g.ramps.all) == 0 {
+func (rs *ramps) percent(cluster string, n *node, serve bool) uint8 {
+	if len(rs.all) == 0 {
 		return 0
 	}
 	least := uint8(0)
 	take := func(key rampKey) {
-		if r := g.ramps.all[key]; r != nil && (least == 0 || r.percent < least) {
+		if r := rs.all[key]; r != nil && (least == 0 || r.percent < least) {
 			least = r.percent
 		}
 	}
@@ -145,13 +146,13 @@ func (g *Graph) percent(cluster string, n *node, serve bool) uint8 {
 
 // servedElsewhere tells whether an app is ready in any place but one; the empty name is
 // this cluster's.
-func (g *Graph) servedElsewhere(n *node, but string) bool {
+func (rs *ramps) servedElsewhere(n *node, but string) bool {
 	if but != "" && len(n.ready) > 0 {
 		return true
 	}
 	for i := range n.remote {
 		export := &n.remote[i]
-		if c := g.clusters[export.cluster]; export.cluster != but && export.ready() > 0 && c.object != nil && c.heard && !c.lapsed {
+		if c := rs.clusters[export.cluster]; export.cluster != but && export.ready() > 0 && c.object != nil && c.heard && !c.lapsed {
 			return true
 		}
 	}
@@ -159,24 +160,24 @@ func (g *Graph) servedElsewhere(n *node, but string) bool {
 }
 
 // localRamp follows the app in this cluster, which had ready instances before or not.
-func (g *Graph) localRamp(n *node, before bool) {
+func (rs *ramps) localRamp(n *node, before bool) {
 	key := rampKey{node: n}
 	switch ready := len(n.ready) > 0; {
 	case !ready:
-		delete(g.ramps.all, key)
-	case !before && n.served && g.servedElsewhere(n, ""):
-		g.begin(key, catalog.DefaultRampUp)
+		delete(rs.all, key)
+	case !before && n.served && rs.servedElsewhere(n, ""):
+		rs.begin(key, catalog.DefaultRampUp)
 	}
 	n.served = n.served || len(n.ready) > 0
 }
 
 // remoteRamp follows the app in another cluster.
-func (g *Graph) remoteRamp(c *cluster, n *node, old, next *PeerExport) {
+func (rs *ramps) remoteRamp(c *cluster, n *node, old, next *PeerExport) {
 	key := rampKey{c.name, n}
 	switch {
 	case next == nil || next.Ready == 0:
-		delete(g.ramps.all, key)
-	case old != nil && old.Ready == 0 && c.object != nil && c.heard && !c.lapsed && g.servedElsewhere(n, c.name):
-		g.begin(key, c.object.RampUp)
+		delete(rs.all, key)
+	case old != nil && old.Ready == 0 && c.object != nil && c.heard && !c.lapsed && rs.servedElsewhere(n, c.name):
+		rs.begin(key, c.object.RampUp)
 	}
 }

@@ -11,7 +11,7 @@ import (
 type imported struct {
 	*PeerExport
 	cluster string
-	gateway []string       // its addresses there, for all callers to share; see Graph.gatewayOf
+	gateway []string       // its addresses there, for all callers to share; see imported.behind
 	port    string         // of them
 	left    *[]string      // of its addresses those that are not another app's, nor refused; nil: all
 	zones   *catalog.Zones // of the addresses that are left
@@ -25,6 +25,16 @@ func (i *imported) direct() []string {
 		return *i.left
 	}
 	return i.Addresses
+}
+
+// behind are the addresses of the app behind the cluster's gateway. They are made once for all
+// callers.
+func (i *imported) behind(domain catalog.Domain, n *node, c *cluster) []string {
+	if port := c.object.GatewayPort(); i.gateway == nil || i.port != port {
+		shards := min(i.Shards, catalog.MaxShards)
+		i.gateway, i.port = domain.GatewayAddresses(n.app, c.name, port, int(shards)), port
+	}
+	return i.gateway
 }
 
 // ready is how many instances there are ready. One whose address is another app's does not

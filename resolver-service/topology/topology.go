@@ -194,15 +194,15 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 	if u.Clusters != nil {
 		t.clusters.Store(u.Clusters)
 	}
-	for _, o := range g.takeovers {
-		t.often.Warn("takeover "+o.to.String(), "an address has become another app's, whose claim to it is the stronger", "address", o.address.String(),
+	for _, o := range g.owners.takeovers {
+		t.often.Warn("takeover "+o.to.String(), "address reassigned from one app to another", "address", o.address.String(),
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
-	g.takeovers = nil
-	for _, w := range g.warnings {
+	g.owners.takeovers = nil
+	for _, w := range g.exports.warnings {
 		t.often.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
 	}
-	g.warnings = nil
+	g.exports.warnings = nil
 	if u.Revision != t.revision.Load() {
 		t.changed.Store(max(t.changed.Load(), time.Now().Unix()))
 		t.revision.Store(u.Revision)
@@ -292,6 +292,6 @@ func (t *Topology) resolveSelf(app catalog.App, revision uint64) catalog.Decisio
 // Self is what an app sees of itself (rule 1), where its view does not hold that: all its
 // instances here. The error is that ctx or the topology has ended.
 func (t *Topology) Self(ctx context.Context, app catalog.App) (e *catalog.Entry, err error) {
-	err = t.ask(ctx, func(g *Graph) { e = g.self(app) })
+	err = t.ask(ctx, func(g *Graph) { e = g.views.self(app) })
 	return e, err
 }

@@ -173,7 +173,7 @@ func TestNothingStaysOfPeersThatAreGone(t *testing.T) {
 		s.Close()
 	}
 	var kept int
-	if err := top.ask(t.Context(), func(g *Graph) { kept = len(g.peers) }); err != nil {
+	if err := top.ask(t.Context(), func(g *Graph) { kept = len(g.exports.peers) }); err != nil {
 		t.Fatal(err)
 	}
 	if kept > 1 || len(top.peers) > 1 {

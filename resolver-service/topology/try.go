@@ -24,7 +24,6 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 	update := g.flush()
 	effects := g.effects(before, &update)
 	g.takeObjects(&undo)
-	g.restoreOffers(before)
 	g.settleTried()
 	g.flush()
 	g.restore(before)
@@ -33,9 +32,9 @@ func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
 
 // settleTried settles without the two parts that a change is published in.
 func (g *Graph) settleTried() {
-	clear(g.addresses.taken)
+	clear(g.owners.served)
 	g.settle()
-	g.settleOffers()
+	g.imports.settleDirect()
 }
 
 // saved is what has been served, to be served again after a Try.
@@ -46,35 +45,14 @@ type saved struct {
 	allGateways *catalog.Gateways
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
-	offers      map[*cluster]offers // of those that have come to the network, or left it
-}
-
-// keep keeps the offers of a cluster that is about to get others.
-func (s *saved) keep(c *cluster) {
-	if s == nil {
-		return
-	}
-	if _, ok := s.offers[c]; !ok {
-		s.offers[c] = c.offers
-	}
-}
-
-// restoreOffers gives clusters back the offers that they had.
-func (g *Graph) restoreOffers(s *saved) {
-	for c, had := range s.offers {
-		c.offers = had
-		for n := range c.exports {
-			g.movesOf(c).touch(n)
-		}
-	}
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
-		revision: g.revision, open: g.open, gateway: g.gateway, allGateways: g.allGateways,
-		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{}, offers: map[*cluster]offers{},
+		revision: g.revision, open: g.views.open, gateway: g.exports.gateway, allGateways: g.imports.gateways,
+		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
 	}
-	for name, view := range g.peers {
+	for name, view := range g.exports.peers {
 		s.peers[name] = view
 	}
 	g.saved = s
@@ -82,17 +60,17 @@ func (g *Graph) save() *saved {
 }
 
 // remember keeps the view of an app that is about to get another one.
-func (g *Graph) remember(n *node) {
-	if g.saved == nil {
+func (vs *views) remember(n *node) {
+	if vs.saved == nil {
 		return
 	}
-	if _, ok := g.saved.views[n.app]; !ok {
-		g.saved.views[n.app] = n.view
+	if _, ok := vs.saved.views[n.app]; !ok {
+		vs.saved.views[n.app] = n.view
 	}
 }
 
 func (g *Graph) restore(s *saved) {
-	g.revision, g.open, g.gateway, g.allGateways, g.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
+	g.revision, g.views.open, g.exports.gateway, g.imports.gateways, g.exports.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
 	for app, view := range s.views {
 		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {
 			n.view = view
@@ -128,7 +106,7 @@ func (g *Graph) effects(before *saved, u *Update) []Effect {
 			was = before.open
 		}
 		if is == nil {
-			is = g.open
+			is = g.views.open
 		}
 		effects = appendEffects(effects, v.App, was, is)
 	}

@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"cmp"
 	"slices"
 	"unique"
 
@@ -19,8 +18,8 @@ func zoneNamed(name string) zone {
 	return zone{unique.Make(name)}
 }
 
-// zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources
-// that know an address, the one with the strongest word for it counts.
+// zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources that
+// name an instance at an address, the one of the highest rank counts.
 func (n *node) zonesOf(ready []string) *catalog.Zones {
 	var best []*instance
 	for i := range n.instances {
@@ -35,7 +34,7 @@ func (n *node) zonesOf(ready []string) *catalog.Zones {
 		if best == nil {
 			best = make([]*instance, len(ready))
 		}
-		if had := best[at]; had == nil || cmp.Or(unless(had.hearsay, is.hearsay), compareSources(had.source, is.source)) < 0 {
+		if had := best[at]; had == nil || had.rank <= is.rank {
 			best[at] = is
 		}
 	}
@@ -66,8 +65,8 @@ func zonesLeft(zones *catalog.Zones, all, left []string) *catalog.Zones {
 }
 
 // prefers tells whether a caller may prefer instances of its own zone, of any app.
-func (g *Graph) prefers(caller *node) bool {
-	return g.cfg.PreferZone || caller.selection != nil && slices.ContainsFunc(caller.selection.Endpoints, func(e catalog.Endpoint) bool {
+func (vs *views) prefers(caller *node) bool {
+	return vs.cfg.PreferZone || caller.selection != nil && slices.ContainsFunc(caller.selection.Endpoints, func(e catalog.Endpoint) bool {
 		return e.Locality == catalog.PreferZone
 	})
 }

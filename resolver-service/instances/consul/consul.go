@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -147,6 +148,9 @@ func New(c Config, log *slog.Logger) (*Source, error) {
 
 // Name is that of instances.Source.
 func (s *Source) Name() string { return "consul" }
+
+// Rank is that of instances.Source: a catalog may have entries of what has gone.
+func (s *Source) Rank() topology.Rank { return topology.Listed }
 
 // Watch is that of instances.Source.
 func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) error {

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -206,8 +207,8 @@ func TestSource(t *testing.T) {
 
 func addressOf(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// Whoever was registered first comes first, whatever it is called and whenever it was changed.
-func TestTheOldestRegistrationComesFirst(t *testing.T) {
+// A later registration has a later time, whatever it is called and whenever it was changed.
+func TestRegistrationsSayWhichIsLater(t *testing.T) {
 	agent := theAgent(t)
 	register := func(service, id string, port int) {
 		t.Helper()
@@ -226,21 +227,19 @@ func TestTheOldestRegistrationComesFirst(t *testing.T) {
 		register(service, id, 3500)
 	}
 	register("orders", "orders-9", 3501)
-	s := newSource(t, configOf(t, shared.token))
-	for range 3 {
-		var got []string
-		done := errors.New("done")
-		if err := s.Watch(t.Context(), func(c instances.Change) error {
-			for _, i := range c.Put {
-				_, id, _ := strings.Cut(i.ID, "/")
-				got = append(got, id)
-			}
-			return done
-		}); !errors.Is(err, done) {
-			t.Fatal(err)
+	var got []string
+	done := errors.New("done")
+	if err := newSource(t, configOf(t, shared.token)).Watch(t.Context(), func(c instances.Change) error {
+		slices.SortFunc(c.Put, func(a, b catalog.Instance) int { return cmp.Compare(a.Since, b.Since) })
+		for _, i := range c.Put {
+			_, id, _ := strings.Cut(i.ID, "/")
+			got = append(got, id)
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q, want %q", got, want)
-		}
+		return done
+	}); !errors.Is(err, done) {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

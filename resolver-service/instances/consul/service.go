@@ -1,14 +1,12 @@
 package consul
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -25,28 +23,9 @@ const callTimeout = 20 * time.Second
 
 // service is one that counts, as it was read last.
 type service struct {
-	instances map[topology.InstanceKey]registered
+	instances map[topology.InstanceKey]catalog.Instance
 	nodes     map[string]bool // that have an instance of it
 	refused   []instances.Refusal
-}
-
-// registered is an instance with when it was.
-type registered struct {
-	catalog.Instance
-	index uint64 // of Consul's, at which its service was created
-}
-
-// oldest orders instances by when they were registered, which is the same to everybody who
-// asks. Nothing in Consul says more of when one came up.
-func oldest(all []registered) []catalog.Instance {
-	slices.SortFunc(all, func(a, b registered) int {
-		return cmp.Or(cmp.Compare(a.index, b.index), a.App.Compare(b.App), strings.Compare(a.ID, b.ID))
-	})
-	list := make([]catalog.Instance, len(all))
-	for n, i := range all {
-		list[n] = i.Instance
-	}
-	return list
 }
 
 // read reads a service with its health: what one moment was like. A server that has just
@@ -88,7 +67,7 @@ func (s *service) better(than service) bool {
 
 // service is what the entries of a service come to.
 func (c *Config) service(name string, entries []*api.ServiceEntry) service {
-	now := service{instances: map[topology.InstanceKey]registered{}, nodes: map[string]bool{}}
+	now := service{instances: map[topology.InstanceKey]catalog.Instance{}, nodes: map[string]bool{}}
 	for _, e := range entries {
 		if e == nil || e.Node == nil || e.Service == nil || e.Service.Kind != api.ServiceKindTypical {
 			continue // a proxy of Consul's mesh, which has the metadata of its service
@@ -101,7 +80,7 @@ func (c *Config) service(name string, entries []*api.ServiceEntry) service {
 			})
 			continue
 		}
-		now.instances[topology.KeyOf(&i)] = registered{i, e.Service.CreateIndex}
+		now.instances[topology.KeyOf(&i)] = i
 	}
 	return now
 }
@@ -110,6 +89,7 @@ func (c *Config) service(name string, entries []*api.ServiceEntry) service {
 func (c *Config) instance(name string, e *api.ServiceEntry) (catalog.Instance, error) {
 	i := catalog.Instance{
 		ID: e.Node.Node + "/" + e.Service.ID, App: catalog.App{Namespace: c.AppNamespace, ID: name}, Draining: !c.ready(e.Checks),
+		Since: int64(min(e.Service.CreateIndex, math.MaxInt64)), // nothing in Consul says more of when one came up
 	}
 	if ns := e.Service.Meta[c.NamespaceMeta]; c.NamespaceMeta != "" && ns != "" {
 		i.App.Namespace = ns

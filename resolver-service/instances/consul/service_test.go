@@ -62,7 +62,7 @@ func TestWhatARegistrationComesTo(t *testing.T) {
 		now := config.service("orders", []*api.ServiceEntry{e, nil})
 		var got []string
 		for _, i := range now.instances {
-			got = append(got, said(i.Instance))
+			got = append(got, said(i))
 		}
 		for _, r := range now.refused {
 			if r.Where != "service orders, instance orders-1 on node n1" {

@@ -227,14 +227,12 @@ func (w *watch) take(r result) error {
 		return nil
 	}
 	var c instances.Change
-	var put []registered
 	news := false
 	for name, now := range r.services {
 		if w.names[name] {
-			news = w.learn(name, now, &put, &c) || news
+			news = w.learn(name, now, &c) || news
 		}
 	}
-	c.Put = oldest(put)
 	if r.turn {
 		w.spent += r.took
 	}
@@ -245,13 +243,12 @@ func (w *watch) take(r result) error {
 	return w.say(c, news)
 }
 
-// learn notes what a service is like, and adds what is different to what is put, and to a
-// change.
-func (w *watch) learn(name string, now service, put *[]registered, c *instances.Change) (news bool) {
+// learn notes what a service is like, and adds to a change what is different.
+func (w *watch) learn(name string, now service, c *instances.Change) (news bool) {
 	was := w.services[name]
 	for key, i := range now.instances {
-		if before, stood := was.instances[key]; !stood || before.Instance != i.Instance {
-			*put = append(*put, i)
+		if before, stood := was.instances[key]; !stood || before != i {
+			c.Put = append(c.Put, i)
 		}
 	}
 	for key := range was.instances {
@@ -260,7 +257,7 @@ func (w *watch) learn(name string, now service, put *[]registered, c *instances.
 		}
 	}
 	w.services[name] = now
-	return len(*put)+len(c.Delete) > 0 || !slices.EqualFunc(was.refused, now.refused, func(a, b instances.Refusal) bool {
+	return len(c.Put)+len(c.Delete) > 0 || !slices.EqualFunc(was.refused, now.refused, func(a, b instances.Refusal) bool {
 		return a.Where == b.Where && a.Err.Error() == b.Err.Error()
 	})
 }
@@ -296,10 +293,9 @@ func (w *watch) say(c instances.Change, news bool) error {
 	return w.emit(c)
 }
 
-func (w *watch) everything() []catalog.Instance {
-	var all []registered
+func (w *watch) everything() (all []catalog.Instance) {
 	for _, s := range w.services {
 		all = slices.AppendSeq(all, maps.Values(s.instances))
 	}
-	return oldest(all)
+	return all
 }

@@ -13,7 +13,7 @@ import (
 func (s *Source) Alone(ctx context.Context) bool {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
-	for _, lease := range s.others.settled(s.lease) {
+	for _, lease := range s.replicated.settled(s.lease) {
 		left, err := s.client.TimeToLive(timed, clientv3.LeaseID(lease))
 		if err != nil {
 			s.log.Warn("nobody tells whether there are other replicas; sidecars keep their views for a while", "err", s.fail(ctx, "ask for a lease of", err))
@@ -27,7 +27,7 @@ func (s *Source) Alone(ctx context.Context) bool {
 }
 
 // settled are the replicas but for one that are there, or were, and have settled.
-func (o *others) settled(but int64) (leases []int64) {
+func (o *replicated) settled(but int64) (leases []int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for lease, m := range o.present {

@@ -10,7 +10,7 @@
 // replica before deletes is deleted only while it is still its own: so whoever comes last
 // has the key. A replica that ends, in whatever way, leaves its keys to its lease, so that
 // its sidecars stay in all views until they have come back elsewhere. What a replica has
-// restored after a restart is no news: it yields to who came later, see [Source.Since].
+// restored after a restart yields to a later registration, by [catalog.Instance.Since].
 package etcd
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Name is what this source is called.
@@ -69,10 +70,10 @@ type Source struct {
 	lease   int64                    // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
-	own     *own
-	others  *others
-	settled atomic.Bool
-	news    sync.Mutex // held from a change of others until it is told, so that none overtakes another
+	registered *registered
+	replicated *replicated
+	settled    atomic.Bool
+	news       sync.Mutex // held from a change of others until it is told, so that none overtakes another
 
 	telling sync.Mutex // one call of emit at a time, and guards the rest
 	emit    func(instances.Change) error
@@ -94,7 +95,7 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 	}
 	s := &Source{
 		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), cluster: cluster, replica: replica,
-		lease: firstLease(), log: log, own: newOwn(), others: newOthers(),
+		lease: firstLease(), log: log, registered: newRegistered(), replicated: newReplicated(),
 	}
 	if s.ttl == 0 {
 		s.ttl = DefaultTTL
@@ -104,6 +105,9 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 
 // Name is that of instances.Source.
 func (s *Source) Name() string { return Name }
+
+// Rank is that of instances.Source: sidecars registered with other replicas.
+func (s *Source) Rank() topology.Rank { return topology.Live }
 
 // Close lets go of the connection, once Run and Watch have ended. What was written stays
 // for as long as its lease lasts.
@@ -135,8 +139,8 @@ func (s *Source) tell(c instances.Change) error {
 			Err:   fmt.Errorf("other replicas are not told of changes: %w", s.failing),
 		}}
 	}
-	c.Refused = append(c.Refused, s.others.refusals()...)
-	c.Remarks = s.others.strangers(s.self(), s.lease, s.cluster)
+	c.Refused = append(c.Refused, s.replicated.refusals()...)
+	c.Remarks = s.replicated.strangers(s.self(), s.lease, s.cluster)
 	return s.emit(c)
 }
 

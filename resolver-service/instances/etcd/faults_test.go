@@ -51,7 +51,7 @@ func TestAServerThatIsFullKeepsWhatWasWritten(t *testing.T) {
 	link := serverstest.NewLink(t, etcd.Addr())
 	s := open("r1", link.Addr())
 	run(t, s.Run)
-	s.Register(orders("a", "10.0.0.1:50002"), never(t))
+	s.registers(orders("a", "10.0.0.1:50002"), never(t))
 	seen, other := follow(t, s), follow(t, open("r2", etcd.Addr()))
 	other.await(t, "shop/orders/a=10.0.0.1:50002")
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.URL()}, Logger: zap.NewNop()})
@@ -66,7 +66,7 @@ func TestAServerThatIsFullKeepsWhatWasWritten(t *testing.T) {
 			t.Fatal("the server is not full after 20 MiB")
 		}
 	}
-	s.Register(orders("b", "10.0.0.2:50002"), never(t))
+	s.registers(orders("b", "10.0.0.2:50002"), never(t))
 	serverstest.Await(t, "the status says what to do", func() bool {
 		status := seen.Status()
 		return status.RefusedCount == 1 && strings.Contains(status.Refused[0].Err.Error(), "alarm disarm")

@@ -62,11 +62,11 @@ type value struct {
 	Unverified bool   `json:"unverified,omitempty"`
 	Zone       string `json:"zone,omitempty"`
 	Replica    string `json:"replica"`         // where it is registered
-	Since      int64  `json:"since,omitempty"` // see Source.Since
+	Since      int64  `json:"since,omitempty"` // catalog.Instance.Since
 }
 
-func encode(i *catalog.Instance, replica string, since int64) string {
-	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, since}) // of such fields it can't fail
+func encode(i *catalog.Instance, replica string) string {
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, i.Since}) // of such fields it can't fail
 	return string(text)
 }
 
@@ -80,29 +80,29 @@ func origin(text []byte) (replica string, since int64) {
 	return v.Replica, v.Since
 }
 
-// decode reads an instance from a key below the root and its value, and when it registered.
-func decode(key string, text []byte) (i catalog.Instance, since int64, err error) {
+// decode reads an instance from a key below the root and its value.
+func decode(key string, text []byte) (i catalog.Instance, err error) {
 	k, err := parseKey(key)
 	if err != nil {
-		return i, 0, err
+		return i, err
 	}
 	if len(text) > maxValue {
-		return i, 0, fmt.Errorf("the value has %d bytes; at most %d are taken", len(text), maxValue)
+		return i, fmt.Errorf("the value has %d bytes; at most %d are taken", len(text), maxValue)
 	}
 	var v value
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&v); err != nil {
-		return i, 0, fmt.Errorf("the value is not what a replica writes: %w", err)
+		return i, fmt.Errorf("the value is not what a replica writes: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return i, 0, errors.New("the value is not what a replica writes: something stands after its end")
+		return i, errors.New("the value is not what a replica writes: something stands after its end")
 	}
 	if zone := v.Address.Addr().Zone(); zone != "" { // of any bytes
-		return i, 0, fmt.Errorf("address %q holds on one machine only, by its zone %q", v.Address, zone)
+		return i, fmt.Errorf("address %q holds on one machine only, by its zone %q", v.Address, zone)
 	}
 	if err := catalog.CheckAddress(v.Address); err != nil {
-		return i, 0, err
+		return i, err
 	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Unverified: v.Unverified}, v.Since, nil
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Since: v.Since, Unverified: v.Unverified}, nil
 }

@@ -122,7 +122,7 @@ func (s *Source) grant(ctx context.Context) error {
 	}
 	err := group.Wait()
 	if made.Load() {
-		s.own.anew() // also where another could not be got: the next time this one is there
+		s.registered.anew() // also where another could not be got: the next time this one is there
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (s *Source) announce(ctx context.Context, text string) error {
 // of its own sidecars, which have had the time to register.
 func (s *Source) Settle() {
 	s.settled.Store(true)
-	s.own.rouse()
+	s.registered.rouse()
 }
 
 // errLapsed says that the lease has run out while the server could be reached: the process
@@ -180,7 +180,7 @@ func (s *Source) keepAlive(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-			s.own.rouse() // what it has in common with others may have changed
+			s.registered.rouse() // what it has in common with others may have changed
 		case <-ctx.Done():
 			return ctx.Err()
 		}

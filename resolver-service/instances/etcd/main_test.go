@@ -164,6 +164,17 @@ func (f *follower) await(t testing.TB, want string) {
 	serverstest.Await(t, "there stand "+want+"; at last "+f.has(), func() bool { return f.has() == want })
 }
 
+// registers has an instance registered now.
+func (s *Source) registers(i catalog.Instance, taken func()) {
+	s.Register(since(i, s.Clock().Next()), taken)
+}
+
+// since is an instance that registered at a time.
+func since(i catalog.Instance, at int64) catalog.Instance {
+	i.Since = at
+	return i
+}
+
 func key(i catalog.Instance) topology.InstanceKey {
 	return topology.InstanceKey{App: i.App, ID: i.ID}
 }

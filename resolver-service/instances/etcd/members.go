@@ -36,7 +36,7 @@ func (s *Source) self() member {
 }
 
 // replica notes that a replica has come, or gone.
-func (o *others) replica(p pair) {
+func (o *replicated) replica(p pair) {
 	lease, err := strconv.ParseInt(strings.TrimPrefix(p.key, replicas), 16, 64)
 	if p.deleted && err == nil {
 		if m, ok := o.present[lease]; ok {
@@ -56,7 +56,7 @@ func (o *others) replica(p pair) {
 }
 
 // release notes that a replica has one key less.
-func (o *others) release(lease int64) {
+func (o *replicated) release(lease int64) {
 	if o.held[lease]--; o.held[lease] == 0 {
 		delete(o.held, lease)
 		o.part(lease)
@@ -65,14 +65,14 @@ func (o *others) release(lease int64) {
 
 // part forgets a replica that is gone with all that it wrote: so those that end again and
 // again take nobody's place.
-func (o *others) part(lease int64) {
+func (o *replicated) part(lease int64) {
 	if o.present[lease].gone && o.held[lease] == 0 {
 		delete(o.present, lease)
 	}
 }
 
 // formerLifeOver says that our former life must have ended: who has our name now is another.
-func (o *others) formerLifeOver() {
+func (o *replicated) formerLifeOver() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.formerOver = true
@@ -80,7 +80,7 @@ func (o *others) formerLifeOver() {
 
 // strangers are the replicas that seem to be none of this cluster. They are told of, and no
 // more: while a configuration is rolled out, replicas of one cluster differ too.
-func (o *others) strangers(self member, ours int64, cluster string) (all []instances.Refusal) {
+func (o *replicated) strangers(self member, ours int64, cluster string) (all []instances.Refusal) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for lease, m := range o.present {

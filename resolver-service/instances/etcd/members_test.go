@@ -67,7 +67,7 @@ func TestReplicasThatDifferAreNamed(t *testing.T) {
 	p := newPlace(t, &plain)
 	first, _, _ := p.described(t, "r1", 20*time.Second, "a.example")
 	second, writes, says := p.described(t, "r2", 20*time.Second, "b.example")
-	writes.Register(orders("a", "10.0.0.1:50002"), func() {})
+	writes.registers(orders("a", "10.0.0.1:50002"), func() {})
 	first.awaitRefusal(t, `replica "r2"`, `trust domain is "b.example", and here "a.example"`, "instances.etcd.prefix", "new configuration", "called west too")
 	second.awaitRefusal(t, `replica "r1"`, `trust domain is "a.example", and here "b.example"`)
 	first.await(t, "shop/orders/a=10.0.0.1:50002")
@@ -102,49 +102,49 @@ func TestWhoIsNoStranger(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what  string
-		steps func(o *others)
+		steps func(o *replicated)
 		want  string // empty: no stranger
 	}{
-		{"one that says the same", func(o *others) {
+		{"one that says the same", func(o *replicated) {
 			o.replica(come(`{"replica":"r2","common":{"domain":"isthmus.internal","network":""}}`))
 		}, ""},
-		{"one of an older version", func(o *others) { o.replica(come(`{"replica":"r2"}`)) }, ""},
-		{"one of a newer version", func(o *others) { o.replica(come(`{"replica":"r2","common":{"colour":"red"}}`)) }, ""},
-		{"one that can't be read", func(o *others) { o.replica(come(`{"replica":`)) }, ""},
-		{"one that differs", func(o *others) { o.replica(come(`{"replica":"r2","common":{"network":"n"}}`)) }, `its network is "n", and here ""`},
-		{"one that differed", func(o *others) {
+		{"one of an older version", func(o *replicated) { o.replica(come(`{"replica":"r2"}`)) }, ""},
+		{"one of a newer version", func(o *replicated) { o.replica(come(`{"replica":"r2","common":{"colour":"red"}}`)) }, ""},
+		{"one that can't be read", func(o *replicated) { o.replica(come(`{"replica":`)) }, ""},
+		{"one that differs", func(o *replicated) { o.replica(come(`{"replica":"r2","common":{"network":"n"}}`)) }, `its network is "n", and here ""`},
+		{"one that differed", func(o *replicated) {
 			o.replica(come(`{"replica":"r2","common":{"network":"n"}}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
 		}, ""},
-		{"our former life", func(o *others) {
+		{"our former life", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
 			o.formerLifeOver()
 		}, ""},
-		{"one of our name that stays", func(o *others) {
+		{"one of our name that stays", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.formerLifeOver()
 			o.replica(come(`{"replica":"r1","settled":true}`))
 		}, "has the name of this one"},
-		{"one of our name that comes later", func(o *others) {
+		{"one of our name that comes later", func(o *replicated) {
 			o.formerLifeOver()
 			o.replica(come(`{"replica":"r1"}`))
 		}, "has the name of this one"},
-		{"one of our name, while it may be our former life", func(o *others) { o.replica(come(`{"replica":"r1"}`)) }, ""},
-		{"ourselves", func(o *others) {
+		{"one of our name, while it may be our former life", func(o *replicated) { o.replica(come(`{"replica":"r1"}`)) }, ""},
+		{"ourselves", func(o *replicated) {
 			p := come(`{"replica":"r1","common":{"network":"n"}}`)
 			p.key, p.lease = replicas+"20", ours
 			o.replica(p)
 			o.formerLifeOver()
 		}, ""},
-		{"one that writes more than is read", func(o *others) {
+		{"one that writes more than is read", func(o *replicated) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", maxValue) + `","common":{"network":"n"}}`))
 		}, ""},
-		{"one with a long name and odd characters", func(o *others) {
+		{"one with a long name and odd characters", func(o *replicated) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", 1000) + `","common":{"network":"\u001b[31m"}}`))
 		}, `its network is "\x1b[31m"`},
 	} {
-		o := newOthers()
+		o := newReplicated()
 		c.steps(o)
 		all := o.strangers(self, ours, "west")
 		switch {

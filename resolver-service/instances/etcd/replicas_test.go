@@ -67,8 +67,8 @@ func TestWhatIsRegisteredHereIsLeftOut(t *testing.T) {
 	p := newPlace(t, &plain)
 	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
 	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
-	first.Register(orders("a", "10.0.0.1:50002"), never(t))
-	second.Register(orders("b/c %?", "10.0.0.2:50002"), never(t))
+	first.registers(orders("a", "10.0.0.1:50002"), never(t))
+	second.registers(orders("b/c %?", "10.0.0.2:50002"), never(t))
 	seenByFirst.await(t, "shop/orders/b%2Fc%20%25%3F=10.0.0.2:50002")
 	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002")
 	first.Drain(key(orders("a", "10.0.0.1:50002")))
@@ -85,24 +85,24 @@ func TestASidecarThatMovesIsNeverAway(t *testing.T) {
 	seenByFirst, seenBySecond := follow(t, first.Source), follow(t, second.Source)
 	a := orders("a", "10.0.0.1:50002")
 	var taken atomic.Int32
-	first.Register(a, func() { taken.Add(1) })
+	first.registers(a, func() { taken.Add(1) })
 	third.await(t, "shop/orders/a=10.0.0.1:50002")
 	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002")
 
-	second.Register(a, func() { taken.Add(1) })
+	second.registers(a, func() { taken.Add(1) })
 	seenByFirst.await(t, "shop/orders/a=10.0.0.1:50002")
 	seenBySecond.await(t, "") // it is its own now
 	serverstest.Await(t, "the first is told", func() bool { return taken.Load() == 1 })
 	first.Drain(key(a))
 	first.Withdraw(key(a))
 	b := orders("b", "10.0.0.2:50002")
-	first.Register(b, never(t)) // is written after the withdrawal
+	first.registers(b, never(t)) // is written after the withdrawal
 	third.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
 	if gone := third.lost(); len(gone) > 0 {
 		t.Errorf("a third replica was told that %v had gone", gone)
 	}
 	// And back, which is another registration.
-	first.Register(a, never(t))
+	first.registers(a, never(t))
 	seenBySecond.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
 	serverstest.Await(t, "the second is told", func() bool { return taken.Load() == 2 })
 }
@@ -129,12 +129,12 @@ func leavesToItsLease(t *testing.T, lease time.Duration) error {
 	p := newPlace(t, &plain)
 	first, second := p.replicaFor(t, "r1", p.Server.Addr(), lease), p.replica(t, "r2", p.Server.Addr())
 	seen := follow(t, p.open(t))
-	first.Register(orders("a", "10.0.0.1:50002"), never(t))
-	first.Register(orders("b", "10.0.0.2:50002"), never(t))
+	first.registers(orders("a", "10.0.0.1:50002"), never(t))
+	first.registers(orders("b", "10.0.0.2:50002"), never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
 	ended := time.Now()
 	first.end()
-	second.Register(orders("a", "10.0.0.1:50002"), never(t))
+	second.registers(orders("a", "10.0.0.1:50002"), never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002") // the one that came back
 	if gone := seen.lost(); !slices.Equal(gone, []string{"shop/orders/b"}) {
 		return fmt.Errorf("%v had gone; want b alone", gone)
@@ -153,7 +153,7 @@ func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
 	follow(t, first.Source)
 	seen := follow(t, p.open(t))
 	a := orders("a", "10.0.0.1:50002")
-	first.Register(a, never(t))
+	first.registers(a, never(t))
 	seen.await(t, "shop/orders/a=10.0.0.1:50002")
 	created := func() int64 {
 		answer, err := p.Admin.Get(t.Context(), first.root+keyOf(key(a)))
@@ -185,9 +185,9 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 	first, second := p.replicaFor(t, "r1", p.Link.Addr(), shortestTTL), p.replica(t, "r2", p.Server.Addr())
 	seenByFirst, seen := follow(t, first.Source), follow(t, second.Source)
 	for n := range 300 {
-		first.Register(orders(fmt.Sprint("a", n), fmt.Sprintf("10.0.1.%d:%d", n%250+1, 50000+n)), func() {})
+		first.registers(orders(fmt.Sprint("a", n), fmt.Sprintf("10.0.1.%d:%d", n%250+1, 50000+n)), func() {})
 	}
-	second.Register(orders("b", "10.0.0.2:50002"), never(t))
+	second.registers(orders("b", "10.0.0.2:50002"), never(t))
 	count := func(n int) func() bool {
 		return func() bool { return strings.Count(seen.has(), "=") == n }
 	}
@@ -199,9 +199,9 @@ func TestAReplicaThatWasCutOffWritesEverythingAgain(t *testing.T) {
 	seenByFirst.await(t, "shop/orders/b=10.0.0.2:50002") // what was heard last stands
 	time.Sleep(5 * time.Second)                          // as long as it takes for pauses to become long
 	moved, gone := orders("a7", "10.0.1.8:50007"), orders("a8", "10.0.1.9:50008")
-	second.Register(moved, never(t)) // meanwhile it went to the second
+	second.registers(moved, never(t)) // meanwhile it went to the second
 	first.Withdraw(key(gone))
-	first.Register(orders("new", "10.0.0.9:50002"), func() {})
+	first.registers(orders("new", "10.0.0.9:50002"), func() {})
 	mend()
 	back := time.Now()
 	serverstest.Await(t, "all but two are seen again, and the new one", count(299))
@@ -223,14 +223,14 @@ func TestWhatEtcdLosesStandsUntilItsReplicaIsBack(t *testing.T) {
 	run(t, first.Run)
 	endSecond := run(t, second.Run)
 	follow(t, first)
-	first.Register(orders("a", "10.0.0.1:50002"), never(t))
-	second.Register(orders("b", "10.0.0.2:50002"), never(t))
+	first.registers(orders("a", "10.0.0.1:50002"), never(t))
+	second.registers(orders("b", "10.0.0.2:50002"), never(t))
 	seen := follow(t, third)
 	seen.await(t, "shop/orders/a=10.0.0.1:50002 shop/orders/b=10.0.0.2:50002")
 	serverstest.Await(t, "both replicas are known", func() bool {
-		third.others.mu.Lock()
-		defer third.others.mu.Unlock()
-		return len(third.others.present) == 2
+		third.replicated.mu.Lock()
+		defer third.replicated.mu.Unlock()
+		return len(third.replicated.present) == 2
 	})
 	if err := etcd.Kill(); err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestAReplicaThatMayNotWriteSaysSo(t *testing.T) {
 	reader := p.newUser(t, clientv3.PermRead)
 	s := openAs(t, p.config(t, p.Server.Addr(), reader), "r1")
 	run(t, s.Run)
-	s.Register(orders("a", "10.0.0.1:50002"), never(t))
+	s.registers(orders("a", "10.0.0.1:50002"), never(t))
 	f := follow(t, s)
 	serverstest.Await(t, "the status says why", func() bool {
 		status := f.Status()
@@ -277,7 +277,7 @@ func TestHowSoonOthersKnow(t *testing.T) {
 	a := orders("a", "10.0.0.1:50002")
 	for range rounds {
 		begin := time.Now()
-		first.Register(a, never(t))
+		first.registers(a, never(t))
 		serverstest.Await(t, "it is seen", func() bool { return seen.has() != "" })
 		came = append(came, time.Since(begin))
 		begin = time.Now()
@@ -311,7 +311,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 // than what is taken.
 func FuzzDecode(f *testing.F) {
 	i := orders("a/b", "10.0.0.1:50002")
-	f.Add(keyOf(key(i)), encode(&i, "r1", 7))
+	f.Add(keyOf(key(i)), encode(&i, "r1"))
 	f.Add("shop/orders/%61", `{"address":"[::ffff:10.0.0.1]:1"}`)
 	f.Add("a/b/c/d", `{"address":"10.0.0.1:1"} {}`)
 	f.Add("_replicas/1", `"r1"`)
@@ -321,7 +321,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add("a/b/c", `{"address":"10.0.0.1:1","zone":"`+strings.Repeat(text, 680)+`"}`)
 	}
 	f.Fuzz(func(t *testing.T, where, text string) {
-		i, since, err := decode(where, []byte(text))
+		i, err := decode(where, []byte(text))
 		if err != nil {
 			return
 		}
@@ -330,13 +330,13 @@ func FuzzDecode(f *testing.F) {
 		}
 		const zone = 63 // bytes; what is beyond is left out of every instance
 		i.Zone = strings.ToValidUTF8(i.Zone[:min(len(i.Zone), zone)], "")
-		written := encode(&i, "r1", since)
+		written := encode(&i, "r1")
 		if len(written) > maxValue/4 { // which leaves room for the name of a replica
 			t.Errorf("%q is written in %d bytes", text, len(written))
 		}
-		again, sinceAgain, err := decode(where, []byte(written))
-		if err != nil || again != i || sinceAgain != since {
-			t.Errorf("%+v since %d became %+v since %d, %v", i, since, again, sinceAgain, err)
+		again, err := decode(where, []byte(written))
+		if err != nil || again != i {
+			t.Errorf("%+v became %+v, %v", i, again, err)
 		}
 	})
 }
@@ -350,18 +350,18 @@ func TestManySidecarsMoveAtOnce(t *testing.T) {
 	all := make([]catalog.Instance, sidecars)
 	for n := range all {
 		all[n] = orders(fmt.Sprint(n), fmt.Sprintf("10.0.%d.%d:50002", n/250, n%250+1))
-		first.Register(all[n], func() {})
+		first.registers(all[n], func() {})
 	}
 	serverstest.Await(t, "all are seen", func() bool { return len(seen.Stands()) == sidecars })
 	first.end()
 	begin := time.Now()
 	for _, i := range all {
-		second.Register(i, never(t))
+		second.registers(i, never(t))
 	}
 	serverstest.Await(t, "all are written by the second", func() bool {
-		second.own.mu.Lock()
-		defer second.own.mu.Unlock()
-		for _, h := range second.own.held {
+		second.registered.mu.Lock()
+		defer second.registered.mu.Unlock()
+		for _, h := range second.registered.held {
 			if h.fresh {
 				return false
 			}

@@ -34,8 +34,8 @@ func (p *place) register(t *testing.T, name, address string) *kept {
 	s := p.openLasting(t, name, p.Server.Addr())
 	k := &kept{replica: replica{s, run(t, s.Run)}, address: address}
 	follow(t, k.Source)
-	k.since = k.Since(key(orders("a", address)))
-	k.Share(orders("a", address), k.since, false, func() { k.taken.Store(true) })
+	k.since = k.Clock().Next()
+	k.Share(since(orders("a", address), k.since), false, func() { k.taken.Store(true) })
 	p.awaitOf(t, name)
 	return k
 }
@@ -47,7 +47,7 @@ func (p *place) restart(t *testing.T, before *kept) *kept {
 	name := before.replica.Source.replica
 	k := &kept{address: before.address, since: before.since}
 	s := p.openLasting(t, name, p.Link.Addr())
-	s.Share(orders("a", k.address), k.since, true, func() { k.taken.Store(true) })
+	s.Share(since(orders("a", k.address), k.since), true, func() { k.taken.Store(true) })
 	k.replica = replica{s, run(t, s.Run)}
 	return k
 }
@@ -103,7 +103,7 @@ func TestWhatIsRestoredYieldsToWhatIsNewer(t *testing.T) {
 				seen.await(t, "shop/orders/a="+newer)
 				again.Withdraw(key(orders("a", older))) // as who lets go does
 				third := orders("b", older)
-				again.Register(third, never(t)) // is written after that
+				again.registers(third, never(t)) // is written after that
 				seenBySecond := follow(t, second.Source)
 				seenBySecond.await(t, "shop/orders/b="+older)
 				p.awaitOf(t, "r2")
@@ -172,7 +172,7 @@ func TestAChangeIsNoRegistration(t *testing.T) {
 	first.taken.Store(false)
 	changed := orders("a", "10.0.0.1:50002")
 	changed.Draining = true
-	first.Share(changed, first.since, false, func() { first.taken.Store(true) }) // before it has let go
+	first.Share(since(changed, first.since), false, func() { first.taken.Store(true) }) // before it has let go
 	first.isTaken(t)
 	p.holds(t, second)
 	if second.taken.Load() {
@@ -187,13 +187,13 @@ func TestWhoComesLaterIsLaterByAnyClock(t *testing.T) {
 	run(t, first.Run)
 	a := orders("a", "10.0.0.1:50002")
 	ahead := time.Now().Add(time.Hour).UnixMilli()
-	first.Share(a, ahead, false, never(t))
+	first.Share(since(a, ahead), false, never(t))
 	seen := follow(t, second)
 	seen.await(t, "shop/orders/a=10.0.0.1:50002")
-	if since := second.Since(key(a)); since <= ahead {
+	if since := second.Clock().Next(); since <= ahead {
 		t.Errorf("%d; want more than %d", since, ahead)
 	}
-	if since := first.Since(key(a)); since <= ahead {
+	if since := first.Clock().Next(); since <= ahead {
 		t.Errorf("with the same replica %d; want more than %d", since, ahead)
 	}
 }
@@ -206,7 +206,7 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 	const older, newer = "10.0.0.1:50002", "10.0.0.2:50002"
 	before := &kept{address: older, since: time.Now().Add(time.Hour).UnixMilli()} // the clock is ahead
 	before.replica = replica{first, run(t, first.Run)}
-	first.Share(orders("a", older), before.since, false, never(t))
+	first.Share(since(orders("a", older), before.since), false, never(t))
 	run(t, second.Run)
 	seen := follow(t, second)
 	seen.await(t, "shop/orders/a="+older)
@@ -215,8 +215,7 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen.await(t, "")
-	a := key(orders("a", newer))
-	second.Share(orders("a", newer), second.Since(a), false, never(t))
+	second.Share(since(orders("a", newer), second.Clock().Next()), false, never(t))
 	p.awaitOf(t, "r2")
 	again := p.restart(t, before)
 	seenByFirst := follow(t, again.Source)
@@ -226,12 +225,12 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 
 // What no replica can have written as a time is not counted on from.
 func TestTimesFromOutsideAreBounded(t *testing.T) {
-	s := &Source{own: newOwn(), others: newOthers()}
-	a := orders("a", "10.0.0.1:50002")
-	_ = s.others.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2", math.MaxInt64)), lease: 2 * leases, revision: 1}}, leases)
-	first, second := s.Since(key(a)), s.Since(key(a))
-	if first <= 0 || second <= first {
-		t.Errorf("%d, and then %d", first, second)
+	s := &Source{registered: newRegistered(), replicated: newReplicated()}
+	a := since(orders("a", "10.0.0.1:50002"), math.MaxInt64)
+	c := s.replicated.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2")), lease: 2 * leases, revision: 1}}, leases)
+	first, second := s.Clock().Next(), s.Clock().Next()
+	if first <= c.Put[0].Since || second <= first {
+		t.Errorf("%d, and then %d, after %d", first, second, c.Put[0].Since)
 	}
 }
 
@@ -239,39 +238,44 @@ func TestTimesFromOutsideAreBounded(t *testing.T) {
 func TestWhatIsRestoredIsLetGoOfOnce(t *testing.T) {
 	const here, elsewhere = "r1", "r2"
 	a := orders("a", "10.0.0.1:50002")
-	of := func(replica string, since, revision int64) pair {
-		return pair{key: "shop/orders/a", value: []byte(encode(&a, replica, since)), revision: revision}
+	of := func(replica string, at, revision int64) pair {
+		i := since(a, at)
+		return pair{key: "shop/orders/a", value: []byte(encode(&i, replica)), revision: revision}
 	}
 	says := func(revision int64) func(string) int64 { return func(string) int64 { return revision } }
-	const since = 100
+	const at100 = 100
 	for _, c := range []struct {
 		what  string
-		steps func(o *own, e entry) (taken bool)
+		steps func(o *registered, e entry) (taken bool)
 		kept  bool
 		dirty bool
 	}{
-		{"nothing stands", func(o *own, e entry) bool { return o.stands(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
-		{"what is older stands", func(o *own, e entry) bool { return o.stands(e, of(elsewhere, since-1, 10), here, says(10)) != nil }, true, true},
-		{"its own of before stands", func(o *own, e entry) bool { return o.stands(e, of(here, since, 10), here, says(10)) != nil }, true, true},
-		{"what is newer stands, as is known", func(o *own, e entry) bool { return o.stands(e, of(elsewhere, since+1, 10), here, says(10)) != nil }, false, false},
-		{"what is newer stands, as is told later", func(o *own, e entry) bool {
-			return o.stands(e, of(elsewhere, since+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, since+1, 10), here) != nil
+		{"nothing stands", func(o *registered, e entry) bool { return o.stands(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
+		{"what is older stands", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100-1, 10), here, says(10)) != nil
+		}, true, true},
+		{"its own of before stands", func(o *registered, e entry) bool { return o.stands(e, of(here, at100, 10), here, says(10)) != nil }, true, true},
+		{"what is newer stands, as is known", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil
 		}, false, false},
-		{"what is newer stood, and has gone by now", func(o *own, e entry) bool {
-			return o.stands(e, of(elsewhere, since+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
+		{"what is newer stands, as is told later", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, false, false},
-		{"what is newer is told of first", func(o *own, e entry) bool { return o.overwritten(of(elsewhere, since+1, 10), here) != nil }, false, false},
-		{"what is older is told of", func(o *own, e entry) bool { return o.overwritten(of(elsewhere, since-1, 10), here) != nil }, true, false},
-		{"it registers once more meanwhile", func(o *own, e entry) bool {
-			o.held["shop/orders/a"] = &held{instance: a, fresh: true, since: since + 2}
-			return o.stands(e, of(elsewhere, since+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, since+1, 10), here) != nil
+		{"what is newer stood, and has gone by now", func(o *registered, e entry) bool {
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
+		}, false, false},
+		{"what is newer is told of first", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100+1, 10), here) != nil }, false, false},
+		{"what is older is told of", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100-1, 10), here) != nil }, true, false},
+		{"it registers once more meanwhile", func(o *registered, e entry) bool {
+			o.held["shop/orders/a"] = &held{instance: since(a, at100+2), fresh: true}
+			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, true, false},
 	} {
-		s := &Source{own: newOwn(), others: newOthers()}
-		s.Share(a, since, true, func() {})
-		taken := c.steps(s.own, s.own.take(1)[0])
-		if kept := len(s.own.keys()) == 1; kept != c.kept || taken == c.kept || len(s.own.dirty) > 0 != c.dirty {
-			t.Errorf("%s: kept %t, taken %t, to be written %t", c.what, kept, taken, len(s.own.dirty) > 0)
+		s := &Source{registered: newRegistered(), replicated: newReplicated()}
+		s.Share(since(a, at100), true, func() {})
+		taken := c.steps(s.registered, s.registered.take(1)[0])
+		if kept := len(s.registered.keys()) == 1; kept != c.kept || taken == c.kept || len(s.registered.dirty) > 0 != c.dirty {
+			t.Errorf("%s: kept %t, taken %t, to be written %t", c.what, kept, taken, len(s.registered.dirty) > 0)
 		}
 	}
 }

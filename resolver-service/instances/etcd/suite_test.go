@@ -56,29 +56,29 @@ func (p *place) settle(t testing.TB) {
 		if t.Failed() {
 			w.telling.Lock()
 			defer w.telling.Unlock()
-			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.own.dirty))
+			t.Logf("what fails: %v; to be written: %d", w.failing, len(w.registered.dirty))
 		}
 	}()
 	serverstest.Await(t, "everything is written", func() bool {
-		w.own.mu.Lock()
-		waiting := len(w.own.dirty)
-		w.own.mu.Unlock()
+		w.registered.mu.Lock()
+		waiting := len(w.registered.dirty)
+		w.registered.mu.Unlock()
 		if waiting > 0 {
 			return false
 		}
 		stored := p.stored(t)
-		w.own.mu.Lock()
-		defer w.own.mu.Unlock()
-		if len(stored) < len(w.own.held) {
+		w.registered.mu.Lock()
+		defer w.registered.mu.Unlock()
+		if len(stored) < len(w.registered.held) {
 			return false
 		}
 		for key := range stored {
-			if w.own.held[key] == nil && key != "shop/orders/bad" && key != "nonsense" && key != "shop/orders/no-lease" {
+			if w.registered.held[key] == nil && key != "shop/orders/bad" && key != "nonsense" && key != "shop/orders/no-lease" {
 				return false
 			}
 		}
-		for key, h := range w.own.held {
-			if stored[key] != encode(&h.instance, w.replica, h.since) {
+		for key, h := range w.registered.held {
+			if stored[key] != encode(&h.instance, w.replica) {
 				return false
 			}
 		}
@@ -89,7 +89,7 @@ func (p *place) settle(t testing.TB) {
 func (p *place) put(t testing.TB, all ...catalog.Instance) {
 	t.Helper()
 	for _, i := range all {
-		p.other(t).Register(i, func() {})
+		p.other(t).registers(i, func() {})
 	}
 	p.settle(t)
 }

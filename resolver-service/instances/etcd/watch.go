@@ -61,14 +61,14 @@ func (s *Source) follow(ctx context.Context) error {
 	late := time.AfterFunc(s.ttl, func() {
 		s.news.Lock()
 		defer s.news.Unlock()
-		if c := s.others.expire(time.Now()); len(c.Delete) > 0 {
+		if c := s.replicated.expire(time.Now()); len(c.Delete) > 0 {
 			_ = s.tell(c) // an error shows with the next
 		}
 	})
 	defer late.Stop()
 	// What our former life wrote has gone by then.
 	later := time.AfterFunc(2*s.ttl, func() {
-		s.others.formerLifeOver()
+		s.replicated.formerLifeOver()
 		_ = s.tell(instances.Change{}) // an error shows with the next
 	})
 	defer later.Stop()
@@ -79,7 +79,7 @@ func (s *Source) follow(ctx context.Context) error {
 // elsewhere.
 func (s *Source) reset(pairs []pair, revision int64) error {
 	s.news.Lock()
-	err := s.tell(s.others.reset(pairs, s.lease, time.Now(), s.ttl))
+	err := s.tell(s.replicated.reset(pairs, s.lease, time.Now(), s.ttl))
 	s.news.Unlock()
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Source) reset(pairs []pair, revision int64) error {
 	for i := range pairs {
 		there[pairs[i].key] = &pairs[i]
 	}
-	for _, key := range s.own.keys() {
+	for _, key := range s.registered.keys() {
 		switch p := there[key]; {
 		case p == nil:
 			s.missing(key, revision)
@@ -101,14 +101,14 @@ func (s *Source) reset(pairs []pair, revision int64) error {
 
 // overwritten looks whether a sidecar of ours has moved.
 func (s *Source) overwritten(p pair) {
-	if taken := s.own.overwritten(p, s.replica); taken != nil {
+	if taken := s.registered.overwritten(p, s.replica); taken != nil {
 		s.takenOver(p.key, taken)
 	}
 }
 
 // missing has a key written that should be there.
 func (s *Source) missing(key string, revision int64) {
-	if taken := s.own.missing(key, revision); taken != nil {
+	if taken := s.registered.missing(key, revision); taken != nil {
 		s.takenOver(key, taken)
 	}
 }
@@ -216,8 +216,8 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 func (s *Source) apply(pairs []pair) error {
 	s.news.Lock()
 	defer s.news.Unlock()
-	c := s.others.apply(pairs, s.lease)
-	if len(c.Put)+len(c.Delete) == 0 && !s.others.refusing() {
+	c := s.replicated.apply(pairs, s.lease)
+	if len(c.Put)+len(c.Delete) == 0 && !s.replicated.refusing() {
 		return nil // of what is ours
 	}
 	return s.tell(c)

@@ -18,9 +18,9 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 	// within that: the server counts all of them.
 	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
 	for told := ""; ; {
-		if batch := s.own.take(most); len(batch) > 0 {
+		if batch := s.registered.take(most); len(batch) > 0 {
 			if err := s.commit(ctx, batch); err != nil {
-				s.own.again(batch)
+				s.registered.again(batch)
 				return err
 			}
 			continue
@@ -37,7 +37,7 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 			told = text
 		}
 		select {
-		case <-s.own.wake:
+		case <-s.registered.wake:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -61,11 +61,11 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 		did := (*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())
 		switch {
 		case e.fresh || made(did):
-			taken = s.own.written(e, answer.Header.Revision, s.others.revision)
+			taken = s.registered.written(e, answer.Header.Revision, s.replicated.revision)
 		case e.restored:
-			taken = s.own.stands(e, s.standing(e.key, did), s.replica, s.others.revision)
+			taken = s.registered.stands(e, s.standing(e.key, did), s.replica, s.replicated.revision)
 		default:
-			taken = s.own.lost(e, s.others.revision)
+			taken = s.registered.lost(e, s.replicated.revision)
 		}
 		if taken != nil {
 			s.takenOver(e.key, taken)
@@ -93,7 +93,7 @@ func (s *Source) op(e entry) clientv3.Op {
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
-	put := clientv3.OpPut(key, encode(&e.instance, s.replica, e.since), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
 	if e.fresh {
 		return put
 	}

@@ -3,8 +3,6 @@ package instancestest
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,9 +14,8 @@ import (
 
 func contract() []specification {
 	return []specification{
-		{"a source has a name, and keeps it", hasAName},
+		{"a source has a name and a rank, and keeps them", hasAName},
 		{"each Watch begins with the full set", fullEachTime},
-		{"the full set comes in one order, whoever asks and when", oneOrder},
 		{"an error of emit ends Watch, which returns it", emitFails},
 		{"the end of its context ends Watch at once, and nothing is left behind", contextEnds},
 		{"by a cut link, Watch ends with its context", cutEnds},
@@ -27,8 +24,8 @@ func contract() []specification {
 
 func hasAName(t *testing.T, b Backend) {
 	s := b.Open(t)
-	if s.Name() == "" || s.Name() != b.Open(t).Name() {
-		t.Errorf("its name is %q", s.Name())
+	if other := b.Open(t); s.Name() == "" || s.Name() != other.Name() || s.Rank() != other.Rank() {
+		t.Errorf("it is %q of rank %d, and then %q of rank %d", s.Name(), s.Rank(), other.Name(), other.Rank())
 	}
 }
 
@@ -52,26 +49,6 @@ func firstOf(t *testing.T, s instances.Source) (c instances.Change) {
 		t.Errorf("Watch ended with %v, want the error of emit", err)
 	}
 	return c
-}
-
-// oneOrder is so that replicas, and the lives of one service, come to the same where two apps
-// are at one address.
-func oneOrder(t *testing.T, b Backend) {
-	for n := range 12 {
-		b.Put(t, at("app-"+word(n/2), "instance-"+word(n), fmt.Sprintf("10.1.0.%d:50002", n+1)))
-	}
-	var was []string
-	for range 4 {
-		var now []string
-		for _, i := range firstOf(t, b.Open(t)).Put {
-			i.Draining = false // while it has not been asked
-			now = append(now, line(i))
-		}
-		if was != nil && !slices.Equal(now, was) {
-			t.Errorf("the full set came as %q, and then as %q", was, now)
-		}
-		was = now
-	}
 }
 
 func fullEachTime(t *testing.T, b Backend) {

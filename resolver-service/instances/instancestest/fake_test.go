@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +61,8 @@ func (s source) Name() string {
 	}
 	return "fake"
 }
+
+func (s source) Rank() topology.Rank { return topology.Listed }
 
 func (s source) Watch(ctx context.Context, emit func(instances.Change) error) error {
 	if s.fault.watch != nil {
@@ -201,7 +202,7 @@ func faults() []fault {
 		return func(c instances.Change) instances.Change { which(&c); return c }
 	}
 	return []fault{
-		{what: "is another each time", caught: "a source has a name, and keeps it", name: func() string { names++; return fmt.Sprint(names) }},
+		{what: "is another each time", caught: "a source has a name and a rank, and keeps them", name: func() string { names++; return fmt.Sprint(names) }},
 		{what: "forgets deletions", caught: "the last instance that goes leaves nothing", watch: saying(only(func(c *instances.Change) { c.Delete = nil }))},
 		{what: "takes those that drain for gone", caught: "an instance that drains stands, and takes calls again when it is ready", watch: saying(only(func(c *instances.Change) {
 			c.Put = slices.DeleteFunc(c.Put, func(i catalog.Instance) bool {
@@ -242,9 +243,6 @@ func faults() []fault {
 				return emit(instances.Change{Put: c.Put[1:]})
 			})
 		}},
-		{what: "says the full set in any order", caught: "the full set comes in one order, whoever asks and when", watch: saying(only(func(c *instances.Change) {
-			rand.Shuffle(len(c.Put), func(i, j int) { c.Put[i], c.Put[j] = c.Put[j], c.Put[i] })
-		}))},
 		{what: "takes a failure for empty", caught: "failing is not empty, and the error says what server", watch: failingWith(func(err error, emit func(instances.Change) error) error {
 			return errors.Join(emit(instances.Change{Full: true}), err)
 		})},

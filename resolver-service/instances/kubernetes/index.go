@@ -24,18 +24,20 @@ type index struct {
 // slice is one that is of an app.
 type slice struct {
 	app     catalog.App
-	created string
+	created int64
 	have    []found
 }
 
 // pod is what is known of one.
-type pod struct{ zone, created string }
+type pod struct {
+	zone    string
+	created int64
+}
 
 // told is what was said of an instance.
 type told struct {
 	instance catalog.Instance
 	pod      name
-	since    string // when its pod was created, or else its slice
 }
 
 func newIndex(c Config) *index {
@@ -55,11 +57,9 @@ func (x *index) apply(objects []object) (c instances.Change, news bool) {
 			news = x.takeSlice(o, touched) || news
 		}
 	}
-	var put []told
 	for app := range touched {
-		put = x.settle(app, put, &c)
+		x.settle(app, &c)
 	}
-	c.Put = oldest(put)
 	c.Refused = x.refusals()
 	return c, news || len(c.Put)+len(c.Delete) > 0
 }
@@ -106,26 +106,12 @@ func (x *index) takeSlice(o *object, touched map[catalog.App]bool) bool {
 	})
 }
 
-// oldest orders instances by when they were created, which is the same to everybody who
-// asks.
-func oldest(all []told) []catalog.Instance {
-	slices.SortFunc(all, func(a, b told) int {
-		return cmp.Or(strings.Compare(a.since, b.since), a.instance.App.Compare(b.instance.App), strings.Compare(a.instance.ID, b.instance.ID))
-	})
-	list := make([]catalog.Instance, len(all))
-	for n, t := range all {
-		list[n] = t.instance
-	}
-	return list
-}
-
-// settle works out an app's instances anew and adds what differs to what is put, and to a
-// change.
-func (x *index) settle(app catalog.App, put []told, c *instances.Change) []told {
+// settle works out an app's instances anew and adds to a change what differs.
+func (x *index) settle(app catalog.App, c *instances.Change) {
 	was, now := x.told[app], x.instancesOf(app)
 	for id, t := range now {
 		if before, ok := was[id]; !ok || before.instance != t.instance {
-			put = append(put, t)
+			c.Put = append(c.Put, t.instance)
 		}
 	}
 	for id, t := range was {
@@ -140,7 +126,6 @@ func (x *index) settle(app catalog.App, put []told, c *instances.Change) []told 
 	if x.told[app] = now; len(now) == 0 {
 		delete(x.told, app)
 	}
-	return put
 }
 
 // use notes that an app has a pod, or not.
@@ -159,23 +144,26 @@ func (x *index) use(pod name, app catalog.App, has bool) {
 	}
 }
 
-// instancesOf merges an app's slices: one may be in several for a while, as when
+// instancesOf merges an app's slices. An instance's time is when its pod was created or, if pods
+// are not read, its slice. One may be in several for a while, as when
 // Kubernetes spreads endpoints over slices anew, or in one for each family of addresses.
 func (x *index) instancesOf(app catalog.App) map[string]told {
 	all := map[string]told{}
 	for slice := range x.byApp[app] {
 		for _, f := range x.slices[slice].have {
-			t := told{instance: f.Instance, since: x.slices[slice].created}
+			t := told{instance: f.Instance}
+			t.instance.Since = x.slices[slice].created
 			if f.pod != "" {
 				t.pod = name{true, app.Namespace, f.pod}
 				of := x.pods[t.pod]
-				t.instance.Zone, t.since = cmp.Or(of.zone, f.Zone), cmp.Or(of.created, t.since)
+				t.instance.Zone, t.instance.Since = cmp.Or(of.zone, f.Zone), cmp.Or(of.created, t.instance.Since)
 			}
 			if other, twice := all[f.ID]; twice {
-				t.since = min(t.since, other.since)
+				since := min(t.instance.Since, other.instance.Since)
 				if !x.before(t.instance, other.instance) {
-					t.instance, t.pod = other.instance, other.pod
+					t = other
 				}
+				t.instance.Since = since
 			}
 			all[f.ID] = t
 		}

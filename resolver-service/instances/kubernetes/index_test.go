@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
@@ -223,49 +224,51 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The oldest come first: by their pods where those are read, or else by their slices, and
-// then by name.
-func TestTheOldestComeFirst(t *testing.T) {
-	since := func(o object, created string) object {
-		o.created = created
-		return o
-	}
+// An instance's time is when its pod was created where pods are read, or else its slice.
+func TestInstancesSayWhenTheyWereCreated(t *testing.T) {
+	at := func(second int) string { return fmt.Sprintf("2026-11-20T18:00:%02dZ", second) }
 	slice := func(name, service, created string, pods ...string) object {
 		var endpoints []map[string]any
 		for n, pod := range pods {
 			endpoints = append(endpoints, endpointOf(pod, fmt.Sprintf("10.0.0.%d", n+1), "ready"))
 		}
-		return since(parsed(t, sliceOf("shop", name, service+"-dapr", "IPv4", 50002, endpoints...), false), created)
+		text := sliceOf("shop", name, service+"-dapr", "IPv4", 50002, endpoints...)
+		text["metadata"].(map[string]any)["creationTimestamp"] = created
+		return parsed(t, text, false)
 	}
 	podAt := func(name, created string) object {
 		return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "shop", "creationTimestamp": created}}, true)
 	}
 	objects := []object{
-		slice("a", "orders", "2026-11-20T18:00:03Z", "d", "c"),
-		slice("b", "billing", "2026-11-20T18:00:02Z", "z"),
-		slice("c", "orders", "2026-11-20T18:00:01Z", "c"), // while it is spread anew, in both
-		slice("e", "ledger", "2026-11-20T18:00:03Z", "y"),
+		slice("a", "orders", at(33), "d", "c"),
+		slice("b", "billing", at(32), "z"),
+		slice("c", "orders", at(31), "c"), // while it is spread anew, in both
+		slice("e", "ledger", at(33), "y"),
 	}
-	pods := []object{podAt("d", "2026-11-20T17:00:00Z"), podAt("z", "2026-11-20T19:00:00Z")}
+	pods := []object{podAt("d", at(10)), podAt("z", at(50))}
 	for _, c := range []struct {
 		what string
 		with []object
 		want string
 	}{
-		{"without pods", objects, "c z y d"},
-		{"with pods", slices.Concat(objects, pods), "d c y z"},
-		{"with pods that are read first", slices.Concat(pods, objects), "d c y z"},
+		{"without pods", objects, "c:31 d:33 y:33 z:32"},
+		{"with pods", slices.Concat(objects, pods), "c:31 d:10 y:33 z:50"},
+		{"with pods that are read first", slices.Concat(pods, objects), "c:31 d:10 y:33 z:50"},
 	} {
 		for range 20 {
 			var got []string
 			change, _ := newIndex(Config{ZoneLabel: "rack"}).apply(c.with)
 			for _, i := range change.Put {
-				got = append(got, i.ID)
+				got = append(got, fmt.Sprintf("%s:%d", i.ID, time.Unix(i.Since, 0).Second()))
 			}
+			slices.Sort(got)
 			if text := strings.Join(got, " "); text != c.want {
 				t.Fatalf("%s: %s, want %s", c.what, text, c.want)
 			}
 		}
+	}
+	if o := parsed(t, sliceOf("shop", "a", "orders-dapr", "IPv4", 50002), false); o.created != 0 {
+		t.Errorf("created at %d without a time", o.created)
 	}
 }
 

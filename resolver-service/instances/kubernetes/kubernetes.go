@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Config is the settings of instances from Kubernetes.
@@ -101,6 +102,9 @@ func New(c Config, log *slog.Logger) (*Source, error) {
 
 // Name is that of instances.Source.
 func (s *Source) Name() string { return "kubernetes" }
+
+// Rank is that of instances.Source: Kubernetes runs the pods itself.
+func (s *Source) Rank() topology.Rank { return topology.Scheduled }
 
 // longEnough is how long what was just read must have been remembered for it to be read
 // anew at once when it is forgotten. A server that forgets faster than it can be read is

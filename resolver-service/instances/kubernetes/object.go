@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
@@ -32,7 +33,7 @@ type object struct {
 	name
 	deleted bool
 	version string // resourceVersion
-	created string
+	created int64  // creationTimestamp, in seconds of Unix time
 	labels  map[string]string
 	slice   sliceBody
 }
@@ -42,7 +43,7 @@ type meta struct {
 	Namespace       string            `json:"namespace"`
 	Name            string            `json:"name"`
 	ResourceVersion string            `json:"resourceVersion"`
-	Created         string            `json:"creationTimestamp"` // in UTC to the second, so in the order of time
+	Created         time.Time         `json:"creationTimestamp"`
 	Labels          map[string]string `json:"labels"`
 }
 
@@ -85,7 +86,7 @@ func parse(text []byte, pod bool) (object, error) {
 	}
 	return object{
 		name: name{pod, o.Metadata.Namespace, o.Metadata.Name}, version: o.Metadata.ResourceVersion,
-		created: o.Metadata.Created, labels: o.Metadata.Labels, slice: o.sliceBody,
+		created: max(0, o.Metadata.Created.Unix()), labels: o.Metadata.Labels, slice: o.sliceBody,
 	}, nil
 }
 

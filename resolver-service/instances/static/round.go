@@ -1,7 +1,6 @@
 package static
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -266,10 +265,9 @@ func (r *round) flush() error {
 	return r.emit(change)
 }
 
-// news is what has changed since it was told last, by name: an object says nothing of when
-// its instance came up.
+// news is what has changed since it was told last.
 func (r *round) news() instances.Change {
-	c := instances.Change{Full: !r.full, Standing: true}
+	c := instances.Change{Full: !r.full}
 	if r.full {
 		c.Delete = r.deleted
 	}
@@ -286,9 +284,6 @@ func (r *round) news() instances.Change {
 		}
 	}
 	c.Remarks = r.doubled
-	slices.SortFunc(c.Put, func(a, b catalog.Instance) int {
-		return cmp.Or(strings.Compare(a.App.Namespace, b.App.Namespace), strings.Compare(a.ID, b.ID))
-	})
 	slices.SortStableFunc(c.Refused, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return c
 }

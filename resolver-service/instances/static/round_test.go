@@ -409,38 +409,6 @@ func TestTheSilentHoldUpNobody(t *testing.T) {
 	})
 }
 
-// An object says nothing of when its instance came up, so those of one change come by name,
-// and each is one that stood before.
-func TestInstancesComeByNameAsOnesThatStood(t *testing.T) {
-	var objects live.Value[[]*catalog.AppInstance]
-	named := func(namespace, name, app, address string) *catalog.AppInstance {
-		return &catalog.AppInstance{Namespace: namespace, Name: name, App: app, Address: netip.MustParseAddrPort(address)}
-	}
-	first := []*catalog.AppInstance{
-		named("shop", "c", "orders", "10.0.0.1:1"), named("shop", "a", "zebra", "10.0.0.1:1"), named("finance", "z", "orders", "10.0.0.1:1"),
-		named("shop", "d", "apples", "10.0.0.1:1"), named("shop", "b", "orders", "10.0.0.2:1"),
-	}
-	objects.Store(first)
-	var got []string
-	done := errors.New("done")
-	err := New(&objects, local()).Watch(t.Context(), func(c instances.Change) error {
-		for _, i := range c.Put {
-			got = append(got, i.App.Namespace+"/"+i.ID)
-		}
-		if !c.Standing {
-			t.Errorf("%q are said to have come up", got)
-		}
-		if len(got) == len(first) {
-			objects.Store(append(slices.Clone(first), named("shop", "f", "orders", "10.0.0.3:1"), named("shop", "e", "orders", "10.0.0.4:1")))
-			return nil
-		}
-		return done
-	})
-	if want := "finance/z shop/a shop/b shop/c shop/d shop/e shop/f"; !errors.Is(err, done) || strings.Join(got, " ") != want {
-		t.Errorf("%v, %q; want %q", err, got, want)
-	}
-}
-
 // Two objects with one address are told of for as long as that is so, and nothing is withheld.
 func TestTwoObjectsAtOneAddressAreNamed(t *testing.T) {
 	named := func(name, app, address string) *catalog.AppInstance {

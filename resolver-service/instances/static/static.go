@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Name is that of the source.
@@ -37,6 +38,9 @@ func New(objects *live.Value[[]*catalog.AppInstance], prober *probe.Prober) *Sou
 
 // Name is that of the source.
 func (s *Source) Name() string { return Name }
+
+// Rank is that of instances.Source: somebody wrote the objects down.
+func (s *Source) Rank() topology.Rank { return topology.Written }
 
 // Watch is that of [instances.Source]. The first set waits until each instance has been
 // asked once, for at most two seconds; while the objects are not known, it waits for them.

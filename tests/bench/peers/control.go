@@ -92,7 +92,7 @@ func (c *Control) Link(links []Link, took *time.Duration) error {
 
 // heard tells whether so many clusters are heard.
 func (c *Control) heard(clusters int) bool {
-	told, err := c.parts.topology.Say(c.ctx, watcher, watcher)
+	told, err := c.parts.topology.Report(c.ctx, watcher, watcher)
 	n := 0
 	for _, s := range told.Clusters {
 		if s.Heard {

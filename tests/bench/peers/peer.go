@@ -185,7 +185,7 @@ func (p *peer) comeBack() (err error) {
 // hears waits until the cluster has heard ours.
 func (p *peer) hears(ctx context.Context) error {
 	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
-		told, err := p.topology.Say(ctx, watcher, watcher)
+		told, err := p.topology.Report(ctx, watcher, watcher)
 		if err != nil {
 			return err
 		}

@@ -12,13 +12,13 @@ import (
 // What another replica wrote of an instance that is unverified is so here, too, and what no
 // instance can be is refused by name.
 func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
-	o := newOthers()
+	o := newReplicated()
 	delegated := orders("203.0.113.1/10.0.0.1:50002", "10.0.0.1:50002")
 	delegated.Unverified, delegated.Draining = true, true
 	own, metadata := orders("b", "10.0.0.2:50002"), orders("c", "169.254.169.254:80")
 	var pairs []pair
 	for n, i := range []catalog.Instance{delegated, own, metadata} {
-		pairs = append(pairs, pair{key: keyOf(key(i)), value: []byte(encode(&i, "r2", 0)), lease: 2 * leases, revision: int64(n + 1)})
+		pairs = append(pairs, pair{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: 2 * leases, revision: int64(n + 1)})
 	}
 	c := o.apply(pairs, leases)
 	if len(c.Put) != 2 || c.Put[0] != delegated || c.Put[1] != own {
@@ -34,10 +34,10 @@ func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
 func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
 	const theirs, ttl = 2 * leases, 15 * time.Second
 	orphan := orders("a", "10.0.0.1:50002")
-	o, begin := newOthers(), time.Now()
+	o, begin := newReplicated(), time.Now()
 	_ = o.reset([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
-		{key: "shop/orders/a", value: []byte(encode(&orphan, "b", 0)), lease: theirs, revision: 2},
+		{key: "shop/orders/a", value: []byte(encode(&orphan, "b")), lease: theirs, revision: 2},
 	}, leases, begin, ttl)
 	for after := time.Second; after < 3*ttl; after += 5 * time.Second {
 		c := o.reset(nil, leases, begin.Add(after), ttl)
@@ -52,12 +52,12 @@ func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
 // long as ever.
 func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 	const ttl = 15 * time.Second
-	o, begin, revision := newOthers(), time.Now(), int64(0)
+	o, begin, revision := newReplicated(), time.Now(), int64(0)
 	life := func(n int64) []pair {
 		i := orders(fmt.Sprint(n), "10.0.0.1:50002")
 		return []pair{
 			{key: fmt.Sprintf("%s%x", replicas, n*leases), value: []byte(`{"replica":"r2","common":{"network":"n"}}`), lease: n * leases},
-			{key: keyOf(key(i)), value: []byte(encode(&i, "r2", 0)), lease: n * leases},
+			{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: n * leases},
 		}
 	}
 	happens := func(pairs ...pair) {
@@ -105,14 +105,14 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 func TestAReplicaIsRememberedWhileItsInstancesStand(t *testing.T) {
 	const theirs, ttl = 2 * leases, 15 * time.Second
 	a, b := orders("a", "10.0.0.1:50002"), orders("b", "10.0.0.2:50002")
-	o, begin := newOthers(), time.Now()
+	o, begin := newReplicated(), time.Now()
 	_ = o.apply([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
-		{key: "shop/orders/a", value: []byte(encode(&a, "b", 0)), lease: theirs, revision: 2},
-		{key: "shop/orders/b", value: []byte(encode(&b, "b", 0)), lease: theirs, revision: 3},
+		{key: "shop/orders/a", value: []byte(encode(&a, "b")), lease: theirs, revision: 2},
+		{key: "shop/orders/b", value: []byte(encode(&b, "b")), lease: theirs, revision: 3},
 	}, leases)
 	_ = o.apply([]pair{{key: replicas + "40", deleted: true, revision: 4}, {key: "shop/orders/a", deleted: true, revision: 5}}, leases)
-	_ = o.apply([]pair{{key: "shop/orders/b", value: []byte(encode(&b, "b", 0)), lease: theirs, revision: 6}}, leases)
+	_ = o.apply([]pair{{key: "shop/orders/b", value: []byte(encode(&b, "b")), lease: theirs, revision: 6}}, leases)
 	if c := o.reset(nil, leases, begin, ttl); len(c.Put) != 1 || c.Put[0] != b {
 		t.Errorf("what stands: %v", c.Put)
 	}

@@ -18,7 +18,7 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 	if d.Outcome == catalog.NotReady {
 		return nil
 	}
-	told, err := s.topology.Say(ctx, caller, app)
+	told, err := s.topology.Report(ctx, caller, app)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalo
 
 // unnamed says how callers that send no server name, as Dapr's resolver kubernetes has them
 // do, get to the app; where no names are answered that those ask for, only if they would.
-func unnamed(says topology.Says, answered bool) string {
+func unnamed(says topology.ClusterReport, answered bool) string {
 	switch {
 	case len(says.Gateways) > 0:
 		return "by " + strings.Join(says.Gateways, ", ") + doubledText(says.Doubled)
@@ -77,7 +77,7 @@ func doubledText(all []topology.Doubled) (text string) {
 	return text
 }
 
-func notExported(says topology.Says, caller, app catalog.App) string {
+func notExported(says topology.ClusterReport, caller, app catalog.App) string {
 	if says.Exported {
 		return "exports " + app.String() + " to this cluster, but not to " + caller.String()
 	}

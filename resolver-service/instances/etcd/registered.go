@@ -4,15 +4,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// own is what is registered here, and what of it is still to be written. Keys are below
+// registered is what is registered here, and what of it is still to be written. Keys are below
 // the root.
-type own struct {
+type registered struct {
 	wake chan struct{} // has something in it when there is something to write
 
 	mu    sync.Mutex
@@ -29,7 +28,6 @@ type held struct {
 	fresh    bool
 	revision int64 // of the last write
 	writes   int   // how often the instance was changed here
-	since    int64 // see Source.Since
 	// restored says that it is from before a restart, and has not been written since: it is
 	// written where nothing stands, or over what is older, which stands at revision over.
 	restored bool
@@ -40,71 +38,68 @@ type held struct {
 // older tells whether another replica has registered what stands under the key since.
 func (h *held) older(p pair, replica string) bool {
 	by, since := origin(p.value)
-	return !p.deleted && by != replica && since >= h.since
+	return !p.deleted && by != replica && since >= h.instance.Since
 }
 
-func newOwn() *own {
-	return &own{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
+func newRegistered() *registered {
+	return &registered{wake: make(chan struct{}, 1), held: map[string]*held{}, dirty: map[string]bool{}}
 }
 
-// Since is the time of a registration that comes now, in milliseconds of Unix time: later
-// than that of any which this replica has heard of, of whichever instance and whether it
-// stands or not, whatever the clocks of replicas say.
-func (s *Source) Since(topology.InstanceKey) int64 { return s.others.next(time.Now()) }
+// Clock gives registrations their times: later than every registration of which this replica
+// has heard, whatever the clocks of replicas say.
+func (s *Source) Clock() *topology.Clock { return &s.replicated.clock }
 
 // Register has an instance written that has registered here by now. taken is called, at
 // most once, when it has registered with another replica since; it must not block.
-func (s *Source) Register(i catalog.Instance, taken func()) {
-	s.Share(i, s.Since(topology.KeyOf(&i)), false, taken)
-}
+func (s *Source) Register(i catalog.Instance, taken func()) { s.Share(i, false, taken) }
 
-// Share is Register for one who keeps registrations over a restart: since is what Since
-// said when the instance registered, and restored that this was before the restart. With
-// the same since it has a change of the instance written.
-func (s *Source) Share(i catalog.Instance, since int64, restored bool, taken func()) {
-	key := keyOf(topology.KeyOf(&i))
-	s.others.heard(since)
-	restored = restored || s.others.since(key) >= since // it was taken meanwhile, which is still to be told
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil && h.since == since {
+// Share is Register for registrations that are kept over a restart. restored says that the
+// instance registered before the restart. With the same Since it has a change of the instance
+// written.
+func (s *Source) Share(i catalog.Instance, restored bool, taken func()) {
+	key, since := keyOf(topology.KeyOf(&i)), i.Since
+	s.replicated.clock.Heard(since)
+	restored = restored || s.replicated.since(key) >= since // it was taken meanwhile, which is still to be told
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	if h := s.registered.held[key]; h != nil && h.instance.Since == since {
 		h.instance, h.taken = i, taken
 		h.writes++
 	} else {
-		s.own.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored, since: since}
+		s.registered.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored}
 	}
-	s.own.soil(key)
+	s.registered.soil(key)
 }
 
 // Drain has it written that an instance takes no new calls, if it is registered here.
 func (s *Source) Drain(k topology.InstanceKey) {
 	key := keyOf(k)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	if h := s.own.held[key]; h != nil && !h.instance.Draining {
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	if h := s.registered.held[key]; h != nil && !h.instance.Draining {
 		h.instance.Draining = true
 		h.writes++
-		s.own.soil(key)
+		s.registered.soil(key)
 	}
 }
 
 // Withdraw has an instance deleted that is not registered here any more.
 func (s *Source) Withdraw(k topology.InstanceKey) {
 	key := keyOf(k)
-	s.own.mu.Lock()
-	defer s.own.mu.Unlock()
-	delete(s.own.held, key)
-	s.own.soil(key)
+	s.registered.mu.Lock()
+	defer s.registered.mu.Unlock()
+	delete(s.registered.held, key)
+	s.registered.soil(key)
 }
 
 // soil is called with mu held.
-func (o *own) soil(key string) {
+func (o *registered) soil(key string) {
 	o.dirty[key] = true
 	o.rouse()
 }
 
 // rouse has what is written looked at.
-func (o *own) rouse() {
+func (o *registered) rouse() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -112,7 +107,7 @@ func (o *own) rouse() {
 }
 
 // anew has everything written that is registered here: the lease is a new one.
-func (o *own) anew() {
+func (o *registered) anew() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key := range o.held {
@@ -127,20 +122,19 @@ type entry struct {
 	instance catalog.Instance
 	fresh    bool
 	writes   int
-	since    int64
 	restored bool
 	over     int64
 }
 
 // take takes up to so many keys to be written. Those that are not settled come again.
-func (o *own) take(most int) (batch []entry) {
+func (o *registered) take(most int) (batch []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key := range o.dirty {
 		e := entry{key: key}
 		if h := o.held[key]; h != nil {
 			e.held, e.instance, e.fresh, e.writes = h, h.instance, h.fresh, h.writes
-			e.since, e.restored, e.over = h.since, h.restored, h.over
+			e.restored, e.over = h.restored, h.over
 		}
 		batch = append(batch, e)
 		delete(o.dirty, key)
@@ -152,7 +146,7 @@ func (o *own) take(most int) (batch []entry) {
 }
 
 // again has a batch written once more.
-func (o *own) again(batch []entry) {
+func (o *registered) again(batch []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range batch {
@@ -162,7 +156,7 @@ func (o *own) again(batch []entry) {
 
 // written says that an entry is in etcd at a revision. It returns what to call if another
 // replica has written it since, as others say by now.
-func (o *own) written(e entry, revision int64, others func(key string) int64) (taken func()) {
+func (o *registered) written(e entry, revision int64, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held {
@@ -180,7 +174,7 @@ func (o *own) written(e entry, revision int64, others func(key string) int64) (t
 
 // lost says that an entry stands under another replica's lease. Where others don't say so
 // yet, it is kept until they do: else the instance would be in no view here meanwhile.
-func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
+func (o *registered) lost(e entry, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held || e.held.fresh || others(e.key) <= e.held.revision {
@@ -191,7 +185,7 @@ func (o *own) lost(e entry, others func(key string) int64) (taken func()) {
 
 // stands says what a restored entry would have been written over. Where it is older, and
 // others know what stands, the place is given up; where they don't yet, overwritten does it.
-func (o *own) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
+func (o *registered) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -208,7 +202,7 @@ func (o *own) stands(e entry, p pair, replica string, others func(key string) in
 }
 
 // overwritten says that another replica wrote a key.
-func (o *own) overwritten(p pair, replica string) (taken func()) {
+func (o *registered) overwritten(p pair, replica string) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[p.key]
@@ -219,7 +213,7 @@ func (o *own) overwritten(p pair, replica string) (taken func()) {
 }
 
 // give lets go of a place. It is called with mu held.
-func (o *own) give(key string, h *held) (taken func()) {
+func (o *registered) give(key string, h *held) (taken func()) {
 	delete(o.held, key)
 	delete(o.dirty, key)
 	return h.taken
@@ -227,7 +221,7 @@ func (o *own) give(key string, h *held) (taken func()) {
 
 // missing says that a key is not in etcd at a revision, or not as it was written: it is
 // written again, unless that was before it was written, or what beat it has gone.
-func (o *own) missing(key string, revision int64) (taken func()) {
+func (o *registered) missing(key string, revision int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[key]
@@ -242,7 +236,7 @@ func (o *own) missing(key string, revision int64) (taken func()) {
 }
 
 // keys are those that are registered here.
-func (o *own) keys() []string {
+func (o *registered) keys() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Collect(maps.Keys(o.held))

@@ -4,10 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
@@ -66,9 +64,10 @@ func (s *service) tell(c topology.InstanceChange) {
 
 // streams has a sidecar register by its stream, as the registry of streams does.
 func (s *service) streams(i catalog.Instance) {
-	s.tell(topology.InstanceChange{Source: "stream", Put: []catalog.Instance{i}, Present: true})
+	i.Since = s.Clock().Next()
+	s.tell(topology.InstanceChange{Source: "stream", Rank: topology.Live, Put: []catalog.Instance{i}})
 	s.Register(i, func() {
-		s.tell(topology.InstanceChange{Source: "stream", Delete: []topology.InstanceKey{key(i)}})
+		s.tell(topology.InstanceChange{Source: "stream", Rank: topology.Live, Delete: []topology.InstanceKey{key(i)}})
 	})
 }
 
@@ -85,11 +84,12 @@ func awaitOwner(t *testing.T, want string, all ...*service) {
 	}
 }
 
-// consul has Consul name stock at the address of billing, at all replicas.
-func consul(all ...*service) {
+// stock has another app register at the address of billing, at all replicas.
+func stock(all ...*service) {
+	i := since(named("stock"), all[0].Clock().Next())
 	for _, s := range all {
-		s.tell(topology.InstanceChange{Source: "consul", Delete: []topology.InstanceKey{key(named("stock"))}})
-		s.tell(topology.InstanceChange{Source: "consul", Put: []catalog.Instance{named("stock")}})
+		s.Clock().Heard(i.Since)
+		s.tell(topology.InstanceChange{Source: "other", Rank: topology.Live, Put: []catalog.Instance{i}})
 	}
 }
 
@@ -103,17 +103,17 @@ func TestAllReplicasLearnThatASidecarRegistersOnceMore(t *testing.T) {
 	first.streams(named("billing"))
 	awaitOwner(t, "billing", all...)
 
-	consul(all...)
+	stock(all...)
 	awaitOwner(t, "stock", all...)
 	first.streams(named("billing"))
 	awaitOwner(t, "billing", all...)
 
-	consul(all...)
+	stock(all...)
 	third.streams(named("billing")) // it has moved
 	awaitOwner(t, "billing", all...)
 
 	// And where one can't hear of it just then.
-	consul(all...)
+	stock(all...)
 	mend := p.Link.Fail(t)
 	third.streams(named("billing"))
 	awaitOwner(t, "billing", first, third)
@@ -130,7 +130,7 @@ func TestOnlyARegistrationTakesAnAddress(t *testing.T) {
 	billing := named("billing")
 	first.streams(billing)
 	awaitOwner(t, "billing", first, second)
-	consul(first, second)
+	stock(first, second)
 
 	written := func(what string, change func()) {
 		t.Helper()
@@ -139,7 +139,7 @@ func TestOnlyARegistrationTakesAnAddress(t *testing.T) {
 		serverstest.Await(t, what+" is written", func() bool { return p.modified(t, billing) > before })
 	}
 	written("that it drains", func() { first.Drain(key(billing)) })
-	written("what is there", first.own.anew)
+	written("what is there", first.registered.anew)
 	other := named("other") // is told after that
 	other.Address = netip.MustParseAddrPort("10.0.0.2:50002")
 	first.streams(other)
@@ -164,47 +164,4 @@ func (p *place) modified(t *testing.T, i catalog.Instance) int64 {
 		return 0
 	}
 	return answer.Kvs[0].ModRevision
-}
-
-// Which of what is read has registered since: that whose time is later than what was known of
-// it, or than all that was.
-func TestARegistrationIsKnownByItsTime(t *testing.T) {
-	const theirs = 2 * leases
-	a := named("billing")
-	at := func(since, revision int64) pair {
-		return pair{key: keyOf(key(a)), value: []byte(encode(&a, "r2", since)), lease: theirs, revision: revision}
-	}
-	gone := func(revision int64) pair { return pair{key: keyOf(key(a)), deleted: true, revision: revision} }
-	for what, c := range map[string]struct {
-		steps func(o *others) instances.Change
-		want  bool
-	}{
-		"later":                    {func(o *others) instances.Change { return o.apply([]pair{at(11, 2)}, leases) }, true},
-		"the same":                 {func(o *others) instances.Change { return o.apply([]pair{at(10, 2)}, leases) }, false},
-		"earlier":                  {func(o *others) instances.Change { return o.apply([]pair{at(9, 2)}, leases) }, false},
-		"of no time":               {func(o *others) instances.Change { return o.apply([]pair{at(0, 2)}, leases) }, false},
-		"later, and written again": {func(o *others) instances.Change { return o.apply([]pair{at(11, 2), at(11, 3)}, leases) }, true},
-		"gone, and later": {func(o *others) instances.Change {
-			o.apply([]pair{gone(2)}, leases)
-			return o.apply([]pair{at(11, 3)}, leases)
-		}, true},
-		"gone, and written again": {func(o *others) instances.Change {
-			o.apply([]pair{gone(2)}, leases)
-			return o.apply([]pair{at(10, 3)}, leases)
-		}, false},
-		"read anew, later":    {func(o *others) instances.Change { return o.reset([]pair{at(11, 2)}, leases, time.Now(), time.Minute) }, true},
-		"read anew, the same": {func(o *others) instances.Change { return o.reset([]pair{at(10, 2)}, leases, time.Now(), time.Minute) }, false},
-		"registered here, and again read": {func(o *others) instances.Change {
-			o.next(time.UnixMilli(20))
-			return o.apply([]pair{at(15, 2)}, leases)
-		}, true},
-	} {
-		o := newOthers()
-		if first := o.reset([]pair{at(10, 1)}, leases, time.Now(), time.Minute); len(first.Present) > 0 {
-			t.Errorf("of what is read first, %v has registered since", first.Present)
-		}
-		if got := slices.Contains(c.steps(o).Present, key(a)); got != c.want {
-			t.Errorf("%s: registered since: %t, want %t", what, got, c.want)
-		}
-	}
 }

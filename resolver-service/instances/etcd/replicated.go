@@ -14,17 +14,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// others is what other replicas have written, as far as it is known. Keys are below the
+// replicated is what other replicas have written, as far as it is known. Keys are below the
 // root.
-type others struct {
+type replicated struct {
 	mu         sync.Mutex
 	known      map[string]other
 	held       map[int64]int    // how many known keys each replica has, by its first lease
 	present    map[int64]member // the replicas that are there, by their first leases
 	refused    map[string]error
-	refusal    bool  // refused has changed since it was last told
-	formerOver bool  // our former life has ended, and what it wrote has gone
-	latest     int64 // the last registration that was heard of; see Source.Since
+	refusal    bool // refused has changed since it was last told
+	formerOver bool // our former life has ended, and what it wrote has gone
+	clock      topology.Clock
 }
 
 // other is what stands under a key that is not ours.
@@ -32,51 +32,29 @@ type other struct {
 	instance catalog.Instance
 	lease    int64 // the first of its replica
 	revision int64
-	since    int64 // see Source.Since
 	// orphan is until when it stands though it is in etcd no more; see reset.
 	orphan time.Time
 }
 
-func newOthers() *others {
-	return &others{known: map[string]other{}, held: map[int64]int{}, present: map[int64]member{}, refused: map[string]error{}}
+func newReplicated() *replicated {
+	return &replicated{known: map[string]other{}, held: map[int64]int{}, present: map[int64]member{}, refused: map[string]error{}}
 }
 
 // revision is that at which another replica wrote a key; 0 for none.
-func (o *others) revision(key string) int64 {
+func (o *replicated) revision(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.known[key].revision
 }
 
-// latestSince bounds what is believed of when something registered: what is later than that
-// was not written by a replica, and must not be counted on from.
-const latestSince = 1 << 53
-
-// heard notes that something registered at a time.
-func (o *others) heard(since int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.hear(since)
-}
-
-func (o *others) hear(since int64) { o.latest = max(o.latest, min(since, latestSince)) }
-
-// next is the time of a registration that comes now.
-func (o *others) next(now time.Time) int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.latest = max(now.UnixMilli(), o.latest+1)
-	return o.latest
-}
-
 // since is when a key's instance registered with another replica; 0 for never.
-func (o *others) since(key string) int64 {
+func (o *replicated) since(key string) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.known[key].since
+	return o.known[key].instance.Since
 }
 
-func (o *others) refusals() (all []instances.Refusal) {
+func (o *replicated) refusals() (all []instances.Refusal) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.refusal = false
@@ -97,7 +75,7 @@ type pair struct {
 }
 
 // apply takes in what has changed, but for what is ours, and returns what of it is news.
-func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
+func (o *replicated) apply(pairs []pair, ours int64) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := make(map[string]int, len(pairs))
@@ -120,7 +98,7 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			o.forget(p.key, &c)
 			continue
 		}
-		i, since, err := decode(p.key, p.value)
+		i, err := decode(p.key, p.value)
 		if err == nil && p.lease == 0 {
 			err = errors.New("the key has no lease, so it was not written by a replica, and would stand for ever; delete it")
 		}
@@ -134,22 +112,11 @@ func (o *others) apply(pairs []pair, ours int64) (c instances.Change) {
 			}
 			continue
 		}
-		if o.registers(p.key, since) {
-			c.Present = append(c.Present, topology.KeyOf(&i))
-		}
-		o.hear(since)
-		o.know(p.key, other{instance: i, lease: p.lease, revision: p.revision, since: since})
+		i.Since = o.clock.Heard(i.Since)
+		o.know(p.key, other{instance: i, lease: p.lease, revision: p.revision})
 		c.Put = append(c.Put, i)
 	}
 	return c
-}
-
-// registers tells whether what is read of a key is a registration that was not known, and
-// not what was only written again. Of one that went and is back, nothing but that it is later
-// than all others says so.
-func (o *others) registers(key string, since int64) bool {
-	was, known := o.known[key]
-	return since > o.latest || known && since > was.since
 }
 
 // What is remembered of replicas, and of keys that can't be used, is bounded.
@@ -158,7 +125,7 @@ const (
 	mostRefused  = 1000
 )
 
-func (o *others) know(key string, now other) {
+func (o *replicated) know(key string, now other) {
 	was, known := o.known[key]
 	o.known[key] = now
 	o.held[now.lease]++
@@ -167,7 +134,7 @@ func (o *others) know(key string, now other) {
 	}
 }
 
-func (o *others) forget(key string, c *instances.Change) {
+func (o *replicated) forget(key string, c *instances.Change) {
 	was, known := o.known[key]
 	if !known {
 		return
@@ -184,7 +151,7 @@ func (o *others) forget(key string, c *instances.Change) {
 // find its instances meanwhile. So what is missing together with its replica stands until
 // a time, which is the same however often everything is read meanwhile. What is missing
 // alone has been withdrawn.
-func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
+func (o *replicated) reset(pairs []pair, ours int64, now time.Time, ttl time.Duration) instances.Change {
 	o.mu.Lock()
 	former, before := o.known, o.present
 	o.known, o.held, o.present, o.refused = map[string]other{}, map[int64]int{}, map[int64]member{}, map[string]error{}
@@ -213,21 +180,16 @@ func (o *others) reset(pairs []pair, ours int64, now time.Time, ttl time.Duratio
 		o.know(key, was)
 		c.Put = append(c.Put, was.instance)
 	}
-	for _, p := range pairs { // the newest come last
-		now, known := o.known[p.key]
-		if !known {
-			continue
-		}
-		c.Put = append(c.Put, now.instance)
-		if was, knew := former[p.key]; knew && now.since > was.since {
-			c.Present = append(c.Present, topology.KeyOf(&now.instance))
+	for _, p := range pairs {
+		if now, known := o.known[p.key]; known {
+			c.Put = append(c.Put, now.instance)
 		}
 	}
 	return c
 }
 
 // expire withdraws what has stood without its replica for long enough.
-func (o *others) expire(now time.Time) (c instances.Change) {
+func (o *replicated) expire(now time.Time) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, was := range o.known {
@@ -239,7 +201,7 @@ func (o *others) expire(now time.Time) (c instances.Change) {
 }
 
 // refusing tells whether refusals are others than when they were last asked for.
-func (o *others) refusing() bool {
+func (o *replicated) refusing() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.refusal

@@ -18,39 +18,29 @@ const (
 	maxName = 200 // bytes of a name in a refusal
 )
 
-// standing is what one source says, and what of it the topology has not been told. It is
-// guarded by whoever has it.
-type standing struct {
+// inventory is what one source has, and what of it the topology has not been told. It is
+// guarded by its owner.
+type inventory struct {
 	max       int
 	rules     *destination.Rules
 	instances map[topology.InstanceKey]catalog.Instance
 	refused   map[topology.InstanceKey]error // by us, and not by the source
 	beyond    bool                           // some were refused for being too many
-	heard     bool                           // the first full set is in
 
-	// touched has what was told of each instance that may differ by now.
-	touched map[topology.InstanceKey]*touch
-	clock   uint64
+	// touched has each instance that may differ from what the topology was told, as it was
+	// told; nil for one that was not told.
+	touched map[topology.InstanceKey]*catalog.Instance
 }
 
-// touch is one that may differ.
-type touch struct {
-	told  *catalog.Instance // nil for one that was not told of
-	came  uint64            // orders those that came to their addresses, the last with the highest
-	stood bool              // it was at its address before the source was heard
-	// present says that it has registered since, also where it is as it was told.
-	present bool
-}
-
-func newStanding(limit int) *standing {
-	return &standing{
+func newInventory(limit int) *inventory {
+	return &inventory{
 		max: limit, instances: map[topology.InstanceKey]catalog.Instance{},
-		refused: map[topology.InstanceKey]error{}, touched: map[topology.InstanceKey]*touch{},
+		refused: map[topology.InstanceKey]error{}, touched: map[topology.InstanceKey]*catalog.Instance{},
 	}
 }
 
 // apply takes a change in.
-func (s *standing) apply(c Change) {
+func (s *inventory) apply(c Change) {
 	if c.Full {
 		s.reset(c.Put)
 	} else {
@@ -58,19 +48,13 @@ func (s *standing) apply(c Change) {
 			s.remove(key)
 		}
 	}
-	present := make(map[topology.InstanceKey]bool, len(c.Present))
-	for _, key := range c.Present {
-		present[key] = true
-	}
 	for i := range c.Put {
-		stood := c.Standing || !s.heard
-		s.put(&c.Put[i], stood, !stood && present[topology.KeyOf(&c.Put[i])])
+		s.put(&c.Put[i])
 	}
-	s.heard = s.heard || c.Full
 }
 
 // reset takes away what a full set does not have.
-func (s *standing) reset(put []catalog.Instance) {
+func (s *inventory) reset(put []catalog.Instance) {
 	there := make(map[topology.InstanceKey]bool, len(put))
 	for i := range put {
 		there[topology.KeyOf(&put[i])] = true
@@ -84,7 +68,7 @@ func (s *standing) reset(put []catalog.Instance) {
 	s.beyond = false
 }
 
-func (s *standing) put(i *catalog.Instance, stood, present bool) {
+func (s *inventory) put(i *catalog.Instance) {
 	key := topology.KeyOf(i)
 	now := *i
 	now.Zone = shortened(now.Zone, maxZone)
@@ -99,27 +83,22 @@ func (s *standing) put(i *catalog.Instance, stood, present bool) {
 		return
 	}
 	delete(s.refused, key)
-	if stands && was == now && !present {
-		return
-	}
-	t := s.touch(key)
-	s.instances[key] = now
-	if !stands || was.Address != now.Address || present {
-		s.clock++
-		t.came, t.stood, t.present = s.clock, stood, t.present || present
+	if !stands || was != now {
+		s.touch(key)
+		s.instances[key] = now
 	}
 }
 
 // refuse takes what stood away, and notes why. So many refusals are noted as instances
 // may stand.
-func (s *standing) refuse(key topology.InstanceKey, err error) {
+func (s *inventory) refuse(key topology.InstanceKey, err error) {
 	s.remove(key)
 	if len(s.refused) < s.max {
 		s.refused[key] = err
 	}
 }
 
-func (s *standing) remove(key topology.InstanceKey) {
+func (s *inventory) remove(key topology.InstanceKey) {
 	delete(s.refused, key)
 	if _, stands := s.instances[key]; stands {
 		s.touch(key)
@@ -128,35 +107,31 @@ func (s *standing) remove(key topology.InstanceKey) {
 }
 
 // roomAgain tells whether one that was refused for being one too many could stand now.
-func (s *standing) roomAgain() bool { return s.beyond && len(s.instances) < s.max }
+func (s *inventory) roomAgain() bool { return s.beyond && len(s.instances) < s.max }
 
-func (s *standing) touch(key topology.InstanceKey) *touch {
-	t := s.touched[key]
-	if t == nil {
-		t = &touch{}
-		if told, stands := s.instances[key]; stands {
-			t.told = &told
-		}
-		s.touched[key] = t
+// touch notes what the topology was told of an instance, before its first change since.
+func (s *inventory) touch(key topology.InstanceKey) {
+	if _, noted := s.touched[key]; noted {
+		return
 	}
-	return t
+	s.touched[key] = nil
+	if told, stands := s.instances[key]; stands {
+		s.touched[key] = &told
+	}
 }
 
-// flush is what the topology must be told: what came to its address last comes last, and
-// what goes, after it, so that no app is without instances between two portions.
-func (s *standing) flush(source string, first bool) (changes []topology.InstanceChange) {
+// flush is what the topology must be told, in portions. What goes comes after what is put, so
+// that no app is without instances between two portions.
+func (s *inventory) flush(source string, rank topology.Rank, first bool) (changes []topology.InstanceChange) {
 	put, gone := s.different()
-	change := topology.InstanceChange{Source: source, Full: first}
+	change := topology.InstanceChange{Source: source, Rank: rank, Full: first}
 	next := func(full bool) {
 		if full {
 			changes = append(changes, change)
-			change = topology.InstanceChange{Source: source}
+			change = topology.InstanceChange{Source: source, Rank: rank}
 		}
 	}
 	for _, key := range put {
-		t := s.touched[key]
-		next(len(change.Put) > 0 && (change.Standing != t.stood || change.Present != t.present))
-		change.Standing, change.Present = t.stood, t.present
 		change.Put = append(change.Put, s.instances[key])
 		next(len(change.Put) == portion)
 	}
@@ -165,43 +140,37 @@ func (s *standing) flush(source string, first bool) (changes []topology.Instance
 		next(len(change.Put)+len(change.Delete) >= portion)
 	}
 	next(change.Full || len(change.Put)+len(change.Delete) > 0)
-	s.touched = map[topology.InstanceKey]*touch{} // the old one may have grown large
+	s.touched = map[topology.InstanceKey]*catalog.Instance{} // the old one may have grown large
 	return changes
 }
 
-// different are those that are other than the topology was told, or have registered since,
-// and those that have gone.
-// What stood before comes first, and then what came in its order.
-func (s *standing) different() (put, gone []topology.InstanceKey) {
-	for key, t := range s.touched {
+// different are the instances that are other than the topology was told, by name, and those
+// that have gone.
+func (s *inventory) different() (put, gone []topology.InstanceKey) {
+	for key, told := range s.touched {
 		now, stands := s.instances[key]
 		switch {
-		case stands && (t.told == nil || *t.told != now || t.present):
+		case stands && (told == nil || *told != now):
 			put = append(put, key)
-		case !stands && t.told != nil:
+		case !stands && told != nil:
 			gone = append(gone, key)
 		}
 	}
-	slices.SortFunc(put, func(a, b topology.InstanceKey) int {
-		x, y := s.touched[a], s.touched[b]
-		if x.stood != y.stood {
-			if x.stood {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(x.came, y.came), a.App.Compare(b.App), strings.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(put, compareKeys)
 	return put, gone
 }
 
+func compareKeys(a, b topology.InstanceKey) int {
+	return cmp.Or(a.App.Compare(b.App), strings.Compare(a.ID, b.ID))
+}
+
 // refusals are ours, the first few by name.
-func (s *standing) refusals(few int) []Refusal {
+func (s *inventory) refusals(few int) []Refusal {
 	keys := make([]topology.InstanceKey, 0, len(s.refused))
 	for key := range s.refused {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b topology.InstanceKey) int { return cmp.Or(a.App.Compare(b.App), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(keys, compareKeys)
 	var all []Refusal
 	for _, key := range keys[:min(few, len(keys))] {
 		all = append(all, Refusal{fmt.Sprintf("instance %s of %s", printable(key.ID), printable(key.App.String())), s.refused[key]})

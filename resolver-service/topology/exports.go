@@ -1,0 +1,147 @@
+package topology
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// exportTables are what other clusters may know of this one: the gateway's table, and a view for
+// each peer.
+type exportTables struct {
+	*nodes
+	gateway  *catalog.GatewayTable
+	peers    map[string]*PeerView
+	warnings []warning // that nobody was told of yet
+}
+
+func newExportTables(ns *nodes) *exportTables {
+	return &exportTables{
+		nodes: ns, peers: map[string]*PeerView{},
+		gateway: &catalog.GatewayTable{Domain: ns.cfg.Domain, Kubernetes: ns.cfg.Kubernetes, Cluster: ns.cfg.Cluster},
+	}
+}
+
+// toPeer is what a peer may know of an app, or nil.
+func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
+	if n.export == nil {
+		return nil
+	}
+	var allow []catalog.Allow
+	for _, a := range n.export.Allow {
+		if a.ForCluster(peer) {
+			allow = append(allow, catalog.Allow{Cluster: peer, Namespace: a.Namespace, App: a.App})
+		}
+	}
+	if len(allow) == 0 {
+		return nil
+	}
+	ready := x.exportable(n)
+	export := &PeerExport{
+		App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready))),
+		Instances: x.tokensOf(n),
+	}
+	if c := x.clusters[peer]; c != nil && x.onNetwork(c) {
+		export.Addresses = ready
+	}
+	if n.outward.zones != nil {
+		export.Zones = n.outward.zones
+		if len(export.Addresses) > 0 {
+			export.Instances = nil // a peer takes zones of one of the two
+		} else if len(export.Instances) > 0 {
+			export.Zones = n.outward.zones.First(len(export.Instances))
+		}
+	}
+	return export
+}
+
+// flushExports brings the gateway's table and the peers' views up to date.
+func (x *exportTables) flushExports(d *dirty, u *Update) {
+	backends := x.backendEdits(d.exports)
+	if len(backends) > 0 || d.all {
+		next := *x.gateway
+		next.Revision, next.Backends = u.Revision, next.Backends.With(backends...)
+		x.gateway = &next
+		u.Gateway = x.gateway
+	}
+	if len(d.exports) == 0 && len(d.peers) == 0 && !d.all {
+		return // as when another cluster's app has changed: no peer need be looked at
+	}
+	for peer, view := range x.peers {
+		touched := d.exports
+		if _, whole := d.peers[peer]; whole || d.all {
+			touched = x.everyExport(touched)
+		}
+		edits := x.exportEdits(peer, view, touched)
+		if len(edits) == 0 && !d.all {
+			continue
+		}
+		if u.Peers == nil {
+			u.Peers = map[string]*PeerView{}
+		}
+		x.peers[peer] = &PeerView{Revision: u.Revision, Exports: view.Exports.With(edits...)}
+		u.Peers[peer] = x.peers[peer]
+	}
+}
+
+func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.Backend] {
+	var edits []catalog.Edit[*catalog.Backend]
+	for n := range touched {
+		old, had := x.gateway.Backends.Get(n.app)
+		now := x.apps[n.app]
+		x.warnKept(now)
+		switch {
+		case now == nil || now.export == nil:
+			if had {
+				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
+			}
+		case !had || !slices.Equal(old.Instances, x.exportable(now)):
+			ready := x.exportable(now)
+			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready))), Tokens: x.tokensOf(now)}
+			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
+		}
+	}
+	return edits
+}
+
+func (x *exportTables) everyExport(and map[*node]struct{}) map[*node]struct{} {
+	every := maps.Clone(and)
+	for _, n := range x.apps {
+		if n.export != nil {
+			every[n] = struct{}{}
+		}
+	}
+	return every
+}
+
+func (x *exportTables) exportEdits(peer string, view *PeerView, touched map[*node]struct{}) []catalog.Edit[*PeerExport] {
+	var edits []catalog.Edit[*PeerExport]
+	for n := range touched {
+		old, had := view.Exports.Get(n.app)
+		var next *PeerExport
+		if now := x.apps[n.app]; now != nil {
+			next = x.toPeer(now, peer)
+		}
+		switch {
+		case next == nil && had:
+			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Remove: true})
+		case next != nil && (!had || !old.same(next)):
+			edits = append(edits, catalog.Edit[*PeerExport]{App: n.app, Value: next})
+		}
+	}
+	return edits
+}
+
+// Peer starts to keep the view of a peer, and returns it.
+func (g *Graph) Peer(name string) *PeerView {
+	if view := g.exports.peers[name]; view != nil {
+		return view
+	}
+	edits := g.exports.exportEdits(name, &PeerView{}, g.exports.everyExport(map[*node]struct{}{}))
+	g.exports.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.NewTable(edits)}
+	return g.exports.peers[name]
+}
+
+// ForgetPeer stops keeping the view of a peer.
+func (g *Graph) ForgetPeer(name string) { delete(g.exports.peers, name) }

@@ -1,0 +1,144 @@
+package topology
+
+import (
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// imports are what other clusters export to this one.
+type imports struct {
+	*nodes
+	ramps    *ramps
+	moves    map[*cluster]*moves // of the change that is being taken in
+	gateways *catalog.Gateways   // of every cluster with an object
+}
+
+func newImports(ns *nodes, rs *ramps) *imports {
+	return &imports{nodes: ns, ramps: rs, moves: map[*cluster]*moves{}, gateways: &catalog.Gateways{Domain: ns.cfg.Domain}}
+}
+
+func (im *imports) takePeer(p *PeerChange) {
+	c := im.cluster(p.Cluster)
+	switch p.Lease {
+	case Fresh, Damped, Expired:
+		im.setLease(c, p.Lease)
+	case Forgotten:
+		im.forget(c)
+	}
+	if p.Full {
+		stands := make(map[catalog.App]bool, len(p.Put))
+		for i := range p.Put {
+			stands[p.Put[i].App] = true
+		}
+		for n := range c.exports {
+			if !stands[n.app] {
+				im.setRemote(c, n, nil)
+			}
+		}
+	}
+	for _, app := range p.Delete {
+		if n := im.apps[app]; n != nil {
+			im.setRemote(c, n, nil)
+		}
+	}
+	for i := range p.Put {
+		im.setRemote(c, im.node(p.Put[i].App), &p.Put[i])
+	}
+	im.releaseCluster(c)
+}
+
+func (im *imports) setLease(c *cluster, lease Lease) {
+	lapsed, damped := lease != Fresh, lease == Damped
+	if c.heard && c.lapsed == lapsed && c.damped == damped {
+		return
+	}
+	// A lease that runs out before the first word has nothing to withdraw.
+	if !c.heard && lease == Expired {
+		return
+	}
+	if lapsed {
+		im.ramps.breakOff(c)
+	} else if c.heard && c.object != nil {
+		im.ramps.begin(rampKey{cluster: c.name}, c.object.RampUp)
+	}
+	im.dirty.clusters = im.dirty.clusters || !c.heard
+	c.heard, c.lapsed, c.damped = true, lapsed, damped
+	im.dirtyCluster(c)
+}
+
+func (im *imports) forget(c *cluster) {
+	if c.heard {
+		im.ramps.breakOff(c)
+		c.heard, c.lapsed, c.damped = false, false, false
+		im.dirty.clusters = true
+		im.dirtyCluster(c)
+	}
+}
+
+// setRemote takes in what a peer says of an app; nil: it exports the app no more.
+func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
+	var old *PeerExport
+	if had := n.remote.of(c.name); had != nil {
+		if old = had.PeerExport; had.left != nil {
+			im.movesOf(c).touch(n)
+		}
+	}
+	if old == export || old != nil && export != nil && old.same(export) {
+		return
+	}
+	im.ramps.remoteRamp(c, n, old, export)
+	if im.onNetwork(c) {
+		im.name(c, n, old.addresses(), export.addresses())
+	}
+	if export == nil {
+		n.remote.remove(c.name)
+		delete(c.exports, n)
+	} else {
+		n.remote.put(c.name, export)
+		c.exports[n] = struct{}{}
+	}
+	for caller := range n.callers {
+		im.dirty.entry(caller, n)
+	}
+	im.release(n)
+}
+
+func (e *PeerExport) addresses() []string {
+	if e == nil {
+		return nil
+	}
+	return e.Addresses
+}
+
+// same tells whether two exports say the same.
+func (e *PeerExport) same(o *PeerExport) bool {
+	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones)
+}
+
+// flushClusters brings the gateways of every cluster with an object up to date, and which of
+// them have not been heard.
+func (im *imports) flushClusters(d *dirty, u *Update) {
+	if !d.clusters && !d.all {
+		return
+	}
+	next := &catalog.Gateways{Domain: im.cfg.Domain, Addresses: map[string][]string{}, Apps: map[string][]catalog.AppGateway{}}
+	for name, c := range im.clusters {
+		if c.object == nil {
+			continue
+		}
+		next.Addresses[name] = c.object.Gateways
+		if len(c.object.AppGateways) > 0 {
+			next.Apps[name] = c.object.AppGateways
+		}
+		if !c.heard && name != im.cfg.Cluster {
+			next.Unheard = append(next.Unheard, name)
+		}
+	}
+	slices.Sort(next.Unheard)
+	if d.all || !next.Equal(im.gateways) {
+		im.gateways = next
+		u.Clusters = next
+	}
+}

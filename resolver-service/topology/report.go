@@ -1,0 +1,140 @@
+package topology
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// ClusterReport is what one other cluster says of an app. It is for operators: a caller is not
+// told more than that its lookup is refused.
+type ClusterReport struct {
+	Cluster  string
+	Heard    bool // it has said what it exports
+	Exported bool // the app, to this cluster
+	Allowed  bool // and to the caller
+
+	Gateways []string // that lead to the app alone, also without a server name
+	Direct   bool     // instances there are reached without a gateway
+	Doubled  []Doubled
+	Refused  Kept // addresses there that may not be called without a gateway
+}
+
+// Doubled is one of the gateways for the app that another cluster's object has, too: it
+// leads to one app of one cluster.
+type Doubled struct {
+	Address string
+	Cluster string
+	App     catalog.App // none: it is there for all apps
+}
+
+// Report is what an operator is told of an app beside a decision.
+type Report struct {
+	Clusters   []ClusterReport // those that have a Cluster object, by name
+	Everywhere bool            // the caller's selection holds the app without routes: each cluster that exports it is one
+	Own        string          // this cluster's name
+	Taken      []Taken
+	Kept       Kept // of its ready instances here those that other clusters do not reach
+	Unnamed    bool // names are answered that callers may dial without a server name
+}
+
+// Taken is an instance that a source names, whose address is another app's.
+type Taken struct {
+	Address netip.AddrPort
+	Source  string
+	By      catalog.App
+	From    string // the source that names the other app there
+}
+
+// Report tells what is known of an app beside a caller's decision.
+func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (told Report, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		told = Report{Clusters: g.imports.say(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
+	})
+	return told, err
+}
+
+// Holder is an app that has an address by a live registration from that address.
+type Holder struct {
+	App    catalog.App
+	Source string // where it registered
+}
+
+// Holder tells which app has an address by a live registration; the zero Holder where none has.
+// There a delegate may register no other app. The error is that ctx or the topology has ended.
+func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
+	err = t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
+	return h, err
+}
+
+func (o *ownership) taken(app catalog.App) (all []Taken) {
+	n := o.apps[app]
+	if n == nil {
+		return nil
+	}
+	for _, i := range n.instances {
+		if owner := o.owner(i.address); owner != n {
+			by, _ := owner.claimTo(i.address)
+			all = append(all, Taken{i.address, i.source, owner.app, by.source})
+		}
+	}
+	return all
+}
+
+func (im *imports) say(caller, app catalog.App) []ClusterReport {
+	var all []ClusterReport
+	n := im.apps[app]
+	for name, c := range im.clusters {
+		if c.object == nil || name == im.cfg.Cluster {
+			continue
+		}
+		s := ClusterReport{Cluster: name, Heard: c.heard, Direct: im.onNetwork(c)}
+		for _, own := range c.object.AppGateways {
+			if own.App == app {
+				s.Gateways = append(s.Gateways, own.Address)
+				s.Doubled = append(s.Doubled, im.doubled(own.Address, name)...)
+			}
+		}
+		if n != nil {
+			if export := n.remote.of(name); export != nil {
+				s.Refused = im.refusedOf(c, export)
+				s.Exported, s.Allowed = true, export.allows(im.cfg.Cluster, caller)
+			}
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b ClusterReport) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}
+
+func (vs *views) everywhere(caller, app catalog.App) bool {
+	n := vs.apps[caller]
+	if n == nil || n.selection == nil || caller == app {
+		return false
+	}
+	return slices.ContainsFunc(n.selection.Endpoints, func(e catalog.Endpoint) bool {
+		return e.App == app && len(e.Routes) == 0
+	})
+}
+
+// doubled is where clusters but one list an address, by name.
+func (im *imports) doubled(address, but string) (all []Doubled) {
+	for name, c := range im.clusters {
+		if c.object == nil || name == but {
+			continue
+		}
+		if slices.Contains(c.object.Gateways, address) {
+			all = append(all, Doubled{Address: address, Cluster: name})
+		}
+		for _, own := range c.object.AppGateways {
+			if own.Address == address {
+				all = append(all, Doubled{Address: address, Cluster: name, App: own.App})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Doubled) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}
