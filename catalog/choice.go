@@ -19,7 +19,7 @@ const golden = 0x9E3779B97F4A7C15
 //
 // Where one route takes everything, its addresses stand here, one load away.
 type choice struct {
-	turns
+	sequence
 	only []string // the addresses, where one route takes everything
 	cuts []cut    // where several share; the last ends with the range
 }
@@ -131,13 +131,13 @@ func scale(n, a, b uint64) uint64 {
 
 // among is the address of the next lookup where one route takes everything.
 func (c *choice) among() string {
-	i, _ := bits.Mul64(c.turns.next(), uint64(len(c.only)))
+	i, _ := bits.Mul64(c.sequence.next(), uint64(len(c.only)))
 	return c.only[i]
 }
 
 // share is the choice of the next lookup among several routes.
 func (c *choice) share() (address string, route *Route) {
-	x := c.turns.next()
+	x := c.sequence.next()
 	i, j := 0, len(c.cuts)-1
 	for i < j {
 		if mid := (i + j) / 2; c.cuts[mid].last < x {
@@ -165,7 +165,7 @@ func (c *choice) share() (address string, route *Route) {
 // shares hold over many short-lived plans too. It is to be called before p is published.
 func (p *Plan) Follow(replaced *Plan) {
 	if p.choice != nil && replaced != nil && replaced.choice != nil && p.choice != replaced.choice {
-		p.choice.turns.follow(&replaced.choice.turns)
+		p.choice.sequence.continueFrom(&replaced.choice.sequence)
 	}
 }
 

@@ -61,7 +61,7 @@ type Plan struct {
 	App    App
 	Routes []Route // by priority, then as the rule lists them
 
-	one    string  // the address, when there is but one to choose
+	single string  // the address, when there is but one to choose
 	choice *choice // nil when there is one, or nothing usable
 	memo   atomic.Pointer[any]
 }
@@ -97,12 +97,12 @@ func NewPlan(app App, routes []Route) *Plan {
 	case !sole(routes, first):
 		p.choice = choose(routes)
 	case len(routes[first].Addresses) == 1:
-		p.one = routes[first].Addresses[0]
+		p.single = routes[first].Addresses[0]
 		return p
 	default:
 		p.choice = &choice{only: routes[first].Addresses}
 	}
-	p.choice.turns.shared.Store(rand.Uint64())
+	p.choice.sequence.shared.Store(rand.Uint64())
 	return p
 }
 
@@ -130,7 +130,7 @@ func sortRoutes(routes []Route) {
 // among a route's addresses evenly. Address is empty when nothing is ready.
 func (p *Plan) Pick() (address string, route *Route) {
 	switch {
-	case p.one == "" && p.choice == nil:
+	case p.single == "" && p.choice == nil:
 		return "", nil
 	case p.choice != nil && p.choice.cuts != nil:
 		return p.choice.share()
@@ -142,8 +142,8 @@ func (p *Plan) Pick() (address string, route *Route) {
 // pick is Pick without the route. It is small enough for the compiler to put one
 // address, the most common case, in place of the call.
 func (p *Plan) pick() string {
-	if p.one != "" {
-		return p.one
+	if p.single != "" {
+		return p.single
 	}
 	return p.pickAny()
 }
@@ -164,7 +164,7 @@ func (p *Plan) pickAny() string {
 
 // Outcome is what a lookup ends with.
 func (p *Plan) Outcome() Outcome {
-	if p.one != "" || p.choice != nil {
+	if p.single != "" || p.choice != nil {
 		return OK
 	}
 	for i := range p.Routes {
@@ -178,10 +178,10 @@ func (p *Plan) Outcome() Outcome {
 // Refusal is the error when nothing is ready: each route and why it was
 // passed over.
 func (p *Plan) Refusal() *Refusal {
-	return &Refusal{Outcome: p.Outcome(), Reason: p.whyNot()}
+	return &Refusal{Outcome: p.Outcome(), Reason: p.refusalReason()}
 }
 
-func (p *Plan) whyNot() string {
+func (p *Plan) refusalReason() string {
 	if len(p.Routes) == 0 {
 		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller"
 	}

@@ -3,7 +3,7 @@ package catalog
 import "slices"
 
 // Whereabouts is what is known of one app at the moment, as one caller may know it.
-type Whereabouts interface {
+type Reachability interface {
 	// Local is the route to the app in the caller's own cluster.
 	Local() Route
 	// Remote is the route to the app in another cluster. State is Lapsed when
@@ -17,7 +17,7 @@ type Whereabouts interface {
 // Plan makes the plan of an endpoint from what is known of its app: rules 4 to 6 of a
 // lookup. An endpoint without routes has the caller's own cluster first, then every
 // cluster that exports the app to it. own is the caller's cluster.
-func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
+func (e *Endpoint) Plan(own string, known Reachability) *Plan {
 	specs := e.Routes
 	if len(specs) == 0 {
 		specs = defaultRoutes(known.Exporters())

@@ -122,11 +122,11 @@ func (r *Route) why(app App) string {
 		if r.Weight == 0 {
 			return "weight is 0"
 		}
-		return fmt.Sprintf("%d ready", r.Ready) + r.more()
+		return fmt.Sprintf("%d ready", r.Ready) + r.suffix()
 	case Lapsed:
-		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready) + r.more()
+		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready) + r.suffix()
 	case Empty:
-		return "no ready instance of " + app.String() + r.more()
+		return "no ready instance of " + app.String() + r.suffix()
 	case NotExported:
 		return "does not export " + app.String() + " to the caller"
 	case UnknownCluster:
@@ -142,15 +142,15 @@ func (r *Route) why(app App) string {
 			return "weight is 0"
 		}
 		if r.State == LastResort {
-			return fmt.Sprintf("%d ready, damped, used because nothing else is ready", r.Ready) + r.more()
+			return fmt.Sprintf("%d ready, damped, used because nothing else is ready", r.Ready) + r.suffix()
 		}
-		return fmt.Sprintf("%d ready, damped: its lease ran out too often lately", r.Ready) + r.more()
+		return fmt.Sprintf("%d ready, damped: its lease ran out too often lately", r.Ready) + r.suffix()
 	default:
 		return fmt.Sprintf("state %d", r.State)
 	}
 }
 
-func (r *Route) more() (more string) {
+func (r *Route) suffix() (more string) {
 	if r.Draining > 0 {
 		more += fmt.Sprintf(", %d draining", r.Draining)
 	}

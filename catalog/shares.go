@@ -13,7 +13,7 @@ type Share struct {
 // hand several addresses out, for others to choose among. The routes stay the plan's.
 func (p *Plan) Shares() []Share {
 	switch {
-	case p.one == "" && p.choice == nil:
+	case p.single == "" && p.choice == nil:
 		return nil
 	case p.choice == nil || p.choice.cuts == nil:
 		return []Share{{&p.Routes[nextUsable(p.Routes, 0)], 1}}

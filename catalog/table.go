@@ -14,13 +14,13 @@ import (
 // A look-up hashes the app-id once, takes no lock and allocates nothing.
 // The zero Table is empty.
 type Table[V any] struct {
-	shards shards[V]
-	count  int
+	buckets buckets[V]
+	count   int
 }
 
 // A shard is an open-addressed hash table with linear probing; slots is a power of
 // two long and never full.
-type shard[V any] struct {
+type bucket[V any] struct {
 	slots []slot[V]
 	count int
 }
@@ -33,7 +33,7 @@ type slot[V any] struct {
 
 // shardFill is how many apps a shard holds on average before the table splits into
 // more shards: small enough to copy in well under a microsecond.
-const shardFill = 16
+const bucketFill = 16
 
 // seed is the process's own, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
@@ -94,7 +94,7 @@ func (t *Table[V]) Get(a App) (value V, ok bool) {
 		return value, false
 	}
 	h := hashApp(a)
-	s := t.shards.of(h)
+	s := t.buckets.of(h)
 	if s == nil {
 		return value, false
 	}
@@ -116,7 +116,7 @@ func (t *Table[V]) Len() int { return t.count }
 // All yields every app and its value, in no particular order.
 func (t *Table[V]) All() iter.Seq2[App, V] {
 	return func(yield func(App, V) bool) {
-		for _, s := range t.shards.all() {
+		for _, s := range t.buckets.all() {
 			if !s.each(yield) {
 				return
 			}
@@ -124,7 +124,7 @@ func (t *Table[V]) All() iter.Seq2[App, V] {
 	}
 }
 
-func (s *shard[V]) each(yield func(App, V) bool) bool {
+func (s *bucket[V]) each(yield func(App, V) bool) bool {
 	if s == nil {
 		return true
 	}
@@ -148,15 +148,15 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	if len(edits) == 0 {
 		return t
 	}
-	next := Table[V]{t.shards.copy(), t.count}
-	if len(edits) > t.count && len(edits) > 2*shardFill*t.shards.len() {
-		next.reshard(t.count + len(edits)) // once, before it is full
+	next := Table[V]{t.buckets.copy(), t.count}
+	if len(edits) > t.count && len(edits) > 2*bucketFill*t.buckets.len() {
+		next.resize(t.count + len(edits)) // once, before it is full
 	}
 	for i := range edits {
 		next.edit(&edits[i], &t)
 	}
-	if size := next.shards.len(); next.count > 2*shardFill*size || (size > 1 && next.count < shardFill*size/4) {
-		next.reshard(next.count)
+	if size := next.buckets.len(); next.count > 2*bucketFill*size || (size > 1 && next.count < bucketFill*size/4) {
+		next.resize(next.count)
 	}
 	return next
 }
@@ -165,8 +165,8 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 // too is copied first.
 func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 	h := hashApp(e.App)
-	s := t.shards.of(h)
-	shared := old.shards.len() == t.shards.len() && s == old.shards.of(h)
+	s := t.buckets.of(h)
+	shared := old.buckets.len() == t.buckets.len() && s == old.buckets.of(h)
 	t.count -= s.len()
 	switch {
 	case e.Remove:
@@ -178,10 +178,10 @@ func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 		s.put(h, e.App, e.Value)
 	}
 	t.count += s.len()
-	t.shards.set(h, s, &old.shards)
+	t.buckets.set(h, s, &old.buckets)
 }
 
-func (s *shard[V]) len() int {
+func (s *bucket[V]) len() int {
 	if s == nil {
 		return 0
 	}
@@ -189,18 +189,18 @@ func (s *shard[V]) len() int {
 }
 
 // full tells whether one app more would load the shard beyond three quarters.
-func (s *shard[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
+func (s *bucket[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
 
 // grown is a copy with room for one more app at a load of three quarters or less.
-func (s *shard[V]) grown() *shard[V] {
+func (s *bucket[V]) grown() *bucket[V] {
 	if s == nil {
-		return &shard[V]{slots: make([]slot[V], 2)}
+		return &bucket[V]{slots: make([]slot[V], 2)}
 	}
 	size := len(s.slots)
 	for 4*(s.count+1) > 3*size {
 		size *= 2
 	}
-	next := &shard[V]{slots: make([]slot[V], size)}
+	next := &bucket[V]{slots: make([]slot[V], size)}
 	if size == len(s.slots) {
 		copy(next.slots, s.slots)
 		next.count = s.count
@@ -215,11 +215,11 @@ func (s *shard[V]) grown() *shard[V] {
 }
 
 // without is a copy without an app, or nil when nothing is left.
-func (s *shard[V]) without(h uint64, a App) *shard[V] {
+func (s *bucket[V]) without(h uint64, a App) *bucket[V] {
 	if s == nil {
 		return nil
 	}
-	next := &shard[V]{slots: make([]slot[V], len(s.slots))}
+	next := &bucket[V]{slots: make([]slot[V], len(s.slots))}
 	for i := range s.slots {
 		if e := &s.slots[i]; e.hash != 0 && (e.hash != h || e.app != a) {
 			next.put(e.hash, e.app, e.value)
@@ -231,7 +231,7 @@ func (s *shard[V]) without(h uint64, a App) *shard[V] {
 	return next
 }
 
-func (s *shard[V]) put(h uint64, a App, v V) {
+func (s *bucket[V]) put(h uint64, a App, v V) {
 	mask := uint64(len(s.slots) - 1)
 	i := h >> 1 & mask
 	for s.slots[i].hash != 0 && (s.slots[i].hash != h || s.slots[i].app != a) {
@@ -244,9 +244,9 @@ func (s *shard[V]) put(h uint64, a App, v V) {
 }
 
 // reshard spreads the apps over a number of shards that fits so many.
-func (t *Table[V]) reshard(apps int) {
+func (t *Table[V]) resize(apps int) {
 	next := sized[V](apps)
-	for _, s := range t.shards.all() {
+	for _, s := range t.buckets.all() {
 		for i := range s.slots {
 			if e := &s.slots[i]; e.hash != 0 {
 				next.insert(e.hash, e.app, e.value)
@@ -259,18 +259,18 @@ func (t *Table[V]) reshard(apps int) {
 // sized is an empty table with shards for so many apps.
 func sized[V any](apps int) Table[V] {
 	size := 1
-	for size*shardFill < apps {
+	for size*bucketFill < apps {
 		size *= 2
 	}
-	return Table[V]{shards: newShards[V](size)}
+	return Table[V]{buckets: newBuckets[V](size)}
 }
 
 // insert puts an app into a table that nobody else has seen yet.
 func (t *Table[V]) insert(h uint64, a App, v V) {
-	s := t.shards.of(h)
+	s := t.buckets.of(h)
 	if s.full() {
 		s = s.grown()
-		t.shards.set(h, s, nil)
+		t.buckets.set(h, s, nil)
 	}
 	t.count -= s.count
 	s.put(h, a, v)
@@ -294,19 +294,19 @@ func NewTable[V any](edits []Edit[V]) Table[V] {
 // that both tables share are skipped.
 func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]] {
 	return func(yield func(Edit[V]) bool) {
-		for i, s := range t.shards.notIn(&old.shards) {
+		for i, s := range t.buckets.notIn(&old.buckets) {
 			for j := range s.slots {
 				e := &s.slots[j]
 				if e.hash == 0 {
 					continue
 				}
-				was, ok := old.at(i, j, e)
+				was, ok := old.likely(i, j, e)
 				if (!ok || !same(was, e.value)) && !yield(Edit[V]{App: e.app, Value: e.value}) {
 					return
 				}
 			}
 		}
-		for _, s := range old.shards.notIn(&t.shards) {
+		for _, s := range old.buckets.notIn(&t.buckets) {
 			for app := range s.all() {
 				if _, ok := t.Get(app); !ok && !yield(Edit[V]{App: app, Remove: true}) {
 					return
@@ -318,8 +318,8 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 
 // at is Get for the app of a slot of another table. A table made from this one mostly
 // has its apps where this one has them, so that is where it looks first.
-func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
-	if s := t.shards.at(i); s != nil && j < len(s.slots) {
+func (t *Table[V]) likely(i, j int, e *slot[V]) (value V, ok bool) {
+	if s := t.buckets.at(i); s != nil && j < len(s.slots) {
 		if mine := &s.slots[j]; mine.hash == e.hash && mine.app == e.app {
 			return mine.value, true
 		}
@@ -327,6 +327,6 @@ func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
 	return t.Get(e.app)
 }
 
-func (s *shard[V]) all() iter.Seq2[App, V] {
+func (s *bucket[V]) all() iter.Seq2[App, V] {
 	return func(yield func(App, V) bool) { s.each(yield) }
 }

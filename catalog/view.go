@@ -92,7 +92,7 @@ func (e *Entry) Explain() Decision {
 		}
 	}
 	if taken == nil {
-		d.Reason = e.whyNot()
+		d.Reason = e.refusalReason()
 		return d
 	}
 	d.Address, d.Cluster = address, taken.Cluster

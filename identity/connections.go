@@ -16,7 +16,7 @@ import (
 // expires, or when the trust that let it in has changed so that it would be refused now.
 type connections struct {
 	mu    sync.Mutex
-	open  map[*watched]struct{}
+	open  map[*trackedConn]struct{}
 	sweep int // how many there may be before those that died are looked for
 }
 
@@ -24,28 +24,28 @@ type connections struct {
 const fewConnections = 64
 
 // watched is one connection.
-type watched struct {
+type trackedConn struct {
 	net.Conn
-	of    *connections
+	owner *connections
 	peer  bool         // to or from another cluster's resolver service
 	check func() error // whether it would be let in now; set once it was
 	end   *time.Timer  // closes it
 }
 
 // Close ends the connection.
-func (w *watched) Close() error {
-	w.of.mu.Lock()
-	delete(w.of.open, w)
+func (w *trackedConn) Close() error {
+	w.owner.mu.Lock()
+	delete(w.owner.open, w)
 	if w.end != nil {
 		w.end.Stop()
 	}
-	w.of.mu.Unlock()
+	w.owner.mu.Unlock()
 	return w.Conn.Close()
 }
 
 // dead tells whether the connection was closed from below: gRPC does so where it fails
 // right after the handshake.
-func (w *watched) dead() bool {
+func (w *trackedConn) dead() bool {
 	c, ok := w.Conn.(syscall.Conn)
 	if !ok {
 		return false
@@ -58,15 +58,15 @@ func (w *watched) dead() bool {
 // an error when the trust has changed meanwhile, and closes nothing. The connection is
 // closed when the chain expires. A peer's is closed earlier, so that the other side comes
 // back with a newer certificate; see [renewIn].
-func (cs *connections) watch(w *watched, chain []*x509.Certificate, check func() error) error {
+func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check func() error) error {
 	cs.mu.Lock()
 	w.check = check
 	w.end = time.AfterFunc(closeIn(chain, w.peer, time.Now()), func() { w.Close() })
 	if cs.open == nil {
-		cs.open = map[*watched]struct{}{}
+		cs.open = map[*trackedConn]struct{}{}
 	}
 	if len(cs.open) >= max(cs.sweep, fewConnections) {
-		maps.DeleteFunc(cs.open, func(other *watched, _ struct{}) bool {
+		maps.DeleteFunc(cs.open, func(other *trackedConn, _ struct{}) bool {
 			dead := other.dead()
 			if dead {
 				other.end.Stop()
@@ -115,15 +115,15 @@ func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration
 // comeBackIn is renewIn for a client, which loses nothing by it: where a third of the
 // certificate's life has begun already, it comes back when two thirds of what is left are over.
 // Sentry dates certificates back by its clock skew, so short ones may begin like that.
-func comeBackIn(leaf *x509.Certificate, now time.Time) time.Duration {
+func clientRenewIn(leaf *x509.Certificate, now time.Time) time.Duration {
 	if in, ok := renewIn(leaf, now); ok {
 		return in
 	}
-	return max(leaf.NotAfter.Sub(now)*2/3, leastRenewal)
+	return max(leaf.NotAfter.Sub(now)*2/3, minRenewal)
 }
 
 // leastRenewal is how long a client lets pass before it asks for a newer certificate again.
-const leastRenewal = time.Second
+const minRenewal = time.Second
 
 // renewIn is when to make a connection anew that was made by a certificate: a little
 // before a third of its life is left, since Dapr's are renewed at half of it, and not at

@@ -23,7 +23,7 @@ func (s *Source) ServerCredentials(authorize func(ID) error) credentials.Transpo
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.server(false, func(cs tls.ConnectionState, at time.Time) (standing, error) {
+	return s.server(false, func(cs tls.ConnectionState, at time.Time) (principal, error) {
 		return s.verifyClient(cs, at, authorize)
 	})
 }
@@ -57,7 +57,7 @@ func (s *Source) Renewal(ctx context.Context) error {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
 			own = info.own
-			timer := time.NewTimer(comeBackIn(info.State.PeerCertificates[0], time.Now()))
+			timer := time.NewTimer(clientRenewIn(info.State.PeerCertificates[0], time.Now()))
 			defer timer.Stop()
 			late = timer.C
 		}

@@ -21,10 +21,10 @@ type material struct {
 	cert  *tls.Certificate // with its Leaf
 	roots roots
 
-	from     [32]byte      // fingerprint of what the origin read to make it
-	obtained time.Time     // with a monotonic reading
-	lasts    time.Duration // until its renewal is due, by the monotonic clock
-	renewAt  time.Time     // the same by the wall clock; zero when the origin doesn't renew
+	from       [32]byte      // fingerprint of what the origin read to make it
+	obtained   time.Time     // with a monotonic reading
+	renewAfter time.Duration // until its renewal is due, by the monotonic clock
+	renewAt    time.Time     // the same by the wall clock; zero when the origin doesn't renew
 }
 
 // roots are the certificates that peers' certificates must chain to.
@@ -63,26 +63,26 @@ func (m *material) valid(now time.Time) error {
 	switch {
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("certificate of %s expired at %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotAfter.Format(time.RFC3339), clock(now))
+			m.id.App, leaf.NotAfter.Format(time.RFC3339), toMinute(now))
 	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("certificate of %s is not valid before %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotBefore.Format(time.RFC3339), clock(now))
+			m.id.App, leaf.NotBefore.Format(time.RFC3339), toMinute(now))
 	}
 	return nil
 }
 
 // clock is a time to the minute, so that an error that stays reads the same.
-func clock(now time.Time) string { return now.UTC().Format("2006-01-02T15:04Z") }
+func toMinute(now time.Time) string { return now.UTC().Format("2006-01-02T15:04Z") }
 
 // due tells whether to renew. Either clock decides: the wall clock may be set back,
 // and the monotonic clock stands still while the machine sleeps.
 func (m *material) due(now time.Time) bool {
-	return now.Sub(m.obtained) >= m.lasts || !now.Round(0).Before(m.renewAt.Round(0))
+	return now.Sub(m.obtained) >= m.renewAfter || !now.Round(0).Before(m.renewAt.Round(0))
 }
 
 // renewIn makes the material due after d.
 func (m *material) renewIn(d time.Duration) {
-	m.lasts, m.renewAt = d, m.obtained.Add(d)
+	m.renewAfter, m.renewAt = d, m.obtained.Add(d)
 }
 
 // parseCertificates reads PEM that holds certificates and nothing else.

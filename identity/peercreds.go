@@ -22,7 +22,7 @@ func (s *Source) PeerCredentials(namespace, cluster string) credentials.Transpor
 	}
 	return s.client(true, func(chain []*x509.Certificate, at time.Time) error {
 		_, err := s.verifyService(namespace, cluster, chain, at)
-		s.peers.note(cluster, chain, err)
+		s.peers.notePresented(cluster, chain, err)
 		return err
 	})
 }
@@ -70,7 +70,7 @@ func (c *client) Clone() credentials.TransportCredentials {
 // ClientHandshake is the client's side of TLS.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
 	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
 	var own *tls.Certificate
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
@@ -83,7 +83,7 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 	}
 	info.own = own
 	chain := info.State.PeerCertificates
-	if err := s.connections.watch(w, chain, func() error { return c.verify(chain, at) }); err != nil {
+	if err := s.connections.track(w, chain, func() error { return c.verify(chain, at) }); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return conn, info, nil
@@ -94,10 +94,10 @@ type server struct {
 	credentials.TransportCredentials
 	source *Source
 	peers  bool // clients are peers, which show their newest certificate now and then
-	verify func(cs tls.ConnectionState, at time.Time) (standing, error)
+	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
 }
 
-func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (standing, error)) *server {
+func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (principal, error)) *server {
 	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
 }
 
@@ -111,8 +111,8 @@ func (c *server) Clone() credentials.TransportCredentials {
 // ServerHandshake is the server's side of TLS.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
-	var was standing
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
+	var was principal
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
 			was, err = c.verify(cs, at)
@@ -124,7 +124,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, err
 	}
 	info.peer = was.peer
-	if err := s.connections.watch(w, info.State.PeerCertificates, func() error {
+	if err := s.connections.track(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {
 			err = errTrustChanged
@@ -134,7 +134,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	if was.peer != "" {
-		s.peers.note(was.peer, info.State.PeerCertificates, nil)
+		s.peers.notePresented(was.peer, info.State.PeerCertificates, nil)
 	}
 	return conn, info, nil
 }

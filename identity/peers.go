@@ -20,11 +20,11 @@ type peers struct {
 	mu        sync.Mutex
 	namespace string // of Isthmus' own apps
 	trusts    map[string]*trust
-	shown     map[string]shown
+	presented map[string]presentedCert
 }
 
 // shown is the certificate that a cluster's resolver service showed last.
-type shown struct {
+type presentedCert struct {
 	leaf *x509.Certificate
 	err  error // why it was refused
 }
@@ -43,7 +43,7 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	for cluster, t := range said {
 		old := p.trusts[cluster]
 		switch {
-		case old != nil && old.said == t && p.namespace == namespace:
+		case old != nil && old.spec == t && p.namespace == namespace:
 			trusts[cluster] = old
 		default:
 			trusts[cluster] = newTrust(namespace, cluster, t)
@@ -54,7 +54,7 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	}
 	same := p.namespace == namespace && sameTrust(trusts, p.trusts) && sameTrust(p.trusts, trusts)
 	p.namespace, p.trusts = namespace, trusts
-	maps.DeleteFunc(p.shown, func(cluster string, _ shown) bool { return trusts[cluster] == nil })
+	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
 		s.recheck(true) // what Cluster objects say is of peers alone
@@ -67,9 +67,9 @@ func sameTrust(trusts, before map[string]*trust) bool {
 	for cluster, t := range trusts {
 		var was catalog.Trust
 		if old := before[cluster]; old != nil {
-			was = old.said
+			was = old.spec
 		}
-		if t.said != was {
+		if t.spec != was {
 			return false
 		}
 	}
@@ -88,7 +88,7 @@ func (p *peers) trustOf(namespace, cluster string) *trust {
 
 // claims tells which peer's resolver service a client says that it is. The error is that it
 // says it is something else, or that this cluster has no Cluster object for it.
-func (p *peers) claims(id ID) (*trust, error) {
+func (p *peers) trustFor(id ID) (*trust, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cluster, ok := ServiceCluster(p.namespace, id.App)
@@ -102,7 +102,7 @@ func (p *peers) claims(id ID) (*trust, error) {
 }
 
 // note keeps the certificate that a cluster has shown.
-func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
+func (p *peers) notePresented(cluster string, chain []*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return
 	}
@@ -111,10 +111,10 @@ func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
 	if p.trusts[cluster] == nil {
 		return
 	}
-	if p.shown == nil {
-		p.shown = map[string]shown{}
+	if p.presented == nil {
+		p.presented = map[string]presentedCert{}
 	}
-	p.shown[cluster] = shown{chain[0], err}
+	p.presented[cluster] = presentedCert{chain[0], err}
 }
 
 // verifyService checks a server that must be the resolver service of a cluster.
@@ -127,22 +127,22 @@ func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certific
 }
 
 // standing is who a client is.
-type standing struct {
+type principal struct {
 	id   ID
 	peer string // the cluster whose resolver service it is; empty for everybody who is no peer
 }
 
 // verifyClient checks a sidecar or an operator, against own roots.
-func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (standing, error) {
+func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	id, err := verifyPeer(cs, at, own, ofClient, authorize)
 	if err != nil {
 		err = s.peers.hint(err, cs.PeerCertificates)
 	}
-	return standing{id: id}, err
+	return principal{id: id}, err
 }
 
 // hint adds to a refusal that a peer's root may have signed for the client. It goes by
@@ -162,26 +162,26 @@ func (p *peers) hint(err error, chain []*x509.Certificate) error {
 
 // verifyPeerClient checks the resolver service of another cluster, against that cluster's
 // trust.
-func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (standing, error) {
+func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	if len(cs.PeerCertificates) == 0 {
-		return standing{}, errors.New("identity: peer: no certificate was shown")
+		return principal{}, errors.New("identity: peer: no certificate was shown")
 	}
-	id, err := claimed(cs.PeerCertificates[0])
+	id, err := idOf(cs.PeerCertificates[0])
 	if err != nil {
-		return standing{}, fmt.Errorf("identity: peer: %w", err)
+		return principal{}, fmt.Errorf("identity: peer: %w", err)
 	}
-	t, err := s.peers.claims(id)
+	t, err := s.peers.trustFor(id)
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	if id, err = t.verify(cs.PeerCertificates, at, own, ofClient); err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
-	return standing{id: id, peer: t.cluster}, nil
+	return principal{id: id, peer: t.cluster}, nil
 }
 
 // ownRoots are the roots that stand. They don't go with the certificate's life: a

@@ -120,13 +120,13 @@ func (s *Source) Wait(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.current.Wait(ctx); err != nil {
-		return within(s.Ready(), err)
+		return joinErrors(s.Ready(), err)
 	}
 	return nil
 }
 
 // within puts two errors into one line; either may be nil.
-func within(err, more error) error {
+func joinErrors(err, more error) error {
 	if err == nil || more == nil {
 		return errors.Join(err, more)
 	}
@@ -147,8 +147,8 @@ func (s *Source) Run(ctx context.Context) error {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
-				delay = backoff(failures, s.patience(err))
-				s.complain(err, delay, complaints)
+				delay = backoff(failures, s.maxWait(err))
+				s.noteFailure(err, delay, complaints)
 			}
 		})
 		if ctx.Err() != nil {
@@ -222,7 +222,7 @@ func (s *Source) usable() (*material, error) {
 		return nil, fmt.Errorf("identity: %s: first attempt not finished", s.origin)
 	}
 	if err := m.valid(time.Now()); err != nil {
-		return nil, within(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
+		return nil, joinErrors(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
 	}
 	return m, nil
 }
@@ -237,7 +237,7 @@ func (s *Source) untilNext() time.Duration {
 }
 
 // patience is the longest wait after an error: a file that is missing costs nobody but this process.
-func (s *Source) patience(err error) time.Duration {
+func (s *Source) maxWait(err error) time.Duration {
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
 		return min(s.retryMax, 2*time.Second)
 	}
@@ -253,7 +253,7 @@ func backoff(failures int, longest time.Duration) time.Duration {
 
 // complain makes a failure visible: in Err always, in the log when it is news or a
 // minute has passed.
-func (s *Source) complain(err error, delay time.Duration, complaints *throttle.Log) {
+func (s *Source) noteFailure(err error, delay time.Duration, complaints *throttle.Log) {
 	text := err.Error()
 	err = fmt.Errorf("%w; retrying in %s", err, delay.Round(100*time.Millisecond))
 	defer s.failure.Store(&err) // who hears of it finds it logged

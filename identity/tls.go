@@ -103,7 +103,7 @@ func (s *Source) verify(cs tls.ConnectionState, use x509.ExtKeyUsage, authorize 
 }
 
 // errNobody is the error of a server or client that was made wrong.
-var errNobody = errors.New("identity: nobody is let in: no authorization was given")
+var errNoAuthorize = errors.New("identity: nobody is let in: no authorization was given")
 
 func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUsage, authorize func(ID) error) (ID, error) {
 	spiffe, err := verifyChain(cs.PeerCertificates, r, at, use)
@@ -118,7 +118,7 @@ func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUs
 		return ID{}, fmt.Errorf("identity: peer: %w", err)
 	}
 	if authorize == nil {
-		return ID{}, errNobody
+		return ID{}, errNoAuthorize
 	}
 	if err := authorize(id); err != nil {
 		return ID{}, fmt.Errorf("identity: peer %s refused: %w", id, err)

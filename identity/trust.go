@@ -26,7 +26,7 @@ const (
 type trust struct {
 	cluster string
 	app     catalog.App   // as which that service must identify itself
-	said    catalog.Trust // what the trust was made from
+	spec    catalog.Trust // what the trust was made from
 	domain  string        // that it must be in; empty: any
 	roots   roots         // empty: this process' own
 	err     error         // why nobody is believed to be that service
@@ -34,7 +34,7 @@ type trust struct {
 
 // newTrust never fails: what can't be used is a trust that believes nobody.
 func newTrust(namespace, cluster string, said catalog.Trust) *trust {
-	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), said: said}
+	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), spec: said}
 	if said.Domain != "" {
 		td, err := spiffeid.TrustDomainFromString(strings.ToLower(said.Domain))
 		if err != nil {
@@ -80,17 +80,17 @@ func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots, use x
 	if len(chain) == 0 {
 		return ID{}, fmt.Errorf("identity: cluster %s: no certificate was shown", t.cluster)
 	}
-	id, err := claimed(chain[0])
+	id, err := idOf(chain[0])
 	if err != nil {
 		return ID{}, fmt.Errorf("identity: cluster %s: %w", t.cluster, err)
 	}
 	if id.App != t.app {
 		return ID{}, fmt.Errorf("identity: cluster %s: its gateway leads to %s, not to %s; correct metadata.name or spec.gateways of Cluster %s",
-			t.cluster, id, t.want(), t.cluster)
+			t.cluster, id, t.wanted(), t.cluster)
 	}
 	if t.domain != "" && id.TrustDomain != t.domain {
 		return ID{}, fmt.Errorf("identity: cluster %s: its resolver service is %s, not %s; correct Cluster %s, spec.trust.domain",
-			t.cluster, id, t.want(), t.cluster)
+			t.cluster, id, t.wanted(), t.cluster)
 	}
 	tried := t.roots
 	if len(tried) == 0 {
@@ -117,7 +117,7 @@ func (t *trust) explain(id ID, tried roots, err error) error {
 }
 
 // want is the identity that is wanted, for people.
-func (t *trust) want() string {
+func (t *trust) wanted() string {
 	if t.domain == "" {
 		return ID{TrustDomain: "(any trust domain)", App: t.app}.String()
 	}
@@ -152,7 +152,7 @@ func Fingerprint(c *x509.Certificate) string {
 }
 
 // claimed is who a certificate says that it is.
-func claimed(leaf *x509.Certificate) (ID, error) {
+func idOf(leaf *x509.Certificate) (ID, error) {
 	if len(leaf.URIs) != 1 {
 		return ID{}, fmt.Errorf("certificate has %d URI SANs; want one, spiffe://<trust domain>/ns/<namespace>/<app-id>", len(leaf.URIs))
 	}

@@ -78,7 +78,7 @@ func (p *peers) trusted() []Trusted {
 			all = append(all, Trusted{Use: PeerRoot, Cluster: cluster, Subject: t.noRoots(), TrustDomain: t.domain, Err: t.err})
 		}
 		all = append(all, t.listed()...)
-		if seen, ok := p.shown[cluster]; ok {
+		if seen, ok := p.presented[cluster]; ok {
 			c := trusted(PeerCertificate, cluster, seen.leaf)
 			c.Err = seen.err
 			all = append(all, c)
@@ -127,7 +127,7 @@ func trusted(use, cluster string, c *x509.Certificate) Trusted {
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter, Fingerprint: Fingerprint(c),
 	}
 	if use == OwnCertificate || use == PeerCertificate {
-		if id, err := claimed(c); err == nil {
+		if id, err := idOf(c); err == nil {
 			t.Subject, t.TrustDomain = id.String(), id.TrustDomain
 		}
 	}

@@ -48,11 +48,11 @@ const (
 	Full       Reason = "full"       // refused: Max is reached
 	ClientFull Reason = "client"     // refused: PerClient is reached
 	Busy       Reason = "handshakes" // refused: Pending is reached by handshakes that go on
-	GaveWay    Reason = "gave_way"   // closed before its handshake was finished, for a newer one
+	Evicted    Reason = "gave_way"   // closed before its handshake was finished, for a newer one
 )
 
 // Reasons are all reasons.
-func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, GaveWay} }
+func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, Evicted} }
 
 // defaultGrace is that of Bounds.
 const defaultGrace = 500 * time.Millisecond
@@ -92,11 +92,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		c, gone, reason := l.enter(raw)
 		for end := time.Now().Add(l.bounds.Wait); reason != "" && time.Now().Before(end); {
-			time.Sleep(pause)
+			time.Sleep(roomPause)
 			c, gone, reason = l.enter(raw)
 		}
 		if gone != nil {
-			l.count(GaveWay)
+			l.count(Evicted)
 			gone.Close()
 		}
 		if reason == "" {
@@ -162,9 +162,9 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 		}
 	}
 	if gone != nil {
-		l.drop(gone)
+		l.remove(gone)
 	}
-	c = &Conn{Conn: raw, l: l, remote: raw.RemoteAddr(), from: from, of: of, began: time.Now()}
+	c = &Conn{Conn: raw, l: l, remote: raw.RemoteAddr(), from: from, client: of, began: time.Now()}
 	l.clients[from] = of
 	l.open[c.remote] = c
 	of.conns++
@@ -172,7 +172,7 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 		c.state.Store(silent)
 		c.place, c.placeOf = l.silent.PushBack(c), of.silent.PushBack(c)
 	} else {
-		c.state.Store(settled)
+		c.state.Store(established)
 	}
 	return c, gone, ""
 }
@@ -192,8 +192,8 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 			quiet = c
 			break
 		}
-		l.unlist(c)
-		c.list()
+		l.removePending(c)
+		c.addPending()
 	}
 	if quiet != nil && time.Since(quiet.began) >= silentGrace {
 		return quiet
@@ -212,7 +212,7 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 const silentGrace = 50 * time.Millisecond
 
 // pause is from one look for room to the next.
-const pause = 5 * time.Millisecond
+const roomPause = 5 * time.Millisecond
 
 func (l *Listener) grace() time.Duration { return cmp.Or(l.bounds.Grace, defaultGrace) }
 
@@ -253,35 +253,35 @@ func (l *Listener) Len() (open, pending int) {
 }
 
 // drop takes a connection out. l.mu is held.
-func (l *Listener) drop(c *Conn) {
+func (l *Listener) remove(c *Conn) {
 	if l.open[c.remote] != c {
 		return
 	}
 	delete(l.open, c.remote)
-	l.unlist(c)
-	if c.of.conns--; c.of.conns == 0 {
+	l.removePending(c)
+	if c.client.conns--; c.client.conns == 0 {
 		delete(l.clients, c.from)
 	}
 }
 
 // unlist takes a connection out of those that are pending. l.mu is held.
-func (l *Listener) unlist(c *Conn) {
+func (l *Listener) removePending(c *Conn) {
 	switch c.state.Load() {
 	case silent:
 		l.silent.Remove(c.place)
-		c.of.silent.Remove(c.placeOf)
+		c.client.silent.Remove(c.placeOf)
 	case pending:
 		l.pending.Remove(c.place)
-		c.of.pending.Remove(c.placeOf)
+		c.client.pending.Remove(c.placeOf)
 	}
-	c.state.Store(settled)
+	c.state.Store(established)
 }
 
 // States of a connection.
 const (
-	settled int32 = iota
-	silent        // pending, and nothing has come
-	pending       // pending, and something has come
+	established int32 = iota
+	silent            // pending, and nothing has come
+	pending           // pending, and something has come
 )
 
 // Conn is a connection of a Listener.
@@ -290,7 +290,7 @@ type Conn struct {
 	l      *Listener
 	remote net.Addr
 	from   netip.Addr
-	of     *client
+	client *client
 	began  time.Time
 
 	state          atomic.Int32
@@ -298,20 +298,20 @@ type Conn struct {
 }
 
 // Settle says that the handshake is finished. The connection gives way to no other from then on.
-func (c *Conn) Settle() {
-	if c.state.Load() == settled {
+func (c *Conn) Established() {
+	if c.state.Load() == established {
 		return
 	}
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	c.l.unlist(c)
+	c.l.removePending(c)
 }
 
 // SetDeadline sets the deadline. A gRPC server has one for the handshake, from TLS up to the
 // client's HTTP/2 settings, and clears it after; so that settles the connection.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
-		c.Settle()
+		c.Established()
 	}
 	return c.Conn.SetDeadline(t)
 }
@@ -320,35 +320,35 @@ func (c *Conn) SetDeadline(t time.Time) error {
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.state.Load() == silent {
-		c.heard()
+		c.noteBytes()
 	}
 	return n, err
 }
 
-func (c *Conn) heard() {
+func (c *Conn) noteBytes() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	if c.state.Load() != silent || c.l.open[c.remote] != c {
 		return
 	}
-	c.l.unlist(c)
-	c.list()
+	c.l.removePending(c)
+	c.addPending()
 }
 
 // Idle says that the connection may give way to a new one, until Settle.
 func (c *Conn) Idle() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	if c.state.Load() != settled || c.l.open[c.remote] != c || c.l.bounds.Pending == 0 {
+	if c.state.Load() != established || c.l.open[c.remote] != c || c.l.bounds.Pending == 0 {
 		return
 	}
 	c.began = time.Now()
-	c.list()
+	c.addPending()
 }
 
 // list takes the connection in with those that are pending. l.mu is held.
-func (c *Conn) list() {
-	c.place, c.placeOf = c.l.pending.PushBack(c), c.of.pending.PushBack(c)
+func (c *Conn) addPending() {
+	c.place, c.placeOf = c.l.pending.PushBack(c), c.client.pending.PushBack(c)
 	c.state.Store(pending)
 }
 
@@ -364,7 +364,7 @@ func HTTPState(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive:
-		c.Settle()
+		c.Established()
 	case http.StateIdle:
 		c.Idle()
 	}
@@ -376,7 +376,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // Close closes it.
 func (c *Conn) Close() error {
 	c.l.mu.Lock()
-	c.l.drop(c)
+	c.l.remove(c)
 	c.l.mu.Unlock()
 	return c.Conn.Close()
 }

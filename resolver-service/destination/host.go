@@ -8,7 +8,7 @@ import (
 )
 
 // fresh is how long the addresses of the interfaces are taken for those of now.
-const fresh = 5 * time.Second
+const interfaceTTL = 5 * time.Second
 
 // Host knows which addresses are those of the machine, or the network namespace, that the
 // process runs in. Its methods may be called from any goroutine.
@@ -37,7 +37,7 @@ func (h *Host) Has(ip netip.Addr) bool {
 		return true
 	}
 	known := h.known.Load()
-	if known == nil || time.Since(known.at).Abs() > fresh { // or the clock was set back
+	if known == nil || time.Since(known.at).Abs() > interfaceTTL { // or the clock was set back
 		known = h.read(known)
 	}
 	_, has := known.all[ip]

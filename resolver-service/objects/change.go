@@ -18,14 +18,14 @@ import (
 )
 
 // how a change is made.
-type how struct {
+type applyOptions struct {
 	dryRun   bool // not at all
 	withHeld bool // telling what was held before
 	inParts  bool // as many writes at a time as the store can make
 }
 
 // change makes the writes, unless it is a dry run, and says what becomes of them.
-func (s *Server) change(ctx context.Context, writes []configstore.Write, how how) (*v1alpha1.ApplyResponse, error) {
+func (s *Server) change(ctx context.Context, writes []configstore.Write, how applyOptions) (*v1alpha1.ApplyResponse, error) {
 	if s.store == nil {
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"store %s: %v: this service only reads it; change the objects where it gets them from", s.cfg.Store, configstore.ErrReadOnly)
@@ -49,7 +49,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 		for i, revision := range revisions {
 			p.results[p.places[i]].Revision = revision
 		}
-		s.tell(ctx, p, len(revisions))
+		s.logWrites(ctx, p, len(revisions))
 		if err != nil {
 			return nil, s.explain(err)
 		}
@@ -66,7 +66,7 @@ const mostNamed = 8
 
 // tell logs who has written what, so that who meets a conflict can find out: the first
 // writes of a plan, which are all of them unless a part of them failed.
-func (s *Server) tell(ctx context.Context, p *plan, written int) {
+func (s *Server) logWrites(ctx context.Context, p *plan, written int) {
 	if written == 0 {
 		return
 	}
@@ -155,24 +155,24 @@ func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []
 // it. answering is what is left of the caller's time, to be told how far it has come.
 const (
 	followTimeout = 30 * time.Second
-	answering     = time.Second
-	askAgain      = 500 * time.Millisecond
+	answerReserve = time.Second
+	pollInterval  = 500 * time.Millisecond
 )
 
 // patience is how long an answer waits.
-func patience(ctx context.Context) time.Duration {
+func followLimit(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return followTimeout
 	}
 	left := time.Until(deadline)
-	return min(left-min(left/4, answering), followTimeout)
+	return min(left-min(left/4, answerReserve), followTimeout)
 }
 
 // await waits until lookups follow what the store holds by now, also where that was
 // there before.
 func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) error {
-	waits := patience(ctx)
+	waits := followLimit(ctx)
 	ctx, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
 	for _, r := range results {
@@ -189,10 +189,10 @@ func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) err
 }
 
 func (s *Server) awaitOne(ctx context.Context, key catalog.Key, revision string) error {
-	ticker := time.NewTicker(askAgain)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		_, _, moved := s.feed.moved.Follow()
+		_, _, moved := s.feed.applied.Follow()
 		if s.feed.revision(key) == revision {
 			return nil
 		}

@@ -15,17 +15,17 @@ import (
 // Feed brings what the config store holds into the topology, and knows how far that
 // has come.
 type Feed struct {
-	topology *topology.Topology
-	follower *configstore.Follower
-	clusters live.Value[[]*catalog.Cluster]
-	placed   live.Value[[]*catalog.AppInstance]
-	moved    live.Value[uint64] // the topology's revision after each change
-	log      *slog.Logger
+	topology  *topology.Topology
+	follower  *configstore.Follower
+	clusters  live.Value[[]*catalog.Cluster]
+	instances live.Value[[]*catalog.AppInstance]
+	applied   live.Value[uint64] // the topology's revision after each change
+	log       *slog.Logger
 
 	// closed are selections that were refused when the store was first read: the apps
 	// have empty ones in the topology, until theirs are mended or deleted. Of the
 	// follower's goroutine.
-	closed map[catalog.Key]bool
+	failedClosed map[catalog.Key]bool
 
 	sources <-chan struct{} // nil: there is nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
@@ -36,7 +36,7 @@ type Feed struct {
 
 // NewFeed makes a feed, and starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t, log: log, closed: map[catalog.Key]bool{}}
+	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
@@ -67,7 +67,7 @@ func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }
 
 // Instances are the AppInstance objects; they can be followed. What they name is not in
 // the topology by them: the source of static instances brings it there, with its health.
-func (f *Feed) Instances() *live.Value[[]*catalog.AppInstance] { return &f.placed }
+func (f *Feed) Instances() *live.Value[[]*catalog.AppInstance] { return &f.instances }
 
 // Selections are the apps that have a selection, in order.
 func (f *Feed) Selections() []catalog.App {
@@ -99,25 +99,25 @@ func (f *Feed) take(c configstore.Change) error {
 	if err != nil {
 		return err
 	}
-	f.note(c)
-	f.moved.Store(revision)
+	f.remember(c)
+	f.applied.Store(revision)
 	return nil
 }
 
-func (f *Feed) note(c configstore.Change) {
+func (f *Feed) remember(c configstore.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set.Apply(c)
-	renew(f, &f.clusters, catalog.KindCluster, c)
-	renew(f, &f.placed, catalog.KindAppInstance, c)
+	updateList(f, &f.clusters, catalog.KindCluster, c)
+	updateList(f, &f.instances, catalog.KindAppInstance, c)
 }
 
 // renew makes a list of the objects of one kind what it is after a change, which the feed's
 // set has already. It stays in order.
-func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
+func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
 	switch {
 	case c.Full:
-		list.Store(only[T](f.set.All()))
+		list.Store(ofKind[T](f.set.All()))
 		return
 	case !touches(c, kind):
 		return
@@ -132,7 +132,7 @@ func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, 
 			next = slices.Delete(next, at, at+1)
 		}
 	}
-	for _, o := range only[T](c.Objects) {
+	for _, o := range ofKind[T](c.Objects) {
 		if at, there := place(o.Key()); there {
 			next[at] = o
 		} else {
@@ -147,7 +147,7 @@ func (f *Feed) await(c configstore.Change) error {
 	if f.sources == nil || !c.Full {
 		return nil
 	}
-	f.placed.Store(only[*catalog.AppInstance](c.Objects))
+	f.instances.Store(ofKind[*catalog.AppInstance](c.Objects))
 	select {
 	case <-f.sources:
 		return nil
@@ -166,9 +166,9 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	for _, r := range c.Refused {
 		refused[r.Key] = true
 	}
-	for key := range f.closed {
+	for key := range f.failedClosed {
 		if !refused[key] {
-			delete(f.closed, key)
+			delete(f.failedClosed, key)
 			change.Delete = append(change.Delete, key) // deletions come first: what was put stands
 		}
 	}
@@ -181,10 +181,10 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	}
 	for _, r := range c.Refused {
 		app := catalog.App{Namespace: r.Key.Namespace, ID: r.Key.Name}
-		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.closed[r.Key] || app.Check() != nil {
+		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.failedClosed[r.Key] || app.Check() != nil {
 			continue
 		}
-		f.closed[r.Key] = true
+		f.failedClosed[r.Key] = true
 		change.Put = append(change.Put, &catalog.AppEndpoints{App: app, Source: catalog.Source{File: r.Where}})
 		f.log.Warn("the selection is refused and no good version of it is known: the app may call itself only until it is mended or deleted",
 			"app", app.String(), "object", r.Key.String(), "err", r.Err)
@@ -197,7 +197,7 @@ func touches(c configstore.Change, kind catalog.Kind) bool {
 }
 
 // only are the objects of one kind.
-func only[T catalog.Object](all []configstore.Stored) (objects []T) {
+func ofKind[T catalog.Object](all []configstore.Stored) (objects []T) {
 	for _, stored := range all {
 		if o, ok := stored.Object.(T); ok {
 			objects = append(objects, o)

@@ -75,15 +75,15 @@ func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
 				c.Deleted = append(c.Deleted, key)
 			}
 		}
-		was, _ := f.placed.Load()
+		was, _ := f.instances.Load()
 		before := slices.Clone(was)
-		f.note(c)
-		placed, _ := f.placed.Load()
+		f.remember(c)
+		placed, _ := f.instances.Load()
 		clusters, _ := f.clusters.Load()
-		if want := only[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {
+		if want := ofKind[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {
 			t.Fatalf("round %d: after %+v instances are %v, want %v", round, c, placed, want)
 		}
-		if want := only[*catalog.Cluster](f.set.All()); !slices.Equal(clusters, want) {
+		if want := ofKind[*catalog.Cluster](f.set.All()); !slices.Equal(clusters, want) {
 			t.Fatalf("round %d: after %+v clusters are %v, want %v", round, c, clusters, want)
 		}
 		if !slices.Equal(was, before) {

@@ -49,7 +49,7 @@ func (s *Server) Apply(ctx context.Context, req *v1alpha1.ApplyRequest) (*v1alph
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return s.change(ctx, writes, how{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
+	return s.change(ctx, writes, applyOptions{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
 }
 
 // Delete deletes objects, all of them or none, and answers once lookups follow.
@@ -62,7 +62,7 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 		}
 		writes = append(writes, configstore.Write{Delete: key})
 	}
-	return s.change(ctx, writes, how{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
+	return s.change(ctx, writes, applyOptions{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
 }
 
 // Get returns the objects that a key names.

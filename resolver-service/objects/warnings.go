@@ -36,7 +36,7 @@ func (s *Server) warnings(writes []configstore.Write) (all []string) {
 		placed = append(placed, i)
 	}
 	left := 0
-	for _, d := range catalog.DoubledAddresses(placed) {
+	for _, d := range catalog.DuplicateAddresses(placed) {
 		switch {
 		case !touched[d.Instance.Key()] && !touched[d.First.Key()]:
 		case len(all) == mostWarnings:

@@ -29,10 +29,10 @@ const (
 
 // spread is a time between three quarters of d and d, so that many do not do the same at
 // once.
-func spread(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
+func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
 // reached is a connection that was made, and the gateway that it leads to.
-type reached struct {
+type gatewayConn struct {
 	net.Conn
 	gateway *gateway
 }
@@ -45,45 +45,45 @@ type attempt struct {
 }
 
 // errUnasked says that no connection is wanted any more.
-var errUnasked = errors.New("no connection is wanted")
+var errUnwanted = errors.New("no connection is wanted")
 
 // connect makes a connection to whichever gateway answers first, until ctx ends or the
 // connection is not wanted any more. Who gets it has to give it back to gateways.left.
-func (c *channel) connect(ctx context.Context, wanted func() bool) (*reached, error) {
+func (c *channel) connect(ctx context.Context, wanted func() bool) (*gatewayConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	race := &race{channel: c, wanted: wanted, order: c.gateways.order(), results: make(chan attempt)}
+	race := &dialRace{channel: c, wanted: wanted, order: c.gateways.tryOrder(), results: make(chan attempt)}
 	defer race.running.Wait()
 	defer cancel()
 	return race.run(ctx)
 }
 
 // race is one search for a connection.
-type race struct {
+type dialRace struct {
 	*channel
-	wanted  func() bool
-	order   []*gateway
-	lanes   []lane
-	results chan attempt
-	running sync.WaitGroup
+	wanted   func() bool
+	order    []*gateway
+	attempts []gatewayAttempts
+	results  chan attempt
+	running  sync.WaitGroup
 }
 
 // lane is how the attempts at one gateway go.
-type lane struct {
+type gatewayAttempts struct {
 	next     time.Time // when the next one is due
 	pending  int
 	failures int
 }
 
-func (r *race) run(ctx context.Context) (*reached, error) {
-	r.lanes = make([]lane, len(r.order))
-	for i := range r.lanes {
-		r.lanes[i].next = time.Now().Add(time.Duration(i) * headStart)
+func (r *dialRace) run(ctx context.Context) (*gatewayConn, error) {
+	r.attempts = make([]gatewayAttempts, len(r.order))
+	for i := range r.attempts {
+		r.attempts[i].next = time.Now().Add(time.Duration(i) * headStart)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		if !r.wanted() {
-			return nil, errUnasked
+			return nil, errUnwanted
 		}
 		timer.Reset(time.Until(r.start(ctx)))
 		select {
@@ -99,10 +99,10 @@ func (r *race) run(ctx context.Context) (*reached, error) {
 }
 
 // start starts the attempts that are due, and says when the next one is.
-func (r *race) start(ctx context.Context) (next time.Time) {
+func (r *dialRace) start(ctx context.Context) (next time.Time) {
 	now := time.Now()
-	for i := range r.lanes {
-		n := &r.lanes[i]
+	for i := range r.attempts {
+		n := &r.attempts[i]
 		if !now.Before(n.next) {
 			if n.pending > 0 {
 				r.gateways.silent(r.order[i])
@@ -111,7 +111,7 @@ func (r *race) start(ctx context.Context) (next time.Time) {
 				n.pending++
 				r.running.Go(func() { r.attempt(ctx, i) })
 			}
-			n.next = now.Add(spread(r.unanswered()))
+			n.next = now.Add(jitter(r.attemptPause()))
 		}
 		if next.IsZero() || n.next.Before(next) {
 			next = n.next
@@ -120,14 +120,14 @@ func (r *race) start(ctx context.Context) (next time.Time) {
 	return next
 }
 
-func (r *race) unanswered() time.Duration {
+func (r *dialRace) attemptPause() time.Duration {
 	if r.link.lease.state().fresh {
 		return silentAfter
 	}
 	return staleAttempt
 }
 
-func (r *race) attempt(ctx context.Context, which int) {
+func (r *dialRace) attempt(ctx context.Context, which int) {
 	limited, cancel := context.WithTimeoutCause(ctx, attemptWithin, errNoAnswer)
 	defer cancel()
 	conn, err := r.link.dial(limited, r.order[which].address)
@@ -154,30 +154,30 @@ func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", attem
 func (noAnswer) Timeout() bool { return true }
 
 // finish takes in how an attempt ended.
-func (r *race) finish(a attempt) *reached {
-	n := &r.lanes[a.which]
+func (r *dialRace) finish(a attempt) *gatewayConn {
+	n := &r.attempts[a.which]
 	n.pending--
 	at := r.order[a.which]
 	if a.err == nil {
-		r.gateways.reached(at)
-		return &reached{a.conn, at}
+		r.gateways.connected(at)
+		return &gatewayConn{a.conn, at}
 	}
 	r.gateways.failed(at, a.err)
-	r.unreachable(a.err)
+	r.connectFailed(a.err)
 	n.failures++
 	if n.pending == 0 {
-		n.next = time.Now().Add(spread(r.pause(a.err, n.failures)))
+		n.next = time.Now().Add(jitter(r.pause(a.err, n.failures)))
 	}
 	// A failure ends the head start of the others.
-	for i := range r.lanes {
-		if o := &r.lanes[i]; o.failures == 0 && o.pending == 0 {
+	for i := range r.attempts {
+		if o := &r.attempts[i]; o.failures == 0 && o.pending == 0 {
 			o.next = time.Now()
 		}
 	}
 	return nil
 }
 
-func (r *race) pause(err error, failures int) time.Duration {
+func (r *dialRace) pause(err error, failures int) time.Duration {
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &unknown):

@@ -22,18 +22,18 @@ var maxPenalty = reuseBelow * math.Exp2(float64(maxSuppress)/float64(penaltyHalf
 // damping is the penalty of one peer. Times are monotonic.
 type damping struct {
 	penalty    float64
-	at         time.Time // when it was so much
+	since      time.Time // when it was so much
 	suppressed bool
 }
 
 // lapse adds the penalty of one lapse.
 func (d *damping) lapse(now time.Time) {
-	d.penalty, d.at = min(d.now(now)+lapsePenalty, maxPenalty), now
+	d.penalty, d.since = min(d.current(now)+lapsePenalty, maxPenalty), now
 	d.suppressed = d.suppressed || d.penalty > suppressAbove
 }
 
-func (d *damping) now(now time.Time) float64 {
-	return d.penalty * math.Exp2(-float64(now.Sub(d.at))/float64(penaltyHalfLife))
+func (d *damping) current(now time.Time) float64 {
+	return d.penalty * math.Exp2(-float64(now.Sub(d.since))/float64(penaltyHalfLife))
 }
 
 // until is when the peer is relied on again; the zero time while it is.
@@ -41,7 +41,7 @@ func (d *damping) until() time.Time {
 	if !d.suppressed {
 		return time.Time{}
 	}
-	return d.at.Add(time.Duration(math.Log2(d.penalty/reuseBelow) * float64(penaltyHalfLife)))
+	return d.since.Add(time.Duration(math.Log2(d.penalty/reuseBelow) * float64(penaltyHalfLife)))
 }
 
 // release ends damping when it is time.

@@ -15,7 +15,7 @@ func (l *Links) Describe(cluster string) string {
 	if r == nil {
 		return "there is no link to it: its Cluster object is missing, or has no gateway for all apps"
 	}
-	streams, _ := l.asked(cluster)
+	streams, _ := l.subscriptions(cluster)
 	return r.status.describe(r.lease.state(), streams)
 }
 
@@ -27,68 +27,68 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 	switch {
 	case lease.fresh && !lease.damped.IsZero():
 		return fmt.Sprintf("damped for up to %s more after %s in 60 s, %d in all; %s",
-			seconds(time.Until(lease.damped)), times(lease.recent, "lapse"), lease.lapses, s.word(lease))
+			seconds(time.Until(lease.damped)), plural(lease.recent, "lapse"), lease.lapses, s.lastHeard(lease))
 	case lease.last.IsZero():
-		return "not heard yet" + s.because()
+		return "not heard yet" + s.cause()
 	case !lease.fresh:
-		text := s.lapse(lease) + s.damped(lease)
+		text := s.lapseText(lease) + s.dampedText(lease)
 		if streams > 0 {
 			text += "; it hears this cluster"
 		}
 		return text
 	}
-	return s.word(lease) + s.heardBy()
+	return s.lastHeard(lease) + s.reverseText()
 }
 
 // word says when the latest word came; with mu held.
-func (s *linkStatus) word(lease leaseState) string {
+func (s *linkStatus) lastHeard(lease leaseState) string {
 	text := fmt.Sprintf("heard %s ago, lease %s left", seconds(time.Since(lease.last)), seconds(lease.left))
-	if lease.held {
+	if lease.restarting {
 		text += "; it has said that it is being restarted"
 	}
-	if len(s.talks) == 0 {
-		text += s.because()
+	if len(s.streams) == 0 {
+		text += s.cause()
 	}
 	return text
 }
 
 // lost says why a peer is not relied on any more.
-func (s *linkStatus) lost(lease leaseState) string {
+func (s *linkStatus) lossReason(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lapse(lease) + s.damped(lease)
+	return s.lapseText(lease) + s.dampedText(lease)
 }
 
 // damped says that a peer will not be relied on at once when it is heard again.
-func (s *linkStatus) damped(lease leaseState) string {
+func (s *linkStatus) dampedText(lease leaseState) string {
 	if lease.damped.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), times(lease.recent, "lapse"))
+	return fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), plural(lease.recent, "lapse"))
 }
 
 // lapse says how the lease ended; with mu held.
-func (s *linkStatus) lapse(lease leaseState) string {
+func (s *linkStatus) lapseText(lease leaseState) string {
 	ago := seconds(time.Since(lease.ended))
-	if lease.why != "" {
-		return fmt.Sprintf("lease ended %s ago: %s", ago, lease.why)
+	if lease.reason != "" {
+		return fmt.Sprintf("lease ended %s ago: %s", ago, lease.reason)
 	}
-	return fmt.Sprintf("lease ran out %s ago: no answer for %s%s", ago, seconds(time.Since(lease.last)), s.because())
+	return fmt.Sprintf("lease ran out %s ago: no answer for %s%s", ago, seconds(time.Since(lease.last)), s.cause())
 }
 
 // deafFor is how long a word that answers nothing is worth telling of.
-const deafFor = 10 * time.Second
+const unansweredFor = 10 * time.Second
 
 // because is the latest reason why nothing is heard; with mu held.
-func (s *linkStatus) because() string {
-	if !s.deaf.IsZero() && time.Since(s.deaf) < deafFor {
+func (s *linkStatus) cause() string {
+	if !s.unanswered.IsZero() && time.Since(s.unanswered) < unansweredFor {
 		return "; its words come, but what this cluster sends does not get there"
 	}
 	if s.err != nil {
 		return "; " + s.err.Error()
 	}
 	if s.gateways != nil {
-		if err := s.gateways.why(); err != nil {
+		if err := s.gateways.lastError(); err != nil {
 			return "; " + err.Error()
 		}
 	}
@@ -96,9 +96,9 @@ func (s *linkStatus) because() string {
 }
 
 // heardBy says so when the peer does not hear this cluster; with mu held.
-func (s *linkStatus) heardBy() string {
+func (s *linkStatus) reverseText() string {
 	switch {
-	case !s.spoken || s.hears == connected:
+	case !s.hearsKnown || s.hears == connected:
 		return ""
 	case s.hears == "":
 		return "; it has no link to this cluster"
@@ -114,7 +114,7 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-func times(n int, what string) string {
+func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -34,7 +34,7 @@ type renewServer = grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.Rene
 
 func (h *hostile) Exports(to exportsServer) error {
 	h.asked.Add(1)
-	_, p, err := listen(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (h *hostile) Renew(to renewServer) error {
 		<-to.Context().Done()
 		return nil
 	}
-	_, p, err := listen(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func wireExport(i int, ready uint32) *v1alpha1.Export {
 func TestOnePeerDisturbsNoOther(t *testing.T) {
 	// West pauses between two changes of one peer, and east pauses before it tells of the
 	// next: more than that would be the evil one's doing.
-	const late = applyPause + sendPause + 20*time.Millisecond
+	const late = applyInterval + sendPause + 20*time.Millisecond
 	type say = func(i int) *v1alpha1.ExportsResponse
 	for _, c := range []struct {
 		what string
@@ -371,7 +371,7 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		large := &v1alpha1.RenewRequest{Cluster: strings.Repeat("A", maxMessage), Ping: 1}
 		var read atomic.Int64
-		_, _, err := listen(ctx, func() (*v1alpha1.RenewRequest, error) {
+		_, _, err := receiveFirst(ctx, func() (*v1alpha1.RenewRequest, error) {
 			read.Add(maxMessage)
 			return large, ctx.Err()
 		})
@@ -379,7 +379,7 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if most := int64(10 * time.Second / paceWithin * paceBytes); read.Load() > most+2*maxMessage {
+		if most := int64(10 * time.Second / readWindow * readBytes); read.Load() > most+2*maxMessage {
 			t.Errorf("read %d bytes in 10 s, at most %d are meant to be", read.Load(), most)
 		}
 		cancel()
@@ -387,21 +387,21 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 }
 
 func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
-	var a askers
+	var a subscribers
 	var ended []int
 	var mu sync.Mutex
 	var leaves []func()
 	for i := range maxRunning {
-		_, leave, err := a.come("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
+		_, leave, err := a.add("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
 		if err != nil {
 			t.Fatalf("stream %d is not taken: %v", i, err)
 		}
 		leaves = append(leaves, leave)
 	}
-	if _, _, err := a.come("west", func(error) {}); status.Code(err) != codes.ResourceExhausted {
+	if _, _, err := a.add("west", func(error) {}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("none of those that were ended is gone, and one more ends with %v", err)
 	}
-	if _, leave, err := a.come("north", func(error) {}); err != nil {
+	if _, leave, err := a.add("north", func(error) {}); err != nil {
 		t.Errorf("another cluster is not taken: %v", err)
 	} else {
 		leave()
@@ -409,24 +409,24 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 	if len(ended) != maxRunning-maxStreams || ended[0] != 0 {
 		t.Errorf("ended %v", ended)
 	}
-	if streams, _ := a.of("west"); streams != maxStreams {
+	if streams, _ := a.streamsOf("west"); streams != maxStreams {
 		t.Errorf("%d streams", streams)
 	}
 	for _, leave := range leaves {
 		leave()
 	}
-	if streams, since := a.of("west"); streams != 0 || since.IsZero() {
+	if streams, since := a.streamsOf("west"); streams != 0 || since.IsZero() {
 		t.Errorf("%d streams, none since %s", streams, since)
 	}
-	for i := range 2 * maxAskers {
-		_, leave, err := a.come(fmt.Sprint("c", i), func(error) {})
+	for i := range 2 * maxSubscribers {
+		_, leave, err := a.add(fmt.Sprint("c", i), func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		leave()
 	}
-	if len(a.all) > maxAskers {
-		t.Errorf("%d clusters are remembered", len(a.all))
+	if len(a.byCluster) > maxSubscribers {
+		t.Errorf("%d clusters are remembered", len(a.byCluster))
 	}
 }
 

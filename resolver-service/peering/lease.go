@@ -14,30 +14,30 @@ import (
 type lease struct {
 	timer *time.Timer
 
-	mu      sync.Mutex
-	after   time.Duration
-	last    time.Time // of the latest word; zero before the first
-	due     time.Time // when the lease runs out
-	held    time.Time // until when it does not end, as the peer has asked for
-	excused bool      // a timer that came late has been given a moment already
-	lapsed  bool
-	ended   time.Time // when it lapsed
-	why     string    // it ended early; empty when it ran out
-	refuted bool      // callers don't reach the peer, whatever is heard from it
-	lapses  []time.Time
-	count   uint32
-	damping damping
+	mu          sync.Mutex
+	after       time.Duration
+	last        time.Time // of the latest word; zero before the first
+	due         time.Time // when the lease runs out
+	heldUntil   time.Time // until when it does not end, as the peer has asked for
+	graceGiven  bool      // a timer that came late has been given a moment already
+	lapsed      bool
+	ended       time.Time // when it lapsed
+	reason      string    // it ended early; empty when it ran out
+	unreachable bool      // callers don't reach the peer, whatever is heard from it
+	lapses      []time.Time
+	count       uint32
+	damping     damping
 }
 
 // A timer that fires so late tells that this process was held up, and not the peer.
 // Words may wait to be read: they are given a moment.
 const (
-	heldUp = 100 * time.Millisecond
-	excuse = 250 * time.Millisecond
+	lateTimer      = 100 * time.Millisecond
+	lateTimerGrace = 250 * time.Millisecond
 )
 
 // keptLapses is how many lapses are remembered, for people.
-const keptLapses = 16
+const maxLapses = 16
 
 func newLease(after time.Duration) *lease {
 	l := &lease{after: max(after, minLease), timer: time.NewTimer(time.Hour)}
@@ -47,7 +47,7 @@ func newLease(after time.Duration) *lease {
 
 // heard notes a word of the peer that counts as of a moment, and tells whether the lease
 // is fresh by it and was not before.
-func (l *lease) heard(at time.Time) (news bool) {
+func (l *lease) renew(at time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -55,18 +55,18 @@ func (l *lease) heard(at time.Time) (news bool) {
 		return false
 	}
 	news = l.lapsed || l.last.IsZero()
-	l.last, l.due, l.lapsed, l.excused, l.held = at, at.Add(l.after), false, false, time.Time{}
+	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(l.after), false, false, time.Time{}
 	l.schedule(now)
 	return news
 }
 
 // patience is how long the first word may take after a lease was made shorter: the peer
 // has to be told, which may need a new connection.
-const patience = 5 * time.Second
+const shortenGrace = 5 * time.Second
 
 // extend changes how long a word holds, also the latest one. A shorter lease does not
 // end before a word that was asked for by it could have come.
-func (l *lease) extend(after time.Duration) {
+func (l *lease) setStaleAfter(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	after = max(after, minLease)
@@ -78,7 +78,7 @@ func (l *lease) extend(after time.Duration) {
 		return
 	}
 	now, due := time.Now(), l.last.Add(after)
-	if soonest := now.Add(max(after, patience)); due.Before(l.due) && due.Before(soonest) {
+	if soonest := now.Add(max(after, shortenGrace)); due.Before(l.due) && due.Before(soonest) {
 		due = earlier(l.due, soonest)
 	}
 	l.due = due
@@ -97,8 +97,8 @@ func (l *lease) hold(wait time.Duration) {
 		return
 	}
 	now := time.Now()
-	if l.held = now.Add(min(wait, mostHold)); l.due.Before(l.held) {
-		l.due = l.held
+	if l.heldUntil = now.Add(min(wait, mostHold)); l.due.Before(l.heldUntil) {
+		l.due = l.heldUntil
 		l.schedule(now)
 	}
 }
@@ -115,17 +115,17 @@ func earlier(a, b time.Time) time.Time {
 func (l *lease) tick() (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, now := l.holds(), time.Now()
+	before, now := l.usable(), time.Now()
 	if l.fresh() && !now.Before(l.due) {
-		if now.Sub(l.due) > heldUp && !l.excused {
-			l.excused, l.due = true, now.Add(excuse)
+		if now.Sub(l.due) > lateTimer && !l.graceGiven {
+			l.graceGiven, l.due = true, now.Add(lateTimerGrace)
 		} else {
 			l.lapse(now, "")
 		}
 	}
 	l.damping.release(now)
 	l.schedule(now)
-	return before != l.holds()
+	return before != l.usable()
 }
 
 // end ends the lease before it runs out, and tells whether that is news.
@@ -133,7 +133,7 @@ func (l *lease) end(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !l.fresh() || now.Before(l.held) {
+	if !l.fresh() || now.Before(l.heldUntil) {
 		return false
 	}
 	l.lapse(now, why)
@@ -143,14 +143,14 @@ func (l *lease) end(why string) (news bool) {
 
 // refute has the lease count as ended while callers agree, in words, that they don't reach the
 // peer; without words they do no more. It tells whether that is news.
-func (l *lease) refute(why string) (news bool) {
+func (l *lease) setUnreachable(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, now := l.fresh(), time.Now()
 	if why != "" && before {
 		l.lapse(now, why)
 	}
-	if l.refuted = why != ""; !l.refuted && !l.last.IsZero() {
+	if l.unreachable = why != ""; !l.unreachable && !l.last.IsZero() {
 		l.lapsed = !now.Before(l.due)
 	}
 	l.schedule(now)
@@ -159,19 +159,19 @@ func (l *lease) refute(why string) (news bool) {
 
 // lapse ends the lease; with mu held.
 func (l *lease) lapse(now time.Time, why string) {
-	l.lapsed, l.ended, l.why = true, now, why
+	l.lapsed, l.ended, l.reason = true, now, why
 	l.count++
-	if l.lapses = append(l.lapses, now); len(l.lapses) > keptLapses {
+	if l.lapses = append(l.lapses, now); len(l.lapses) > maxLapses {
 		l.lapses = l.lapses[1:]
 	}
 	l.damping.lapse(now)
 }
 
 // fresh tells whether the peer's latest word holds; with mu held.
-func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.refuted }
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.unreachable }
 
 // holds tells whether the peer can be relied on; with mu held.
-func (l *lease) holds() bool { return l.fresh() && !l.damping.suppressed }
+func (l *lease) usable() bool { return l.fresh() && !l.damping.suppressed }
 
 // schedule sets the timer for what comes next; with mu held.
 func (l *lease) schedule(now time.Time) {
@@ -192,29 +192,29 @@ func (l *lease) stop() { l.timer.Stop() }
 
 // leaseState is a lease at one moment.
 type leaseState struct {
-	after  time.Duration
-	last   time.Time // zero before the first word
-	fresh  bool      // the latest word holds
-	holds  bool      // and the peer is relied on
-	left   time.Duration
-	held   bool // the peer has said that it stops to be started again
-	lapses uint32
-	recent int       // lapses in the last minute
-	ended  time.Time // when it lapsed; while it is not fresh
-	why    string
-	damped time.Time // until when; zero while it is not
+	after      time.Duration
+	last       time.Time // zero before the first word
+	fresh      bool      // the latest word holds
+	usable     bool      // and the peer is relied on
+	left       time.Duration
+	restarting bool // the peer has said that it stops to be started again
+	lapses     uint32
+	recent     int       // lapses in the last minute
+	ended      time.Time // when it lapsed; while it is not fresh
+	reason     string
+	damped     time.Time // until when; zero while it is not
 }
 
 func (l *lease) state() leaseState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := leaseState{
-		after: l.after, last: l.last, fresh: l.fresh(), holds: l.holds(), lapses: l.count,
-		ended: l.ended, why: l.why, damped: l.damping.until(),
+		after: l.after, last: l.last, fresh: l.fresh(), usable: l.usable(), lapses: l.count,
+		ended: l.ended, reason: l.reason, damped: l.damping.until(),
 	}
 	now := time.Now()
 	if s.fresh {
-		s.left, s.held = max(0, l.due.Sub(now)), now.Before(l.held)
+		s.left, s.restarting = max(0, l.due.Sub(now)), now.Before(l.heldUntil)
 	}
 	for _, at := range l.lapses {
 		if now.Sub(at) < time.Minute {

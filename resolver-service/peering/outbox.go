@@ -45,7 +45,7 @@ func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
 
 // reaches is a view that the peer knows all of with the messages that were given so far; nil
 // while there are more to come.
-func (o *outbox) reaches(view *topology.PeerView) *topology.PeerView {
+func (o *outbox) completes(view *topology.PeerView) *topology.PeerView {
 	if o.sent != view {
 		return nil
 	}

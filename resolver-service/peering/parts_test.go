@@ -97,7 +97,7 @@ func TestRenewalsCountNoLongerWhilePartOfADifferenceIsMissing(t *testing.T) {
 
 func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 	o := newOutbox("east", nil)
-	s := &stream{Server: &Server{}, by: &asker{}, pings: &pings{}}
+	s := &serverStream{Server: &Server{}, subscriber: &subscriber{}, pings: &pings{}}
 	for revision, exports := range [][]*topology.PeerExport{{export("ledger", 1)}, large()[:6000], nil} {
 		view := viewOf(uint64(revision+1), exports...)
 		all := 0
@@ -109,10 +109,10 @@ func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 			if last != nil && last.Digest != 0 {
 				t.Errorf("revision %d: message %d has the digest, and is not the last", view.Revision, all)
 			}
-			last, all = s.told(m, o.reaches(view)), all+1
+			last, all = s.complete(m, o.completes(view)), all+1
 		}
-		if last.Digest != s.by.content.digest(view) || revision == 1 && all < 2 {
-			t.Errorf("revision %d: the last of %d messages has digest %x, want %x", view.Revision, all, last.Digest, s.by.content.digest(view))
+		if last.Digest != s.subscriber.digest.of(view) || revision == 1 && all < 2 {
+			t.Errorf("revision %d: the last of %d messages has digest %x, want %x", view.Revision, all, last.Digest, s.subscriber.digest.of(view))
 		}
 	}
 }
@@ -135,24 +135,24 @@ func TestALapsedLeaseDoesNotBeginAnewWithPartOfADifference(t *testing.T) {
 		hear := func(m *v1alpha1.ExportsResponse) bool {
 			m.Cluster = "east"
 			go func() {
-				w := <-l.words
-				l.take(w)
+				w := <-l.updates
+				l.receive(w)
 				close(w.done)
 			}()
-			if err := l.hand(t.Context(), m, false, time.Now()); err != nil {
+			if err := l.deliver(t.Context(), m, false, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-			l.applied = time.Time{}
+			l.lastApply = time.Time{}
 			l.applySoon(t.Context())
 			return l.lease.state().fresh
 		}
-		l.knowledge.begin()
+		l.mirror.resume()
 		if !hear(&v1alpha1.ExportsResponse{Digest: 100, Put: message(t, []*topology.PeerExport{export("x", 1)}).Put}) {
 			t.Fatal("not heard")
 		}
 		time.Sleep(time.Minute)
 		l.lease.tick() // is late, and gives it another moment
-		time.Sleep(excuse)
+		time.Sleep(lateTimerGrace)
 		if l.lease.tick(); l.lease.state().fresh {
 			t.Fatal("the lease holds for a minute")
 		}
@@ -160,14 +160,14 @@ func TestALapsedLeaseDoesNotBeginAnewWithPartOfADifference(t *testing.T) {
 			t.Error("heard with a part")
 		}
 		for _, digest := range []uint64{100, 200} {
-			if l.current.renews(digest, l.lease.state()) {
+			if l.freshness.acceptRenewal(digest, l.lease.state()) {
 				t.Errorf("renewed by digest %d", digest)
 			}
 		}
 		if !hear(&v1alpha1.ExportsResponse{Digest: 200, Put: message(t, []*topology.PeerExport{export("z", 1)}).Put}) {
 			t.Error("not heard with all of it")
 		}
-		if !l.current.renews(200, l.lease.state()) {
+		if !l.freshness.acceptRenewal(200, l.lease.state()) {
 			t.Error("not renewed")
 		}
 	})

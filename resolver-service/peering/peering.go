@@ -38,18 +38,18 @@ type Config struct {
 
 // Bounds of the time between two renewals of a lease. A lease has eight.
 const (
-	minRenew     = 250 * time.Millisecond
-	maxRenew     = 2 * time.Second
-	renewals     = 8
-	defaultRenew = time.Second // for a peer that does not ask for another
+	minRenew         = 250 * time.Millisecond
+	maxRenew         = 2 * time.Second
+	renewalsPerLease = 8
+	defaultRenew     = time.Second // for a peer that does not ask for another
 )
 
 // minLease is the shortest lease: of four renewals.
 const minLease = 4 * minRenew
 
 // renewEvery is how often a lease is renewed.
-func renewEvery(staleAfter time.Duration) time.Duration {
-	return min(max(staleAfter/renewals, minRenew), maxRenew)
+func renewInterval(staleAfter time.Duration) time.Duration {
+	return min(max(staleAfter/renewalsPerLease, minRenew), maxRenew)
 }
 
 // Bounds of what one peer may say.

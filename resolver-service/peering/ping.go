@@ -18,16 +18,16 @@ import (
 
 // grace is how much later than the ping that it echoes a word may count: as long as
 // there and back takes on most paths.
-const grace = 750 * time.Millisecond
+const echoGrace = 750 * time.Millisecond
 
 // stamp numbers a ping: with the time since the link was made, in ns, from 1.
-func (l *link) stamp() uint64 { return uint64(time.Since(l.born)) + 1 }
+func (l *link) newPing() uint64 { return uint64(time.Since(l.created)) + 1 }
 
 // credit is as of when a word counts that echoes a ping, and how long ago the ping was
 // sent; the zero time where it echoes none.
-func (l *link) credit(echo uint64) (at time.Time, age time.Duration) {
+func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	now := time.Now()
-	up := now.Sub(l.born)
+	up := now.Sub(l.created)
 	if echo == 0 {
 		return time.Time{}, up
 	}
@@ -35,21 +35,21 @@ func (l *link) credit(echo uint64) (at time.Time, age time.Duration) {
 		return now, 0 // a peer that makes it up says only of itself that it is there
 	}
 	age = up - time.Duration(echo-1)
-	if age > grace {
-		return now.Add(grace - age), age
+	if age > echoGrace {
+		return now.Add(echoGrace - age), age
 	}
 	return now, age
 }
 
 // keepPinging sends a ping every so often until ctx ends or the stream fails, which its
 // reader sees.
-func (l *link) keepPinging(ctx context.Context, every time.Duration, send func(ping uint64) error) {
+func (l *link) sendPings(ctx context.Context, every time.Duration, send func(ping uint64) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if send(l.stamp()) != nil {
+			if send(l.newPing()) != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -60,26 +60,26 @@ func (l *link) keepPinging(ctx context.Context, every time.Duration, send func(p
 
 // Bounds of what a server reads.
 const (
-	askWithin = 10 * time.Second // from the stream to what it asks
-	pingPause = minAsked / 2     // between two pings
+	firstRequestWithin = 10 * time.Second // from the stream to what it asks
+	pingPause          = minRequested / 2 // between two pings
 )
 
 // pinging is what a message of an asking peer has.
-type pinging interface {
+type pingMessage interface {
 	proto.Message
 	GetPing() uint64
 }
 
 // pings are those that come on one stream.
 type pings struct {
-	latest atomic.Uint64
-	came   chan struct{} // there is one that no word has echoed
+	latest  atomic.Uint64
+	arrived chan struct{} // there is one that no word has echoed
 }
 
 // listen reads the first message of a stream, and its pings from then on until ctx ends
 // or the stream does.
-func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
-	p := &pings{came: make(chan struct{}, 1)} // no named result: the goroutine has it after a return of nil
+func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
+	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine has it after a return of nil
 	type received struct {
 		message M
 		err     error
@@ -89,21 +89,21 @@ func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M,
 		m, err := receive()
 		p.latest.Store(m.GetPing())
 		asked <- received{m, err}
-		var pace pace
+		var pace readLimiter
 		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
-				pace.keep(ctx, 0, proto.Size(m))
+				pace.wait(ctx, 0, proto.Size(m))
 			}
 		}
 	}()
-	timer := time.NewTimer(askWithin)
+	timer := time.NewTimer(firstRequestWithin)
 	defer timer.Stop()
 	select {
 	case r := <-asked:
 		return r.message, p, r.err
 	case <-timer.C:
-		return first, nil, status.Errorf(codes.DeadlineExceeded, "nothing was asked within %s", askWithin)
+		return first, nil, status.Errorf(codes.DeadlineExceeded, "nothing was asked within %s", firstRequestWithin)
 	case <-ctx.Done():
 		return first, nil, ctx.Err()
 	}
@@ -115,7 +115,7 @@ func (p *pings) note(ping uint64) {
 	}
 	p.latest.Store(ping)
 	select {
-	case p.came <- struct{}{}:
+	case p.arrived <- struct{}{}:
 	default:
 	}
 }

@@ -190,7 +190,7 @@ func TestAKilledClusterIsGivenUpWhenItsGatewaysRefuse(t *testing.T) {
 		time.Sleep(time.Minute)
 		east.kill("east-a", "east-b")
 		took := west.takes(time.Second, "stale", west.staleNow)
-		if took < refusedFor || took > 2*refusedFor {
+		if took < allRefuseFor || took > 2*allRefuseFor {
 			t.Errorf("given up after %s", took)
 		}
 		time.Sleep(time.Minute)
@@ -206,7 +206,7 @@ func TestAShortRestartEndsNoLease(t *testing.T) {
 		west.takes(time.Second, "heard", west.ok)
 		time.Sleep(time.Minute)
 		east.kill("east-gw")
-		time.Sleep(refusedFor / 2)
+		time.Sleep(allRefuseFor / 2)
 		east.serve("east-gw")
 		time.Sleep(time.Minute)
 		if s := west.status(); s.Lapses != 0 || s.State != connected {
@@ -303,7 +303,7 @@ func TestAPeerThatIsHeardAndHearsNothingIsNotCalled(t *testing.T) {
 				west.takes(time.Second, "heard", west.ok)
 				time.Sleep(time.Minute)
 				n.SetPath(cut.from, cut.to, peeringtest.Path{Down: true})
-				if took := west.takes(time.Minute, "stale", west.staleNow); took > 2*time.Second+grace {
+				if took := west.takes(time.Minute, "stale", west.staleNow); took > 2*time.Second+echoGrace {
 					t.Errorf("the lease of 2 s ran out after %s", took)
 				}
 				t.Log(west.links.Describe("east"))
@@ -453,14 +453,14 @@ func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-0", "east-1"))
 		west.takes(time.Second, "heard", west.ok)
 		time.Sleep(time.Minute)
-		renewed, _ := second.server.askers.of("west")
-		if asked, _ := first.server.askers.of("west"); asked == 0 || renewed == 0 {
+		renewed, _ := second.server.subscribers.streamsOf("west")
+		if asked, _ := first.server.subscribers.streamsOf("west"); asked == 0 || renewed == 0 {
 			t.Fatalf("%d streams to one, %d to the other", asked, renewed)
 		}
 		link := west.links.links["east"]
-		link.current.mu.Lock()
-		other, held := link.current.other, link.current.hold
-		link.current.mu.Unlock()
+		link.freshness.mu.Lock()
+		other, held := link.freshness.behindSince, link.freshness.patience
+		link.freshness.mu.Unlock()
 		if !other.IsZero() || held != stuckAfter {
 			t.Errorf("renewals name another digest since %s; stuck after %s", other, held)
 		}

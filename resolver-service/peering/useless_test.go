@@ -59,7 +59,7 @@ func TestWhatIsNoResolverServiceIsTriedAgainNowAndThen(t *testing.T) {
 		time.Sleep(time.Minute)
 		east.stop()
 		east.serve("east-gw")
-		west.takes(unwantedMost+time.Second, "heard", west.ok)
+		west.takes(refusedMost+time.Second, "heard", west.ok)
 	})
 }
 
@@ -68,7 +68,7 @@ func TestAStreamThatEndsBeforeItAsksEndsNothingElse(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan struct{})
 		time.AfterFunc(time.Second, cancel)
-		_, _, err := listen(ctx, func() (*v1alpha1.RenewRequest, error) {
+		_, _, err := receiveFirst(ctx, func() (*v1alpha1.RenewRequest, error) {
 			<-left
 			return nil, errors.New("gone")
 		})

@@ -21,10 +21,10 @@ import (
 )
 
 // mostHeader is how long the headers of an answer may be.
-const mostHeader = 64 << 10
+const maxHeader = 64 << 10
 
 // mostMessage is how long an answer of the health protocol may be; it has one number.
-const mostMessage = 1 << 10
+const maxMessage = 1 << 10
 
 // Unchecked takes any certificate: a check asks whether an instance is ready, and says
 // nothing to it; who it is, its callers check. host is the name that is asked for, with
@@ -59,7 +59,7 @@ func Transport(security *tls.Config) *http.Transport {
 	return &http.Transport{
 		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 		DisableKeepAlives: true, DisableCompression: true,
-		MaxResponseHeaderBytes: mostHeader, TLSClientConfig: security,
+		MaxResponseHeaderBytes: maxHeader, TLSClientConfig: security,
 	}
 }
 
@@ -74,13 +74,13 @@ func GRPC(ctx context.Context, address, service string, security *tls.Config) er
 	var failed atomic.Pointer[error] // to connect
 	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
 		grpc.WithContextDialer(func(dialling context.Context, _ string) (net.Conn, error) {
-			conn, err := dial(context.WithValue(dialling, turnKey{}, ctx.Value(turnKey{})), address)
+			conn, err := dial(context.WithValue(dialling, checkKey{}, ctx.Value(checkKey{})), address)
 			failed.Store(&err)
 			return conn, err
 		}),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("isthmus"),
-		grpc.WithReadBufferSize(mostMessage), grpc.WithWriteBufferSize(mostMessage),
-		grpc.WithMaxHeaderListSize(mostHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)))
+		grpc.WithReadBufferSize(maxMessage), grpc.WithWriteBufferSize(maxMessage),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return err
 	}

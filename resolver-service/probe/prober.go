@@ -84,8 +84,8 @@ func (p *Prober) Wait(ctx context.Context, s Subject) (turn context.Context, don
 			return nil, nil, err
 		}
 	}
-	t := &aTurn{prober: p, subject: s}
-	return context.WithValue(ctx, turnKey{}, t), sync.OnceFunc(func() { p.leave(all[:]) }), nil
+	t := &activeCheck{prober: p, subject: s}
+	return context.WithValue(ctx, checkKey{}, t), sync.OnceFunc(func() { p.leave(all[:]) }), nil
 }
 
 func (p *Prober) leave(all []gateKey) {
@@ -95,23 +95,23 @@ func (p *Prober) leave(all []gateKey) {
 }
 
 // aTurn is one check under way.
-type aTurn struct {
+type activeCheck struct {
 	prober  *Prober
 	subject Subject
-	dialled atomic.Bool
+	dialed  atomic.Bool
 }
 
-type turnKey struct{}
+type checkKey struct{}
 
 // errNoTurn is the error of a check that did not wait.
-var errNoTurn = errors.New("a check must wait for its turn")
+var errNotAdmitted = errors.New("a check must wait for its turn")
 
 // dial connects for the check that ctx belongs to. Whatever host the address names, it goes to
 // the one that the check is about: no name is looked up, and no redirect leads elsewhere.
 func dial(ctx context.Context, address string) (net.Conn, error) {
-	t, ok := ctx.Value(turnKey{}).(*aTurn)
+	t, ok := ctx.Value(checkKey{}).(*activeCheck)
 	if !ok {
-		return nil, errNoTurn
+		return nil, errNotAdmitted
 	}
 	_, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -125,7 +125,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	if err := t.prober.Allowed(t.subject, to); err != nil {
 		return nil, fmt.Errorf("not asked: %w", err)
 	}
-	if t.dialled.Swap(true) { // a redirect, or another try: later checks wait for it
+	if t.dialed.Swap(true) { // a redirect, or another try: later checks wait for it
 		for _, k := range t.subject.gates() {
 			t.prober.gates.take(k)
 		}

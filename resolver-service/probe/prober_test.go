@@ -325,10 +325,10 @@ func TestNobodyElseIsAsked(t *testing.T) {
 	if n := p.gates.all[key{host: at.Addr(), unverified: true}].full.Sub(start); n < 2*ofHostUnverified.token() {
 		t.Errorf("what a redirect costs is not counted: %s", n)
 	}
-	if err := ask(t.Context()); !errors.Is(err, errNoTurn) {
+	if err := ask(t.Context()); !errors.Is(err, errNotAdmitted) {
 		t.Errorf("asked without a turn: %v", err)
 	}
-	if err := GRPC(t.Context(), at.String(), "", nil); !errors.Is(err, errNoTurn) {
+	if err := GRPC(t.Context(), at.String(), "", nil); !errors.Is(err, errNotAdmitted) {
 		t.Errorf("asked without a turn: %v", err)
 	}
 }

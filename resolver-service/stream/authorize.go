@@ -39,7 +39,7 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	}
 	d := s.topology.Resolve(caller, app)
 	if operator {
-		if err := s.addTold(ctx, caller, app, &d); err != nil {
+		if err := s.addOperatorDetails(ctx, caller, app, &d); err != nil {
 			return nil, status.FromContextError(err).Err()
 		}
 	}

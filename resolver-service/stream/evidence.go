@@ -82,10 +82,10 @@ type caller struct {
 	source netip.Addr
 	view   func() (*catalog.View, bool)
 
-	said []unreached
+	reports []unreached
 }
 
-type voice struct {
+type callerID struct {
 	app    catalog.App
 	source netip.Addr
 }
@@ -100,13 +100,13 @@ type Unreached struct {
 
 // evidence is what all callers say. Any goroutine may use it.
 type evidence struct {
-	refute func(cluster, why string)
+	unreachable func(cluster, why string)
 
 	mu      sync.Mutex
 	callers map[*caller]struct{}
 	votes   map[string]*vote
-	silent  bool                              // nobody says anything, and no vote stands
-	leads   map[*catalog.View]map[string]bool // what views lead to that callers have
+	idle    bool                              // nobody says anything, and no vote stands
+	targets map[*catalog.View]map[string]bool // what views lead to that callers have
 }
 
 // vote is about one cluster.
@@ -120,16 +120,16 @@ func newEvidence(refute func(cluster, why string)) *evidence {
 	if refute == nil {
 		refute = func(string, string) {}
 	}
-	return &evidence{refute: refute, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, silent: true}
+	return &evidence{unreachable: refute, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, idle: true}
 }
 
-func (e *evidence) come(c *caller) {
+func (e *evidence) add(c *caller) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.callers[c] = struct{}{}
 }
 
-func (e *evidence) leave(c *caller) {
+func (e *evidence) remove(c *caller) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.callers, c)
@@ -138,7 +138,7 @@ func (e *evidence) leave(c *caller) {
 func (e *evidence) report(c *caller, all []unreached) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.said, e.silent = all, false
+	c.reports, e.idle = all, false
 }
 
 // run counts until ctx ends.
@@ -157,18 +157,18 @@ func (e *evidence) run(ctx context.Context) error {
 
 // tally is how callers stand to a cluster.
 type tally struct {
-	agree     map[*caller]bool // don't reach it
-	voices    map[voice]bool   // of these
-	partly    int              // reach some of it, or don't reach one app
-	reach     int              // call it, and say nothing
-	since     time.Time        // of the first who said anything
-	why       string
-	whoSaysSo catalog.App
+	agree    map[*caller]bool  // don't reach it
+	agreeing map[callerID]bool // of these
+	partly   int               // reach some of it, or don't reach one app
+	reach    int               // call it, and say nothing
+	since    time.Time         // of the first who said anything
+	why      string
+	reporter catalog.App
 }
 
 // example is what one of them says.
 func (t *tally) example() string {
-	return fmt.Sprintf("%s: %s", t.whoSaysSo, cmp.Or(t.why, "no reason"))
+	return fmt.Sprintf("%s: %s", t.reporter, cmp.Or(t.why, "no reason"))
 }
 
 func (t *tally) callers() int { return len(t.agree) + t.partly + t.reach }
@@ -177,34 +177,34 @@ func (t *tally) callers() int { return len(t.agree) + t.partly + t.reach }
 func (e *evidence) tallies() map[string]*tally {
 	all := map[string]*tally{}
 	for c := range e.callers {
-		for i := range c.said {
-			u := &c.said[i]
+		for i := range c.reports {
+			u := &c.reports[i]
 			t := all[u.cluster]
 			if t == nil {
-				t = &tally{agree: map[*caller]bool{}, voices: map[voice]bool{}}
+				t = &tally{agree: map[*caller]bool{}, agreeing: map[callerID]bool{}}
 				all[u.cluster] = t
 			}
 			if t.since.IsZero() || u.since.Before(t.since) {
-				t.since, t.why, t.whoSaysSo = u.since, u.why, c.app
+				t.since, t.why, t.reporter = u.since, u.why, c.app
 			}
 		}
 	}
 	views := map[*catalog.View]map[string]bool{} // shared by the instances of an app
-	defer func() { e.leads = views }()
+	defer func() { e.targets = views }()
 	for c := range e.callers {
 		view, _ := c.view()
 		for cluster, t := range all {
-			switch whole, any := c.without(cluster, view); {
+			switch whole, any := c.unreachedOf(cluster, view); {
 			case whole:
 				t.agree[c] = true
-				t.voices[voice{c.app, c.source}] = true
+				t.agreeing[callerID{c.app, c.source}] = true
 			case any:
 				t.partly++
 			default:
 				leads, known := views[view]
 				if !known {
-					if leads, known = e.leads[view]; !known {
-						leads = leadsTo(view)
+					if leads, known = e.targets[view]; !known {
+						leads = targetClusters(view)
 					}
 					views[view] = leads
 				}
@@ -218,10 +218,10 @@ func (e *evidence) tallies() map[string]*tally {
 }
 
 // without tells whether the caller reaches nothing of a cluster, or not all.
-func (c *caller) without(cluster string, view *catalog.View) (whole, any bool) {
+func (c *caller) unreachedOf(cluster string, view *catalog.View) (whole, any bool) {
 	gateways := map[string]bool{}
-	for i := range c.said {
-		u := &c.said[i]
+	for i := range c.reports {
+		u := &c.reports[i]
 		if u.cluster != cluster {
 			continue
 		}
@@ -243,7 +243,7 @@ func (c *caller) without(cluster string, view *catalog.View) (whole, any bool) {
 }
 
 // leadsTo are the clusters that lookups in a view fall on.
-func leadsTo(view *catalog.View) map[string]bool {
+func targetClusters(view *catalog.View) map[string]bool {
 	all := map[string]bool{}
 	if view == nil || view.Open {
 		return all
@@ -262,7 +262,7 @@ func leadsTo(view *catalog.View) map[string]bool {
 func (e *evidence) count(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.silent {
+	if e.idle {
 		return
 	}
 	all := e.tallies()
@@ -270,29 +270,29 @@ func (e *evidence) count(now time.Time) {
 		v := e.votes[cluster]
 		switch {
 		case !e.agreed(v, t):
-			e.end(cluster)
+			e.dropVote(cluster)
 		case v == nil:
 			e.votes[cluster] = &vote{since: now}
 		case now.Sub(v.since) >= agreeFor:
 			if v.voters == nil {
 				v.voters, v.why = t.agree, fmt.Sprintf("%d of %d callers don't reach it; %s", len(t.agree), t.callers(), t.example())
 			}
-			e.refute(cluster, v.why) // again and again: the link may be a new one
+			e.unreachable(cluster, v.why) // again and again: the link may be a new one
 		}
 	}
 	for cluster := range e.votes {
 		if all[cluster] == nil {
-			e.end(cluster)
+			e.dropVote(cluster)
 		}
 	}
-	e.silent = len(all) == 0
+	e.idle = len(all) == 0
 }
 
 // agreed tells whether callers agree that they don't reach a cluster; v is nil before the first
 // time. Once its lease has ended, views lead nobody there: then one that agreed and does no more
 // has reached it.
 func (e *evidence) agreed(v *vote, t *tally) bool {
-	if len(t.voices) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
+	if len(t.agreeing) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
 		return false
 	}
 	if v == nil {
@@ -306,11 +306,11 @@ func (e *evidence) agreed(v *vote, t *tally) bool {
 	return true
 }
 
-func (e *evidence) end(cluster string) {
+func (e *evidence) dropVote(cluster string) {
 	if v := e.votes[cluster]; v != nil {
 		delete(e.votes, cluster)
 		if v.voters != nil {
-			e.refute(cluster, "")
+			e.unreachable(cluster, "")
 		}
 	}
 }

@@ -56,7 +56,7 @@ func newPoll(callers int) *poll {
 func (p *poll) joins(app catalog.App, source string, view *catalog.View) *caller {
 	c := &caller{app: app, source: netip.MustParseAddr(source)}
 	c.view = func() (*catalog.View, bool) { return view, true }
-	p.come(c)
+	p.add(c)
 	p.all = append(p.all, c)
 	return c
 }
@@ -148,17 +148,17 @@ func TestTheLeaseComesBackOnceCallersAgreeNoMore(t *testing.T) {
 		t.Errorf("one reaches it, and it is still ended: %s", p.lease)
 	}
 	p = ended()
-	p.leave(p.all[0])
+	p.remove(p.all[0])
 	if p.pass(time.Second); p.lease == "" {
 		t.Error("it came back because one of four has left")
 	}
-	p.leave(p.all[1])
+	p.remove(p.all[1])
 	if p.pass(countEvery); p.lease != "" {
 		t.Errorf("two are too few: %s", p.lease)
 	}
 	p = ended()
 	p.says(4)
-	if p.pass(countEvery); p.lease != "" || !p.silent || len(p.votes) != 0 {
+	if p.pass(countEvery); p.lease != "" || !p.idle || len(p.votes) != 0 {
 		t.Errorf("nobody says anything: %q, %v", p.lease, p.votes)
 	}
 }

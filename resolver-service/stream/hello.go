@@ -25,12 +25,12 @@ type hello struct {
 	app      catalog.App
 	instance *catalog.Instance // nil to watch without being one
 	revision uint64
-	known    *known // until the first message is sent
-	keeps    bool   // it has a view that a service had settled for
+	known    *knownEntries // until the first message is sent
+	keeps    bool          // it has a view that a service had settled for
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
-func parseHello(req *opening, cfg *Config) (*hello, error) {
+func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	m := req.GetHello()
 	if m == nil {
 		if req.GetDrain() != nil {

@@ -24,9 +24,9 @@ type prepared struct {
 	revision    uint64
 	entries     int
 
-	users int32 // who send it, and Server.latest; see hold
-	mu    sync.Mutex
-	free  func() // gives back what it counts in Server.messages
+	holders int32 // who send it, and Server.latest; see hold
+	mu      sync.Mutex
+	uncount func() // gives back what it counts in Server.messages
 }
 
 // hold keeps a message's bytes counted until release. It returns false if nobody has held it
@@ -34,24 +34,24 @@ type prepared struct {
 func (p *prepared) hold() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.users == 0 {
+	if p.holders == 0 {
 		return false
 	}
-	p.users++
+	p.holders++
 	return true
 }
 
 func (p *prepared) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.users--; p.users == 0 && p.free != nil {
-		p.free()
+	if p.holders--; p.holders == 0 && p.uncount != nil {
+		p.uncount()
 	}
 }
 
 // uncounted is how long a message may be that does not count in Server.messages. gRPC holds
 // as much of each stream before it waits for the client.
-const uncounted = 64 << 10
+const uncountedBytes = 64 << 10
 
 // message is what brings the client from the view that it has to another. The caller holds it.
 func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool) (*prepared, error) {
@@ -60,7 +60,7 @@ func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool)
 		return last, nil
 	}
 	var free func()
-	if n := w.estimate(to); n > uncounted {
+	if n := w.estimate(to); n > uncountedBytes {
 		ctx, cancel := context.WithTimeout(ctx, w.s.cfg.StallTimeout)
 		defer cancel()
 		var err error
@@ -80,9 +80,9 @@ func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool)
 		}
 		return nil, fmt.Errorf("encode revision %d: %w", to.Revision, err)
 	}
-	msg.users, msg.free = 1, free
+	msg.holders, msg.uncount = 1, free
 	if !special {
-		msg.users++
+		msg.holders++
 		if old := w.s.latest.Swap(msg); old != nil {
 			old.release()
 		}
@@ -102,7 +102,7 @@ func (w *watch) last(to *catalog.View, provisional bool) *prepared {
 // estimate is about how many bytes a message will have, and rather too many.
 func (w *watch) estimate(to *catalog.View) (n int64) {
 	if w.sent != nil {
-		for edit := range to.Entries.Diff(&w.sent.Entries, same) {
+		for edit := range to.Entries.Diff(&w.sent.Entries, sameEntry) {
 			if n += nameBytes; !edit.Remove {
 				n += entrySize(edit.Value)
 			}
@@ -183,7 +183,7 @@ func (m *draft) difference(from, to *catalog.View) {
 	if !to.Gateways.Equal(from.Gateways) {
 		m.Gateways = wire.Gateways(to.Gateways)
 	}
-	for edit := range to.Entries.Diff(&from.Entries, same) {
+	for edit := range to.Entries.Diff(&from.Entries, sameEntry) {
 		if edit.Remove {
 			m.remove(edit.App)
 		} else {
@@ -195,6 +195,6 @@ func (m *draft) difference(from, to *catalog.View) {
 // same tells whether the client would see any difference. Most entries of two views
 // are one and the same; after a change elsewhere in a selection they are others that
 // say the same.
-func same(a, b *catalog.Entry) bool {
+func sameEntry(a, b *catalog.Entry) bool {
 	return a == b || a.SameRoutes(b) && (a.Rule == b.Rule || a.Rule.String() == b.Rule.String())
 }

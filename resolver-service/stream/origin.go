@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -25,7 +24,7 @@ type Delegate struct {
 	Most      int            // instances of an app from one source there; 0: Config.MaxInstances
 }
 
-func (d *Delegate) speaksFor(app catalog.App, source netip.Addr) bool {
+func (d *Delegate) allows(app catalog.App, source netip.Addr) bool {
 	return within(d.Networks, source) && slices.ContainsFunc(d.Apps, func(pattern string) bool {
 		namespace, all := strings.CutSuffix(pattern, "/*")
 		return pattern == "*" || pattern == app.String() || all && namespace == app.Namespace
@@ -64,14 +63,14 @@ func (s *Server) admit(ctx context.Context, h *hello) (leave func(), err error) 
 	if s.cfg.Source != nil {
 		source = s.cfg.Source(ctx, claimed)
 	}
-	seat := seat{app: h.app, source: source, most: s.cfg.MaxInstances, idle: s.cfg.MaxStreams}
+	seat := streamRequest{app: h.app, source: source, maxInstances: s.cfg.MaxInstances, maxStreams: s.cfg.MaxStreams}
 	own := h.instance == nil || source.IsValid() && (claimed == source || s.cfg.Destinations.Local(source) && s.cfg.Destinations.Local(claimed))
 	for i := range s.cfg.Delegates {
 		d := &s.cfg.Delegates[i]
-		if !d.speaksFor(h.app, source) {
+		if !d.allows(h.app, source) {
 			continue
 		}
-		seat.most, seat.idle = max(seat.most, d.Most), max(seat.idle, d.Most)
+		seat.maxInstances, seat.maxStreams = max(seat.maxInstances, d.Most), max(seat.maxStreams, d.Most)
 		if !own && (len(d.Addresses) == 0 || within(d.Addresses, claimed)) {
 			own = true
 			h.instance.Unverified, h.instance.ID = true, source.String()+"/"+h.instance.ID
@@ -80,78 +79,17 @@ func (s *Server) admit(ctx context.Context, h *hello) (leave func(), err error) 
 	if !own {
 		return nil, status.Errorf(codes.PermissionDenied, "%s can't register %s: the stream comes from %s, and an instance is registered from its own IP; "+
 			"set advertise of the sidecar to %s, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service",
-			h.app, h.instance.Address, printed(source), printed(source))
+			h.app, h.instance.Address, sourceText(source), sourceText(source))
 	}
 	if h.instance != nil {
 		seat.instance = h.instance.ID
 	}
-	return s.seats.take(seat, s.cfg.MaxStreams)
+	return s.limiter.acquire(seat, s.cfg.MaxStreams)
 }
 
-func printed(source netip.Addr) string {
+func sourceText(source netip.Addr) string {
 	if !source.IsValid() {
 		return "an unknown address"
 	}
 	return source.String()
-}
-
-// seats count the streams that are open, by app and source. Any goroutine may use them.
-type seats struct {
-	mu    sync.Mutex
-	taken map[table]map[string]int // streams by the ID of the instance that each registers; empty for none
-}
-
-// table is where the streams of one app from one source sit.
-type table struct {
-	app    catalog.App
-	source netip.Addr
-}
-
-// seat is what one stream asks for.
-type seat struct {
-	app      catalog.App
-	source   netip.Addr
-	instance string // its ID; empty for a stream that registers none
-	most     int    // instances
-	idle     int    // streams that register none
-}
-
-// take takes a seat, or says why there is none. same is how many streams may register one
-// instance at a time.
-func (s *seats) take(want seat, same int) (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := table{want.app, want.source}
-	streams := s.taken[at]
-	instances := len(streams)
-	if streams[""] > 0 {
-		instances--
-	}
-	switch n := streams[want.instance]; {
-	case want.instance == "" && n >= want.idle:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s that register no instance, and no more are taken; close some", want.app, n, printed(want.source))
-	case want.instance != "" && n >= same:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s for the instance %q, and no more are taken; close some", want.app, n, printed(want.source), want.instance)
-	case want.instance != "" && n == 0 && instances >= want.most:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d instances registered from %s, and no more are taken; "+
-			"if that many sidecars are behind one address, list it with most: in instances.delegates of the resolver service", want.app, instances, printed(want.source))
-	}
-	if streams == nil {
-		streams = map[string]int{}
-		s.taken[at] = streams
-	}
-	streams[want.instance]++
-	return func() { s.leave(at, want.instance) }, nil
-}
-
-func (s *seats) leave(at table, instance string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	streams := s.taken[at]
-	if streams[instance]--; streams[instance] == 0 {
-		delete(streams, instance)
-	}
-	if len(streams) == 0 {
-		delete(s.taken, at)
-	}
 }

@@ -36,17 +36,17 @@ type Sharer interface {
 // registry owns the instances that streams register, in the goroutine of run. What
 // many streams ask for at one time becomes one change of the topology.
 type registry struct {
-	to       applier
-	share    Sharer // nil: there are no other replicas, or they need not be told
-	settle   time.Duration
-	log      *slog.Logger
-	often    *throttle.Log // for lines that sidecars cause
-	requests chan *request
-	stopped  chan struct{} // closed when run has ended
+	to        applier
+	share     Sharer // nil: there are no other replicas, or they need not be told
+	settle    time.Duration
+	log       *slog.Logger
+	throttled *throttle.Log // for lines that sidecars cause
+	requests  chan *request
+	stopped   chan struct{} // closed when run has ended
 
 	// standing is what the topology was told, by app, for the snapshot.
-	standing live.Value[roster]
-	count    atomic.Int64
+	published live.Value[instanceTable]
+	count     atomic.Int64
 
 	ledger *ledger // of run's goroutine
 }
@@ -54,8 +54,8 @@ type registry struct {
 // registration is an instance's hold on its place: whoever registers the same
 // instance later takes it over.
 type registration struct {
-	instance catalog.Instance
-	lost     func() // called once another took over; must not block
+	instance   catalog.Instance
+	superseded func() // called once another took over; must not block
 }
 
 func (r *registration) key() topology.InstanceKey {
@@ -88,14 +88,14 @@ var errStopped = errors.New("the registry of instances has stopped")
 
 func newRegistry(to applier, share Sharer, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, settle: settle, log: log, often: throttle.New(log, linesEvery),
+		to: to, share: share, settle: settle, log: log, throttled: throttle.New(log, logInterval),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
 
 // do has run do what verb says with a registration, and returns once it is published,
 // with the revision from which on it is. A withdrawal passes even when ctx has ended.
-func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, error) {
+func (r *registry) request(ctx context.Context, v verb, held *registration) (uint64, error) {
 	req := &request{verb: v, held: held, answer: make(chan answer, 1)}
 	select {
 	case r.requests <- req:
@@ -120,13 +120,13 @@ func (r *registry) restore(ctx context.Context, former []catalog.Instance) error
 // blindly is how many times longer instances of a former life stand while no sidecar
 // at all comes back: then it is more likely that none can, as when the service has no
 // certificate yet, than that all are gone.
-const blindly = 10
+const noRejoinFactor = 10
 
 // run owns the ledger until ctx ends. Instances of a former life are withdrawn unless
 // they come back in time after the first that does.
 func (r *registry) run(ctx context.Context) error {
 	defer close(r.stopped)
-	settled := time.NewTimer(blindly * r.settle) // monotonic: a clock that jumps moves nothing
+	settled := time.NewTimer(noRejoinFactor * r.settle) // monotonic: a clock that jumps moves nothing
 	defer settled.Stop()
 	for first := true; ; {
 		var batch []*request
@@ -145,7 +145,7 @@ func (r *registry) run(ctx context.Context) error {
 		}
 		revision, err := r.publish(ctx, false)
 		if err == nil {
-			r.tellOthers(batch)
+			r.shareChanges(batch)
 		}
 		for _, req := range batch {
 			req.answer <- answer{revision, err}
@@ -191,19 +191,19 @@ func (r *registry) register(held *registration) {
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
-			r.often.Warn("address "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
+			r.throttled.Warn("address "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
 				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
 				"formerApp", i.App.String(), "formerInstance", i.ID)
 		}
-		if old.held != nil && old.held.lost != nil {
-			old.held.lost()
+		if old.held != nil && old.held.superseded != nil {
+			old.held.superseded()
 		}
 	}
 }
 
 func (r *registry) expire() {
 	for _, i := range r.ledger.expire() {
-		r.often.Info("expired "+i.App.String(), "an instance of before the restart has not come back; it is withdrawn",
+		r.throttled.Info("expired "+i.App.String(), "an instance of before the restart has not come back; it is withdrawn",
 			"app", i.App.String(), "instance", i.ID, "address", i.Address.String())
 	}
 }
@@ -217,8 +217,8 @@ func (r *registry) publish(ctx context.Context, restored bool) (revision uint64,
 		return 0, err
 	}
 	if len(n.changed.Put)+len(n.changed.Delete) > 0 {
-		before, _ := r.standing.Load()
-		r.standing.Store(amend(before, &n.changed))
+		before, _ := r.published.Load()
+		r.published.Store(withChange(before, &n.changed))
 	}
 	r.count.Store(int64(len(r.ledger.records)))
 	return revision, nil
@@ -226,7 +226,7 @@ func (r *registry) publish(ctx context.Context, restored bool) (revision uint64,
 
 // tellOthers hands what was asked for to the other replicas, now that views here have it:
 // so no instance is away between what they said of it and what stands here.
-func (r *registry) tellOthers(batch []*request) {
+func (r *registry) shareChanges(batch []*request) {
 	if r.share == nil {
 		return
 	}
@@ -238,7 +238,7 @@ func (r *registry) tellOthers(batch []*request) {
 			r.share.Withdraw(key)
 		case now.held != req.held: // it was taken over here
 		case req.verb == register:
-			r.share.Register(req.held.instance, req.held.lost)
+			r.share.Register(req.held.instance, req.held.superseded)
 		case req.verb == drain:
 			r.share.Drain(key)
 		}

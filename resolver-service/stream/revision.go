@@ -8,10 +8,10 @@ import "time"
 // an epoch. spare is for clocks that are behind.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-const spare = 1 << 32
+const clockSlack = 1 << 32
 
 // plausible is the highest revision that a service can have given out by now. It stays below
 // 2^53 until the year 2285, so that every reader of JSON has it exactly.
-func plausible(now time.Time) uint64 {
-	return spare + uint64(max(0, now.Sub(epoch).Microseconds()))
+func maxPlausible(now time.Time) uint64 {
+	return clockSlack + uint64(max(0, now.Sub(epoch).Microseconds()))
 }

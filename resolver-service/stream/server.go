@@ -60,10 +60,10 @@ type Config struct {
 	Share Sharer
 	// Gone tells whether an instance of the former life is gone for certain. It is called by
 	// many goroutines, and returns when ctx ends. Nil: nobody knows.
-	Gone func(ctx context.Context, address netip.AddrPort) bool
+	Refuses func(ctx context.Context, address netip.AddrPort) bool
 	// Settle is how long an instance of the former life stands without its sidecar
 	// having come back, after the first that did. 0 means DefaultSettle.
-	Settle time.Duration
+	RejoinTimeout time.Duration
 	// Settled is closed once views have what peers and sidecars that were here before are
 	// to tell; nil: they have it from the start. Until then views are provisional. Who has
 	// no other is sent them; a client that has a view from before keeps it, since the new
@@ -74,7 +74,7 @@ type Config struct {
 	Peer func(cluster string) string
 	// Refute is told that callers agree that they don't reach a cluster, in words, and, without
 	// words, that they do no more. It must not wait. Nil: nobody is told.
-	Refute func(cluster, why string)
+	Unreachable func(cluster, why string)
 	// HelloTimeout is how long a client may take for its first message. 0 means
 	// DefaultHelloTimeout.
 	HelloTimeout time.Duration
@@ -90,17 +90,17 @@ type Config struct {
 
 // The defaults of a Config.
 const (
-	DefaultSettle       = 15 * time.Second
-	DefaultHelloTimeout = 10 * time.Second
-	DefaultMaxKnown     = 20_000 // as nameresolution
-	DefaultStallTimeout = 20 * time.Second
-	DefaultMaxInstances = 64
-	DefaultMaxStreams   = 8
+	DefaultRejoinTimeout = 15 * time.Second
+	DefaultHelloTimeout  = 10 * time.Second
+	DefaultMaxKnown      = 20_000 // as nameresolution
+	DefaultStallTimeout  = 20 * time.Second
+	DefaultMaxInstances  = 64
+	DefaultMaxStreams    = 8
 )
 
 func (c Config) withDefaults() Config {
-	if c.Settle <= 0 {
-		c.Settle = DefaultSettle
+	if c.RejoinTimeout <= 0 {
+		c.RejoinTimeout = DefaultRejoinTimeout
 	}
 	if c.HelloTimeout <= 0 {
 		c.HelloTimeout = DefaultHelloTimeout
@@ -173,27 +173,27 @@ func ServerOptions() []grpc.ServerOption {
 type Server struct {
 	pb.UnsafeResolverServer
 
-	cfg      Config
-	topology *topology.Topology
-	registry *registry
-	evidence *evidence
-	seats    seats
-	snapshot *snapshotFile
-	metrics  *metrics
-	log      *slog.Logger
-	often    *throttle.Log  // for lines that clients cause
-	hellos   *budget.Budget // first messages that are being read
-	known    *knownSets
-	messages *budget.Budget // long messages on their way
+	cfg       Config
+	topology  *topology.Topology
+	registry  *registry
+	evidence  *evidence
+	limiter   streamLimiter
+	snapshot  *snapshotFile
+	metrics   *metrics
+	log       *slog.Logger
+	throttled *throttle.Log  // for lines that clients cause
+	hellos    *budget.Budget // first messages that are being read
+	known     *knownSets
+	messages  *budget.Budget // long messages on their way
 
-	life     context.Context // ends, with a cause, when streams must
-	end      context.CancelCauseFunc
+	stopping context.Context // ends, with a cause, when streams must
+	stop     context.CancelCauseFunc
 	settling context.Context // ends once the service has settled
 	settle   context.CancelFunc
 
-	gate  sync.Mutex // guards ended, and users against Wait
-	ended bool
-	users sync.WaitGroup // streams and their readers
+	closing sync.Mutex // guards ended, and users against Wait
+	ended   bool
+	running sync.WaitGroup // streams and their readers
 
 	restoring sync.Mutex
 	restored  chan struct{} // closed once the former life's instances are published
@@ -202,7 +202,7 @@ type Server struct {
 }
 
 // linesEvery is how often a client can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
+const logInterval = 10 * time.Second
 
 // errStopping ends the streams of a service that stops. Clients keep what they have
 // and come back.
@@ -211,9 +211,9 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 // New makes a server of the views of t, and starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
-	s.evidence = newEvidence(cfg.Refute)
-	s.often = throttle.New(log, linesEvery)
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.RejoinTimeout, log), log: log, restored: make(chan struct{}), limiter: streamLimiter{open: map[appSource]map[string]int{}}}
+	s.evidence = newEvidence(cfg.Unreachable)
+	s.throttled = throttle.New(log, logInterval)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
 	s.known = newKnownSets(budget.New(knownTotal, knownShare))
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}
@@ -221,7 +221,7 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
 		return nil, err
 	}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	s.settling, s.settle = context.WithCancel(context.Background())
 	if cfg.Settled == nil {
 		s.settle()
@@ -244,7 +244,7 @@ func (s *Server) Restore(ctx context.Context) error {
 	default:
 	}
 	former, revision := s.snapshot.load()
-	former = s.present(ctx, former)
+	former = s.withoutRefusing(ctx, former)
 	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
 		return fmt.Errorf("restore instances: %w", err)
 	}
@@ -274,7 +274,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return s.evidence.run(ctx) })
-	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.standing, s.topology.Revision) })
+	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.published, s.topology.Revision) })
 	group.Go(func() error {
 		defer saved() // only now is there nothing left to save
 		return s.registry.run(ctx)
@@ -292,21 +292,21 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // close ends all streams and waits for them.
 func (s *Server) close() {
-	s.gate.Lock()
+	s.closing.Lock()
 	s.ended = true
-	s.gate.Unlock()
-	s.end(errStopping)
-	s.users.Wait()
+	s.closing.Unlock()
+	s.stop(errStopping)
+	s.running.Wait()
 }
 
 // enter counts a stream with its reader in, unless the service stops. Each of both
 // calls users.Done.
 func (s *Server) enter() bool {
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.closing.Lock()
+	defer s.closing.Unlock()
 	if s.ended {
 		return false
 	}
-	s.users.Add(2)
+	s.running.Add(2)
 	return true
 }

@@ -90,7 +90,7 @@ func TestSidecarsFindEachOther(t *testing.T) {
 
 func TestASidecarOutlivesTheService(t *testing.T) {
 	dir := t.TempDir()
-	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), Settle: patience}
+	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), RejoinTimeout: patience}
 	s := start(t, cfg, anAddress(t), selection(checkout, orders))
 	more := map[string]any{"lastGood": filepath.Join(dir, "checkout.view")}
 	c := sidecarOf(t, s.address, checkout, 50001, more)

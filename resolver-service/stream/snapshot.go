@@ -30,12 +30,12 @@ const debounce = 100 * time.Millisecond
 // a large one does not keep a core busy; but no longer than mostRestraint, for a disk that
 // was slow once.
 const (
-	restraint     = 50
-	mostRestraint = 10 * time.Second
+	writePauseFactor = 50
+	maxWritePause    = 10 * time.Second
 )
 
 // retry is how long after a write that failed another is tried, if nothing changes.
-const retry = 5 * time.Second
+const retryPause = 5 * time.Second
 
 // snapshotFile keeps the registered instances over a restart. An empty path keeps
 // nothing.
@@ -122,7 +122,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		}
 		former = append(former, instance)
 	}
-	return former, min(s.Revision, plausible(time.Now())), refused, nil
+	return former, min(s.Revision, maxPlausible(time.Now())), refused, nil
 }
 
 func (i savedInstance) instance() catalog.Instance {
@@ -131,7 +131,7 @@ func (i savedInstance) instance() catalog.Instance {
 
 // follow writes the file soon after each change until ctx ends, and then what stands
 // at last. A failure is logged, and the write tried again.
-func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster], revision func() uint64) error {
+func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[instanceTable], revision func() uint64) error {
 	if f.path == "" {
 		return nil
 	}
@@ -144,11 +144,11 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 			start := time.Now()
 			if err := f.write(now, revision()); err != nil {
 				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
-				again = time.After(retry)
+				again = time.After(retryPause)
 			} else {
 				written = changed
 			}
-			wait = max(debounce, min(restraint*time.Since(start), mostRestraint))
+			wait = max(debounce, min(writePauseFactor*time.Since(start), maxWritePause))
 		}
 		if last {
 			return nil
@@ -166,7 +166,7 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 }
 
 // write replaces the file as a whole: whoever reads it sees the old one or the new.
-func (f *snapshotFile) write(r roster, revision uint64) error {
+func (f *snapshotFile) write(r instanceTable, revision uint64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (f *snapshotFile) write(r roster, revision uint64) error {
 }
 
 // encode writes one instance after the other, so that the whole is never in memory.
-func encode(to io.Writer, r roster, revision uint64) error {
+func encode(to io.Writer, r instanceTable, revision uint64) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, `{"version":%d,"revision":%d,"instances":[`, snapshotVersion, revision)
 	each, between := json.NewEncoder(w), ""

@@ -17,7 +17,7 @@ import (
 // the next one; then one of them reaches east.
 func TestSidecarsTellWhatTheyDoNotReach(t *testing.T) {
 	told := make(chan string, 1000)
-	cfg := stream.Config{Refute: func(cluster, why string) { told <- strings.TrimSpace(cluster + " " + why) }}
+	cfg := stream.Config{Unreachable: func(cluster, why string) { told <- strings.TrimSpace(cluster + " " + why) }}
 	await := func(what string, is func(string) bool) {
 		t.Helper()
 		for end := time.After(patience); ; {

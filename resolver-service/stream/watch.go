@@ -31,14 +31,14 @@ type watch struct {
 	stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	end    context.CancelCauseFunc // ends the stream
 
-	client  string        // whose budget the stream's memory counts to
-	first   chan *opening // the client's first message
-	started chan struct{} // closed once hello and held are set
-	hello   *hello
-	held    *registration // nil for one that only watches
-	sub     *topology.Subscription
-	who     *caller
-	box     outbox
+	client   string             // whose budget the stream's memory counts to
+	first    chan *firstRequest // the client's first message
+	started  chan struct{}      // closed once hello and held are set
+	hello    *hello
+	held     *registration // nil for one that only watches
+	sub      *topology.Subscription
+	caller   *caller
+	inFlight inFlight
 
 	sending sync.Mutex // guards what is below; held while a message leaves
 	sent    *catalog.View
@@ -53,13 +53,13 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	if !s.enter() {
 		return errStopping
 	}
-	defer s.users.Done()
+	defer s.running.Done()
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
-	defer context.AfterFunc(s.life, func() { end(context.Cause(s.life)) })()
-	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *opening, 1), started: make(chan struct{})}
-	w.box = outbox{timeout: s.cfg.StallTimeout, stalled: w.stalled}
-	defer w.box.close()
+	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *firstRequest, 1), started: make(chan struct{})}
+	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
+	defer w.inFlight.close()
 	// Compressed, a message would be held once for each client, and not be known to have left.
 	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
 		s.log.Debug("answers may be compressed", "err", err)
@@ -69,9 +69,9 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	go w.read(ctx)
 	err := w.serve(ctx)
 	if ctx.Err() != nil {
-		err = ending(ctx)
+		err = endError(ctx)
 	}
-	s.note(w, err)
+	s.noteEnd(w, err)
 	return err
 }
 
@@ -94,12 +94,12 @@ func (w *watch) stalled() {
 	if !ok || w.s.cfg.Hangup == nil {
 		return
 	}
-	w.s.often.Warn("stalled "+w.client, "closed the connection of a client that does not read", "client", w.client, "remote", p.Addr.String(), "after", w.s.cfg.StallTimeout)
+	w.s.throttled.Warn("stalled "+w.client, "closed the connection of a client that does not read", "client", w.client, "remote", p.Addr.String(), "after", w.s.cfg.StallTimeout)
 	w.s.cfg.Hangup(p.Addr)
 }
 
 // note counts and logs how a stream ended.
-func (s *Server) note(w *watch, err error) {
+func (s *Server) noteEnd(w *watch, err error) {
 	code := status.Code(err)
 	if code == codes.OK || code == codes.Canceled {
 		return
@@ -113,7 +113,7 @@ func (s *Server) note(w *watch, err error) {
 }
 
 // ending is why a stream's context has ended, as a gRPC status.
-func ending(ctx context.Context) error {
+func endError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, io.EOF): // the client has closed its side: it is done
@@ -127,29 +127,29 @@ func ending(ctx context.Context) error {
 
 // serve greets the client, registers its instance and follows its app's view.
 func (w *watch) serve(ctx context.Context) error {
-	if err := w.greet(ctx); err != nil {
+	if err := w.receiveHello(ctx); err != nil {
 		return err
 	}
 	leave, err := w.s.admit(ctx, w.hello)
 	if err != nil {
-		w.s.often.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
+		w.s.throttled.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
 		return err
 	}
 	defer leave()
 	select {
 	case <-w.s.restored:
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
 	if w.hello.instance != nil {
-		w.held = &registration{instance: *w.hello.instance, lost: func() { w.end(errSuperseded) }}
-		if _, err := w.s.registry.do(ctx, register, w.held); err != nil {
+		w.held = &registration{instance: *w.hello.instance, superseded: func() { w.end(errSuperseded) }}
+		if _, err := w.s.registry.request(ctx, register, w.held); err != nil {
 			return unavailable(err)
 		}
 		// However the stream ends, its instance goes with it, and at once.
-		defer func() { _, _ = w.s.registry.do(context.WithoutCancel(ctx), withdraw, w.held) }()
+		defer func() { _, _ = w.s.registry.request(context.WithoutCancel(ctx), withdraw, w.held) }()
 	}
 	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {
 		return unavailable(err)
@@ -158,9 +158,9 @@ func (w *watch) serve(ctx context.Context) error {
 	w.sub = w.s.topology.Subscribe(w.hello.app)
 	defer w.sub.Close()
 	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View}
-	w.s.evidence.come(who)
-	defer w.s.evidence.leave(who)
-	w.who = who
+	w.s.evidence.add(who)
+	defer w.s.evidence.remove(who)
+	w.caller = who
 	close(w.started)
 	return w.follow(ctx)
 }
@@ -170,16 +170,16 @@ func unavailable(err error) error {
 }
 
 // greet waits for the client's hello, and checks it.
-func (w *watch) greet(ctx context.Context) error {
+func (w *watch) receiveHello(ctx context.Context) error {
 	limit := time.NewTimer(w.s.cfg.HelloTimeout)
 	defer limit.Stop()
-	var req *opening
+	var req *firstRequest
 	select {
 	case req = <-w.first:
 	case <-limit.C:
 		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", w.s.cfg.HelloTimeout)
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	h, err := parseHello(req, &w.s.cfg)
 	if err != nil {
@@ -188,7 +188,7 @@ func (w *watch) greet(ctx context.Context) error {
 	if err := authorizeOwn(ctx, h.app); err != nil {
 		return err
 	}
-	if h.revision > plausible(time.Now()) && h.revision > w.s.topology.Revision() {
+	if h.revision > maxPlausible(time.Now()) && h.revision > w.s.topology.Revision() {
 		// It lies, or the clock of one of us is wrong. It is served as one without a revision,
 		// and keeps the higher number itself.
 		w.s.log.Debug("a client holds a revision beyond any that can have been given out; it is not counted on from there",
@@ -204,19 +204,19 @@ func (w *watch) greet(ctx context.Context) error {
 
 // read takes the client's messages until the stream ends.
 func (w *watch) read(ctx context.Context) {
-	defer w.s.users.Done()
+	defer w.s.running.Done()
 	first, err := w.readFirst(ctx)
 	if err != nil {
 		w.end(err)
 		return
 	}
-	defer first.known.drop()
+	defer first.known.release()
 	w.first <- first
 	for {
 		var raw rawRequest
 		err := w.stream.RecvMsg(&raw)
 		if err == nil {
-			err = w.later(ctx, &raw)
+			err = w.handle(ctx, &raw)
 		}
 		if err != nil {
 			w.end(err)
@@ -227,26 +227,26 @@ func (w *watch) read(ctx context.Context) {
 
 // readFirst reads the first message once there is room for the largest that it may be. Until
 // then flow control holds the client back.
-func (w *watch) readFirst(ctx context.Context) (*opening, error) {
+func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 	release, err := w.s.hellos.Acquire(ctx, w.client, helloBytes)
 	if err != nil {
-		return nil, ending(ctx)
+		return nil, endError(ctx)
 	}
 	defer release()
 	var raw rawRequest
 	if err := w.stream.RecvMsg(&raw); err != nil {
 		return nil, err
 	}
-	return parseOpening(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
+	return parseFirstRequest(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
 }
 
 // maxLater bounds the messages after the first, in bytes.
-const maxLater = 64 << 10
+const maxLaterBytes = 64 << 10
 
 // later handles a message after the first.
-func (w *watch) later(ctx context.Context, raw *rawRequest) error {
-	if len(raw.bytes) > maxLater {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLater)
+func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
+	if len(raw.bytes) > maxLaterBytes {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLaterBytes)
 	}
 	req := &pb.WatchRequest{}
 	if err := proto.Unmarshal(raw.bytes, req); err != nil {
@@ -255,7 +255,7 @@ func (w *watch) later(ctx context.Context, raw *rawRequest) error {
 	select {
 	case <-w.started:
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	switch {
 	case req.GetUnreached() != nil:
@@ -265,7 +265,7 @@ func (w *watch) later(ctx context.Context, raw *rawRequest) error {
 	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}
-	revision, err := w.s.registry.do(ctx, drain, w.held)
+	revision, err := w.s.registry.request(ctx, drain, w.held)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -281,7 +281,7 @@ func (w *watch) unreached(ctx context.Context, m *pb.Unreached) error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "unreached: %v", err)
 	}
-	w.s.evidence.report(w.who, all)
+	w.s.evidence.report(w.caller, all)
 	live.Sleep(ctx, reportPause)
 	return nil
 }
@@ -292,7 +292,7 @@ func (w *watch) follow(ctx context.Context) error {
 		select {
 		case <-w.s.settling.Done():
 		case <-ctx.Done():
-			return ending(ctx)
+			return endError(ctx)
 		}
 	}
 	until, end := context.WithCancel(ctx)
@@ -302,7 +302,7 @@ func (w *watch) follow(ctx context.Context) error {
 	for {
 		next, err := w.sub.Next(until, seen)
 		if ctx.Err() != nil {
-			return ending(ctx)
+			return endError(ctx)
 		}
 		if err != nil { // the service has settled, which is to be told
 			until, next = ctx, seen
@@ -342,16 +342,16 @@ func (w *watch) send(drained uint64) error {
 		return nil // before the first view, follow will send what is to be told
 	}
 	if provisional && w.hello.keeps && w.hello.known != nil {
-		return w.confirm(view)
+		return w.confirmDrain(view)
 	}
 	msg, err := w.message(w.stream.Context(), view, provisional)
 	if err != nil {
 		return err
 	}
-	if err := w.box.send(msg, w.stream.SendMsg); err != nil {
+	if err := w.inFlight.send(msg, w.stream.SendMsg); err != nil {
 		return err
 	}
-	w.hello.known.drop()
+	w.hello.known.release()
 	w.hello.known = nil
 	w.sent, w.drained, w.number, w.provisional = view, 0, max(w.number, msg.revision), provisional
 	w.hello.known = nil
@@ -362,7 +362,7 @@ func (w *watch) send(drained uint64) error {
 }
 
 // confirm tells a client that keeps the view that it has of its drain, and of nothing else.
-func (w *watch) confirm(view *catalog.View) error {
+func (w *watch) confirmDrain(view *catalog.View) error {
 	revision := max(w.drained, w.number)
 	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true}); err != nil {
 		return err

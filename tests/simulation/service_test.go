@@ -23,11 +23,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var discardLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // homecoming is how long after it has heard all sources a service takes what comes for
 // what was there all along, as the real one does.
-const homecoming = 5 * time.Second
+const settleDelay = 5 * time.Second
 
 // service is one life of one replica of a cluster's resolver service, with all its real
 // parts but the store, the source of instances and the network.
@@ -53,17 +53,17 @@ func (r *replica) start(memory bool) {
 	s := &service{replica: r, settled: make(chan struct{}), sourced: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Store(-1)
-	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), quiet)
+	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), discardLog)
 	if err != nil {
 		w.fail("identity of %s: %v", r.host, err)
 		return
 	}
-	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, quiet)
-	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, quiet)
+	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, discardLog)
+	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, discardLog)
 	s.feed.After(s.sourced)
 	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.net.Host(r.host).Dial}
-	s.links = peering.NewLinks(cfg, s.topology, source, quiet)
-	s.server = peering.NewServer(cfg, s.topology, quiet)
+	s.links = peering.NewLinks(cfg, s.topology, source, discardLog)
+	s.server = peering.NewServer(cfg, s.topology, discardLog)
 	peering.Join(s.links, s.server)
 	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(w.watchRevisions(r.host)))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.server)
@@ -108,7 +108,7 @@ func (s *service) settle(ctx context.Context) error {
 		}
 	}
 	close(s.settled)
-	if live.Sleep(ctx, homecoming) {
+	if live.Sleep(ctx, settleDelay) {
 		s.topology.Settle()
 	}
 	return nil

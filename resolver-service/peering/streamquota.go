@@ -18,14 +18,14 @@ const (
 // budget is what is left of that: a bucket of tokens, one for each stream. What is found out
 // to cost more is owed, and nothing is given until that has come back. Any goroutine may use
 // it; the zero value is full.
-type budget struct {
+type streamQuota struct {
 	mu    sync.Mutex
 	spent float64 // of streamBurst
 	at    time.Time
 }
 
 // take takes one stream's token, and tells whether there was some of one.
-func (b *budget) take() bool {
+func (b *streamQuota) allow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
@@ -37,7 +37,7 @@ func (b *budget) take() bool {
 }
 
 // owe notes that so many exports had to be looked at.
-func (b *budget) owe(exports int) {
+func (b *streamQuota) charge(exports int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
@@ -45,7 +45,7 @@ func (b *budget) owe(exports int) {
 }
 
 // refill gives what has come back; with mu held.
-func (b *budget) refill() {
+func (b *streamQuota) refill() {
 	now := time.Now()
 	b.spent = max(0, b.spent-now.Sub(b.at).Seconds()*streamRate)
 	b.at = now

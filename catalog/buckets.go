@@ -8,12 +8,12 @@ import (
 // shards are those of a table: a power of two of them, nil where empty, found by an app's
 // hash. A copy that a few shards are set in costs the same however many there are: many
 // stand in groups, and what is copied is the list of groups and the group.
-type shards[V any] struct {
-	flat   []*shard[V] // all of them, or
-	groups []*group[V] // where they are more than maxFlat
+type buckets[V any] struct {
+	flat   []*bucket[V] // all of them, or
+	groups []*group[V]  // where they are more than maxFlat
 }
 
-type group[V any] [groupSize]*shard[V]
+type group[V any] [groupSize]*bucket[V]
 
 const (
 	groupSize = 256
@@ -22,21 +22,21 @@ const (
 )
 
 // newShards makes so many empty shards.
-func newShards[V any](size int) shards[V] {
+func newBuckets[V any](size int) buckets[V] {
 	if size <= maxFlat {
-		return shards[V]{flat: make([]*shard[V], size)}
+		return buckets[V]{flat: make([]*bucket[V], size)}
 	}
-	s := shards[V]{groups: make([]*group[V], size/groupSize)}
+	s := buckets[V]{groups: make([]*group[V], size/groupSize)}
 	for i := range s.groups {
 		s.groups[i] = new(group[V])
 	}
 	return s
 }
 
-func (s *shards[V]) len() int { return len(s.flat) + groupSize*len(s.groups) }
+func (s *buckets[V]) len() int { return len(s.flat) + groupSize*len(s.groups) }
 
 // of is the shard of a hash. There must be shards.
-func (s *shards[V]) of(h uint64) *shard[V] {
+func (s *buckets[V]) of(h uint64) *bucket[V] {
 	n := h >> 32
 	if s.groups == nil {
 		return s.flat[n&uint64(len(s.flat)-1)]
@@ -45,7 +45,7 @@ func (s *shards[V]) of(h uint64) *shard[V] {
 }
 
 // at is the n-th shard, or nil.
-func (s *shards[V]) at(n int) *shard[V] {
+func (s *buckets[V]) at(n int) *bucket[V] {
 	switch {
 	case n >= s.len():
 		return nil
@@ -56,18 +56,18 @@ func (s *shards[V]) at(n int) *shard[V] {
 }
 
 // copy is to be set shards in; there is one at least. Groups are shared until then.
-func (s *shards[V]) copy() (next shards[V]) {
+func (s *buckets[V]) copy() (next buckets[V]) {
 	if s.groups != nil {
-		return shards[V]{groups: slices.Clone(s.groups)}
+		return buckets[V]{groups: slices.Clone(s.groups)}
 	}
-	next.flat = make([]*shard[V], max(len(s.flat), 1))
+	next.flat = make([]*bucket[V], max(len(s.flat), 1))
 	copy(next.flat, s.flat)
 	return next
 }
 
 // set puts a shard in place of that of a hash, in a copy of old or, where that is nil or
 // has another number of them, in shards that nobody else has seen.
-func (s *shards[V]) set(h uint64, to *shard[V], old *shards[V]) {
+func (s *buckets[V]) set(h uint64, to *bucket[V], old *buckets[V]) {
 	n := h >> 32
 	if s.groups == nil {
 		s.flat[n&uint64(len(s.flat)-1)] = to
@@ -82,12 +82,12 @@ func (s *shards[V]) set(h uint64, to *shard[V], old *shards[V]) {
 }
 
 // all yields every shard that is not empty, and its place.
-func (s *shards[V]) all() iter.Seq2[int, *shard[V]] { return s.notIn(&shards[V]{}) }
+func (s *buckets[V]) all() iter.Seq2[int, *bucket[V]] { return s.notIn(&buckets[V]{}) }
 
 // notIn yields every shard that is not empty, and its place, but those that other has in
 // the same place.
-func (s *shards[V]) notIn(other *shards[V]) iter.Seq2[int, *shard[V]] {
-	return func(yield func(int, *shard[V]) bool) {
+func (s *buckets[V]) notIn(other *buckets[V]) iter.Seq2[int, *bucket[V]] {
+	return func(yield func(int, *bucket[V]) bool) {
 		aligned := s.len() == other.len()
 		for n := 0; n < s.len(); n++ {
 			if aligned && s.groups != nil && n%groupSize == 0 && s.groups[n/groupSize] == other.groups[n/groupSize] {

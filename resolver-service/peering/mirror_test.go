@@ -56,17 +56,17 @@ func names(c topology.PeerChange) string {
 }
 
 // taken is what a message makes the topology be told.
-func (k *knowledge) taken(t *testing.T, m *v1alpha1.ExportsResponse) string {
+func (k *exportMirror) taken(t *testing.T, m *v1alpha1.ExportsResponse) string {
 	t.Helper()
-	k.take(m)
-	change, all := k.change("east", maxChange)
+	k.receive(m)
+	change, all := k.nextChange("east", maxApply)
 	if !all || change.Cluster != "east" || change.Full || change.Lease != topology.Unchanged {
 		t.Errorf("change %+v", change)
 	}
 	return names(change)
 }
 
-func (k *knowledge) why() string {
+func (k *exportMirror) why() string {
 	var all []string
 	for app, err := range k.refused {
 		all = append(all, app.String()+": "+err.Error())
@@ -75,8 +75,8 @@ func (k *knowledge) why() string {
 }
 
 func TestWhatAPeerSaysBecomesChanges(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	for _, step := range []struct {
 		what     string
 		m        *v1alpha1.ExportsResponse
@@ -89,28 +89,28 @@ func TestWhatAPeerSaysBecomesChanges(t *testing.T) {
 		{"a difference", message(t, []*topology.PeerExport{export("orders", 3)}, "ledger"), "+orders:3 -ledger", true},
 		{"what is gone already is not gone twice", message(t, nil, "ledger", "never"), "", true},
 	} {
-		if got := k.taken(t, step.m); got != step.want || k.complete != step.complete {
-			t.Errorf("%s: %q, complete %t; want %q, %t", step.what, got, k.complete, step.want, step.complete)
+		if got := k.taken(t, step.m); got != step.want || k.synced != step.complete {
+			t.Errorf("%s: %q, complete %t; want %q, %t", step.what, got, k.synced, step.want, step.complete)
 		}
 	}
-	if len(k.begin()) != 1 || k.ready != 1 {
+	if len(k.resume()) != 1 || k.ready != 1 {
 		t.Errorf("knows %v, %d ready", k.exports, k.ready)
 	}
 }
 
 func TestAPeerThatExportsNothingHasSpoken(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
-	if got := k.taken(t, message(t, nil)); got != "" || !k.complete {
-		t.Errorf("%q, complete %t", got, k.complete)
+	k := newExportMirror()
+	k.resume()
+	if got := k.taken(t, message(t, nil)); got != "" || !k.synced {
+		t.Errorf("%q, complete %t", got, k.synced)
 	}
 }
 
 func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	k.taken(t, message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1), export("stock", 1)}))
-	k.begin()
+	k.resume()
 	// The peer did not take in what is known: it was more than fits into the request.
 	for app, s := range k.exports {
 		s.stream = 0
@@ -119,7 +119,7 @@ func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
 	if got := k.taken(t, part(message(t, []*topology.PeerExport{export("orders", 2)}))); got != "+orders:2" {
 		t.Errorf("in the middle: %q", got)
 	}
-	k.begin() // the peer breaks off, and is asked again
+	k.resume() // the peer breaks off, and is asked again
 	if len(k.exports) != 3 {
 		t.Errorf("the peer broke off, and what is known is %v", k.exports)
 	}
@@ -133,10 +133,10 @@ func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
 }
 
 func TestAFirstSetKeepsWhatWasNamedAsKnown(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	k.taken(t, message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1)}))
-	if known := k.begin(); len(known) != 2 {
+	if known := k.resume(); len(known) != 2 {
 		t.Fatalf("known %v", known)
 	}
 	if got := k.taken(t, message(t, nil, "ledger")); got != "-ledger" {
@@ -145,37 +145,37 @@ func TestAFirstSetKeepsWhatWasNamedAsKnown(t *testing.T) {
 }
 
 func TestARequestIsBounded(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	namespace := strings.Repeat("n", 60)
 	for i := range maxExports {
 		a := catalog.App{Namespace: namespace, ID: fmt.Sprintf("%060d", i)}
-		k.exports[a] = said{}
+		k.exports[a] = mirroredExport{}
 	}
-	known := k.begin()
-	if n := proto.Size(&v1alpha1.ExportsRequest{Known: known}); n > maxKnown || n < maxKnown/2 {
+	known := k.resume()
+	if n := proto.Size(&v1alpha1.ExportsRequest{Known: known}); n > maxKnownBytes || n < maxKnownBytes/2 {
 		t.Errorf("%d apps in %d bytes", len(known), n)
 	}
-	if k.take(message(t, nil)); len(k.exports) != len(known) {
+	if k.receive(message(t, nil)); len(k.exports) != len(known) {
 		t.Errorf("%d apps stand of which %d were named", len(k.exports), len(known))
 	}
 }
 
 func TestALargeChangeIsToldInParts(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	m := &v1alpha1.ExportsResponse{}
-	for i := range 2*maxChange + 1 {
+	for i := range 2*maxApply + 1 {
 		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprint("a", i)}})
 	}
-	k.take(m)
+	k.receive(m)
 	var sizes []int
 	for all := false; !all; {
 		var c topology.PeerChange
-		c, all = k.change("east", maxChange)
+		c, all = k.nextChange("east", maxApply)
 		sizes = append(sizes, len(c.Put))
 	}
-	if !slices.Equal(sizes, []int{maxChange, maxChange, 1}) {
+	if !slices.Equal(sizes, []int{maxApply, maxApply, 1}) {
 		t.Errorf("parts of %v", sizes)
 	}
 }
@@ -192,8 +192,8 @@ func TestABadExportIsRefusedByNameAndTheRestStand(t *testing.T) {
 		"too many ready":     func(e *v1alpha1.Export) { e.Ready = 1 << 31 },
 		"too many draining":  func(e *v1alpha1.Export) { e.Draining = maxInstances + 1 },
 	} {
-		k := newKnowledge()
-		k.begin()
+		k := newExportMirror()
+		k.resume()
 		k.taken(t, message(t, []*topology.PeerExport{export("orders", 1), export("ledger", 1)}))
 		m := message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 2)})
 		spoil(m.Put[0])
@@ -221,9 +221,9 @@ func inZones(direct bool) *topology.PeerExport {
 
 func TestZonesArrive(t *testing.T) {
 	for _, direct := range []bool{false, true} {
-		k := newKnowledge()
-		k.begin()
-		k.take(message(t, []*topology.PeerExport{inZones(direct)}))
+		k := newExportMirror()
+		k.resume()
+		k.receive(message(t, []*topology.PeerExport{inZones(direct)}))
 		if got := k.pending[inZones(direct).App]; got == nil || got.Zones.String() != "a: 1, b: 1" || got.Zones.At(0) != "b" {
 			t.Errorf("%+v", got)
 		}
@@ -252,9 +252,9 @@ func TestZonesArrive(t *testing.T) {
 func TestWhatIsToldOfShardsAndDrainingArrives(t *testing.T) {
 	e := export("orders", 4)
 	e.Draining, e.Shards = 2, catalog.MaxShards
-	k := newKnowledge()
-	k.begin()
-	k.take(message(t, []*topology.PeerExport{e}))
+	k := newExportMirror()
+	k.resume()
+	k.receive(message(t, []*topology.PeerExport{e}))
 	if got := k.pending[e.App]; got == nil || got.Draining != 2 || got.Shards != catalog.MaxShards || got.Ready != 4 {
 		t.Errorf("%+v", got)
 	}
@@ -265,30 +265,30 @@ func TestWhatIsToldOfShardsAndDrainingArrives(t *testing.T) {
 }
 
 func TestAPeerCantFloodThisCluster(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	m := &v1alpha1.ExportsResponse{Cluster: "east"}
 	for i := range maxExports + 1 {
 		m.Put = append(m.Put, &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: fmt.Sprintf("a%d", i)}})
 	}
-	k.take(m)
+	k.receive(m)
 	if len(k.exports) != maxExports || !strings.Contains(k.why(), "shop/a100000: the cluster exports more than 100000 apps") {
 		t.Errorf("%d exports are known; refused: %s", len(k.exports), k.why())
 	}
-	k.take(&v1alpha1.ExportsResponse{Put: m.Put[maxExports:], Removed: []*v1alpha1.App{m.Put[0].App}})
+	k.receive(&v1alpha1.ExportsResponse{Put: m.Put[maxExports:], Removed: []*v1alpha1.App{m.Put[0].App}})
 	if len(k.exports) != maxExports || len(k.refused) != 0 {
 		t.Errorf("there is room, but %d exports are known; refused: %s", len(k.exports), k.why())
 	}
 }
 
 func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	long := strings.Repeat("x", 10<<20)
 	say := func(id string) {
 		e := export(id, 1)
 		e.Allow[0].Namespace = long
-		k.take(message(t, []*topology.PeerExport{e}))
+		k.receive(message(t, []*topology.PeerExport{e}))
 	}
 	for range 20 {
 		if say("orders"); k.why() != "" {
@@ -302,7 +302,7 @@ func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
 		t.Errorf("refused: %s; %d exports of %d bytes are known", k.why(), len(k.exports), k.bytes)
 	}
 	for app := range maps.Clone(k.exports) {
-		k.forget(app)
+		k.remove(app)
 	}
 	if k.bytes != 0 || k.ready != 0 {
 		t.Errorf("nothing is known, which takes %d bytes, and %d are ready", k.bytes, k.ready)
@@ -314,8 +314,8 @@ func TestALongNameIsNotRepeated(t *testing.T) {
 		"app-id":  {App: &v1alpha1.App{Namespace: "shop", Id: strings.Repeat("A", 1<<20)}},
 		"address": {App: &v1alpha1.App{Namespace: "shop", Id: "orders"}, Addresses: []string{strings.Repeat("A", 1<<20)}},
 	} {
-		k := newKnowledge()
-		k.begin()
+		k := newExportMirror()
+		k.resume()
 		k.taken(t, &v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{w}})
 		if text := k.why(); len(text) > 500 {
 			t.Errorf("%s: operators are told %d bytes", what, len(text))
@@ -327,8 +327,8 @@ func TestALongNameIsNotRepeated(t *testing.T) {
 }
 
 func TestOfTwoExportsOfOneAppTheLastCounts(t *testing.T) {
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	if got := k.taken(t, message(t, []*topology.PeerExport{export("orders", 1), export("orders", 2)})); got != "+orders:2" {
 		t.Errorf("%q", got)
 	}
@@ -357,21 +357,21 @@ func FuzzMessages(f *testing.F) {
 	seed(message(f, []*topology.PeerExport{inZones(false)}), message(f, []*topology.PeerExport{inZones(true)}))
 	seed(part(message(f, []*topology.PeerExport{export("orders", 2)})), message(f, []*topology.PeerExport{export("ledger", 0)}, "orders"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		k := newKnowledge()
-		k.begin()
+		k := newExportMirror()
+		k.resume()
 		told := map[catalog.App]uint32{}
 		for len(text) > 2 {
 			n := min(int(text[0])<<8|int(text[1]), len(text)-2)
 			var m v1alpha1.ExportsResponse
 			err := proto.Unmarshal(text[2:2+n], &m)
 			if text = text[2+n:]; err != nil {
-				k.begin() // the stream ends, and is made anew
+				k.resume() // the stream ends, and is made anew
 				continue
 			}
-			k.take(&m)
+			k.receive(&m)
 			for all := false; !all; {
 				var c topology.PeerChange
-				c, all = k.change("east", 3)
+				c, all = k.nextChange("east", 3)
 				for _, app := range c.Delete {
 					delete(told, app)
 				}

@@ -17,52 +17,52 @@ import (
 
 // speaker is a graph, and what it has yet to be told. Each queue is in order, as a stream
 // and a store are.
-type speaker struct {
-	name    string // of the replica
-	cluster string
-	graph   *topology.Graph
-	views   map[catalog.App]*catalog.View
-	open    *catalog.View
-	seen    map[catalog.App]uint64 // revisions of views
-	objects int                    // version that it has
-	running int
-	hears   map[string]*hearing // by cluster
+type node struct {
+	name          string // of the replica
+	cluster       string
+	graph         *topology.Graph
+	views         map[catalog.App]*catalog.View
+	open          *catalog.View
+	seen          map[catalog.App]uint64 // revisions of views
+	objects       int                    // version that it has
+	running       int
+	subscriptions map[string]*subscription // by cluster
 }
 
 // hearing is a stream of exports of one replica of another cluster.
-type hearing struct {
-	from  *speaker            // nil while there is none
-	words []topology.PeerView // said, and not heard yet
-	last  topology.PeerView   // heard last; what a new stream goes on from
-	first bool                // the next word is a first set: all there is
+type subscription struct {
+	from     *node               // nil while there is none
+	messages []topology.PeerView // said, and not heard yet
+	last     topology.PeerView   // heard last; what a new stream goes on from
+	initial  bool                // the next word is a first set: all there is
 }
 
 // talk is one run of it.
-type talk struct {
+type exchange struct {
 	maker
-	world    *world // what is true; it runs nothing
-	speakers []*speaker
-	lines    []string
-	fault    string
-	skips    bool // a fault put in: now and then a word is taken for heard that was not
+	world         *world // what is true; it runs nothing
+	nodes         []*node
+	log           []string
+	fault         string
+	skipsMessages bool // a fault put in: now and then a word is taken for heard that was not
 }
 
-func newTalk(seed uint64) *talk {
+func newExchange(seed uint64) *exchange {
 	m := maker{rand.New(rand.NewPCG(seed, 7))}
-	t := &talk{maker: m, world: newWorld(&plan{}, mutation{})}
+	t := &exchange{maker: m, world: newWorld(&plan{}, mutation{})}
 	for _, c := range t.world.clusters {
 		for _, r := range c.replicas {
-			s := &speaker{
-				name: r.host, cluster: c.name, views: map[catalog.App]*catalog.View{}, seen: map[catalog.App]uint64{}, hears: map[string]*hearing{},
+			s := &node{
+				name: r.host, cluster: c.name, views: map[catalog.App]*catalog.View{}, seen: map[catalog.App]uint64{}, subscriptions: map[string]*subscription{},
 				graph: topology.NewGraph(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}),
 			}
 			for _, other := range clusterNames {
 				if other != c.name {
-					s.hears[other] = &hearing{}
+					s.subscriptions[other] = &subscription{}
 					s.graph.Peer(other)
 				}
 			}
-			t.speakers = append(t.speakers, s)
+			t.nodes = append(t.nodes, s)
 		}
 	}
 	for _, s := range newPlan(seed, 0, nil).steps {
@@ -73,55 +73,55 @@ func newTalk(seed uint64) *talk {
 	return t
 }
 
-func (t *talk) fail(format string, args ...any) {
+func (t *exchange) fail(format string, args ...any) {
 	if t.fault == "" {
 		t.fault = fmt.Sprintf(format, args...)
 	}
 }
 
-func (t *talk) say(format string, args ...any) {
-	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+func (t *exchange) note(format string, args ...any) {
+	t.log = append(t.log, fmt.Sprintf(format, args...))
 }
 
 // step is one thing that happens.
-func (t *talk) step() {
-	s := one(t.maker, t.speakers)
-	others := slices.Sorted(maps.Keys(s.hears))
+func (t *exchange) step() {
+	s := one(t.maker, t.nodes)
+	others := slices.Sorted(maps.Keys(s.subscriptions))
 	from := one(t.maker, others)
-	h := s.hears[from]
+	h := s.subscriptions[from]
 	switch n := t.IntN(20); {
 	case n < 5:
 		make := one(t.maker, []func(maker) (string, func(*world)){maker.selects, maker.exported, maker.exported, maker.knows, maker.moves, maker.handsOver, maker.handsOver})
 		text, do := make(t.maker)
-		t.say("%s", text)
+		t.note("%s", text)
 		do(t.world)
 	case n < 8:
-		t.say("%s reads the store", s.name)
-		t.reads(s)
+		t.note("%s reads the store", s.name)
+		t.readObjects(s)
 	case n < 11:
-		t.say("%s reads the instances", s.name)
-		t.finds(s)
+		t.note("%s reads the instances", s.name)
+		t.readInstances(s)
 	case n < 16:
-		t.say("%s hears a word of %s", s.name, from)
-		t.hear(s, from, 1+t.IntN(3))
+		t.note("%s hears a word of %s", s.name, from)
+		t.receive(s, from, 1+t.IntN(3))
 	case n < 17:
-		t.say("%s hears %s no more: cut after %d words", s.name, from, len(h.words)/2)
-		t.hear(s, from, len(h.words)/2)
+		t.note("%s hears %s no more: cut after %d words", s.name, from, len(h.messages)/2)
+		t.receive(s, from, len(h.messages)/2)
 		t.cut(s, from)
 	case n < 18:
-		t.say("the lease of %s runs out in %s", from, s.name)
+		t.note("the lease of %s runs out in %s", from, s.name)
 		t.apply(s, topology.Change{Peers: []topology.PeerChange{{Cluster: from, Lease: topology.Expired}}})
 	case n < 19:
-		t.say("%s listens to %s anew", s.name, from)
-		t.listen(s, from)
+		t.note("%s listens to %s anew", s.name, from)
+		t.subscribe(s, from)
 	default:
-		t.say("%s starts anew", s.name)
+		t.note("%s starts anew", s.name)
 		t.restart(s)
 	}
 }
 
 // apply applies a change and looks at what comes of it.
-func (t *talk) apply(s *speaker, c topology.Change) {
+func (t *exchange) apply(s *node, c topology.Change) {
 	for _, u := range s.graph.Apply(c) {
 		for _, v := range u.Views {
 			t.publish(s, v)
@@ -131,13 +131,13 @@ func (t *talk) apply(s *speaker, c topology.Change) {
 		}
 		t.checkOwners(s)
 		for peer, view := range u.Peers {
-			t.tell(s, peer, view)
+			t.send(s, peer, view)
 		}
 	}
 }
 
 // checkOwners sees that no address is that of two apps of a cluster.
-func (t *talk) checkOwners(s *speaker) {
+func (t *exchange) checkOwners(s *node) {
 	whose := owners{}
 	views := []*catalog.View{s.open}
 	for _, view := range s.views {
@@ -154,7 +154,7 @@ func (t *talk) checkOwners(s *speaker) {
 }
 
 // publish sees that no revision of an app's view goes back.
-func (t *talk) publish(s *speaker, v topology.ViewUpdate) {
+func (t *exchange) publish(s *node, v topology.ViewUpdate) {
 	if v.View == nil {
 		delete(s.views, v.App)
 		return
@@ -166,25 +166,25 @@ func (t *talk) publish(s *speaker, v topology.ViewUpdate) {
 }
 
 // tell says a new view to those in a cluster who listen.
-func (t *talk) tell(s *speaker, peer string, view *topology.PeerView) {
-	for _, other := range t.speakers {
-		if h := other.hears[s.cluster]; other.cluster == peer && h.from == s {
-			if n := len(h.words); n > 0 && h.words[n-1].Revision >= view.Revision {
-				t.fail("%s says revision %d to %s after %d", s.name, view.Revision, other.name, h.words[n-1].Revision)
+func (t *exchange) send(s *node, peer string, view *topology.PeerView) {
+	for _, other := range t.nodes {
+		if h := other.subscriptions[s.cluster]; other.cluster == peer && h.from == s {
+			if n := len(h.messages); n > 0 && h.messages[n-1].Revision >= view.Revision {
+				t.fail("%s says revision %d to %s after %d", s.name, view.Revision, other.name, h.messages[n-1].Revision)
 			}
-			h.words = append(h.words, *view)
+			h.messages = append(h.messages, *view)
 		}
 	}
 }
 
 // hear takes the next words in, as differences, or the first set as a whole.
-func (t *talk) hear(s *speaker, from string, n int) {
-	h := s.hears[from]
-	for ; n > 0 && len(h.words) > 0; n-- {
-		next := h.words[0]
-		h.words = h.words[1:]
-		change := topology.PeerChange{Cluster: from, Lease: topology.Fresh, Full: h.first}
-		if h.first {
+func (t *exchange) receive(s *node, from string, n int) {
+	h := s.subscriptions[from]
+	for ; n > 0 && len(h.messages) > 0; n-- {
+		next := h.messages[0]
+		h.messages = h.messages[1:]
+		change := topology.PeerChange{Cluster: from, Lease: topology.Fresh, Full: h.initial}
+		if h.initial {
 			for _, e := range next.Exports.All() {
 				change.Put = append(change.Put, *e)
 			}
@@ -198,8 +198,8 @@ func (t *talk) hear(s *speaker, from string, n int) {
 				}
 			}
 		}
-		h.last, h.first = next, false
-		if t.skips && t.chance(10) {
+		h.last, h.initial = next, false
+		if t.skipsMessages && t.chance(10) {
 			continue
 		}
 		for _, part := range t.parts(change) {
@@ -212,7 +212,7 @@ func (t *talk) hear(s *speaker, from string, n int) {
 }
 
 // parts are what is told of a word at a time: all, or one app after the other in any order.
-func (t *talk) parts(c topology.PeerChange) (all []topology.PeerChange) {
+func (t *exchange) parts(c topology.PeerChange) (all []topology.PeerChange) {
 	if c.Full || t.chance(50) {
 		return []topology.PeerChange{c}
 	}
@@ -226,16 +226,16 @@ func (t *talk) parts(c topology.PeerChange) (all []topology.PeerChange) {
 	return all
 }
 
-func (t *talk) cut(s *speaker, from string) {
-	h := s.hears[from]
-	h.from, h.words = nil, nil
+func (t *exchange) cut(s *node, from string) {
+	h := s.subscriptions[from]
+	h.from, h.messages = nil, nil
 }
 
 // listen opens a stream to any replica of a cluster that has its objects.
-func (t *talk) listen(s *speaker, from string) {
+func (t *exchange) subscribe(s *node, from string) {
 	t.cut(s, from)
-	var able []*speaker
-	for _, other := range t.speakers {
+	var able []*node
+	for _, other := range t.nodes {
 		if other.cluster == from && other.objects > 0 {
 			able = append(able, other)
 		}
@@ -243,13 +243,13 @@ func (t *talk) listen(s *speaker, from string) {
 	if len(able) == 0 {
 		return
 	}
-	h := s.hears[from]
-	h.from, h.first = one(t.maker, able), true
-	h.words = []topology.PeerView{*h.from.graph.Peer(s.cluster)}
+	h := s.subscriptions[from]
+	h.from, h.initial = one(t.maker, able), true
+	h.messages = []topology.PeerView{*h.from.graph.Peer(s.cluster)}
 }
 
 // reads brings a replica's objects up to date, as a difference from what it had.
-func (t *talk) reads(s *speaker) {
+func (t *exchange) readObjects(s *node) {
 	c := t.world.cluster(s.cluster)
 	version, now, _ := c.objects.newest()
 	had := c.objects.at(s.objects)
@@ -268,7 +268,7 @@ func (t *talk) reads(s *speaker) {
 	t.apply(s, topology.Change{Objects: &change})
 }
 
-func (t *talk) finds(s *speaker) {
+func (t *exchange) readInstances(s *node) {
 	version, now, _ := t.world.cluster(s.cluster).instances.newest()
 	s.running = version
 	change := topology.InstanceChange{Source: "shared", Full: true, Put: slices.Collect(maps.Values(now))}
@@ -276,9 +276,9 @@ func (t *talk) finds(s *speaker) {
 }
 
 // restart forgets all; whoever listened is cut off.
-func (t *talk) restart(s *speaker) {
-	for _, other := range t.speakers {
-		if h := other.hears[s.cluster]; h != nil && h.from == s {
+func (t *exchange) restart(s *node) {
+	for _, other := range t.nodes {
+		if h := other.subscriptions[s.cluster]; h != nil && h.from == s {
 			t.cut(other, s.cluster)
 		}
 	}
@@ -286,30 +286,30 @@ func (t *talk) restart(s *speaker) {
 	s.graph = topology.NewGraph(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true})
 	s.views, s.open, s.objects = map[catalog.App]*catalog.View{}, nil, 0
 	clear(s.seen)
-	for other := range s.hears {
-		s.hears[other] = &hearing{}
+	for other := range s.subscriptions {
+		s.subscriptions[other] = &subscription{}
 		s.graph.Peer(other)
 	}
 }
 
 // calm has everybody told of everything, and looks whether all is as the truth has it.
-func (t *talk) calm() {
-	for _, s := range t.speakers {
-		t.reads(s)
-		t.finds(s)
+func (t *exchange) calm() {
+	for _, s := range t.nodes {
+		t.readObjects(s)
+		t.readInstances(s)
 	}
-	for _, s := range t.speakers {
-		for from, h := range s.hears {
+	for _, s := range t.nodes {
+		for from, h := range s.subscriptions {
 			if h.from == nil {
-				t.listen(s, from)
+				t.subscribe(s, from)
 			}
-			t.hear(s, from, len(h.words))
-			if _, known := t.known(s)[catalog.Key{Kind: catalog.KindCluster, Name: from}]; known {
+			t.receive(s, from, len(h.messages))
+			if _, known := t.objectsOf(s)[catalog.Key{Kind: catalog.KindCluster, Name: from}]; known {
 				t.apply(s, topology.Change{Peers: []topology.PeerChange{{Cluster: from, Lease: topology.Fresh}}})
 			}
 		}
 	}
-	for _, s := range t.speakers {
+	for _, s := range t.nodes {
 		c := t.world.cluster(s.cluster)
 		fresh := t.world.fresh(c)
 		for _, a := range apps {
@@ -328,28 +328,28 @@ func (t *talk) calm() {
 	}
 }
 
-func (t *talk) known(s *speaker) map[catalog.Key]catalog.Object {
+func (t *exchange) objectsOf(s *node) map[catalog.Key]catalog.Object {
 	return t.world.cluster(s.cluster).objects.at(s.objects)
 }
 
 // run takes steps until something is wrong.
-func (t *talk) run() {
+func (t *exchange) run() {
 	for range 60 {
 		t.step()
 		if t.chance(3) {
-			t.say("calm")
+			t.note("calm")
 			t.calm()
 		}
 		if t.fault != "" {
 			return
 		}
 	}
-	t.say("calm")
+	t.note("calm")
 	t.calm()
 }
 
 // TestWords runs many seeds of words that come late, twice, in part or not at all.
-func TestWords(t *testing.T) {
+func TestExchanges(t *testing.T) {
 	first, runs := *fromFlag, uint64(*runsFlag)
 	switch {
 	case *seedFlag != 0:
@@ -361,21 +361,21 @@ func TestWords(t *testing.T) {
 		runs = 3000 / slow
 	}
 	for seed := first; seed < first+runs; seed++ {
-		w := newTalk(seed)
+		w := newExchange(seed)
 		if w.run(); w.fault == "" {
 			continue
 		}
-		for i, line := range w.lines {
+		for i, line := range w.log {
 			t.Logf("%4d  %s", i+1, line)
 		}
 		t.Fatalf("seed %d: %s\nreplay: go test ./tests/simulation -run TestWords -seed %d", seed, w.fault, seed)
 	}
 }
 
-func TestAWordThatIsSkippedIsFound(t *testing.T) {
+func TestASkippedMessageIsFound(t *testing.T) {
 	for seed := range uint64(50) {
-		w := newTalk(seed)
-		w.skips = true
+		w := newExchange(seed)
+		w.skipsMessages = true
 		if w.run(); w.fault != "" {
 			t.Logf("found by seed %d: %s", seed, w.fault)
 			return

@@ -24,7 +24,7 @@ func tableOf(apps int) (Table[int], map[App]int) {
 // and looks at the old ones afterwards.
 func TestLargeTablesShareGroups(t *testing.T) {
 	table, model := tableOf(40_000)
-	if table.shards.groups == nil {
+	if table.buckets.groups == nil {
 		t.Fatal("40,000 apps are not in groups: this test tests nothing")
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -65,14 +65,14 @@ func TestTableGrowsAndShrinks(t *testing.T) {
 		change(i, false)
 	}
 	same(t, &table, model)
-	if table.shards.groups == nil {
+	if table.buckets.groups == nil {
 		t.Error("a table that grew large has no groups")
 	}
 	for i := 0; i < most-step; i += step {
 		change(i, true)
 	}
 	same(t, &table, model)
-	if table.shards.groups != nil {
+	if table.buckets.groups != nil {
 		t.Error("a table that shrank has groups")
 	}
 }

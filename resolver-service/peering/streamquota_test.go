@@ -18,9 +18,9 @@ import (
 
 func TestABudgetHoldsStreamsToSoManyAtOnceAndThenSoManyASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b budget
+		var b streamQuota
 		takes := func() (n int) {
-			for b.take() {
+			for b.allow() {
 				n++
 			}
 			return n
@@ -36,7 +36,7 @@ func TestABudgetHoldsStreamsToSoManyAtOnceAndThenSoManyASecond(t *testing.T) {
 		if got := takes(); got != streamBurst {
 			t.Errorf("%d after an hour, want %d", got, streamBurst)
 		}
-		b.owe(3 * streamRate * streamExports)
+		b.charge(3 * streamRate * streamExports)
 		time.Sleep(3 * time.Second)
 		if got := takes(); got != 0 {
 			t.Errorf("%d while others are owed", got)
@@ -89,13 +89,13 @@ func TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay(t *testing.T) {
 		east := newSite(t, n, "east", exported("orders"))
 		east.apply(runs("orders", "10.0.0.1:50002"))
 		east.serve("east-gw")
-		by, leave, err := east.server.askers.come("west", func(error) {})
+		by, leave, err := east.server.subscribers.add("west", func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		leave()
 		const owed = 5 * time.Second
-		by.budget.owe((streamBurst + int(owed.Seconds())*streamRate) * streamExports)
+		by.quota.charge((streamBurst + int(owed.Seconds())*streamRate) * streamExports)
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))
 		west.takes(time.Second, "said why", func() bool { return strings.Contains(west.status().Error, "may try again in a moment") })
 		took := west.takes(owed+2*time.Second, "heard", west.ok)
@@ -111,15 +111,15 @@ func TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay(t *testing.T) {
 // made anew, by eight replicas, and once more.
 func TestReplicasThatComeBackAllAtOnceAreNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no time passes
-		var a askers
+		var a subscribers
 		for range 2 {
 			var leaves []func()
 			for range maxStreams {
-				by, leave, err := a.come("west", func(error) {})
+				by, leave, err := a.add("west", func(error) {})
 				if err != nil {
 					t.Fatal(err)
 				}
-				by.content.digest(viewOf(1, export("orders", 1)))
+				by.digest.of(viewOf(1, export("orders", 1)))
 				leaves = append(leaves, leave)
 			}
 			for _, leave := range leaves {

@@ -22,7 +22,7 @@ func TestAddressesOfTwoAppInstances(t *testing.T) {
 	}
 	for range 2 {
 		var got []string
-		for _, d := range DoubledAddresses(all) {
+		for _, d := range DuplicateAddresses(all) {
 			got = append(got, d.String())
 		}
 		if !slices.Equal(got, want) {
@@ -30,7 +30,7 @@ func TestAddressesOfTwoAppInstances(t *testing.T) {
 		}
 		slices.Reverse(all)
 	}
-	if again := DoubledAddresses([]*AppInstance{all[0], all[0]}); len(again) > 0 {
+	if again := DuplicateAddresses([]*AppInstance{all[0], all[0]}); len(again) > 0 {
 		t.Errorf("one object, twice: %v", again)
 	}
 }

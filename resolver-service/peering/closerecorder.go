@@ -19,40 +19,40 @@ import (
 
 // opening are credentials for one connection, which remember how it ended where nothing was
 // heard on it.
-type opening struct {
+type closeRecorder struct {
 	credentials.TransportCredentials
 	heard atomic.Bool
 	ended chan struct{} // closed when reading fails before anything was heard
 	err   error         // why; once ended is closed
 }
 
-func newOpening(c credentials.TransportCredentials) *opening {
-	return &opening{TransportCredentials: c, ended: make(chan struct{})}
+func newCloseRecorder(c credentials.TransportCredentials) *closeRecorder {
+	return &closeRecorder{TransportCredentials: c, ended: make(chan struct{})}
 }
 
 // ClientHandshake is the client's side of the handshake.
-func (o *opening) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (o *closeRecorder) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := o.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &openingConn{Conn: conn, opening: o}, info, nil
+	return &recordedConn{Conn: conn, recorder: o}, info, nil
 }
 
 // Clone returns the same: there is one connection.
-func (o *opening) Clone() credentials.TransportCredentials { return o }
+func (o *closeRecorder) Clone() credentials.TransportCredentials { return o }
 
 // errHungUp says that a connection was ended before a word was said on it.
 var errHungUp = errors.New("connected, but what listens there hung up before it said anything")
 
 // alert is why the other end refuses this one.
-type alert struct{ err error }
+type tlsAlert struct{ err error }
 
 // Error is as gRPC has it where the alert comes in the handshake.
-func (a alert) Error() string { return fmt.Sprintf("authentication handshake failed: %v", a.err) }
+func (a tlsAlert) Error() string { return fmt.Sprintf("authentication handshake failed: %v", a.err) }
 
 // why is why nothing was heard; nil where something was, or the other end has not said.
-func (o *opening) why() error {
+func (o *closeRecorder) reason() error {
 	select {
 	case <-o.ended:
 	default:
@@ -61,7 +61,7 @@ func (o *opening) why() error {
 	var op *net.OpError
 	switch {
 	case errors.As(o.err, &op) && op.Op == "remote error":
-		return alert{o.err}
+		return tlsAlert{o.err}
 	case errors.Is(o.err, io.EOF) || hungUp(o.err):
 		return errHungUp
 	}
@@ -74,15 +74,15 @@ func hungUp(err error) bool {
 }
 
 // openingConn is the connection. It is read by one goroutine.
-type openingConn struct {
+type recordedConn struct {
 	net.Conn
-	opening *opening
+	recorder *closeRecorder
 }
 
 // Read reads, and remembers how that ended.
-func (c *openingConn) Read(b []byte) (int, error) {
+func (c *recordedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	switch o := c.opening; {
+	switch o := c.recorder; {
 	case o.heard.Load():
 	case n > 0:
 		o.heard.Store(true)
@@ -95,17 +95,17 @@ func (c *openingConn) Read(b []byte) (int, error) {
 
 // lastWordsWithin is how long what the other end said before it hung up may take to be read.
 // It is there already.
-const lastWordsWithin = time.Second
+const lastBytesWithin = time.Second
 
 // Write writes. Where the other end has hung up, what it said before is read first: nobody
 // reads any more once this has failed.
-func (c *openingConn) Write(b []byte) (int, error) {
+func (c *recordedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	if err != nil && hungUp(err) && !c.opening.heard.Load() {
-		timer := time.NewTimer(lastWordsWithin)
+	if err != nil && hungUp(err) && !c.recorder.heard.Load() {
+		timer := time.NewTimer(lastBytesWithin)
 		defer timer.Stop()
 		select {
-		case <-c.opening.ended:
+		case <-c.recorder.ended:
 		case <-timer.C:
 		}
 	}

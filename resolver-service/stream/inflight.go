@@ -13,7 +13,7 @@ const chunkBytes = 32 << 10
 // outbox knows what has been handed to gRPC on one stream and has not left yet. gRPC takes a
 // whole message at once, however long, and keeps it until the client's flow control has let
 // it through. So that SendMsg returns says nothing.
-type outbox struct {
+type inFlight struct {
 	timeout time.Duration
 	stalled func() // called when a client has taken nothing for timeout
 
@@ -26,37 +26,37 @@ type outbox struct {
 
 // delivery is one message on its way to one client. It is what SendMsg is given.
 type delivery struct {
-	box  *outbox
+	of   *inFlight
 	msg  *prepared
 	left int // bytes that have not left, guarded by box.mu
 }
 
 // send has a message sent, and takes over the caller's hold on it.
-func (b *outbox) send(msg *prepared, sendMsg func(any) error) error {
-	d := &delivery{box: b, msg: msg}
-	b.enter(d)
+func (b *inFlight) send(msg *prepared, sendMsg func(any) error) error {
+	d := &delivery{of: b, msg: msg}
+	b.add(d)
 	err := sendMsg(d)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.leave()
+	b.noteProgress()
 	if d.left == 0 {
 		b.finish(d)
 	}
 	return err
 }
 
-func (b *outbox) enter(d *delivery) {
+func (b *inFlight) add(d *delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.deliveries == nil {
 		b.deliveries = map[*delivery]struct{}{}
 	}
 	b.deliveries[d] = struct{}{}
-	b.wait()
+	b.startTimer()
 }
 
 // wait has the timer run. b.mu is held.
-func (b *outbox) wait() {
+func (b *inFlight) startTimer() {
 	if b.waiting++; b.waiting > 1 || b.closed {
 		return
 	}
@@ -68,7 +68,7 @@ func (b *outbox) wait() {
 }
 
 // leave notes that something has left. b.mu is held.
-func (b *outbox) leave() {
+func (b *inFlight) noteProgress() {
 	if b.waiting--; b.closed {
 		return
 	}
@@ -79,7 +79,7 @@ func (b *outbox) leave() {
 }
 
 // finish lets go of a message. b.mu is held.
-func (b *outbox) finish(d *delivery) {
+func (b *inFlight) finish(d *delivery) {
 	if _, ok := b.deliveries[d]; ok {
 		delete(b.deliveries, d)
 		d.msg.release()
@@ -87,7 +87,7 @@ func (b *outbox) finish(d *delivery) {
 }
 
 // close lets go of all messages: the stream has ended.
-func (b *outbox) close() {
+func (b *inFlight) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -114,10 +114,10 @@ func (d *delivery) buffers() mem.BufferSlice {
 		pieces = append(pieces, mem.NewBuffer(&piece, d))
 	}
 	if followed > 0 {
-		d.box.mu.Lock()
-		defer d.box.mu.Unlock()
+		d.of.mu.Lock()
+		defer d.of.mu.Unlock()
 		d.left = followed
-		d.box.wait()
+		d.of.startTimer()
 	}
 	return pieces
 }
@@ -130,11 +130,11 @@ func (d *delivery) Get(n int) *[]byte {
 
 // Put is called by gRPC when a piece has left, or never will.
 func (d *delivery) Put(piece *[]byte) {
-	b := d.box
+	b := d.of
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if d.left -= len(*piece); d.left == 0 {
-		b.leave()
+		b.noteProgress()
 		b.finish(d)
 	} else if !b.closed {
 		b.timer.Reset(b.timeout)

@@ -29,11 +29,11 @@ func FuzzOpening(f *testing.F) {
 	}
 	sets := newKnownSets(budget.New(knownTotal, knownTotal))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := parseOpening(&rawRequest{text}, sets, "fuzz", 1000)
+		got, err := parseFirstRequest(&rawRequest{text}, sets, "fuzz", 1000)
 		if err != nil {
 			return // protobuf takes some of what is refused here, such as a known entry without an app
 		}
-		defer got.known.drop()
+		defer got.known.release()
 		var want pb.WatchRequest
 		if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, &want); err != nil {
 			t.Fatalf("protobuf refuses it: %v", err)
@@ -75,34 +75,34 @@ func TestClientsThatKnowTheSameShareIt(t *testing.T) {
 		}
 		return e
 	}
-	var all []*known
+	var all []*knownEntries
 	for range 100 { // 100 of them would be far beyond the budget
-		one, err := sets.hold("a", of("x", "y", "z"))
+		one, err := sets.acquire("a", of("x", "y", "z"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		two, err := sets.hold("b", of("z", "y", "x"))
+		two, err := sets.acquire("b", of("z", "y", "x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, one, two)
 	}
-	if _, err := sets.hold("c", of("1", "2", "3", "4", "5", "6", "7", "8")); err == nil {
+	if _, err := sets.acquire("c", of("1", "2", "3", "4", "5", "6", "7", "8")); err == nil {
 		t.Error("more is held than there is room for")
 	}
 	for _, k := range all {
 		if len(k.digests()) != 3 {
 			t.Fatalf("a set that somebody has is %v", k.digests())
 		}
-		k.drop()
-		k.drop()
+		k.release()
+		k.release()
 	}
 	if len(sets.sets) != 0 {
 		t.Errorf("%d sets are held for nobody", len(sets.sets))
 	}
-	if k, err := sets.hold("c", of("1", "2", "3", "4", "5", "6", "7", "8")); err != nil {
+	if k, err := sets.acquire("c", of("1", "2", "3", "4", "5", "6", "7", "8")); err != nil {
 		t.Errorf("there is room again: %v", err)
 	} else {
-		k.drop()
+		k.release()
 	}
 }

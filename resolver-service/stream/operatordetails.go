@@ -14,7 +14,7 @@ import (
 // what they say of the app, also those that are no route since they do not export it; and
 // whose addresses are another app's by now. An app that asks for itself is told of none
 // of this.
-func (s *Server) addTold(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
+func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
 	if d.Outcome == catalog.NotReady {
 		return nil
 	}
@@ -65,7 +65,7 @@ func unnamed(says topology.Says, answered bool) string {
 
 func doubledText(all []topology.Doubled) (text string) {
 	for i, d := range all {
-		if i == maxTold {
+		if i == maxListed {
 			return text + fmt.Sprintf("; %d more", len(all)-i)
 		}
 		whose := "all apps"
@@ -85,7 +85,7 @@ func notExported(says topology.Says, caller, app catalog.App) string {
 }
 
 // maxTold is how many addresses a text names.
-const maxTold = 3
+const maxListed = 3
 
 // keptText says which addresses the rules keep from something, and why.
 func keptText(what string, kept *topology.Kept) string {
@@ -99,7 +99,7 @@ func keptText(what string, kept *topology.Kept) string {
 func takenText(taken []topology.Taken) string {
 	var b strings.Builder
 	for i, t := range taken {
-		if i == maxTold {
+		if i == maxListed {
 			fmt.Fprintf(&b, "; and %d more like that", len(taken)-i)
 			break
 		}

@@ -12,25 +12,25 @@ import (
 // Bounds on looking for the instances of before a restart: all of them together wait for
 // no longer than presentWithin, which is much on a network where somebody answers.
 const (
-	presentWithin = 300 * time.Millisecond
-	presentAtOnce = 128
+	refusesWithin = 300 * time.Millisecond
+	refusesAtOnce = 128
 )
 
 // present leaves out instances that are gone for certain. When a whole machine or cluster
 // starts again, the service is there before its sidecars: without this, callers would be
 // sent to what is still to start. One that nobody answers for stands, as before.
-func (s *Server) present(ctx context.Context, former []catalog.Instance) []catalog.Instance {
-	if s.cfg.Gone == nil || len(former) == 0 {
+func (s *Server) withoutRefusing(ctx context.Context, former []catalog.Instance) []catalog.Instance {
+	if s.cfg.Refuses == nil || len(former) == 0 {
 		return former
 	}
-	limit, cancel := context.WithTimeout(ctx, presentWithin)
+	limit, cancel := context.WithTimeout(ctx, refusesWithin)
 	defer cancel()
 	gone := make([]bool, len(former))
 	var asking errgroup.Group
-	asking.SetLimit(presentAtOnce)
+	asking.SetLimit(refusesAtOnce)
 	for n := range former {
 		asking.Go(func() error {
-			gone[n] = limit.Err() == nil && s.cfg.Gone(limit, former[n].Address)
+			gone[n] = limit.Err() == nil && s.cfg.Refuses(limit, former[n].Address)
 			return nil
 		})
 	}

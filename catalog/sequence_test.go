@@ -15,12 +15,12 @@ import (
 func TestALookupWritesNoLineOfAnotherCore(t *testing.T) {
 	const cores = 16
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
-	if size := unsafe.Sizeof(turn{}); size%128 != 0 {
+	if size := unsafe.Sizeof(coreSequence{}); size%128 != 0 {
 		t.Fatalf("a turn has %d bytes, so that two share a line", size)
 	}
-	var x turns
-	x.part(cores)
-	own := *x.own.Load()
+	var x sequence
+	x.split(cores)
+	own := *x.perCore.Load()
 	var all sync.WaitGroup
 	var elsewhere atomic.Int32
 	for range cores {
@@ -43,23 +43,23 @@ func TestALookupWritesNoLineOfAnotherCore(t *testing.T) {
 
 // Two lookups that meet by chance cost no memory; cores that meet again and again part.
 func TestCoresPartOnceTheyCompete(t *testing.T) {
-	var x turns
+	var x sequence
 	x.shared.Store(rand.Uint64())
 	for range 100 {
-		x.compete()
-		for range often {
+		x.contend()
+		for range contentionWindow {
 			x.next()
 		}
 	}
-	if x.own.Load() != nil {
-		t.Fatalf("cores that meet once in %d lookups parted", often+1)
+	if x.perCore.Load() != nil {
+		t.Fatalf("cores that meet once in %d lookups parted", contentionWindow+1)
 	}
-	x.compete()
-	for range often - 2 {
+	x.contend()
+	for range contentionWindow - 2 {
 		x.next()
 	}
-	if x.compete(); x.own.Load() == nil {
-		t.Errorf("cores that meet twice within %d lookups did not part", often)
+	if x.contend(); x.perCore.Load() == nil {
+		t.Errorf("cores that meet twice within %d lookups did not part", contentionWindow)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 			var routes []Route
 			routes, share[j] = randomRoutes(r)
 			plans[j], count[j] = NewPlan(orders, routes), map[string]float64{}
-			plans[j].choice.part(cores)
+			plans[j].choice.split(cores)
 		}
 		var all sync.WaitGroup
 		var adding sync.Mutex
@@ -112,9 +112,9 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 func TestAPlanThatFollowsKeepsItsCoresApart(t *testing.T) {
 	routes := []Route{to("west", 0, 1, Ready, "w:1", "w:2")}
 	p, next := NewPlan(orders, routes), NewPlan(orders, routes)
-	p.choice.part(2)
+	p.choice.split(2)
 	next.Follow(p)
-	if next.choice.own.Load() != p.choice.own.Load() {
+	if next.choice.perCore.Load() != p.choice.perCore.Load() {
 		t.Error("the next plan makes its cores compete again")
 	}
 }

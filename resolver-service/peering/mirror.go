@@ -15,44 +15,44 @@ import (
 
 // knowledge is what one peer has said: of each export as much as is needed to resume,
 // and what the topology has yet to be told. It belongs to one goroutine at a time.
-type knowledge struct {
-	exports map[catalog.App]said
+type exportMirror struct {
+	exports map[catalog.App]mirroredExport
 	bytes   int // of all exports, on the wire
 	ready   int // exports with a ready instance
 	refused map[catalog.App]error
 	stream  uint32 // numbers the streams, to tell what a first set has named
 
-	first    bool                                 // the first set of the stream is not complete yet
-	complete bool                                 // a first set was complete once: the topology can know all of it
-	pending  map[catalog.App]*topology.PeerExport // nil: gone
+	initial bool                                 // the first set of the stream is not complete yet
+	synced  bool                                 // a first set was complete once: the topology can know all of it
+	pending map[catalog.App]*topology.PeerExport // nil: gone
 }
 
 // said is what is remembered of an export.
-type said struct {
+type mirroredExport struct {
 	digest uint64
 	bytes  int32
 	stream uint32 // that it was named on last, as known or as new
 	ready  bool
 }
 
-func newKnowledge() *knowledge {
-	return &knowledge{
-		exports: map[catalog.App]said{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{},
+func newExportMirror() *exportMirror {
+	return &exportMirror{
+		exports: map[catalog.App]mirroredExport{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{},
 	}
 }
 
 // maxKnown bounds the request of a stream, in bytes. What it does not name is sent
 // again.
-const maxKnown = 3 << 20
+const maxKnownBytes = 3 << 20
 
 // begin lists the digests for a new stream. What the first set does not name, and the
 // list neither, is gone once that set is complete.
-func (k *knowledge) begin() []*v1alpha1.Known {
+func (k *exportMirror) resume() []*v1alpha1.Known {
 	k.stream++
-	k.first = true
+	k.initial = true
 	clear(k.refused)
 	all := make([]*v1alpha1.Known, 0, len(k.exports))
-	room := maxKnown
+	room := maxKnownBytes
 	for app, s := range k.exports {
 		if room -= len(app.Namespace) + len(app.ID) + knownOverhead; room < 0 {
 			break
@@ -69,11 +69,11 @@ const knownOverhead = 20
 
 // take notes what a message says. An export that can't be used is left out by name, and
 // the others stand; so is one that is too much. Of two exports of one app, the last counts.
-func (k *knowledge) take(m *v1alpha1.ExportsResponse) {
+func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
 	for _, r := range m.GetRemoved() {
 		app := appFromWire(r)
-		delete(k.refused, short(app))
-		k.forget(app)
+		delete(k.refused, shortName(app))
+		k.remove(app)
 	}
 	for _, w := range m.GetPut() {
 		app := appFromWire(w.GetApp())
@@ -83,18 +83,18 @@ func (k *knowledge) take(m *v1alpha1.ExportsResponse) {
 			continue
 		}
 		delete(k.refused, app)
-		if err := k.note(export, w); err != nil {
+		if err := k.put(export, w); err != nil {
 			k.refuse(app, err)
 		}
 	}
-	if k.first && !m.GetMore() {
+	if k.initial && !m.GetMore() {
 		k.sweep()
-		k.first, k.complete = false, true
+		k.initial, k.synced = false, true
 	}
 }
 
 // note keeps an export that can be used, within the bounds of what a peer may say.
-func (k *knowledge) note(export *topology.PeerExport, w *v1alpha1.Export) error {
+func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) error {
 	before, known := k.exports[export.App]
 	bytes := proto.Size(w)
 	if !known && len(k.exports) >= maxExports {
@@ -104,8 +104,8 @@ func (k *knowledge) note(export *topology.PeerExport, w *v1alpha1.Export) error 
 		return fmt.Errorf("what the cluster exports to this one is more than %d bytes, which is all that is taken; export less there, or name fewer callers",
 			maxBytes)
 	}
-	k.forget(export.App)
-	k.exports[export.App] = said{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}
+	k.remove(export.App)
+	k.exports[export.App] = mirroredExport{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}
 	k.bytes += bytes
 	if export.Ready > 0 {
 		k.ready++
@@ -115,7 +115,7 @@ func (k *knowledge) note(export *topology.PeerExport, w *v1alpha1.Export) error 
 }
 
 // forget takes an export back.
-func (k *knowledge) forget(app catalog.App) {
+func (k *exportMirror) remove(app catalog.App) {
 	s, known := k.exports[app]
 	if !known {
 		return
@@ -129,17 +129,17 @@ func (k *knowledge) forget(app catalog.App) {
 }
 
 // sweep takes back what a complete first set has not named.
-func (k *knowledge) sweep() {
+func (k *exportMirror) sweep() {
 	for app, s := range k.exports {
 		if s.stream != k.stream {
-			k.forget(app)
+			k.remove(app)
 		}
 	}
 }
 
 // change is the next part of what the topology has to be told, at most so many apps,
 // and whether that is all.
-func (k *knowledge) change(cluster string, most int) (change topology.PeerChange, all bool) {
+func (k *exportMirror) nextChange(cluster string, most int) (change topology.PeerChange, all bool) {
 	change.Cluster = cluster
 	for app, export := range k.pending {
 		if len(change.Put)+len(change.Delete) == most {
@@ -158,18 +158,18 @@ func (k *knowledge) change(cluster string, most int) (change topology.PeerChange
 // maxRefused bounds what is remembered of unusable exports.
 const maxRefused = 100
 
-func (k *knowledge) refuse(app catalog.App, err error) {
+func (k *exportMirror) refuse(app catalog.App, err error) {
 	if len(k.refused) < maxRefused {
-		k.refused[short(app)] = err
+		k.refused[shortName(app)] = err
 	}
-	k.forget(app)
+	k.remove(app)
 }
 
 // maxName is longer than any name that can be used.
 const maxName = 64
 
 // short is an app as it is remembered, logged and told, whatever a peer calls it.
-func short(app catalog.App) catalog.App {
+func shortName(app catalog.App) catalog.App {
 	return catalog.App{
 		Namespace: strings.Clone(app.Namespace[:min(len(app.Namespace), maxName)]),
 		ID:        strings.Clone(app.ID[:min(len(app.ID), maxName)]),
@@ -182,7 +182,7 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
 		Instances: w.GetInstances(),
 	}
-	if short(e.App) != e.App {
+	if shortName(e.App) != e.App {
 		return nil, fmt.Errorf("names of %d and %d bytes; at most %d fit", len(e.App.Namespace), len(e.App.ID), maxName-1)
 	}
 	if err := e.App.Check(); err != nil {

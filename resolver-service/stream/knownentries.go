@@ -34,15 +34,15 @@ type knownSet struct {
 }
 
 // known is what one client knows. A nil one is nothing.
-type known struct {
-	of   *knownSets
-	sum  uint64
-	once sync.Once
-	set  *knownSet
+type knownEntries struct {
+	owner *knownSets
+	sum   uint64
+	once  sync.Once
+	set   *knownSet
 }
 
 // hold keeps entries until they are dropped, or refuses where there are too many.
-func (ks *knownSets) hold(client string, e *entries) (*known, error) {
+func (ks *knownSets) acquire(client string, e *entries) (*knownEntries, error) {
 	if len(e.digests) == 0 {
 		return nil, nil
 	}
@@ -66,11 +66,11 @@ func (ks *knownSets) hold(client string, e *entries) (*known, error) {
 		ks.sets[sum] = set
 	}
 	set.users++
-	return &known{of: ks, sum: sum, set: set}, nil
+	return &knownEntries{owner: ks, sum: sum, set: set}, nil
 }
 
 // digests are those of the entries, by app. They don't change.
-func (k *known) digests() map[catalog.App]uint64 {
+func (k *knownEntries) digests() map[catalog.App]uint64 {
 	if k == nil {
 		return nil
 	}
@@ -78,19 +78,19 @@ func (k *known) digests() map[catalog.App]uint64 {
 }
 
 // drop lets go of the set. What digests has returned must not be used after.
-func (k *known) drop() {
+func (k *knownEntries) release() {
 	if k == nil {
 		return
 	}
 	k.once.Do(func() {
-		k.of.mu.Lock()
-		defer k.of.mu.Unlock()
+		k.owner.mu.Lock()
+		defer k.owner.mu.Unlock()
 		if k.set.users--; k.set.users > 0 {
 			return
 		}
 		k.set.release()
-		if k.of.sets[k.sum] == k.set {
-			delete(k.of.sets, k.sum)
+		if k.owner.sets[k.sum] == k.set {
+			delete(k.owner.sets, k.sum)
 		}
 	})
 }

@@ -26,17 +26,17 @@ func TestWhatIsGoneForCertainDoesNotStandAgain(t *testing.T) {
 		for range 1000 {
 			former = append(former, instance(silent))
 		}
-		s := &Server{cfg: Config{Gone: ask}, log: quiet}
+		s := &Server{cfg: Config{Refuses: ask}, log: quiet}
 		start := time.Now()
-		got := s.present(t.Context(), former)
+		got := s.withoutRefusing(t.Context(), former)
 		if len(got) != len(former)-1 || got[0] != former[1] {
 			t.Errorf("%d of %d instances stand, want all but the one that refuses", len(got), len(former))
 		}
-		if took := time.Since(start); took > presentWithin {
-			t.Errorf("it took %s, want at most %s however many are silent", took, presentWithin)
+		if took := time.Since(start); took > refusesWithin {
+			t.Errorf("it took %s, want at most %s however many are silent", took, refusesWithin)
 		}
-		s.cfg.Gone = nil
-		if got := s.present(t.Context(), former); len(got) != len(former) {
+		s.cfg.Refuses = nil
+		if got := s.withoutRefusing(t.Context(), former); len(got) != len(former) {
 			t.Errorf("%d of %d instances stand where nobody is asked", len(got), len(former))
 		}
 	})

@@ -10,14 +10,14 @@ import (
 
 // Doubled is an AppInstance with an address that another has, too. That is no mistake of one
 // object, and passes where an address is handed from one app to another.
-type Doubled struct {
+type Duplicate struct {
 	Instance *AppInstance
 	First    *AppInstance // whose the address is of the two, while both are ready
 }
 
 // DoubledAddresses finds the AppInstance objects with an address that another of them has,
 // in the order of their keys. It changes nothing of what it is given.
-func DoubledAddresses(all []*AppInstance) []Doubled {
+func DuplicateAddresses(all []*AppInstance) []Duplicate {
 	first, doubled := make(map[netip.AddrPort]*AppInstance, len(all)), map[netip.AddrPort][]*AppInstance{}
 	for _, i := range all {
 		a := netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port())
@@ -31,13 +31,13 @@ func DoubledAddresses(all []*AppInstance) []Doubled {
 			doubled[a] = append(doubled[a], i)
 		}
 	}
-	var found []Doubled
+	var found []Duplicate
 	for a, others := range doubled {
 		for _, i := range others {
-			found = append(found, Doubled{i, first[a]})
+			found = append(found, Duplicate{i, first[a]})
 		}
 	}
-	slices.SortFunc(found, func(a, b Doubled) int { return a.Instance.Key().Compare(b.Instance.Key()) })
+	slices.SortFunc(found, func(a, b Duplicate) int { return a.Instance.Key().Compare(b.Instance.Key()) })
 	return found
 }
 
@@ -48,10 +48,10 @@ func (i *AppInstance) compareClaim(o *AppInstance) int {
 }
 
 // String names the object and its problem.
-func (d Doubled) String() string { return d.Instance.Key().String() + ": " + d.Problem().Error() }
+func (d Duplicate) String() string { return d.Instance.Key().String() + ": " + d.Problem().Error() }
 
 // Problem says what is so, who is answered, and what to do.
-func (d Doubled) Problem() error {
+func (d Duplicate) Problem() error {
 	if d.Instance.AppRef() == d.First.AppRef() {
 		return fmt.Errorf("the address %s is that of %s too, of the same app: the two count as one instance; delete one of them",
 			d.Instance.Address, d.First.Key())

@@ -14,9 +14,9 @@ import (
 
 // opening is the first message of a client, read. The known entries of a hello are apart: as messages
 // they would take ten times as much memory.
-type opening struct {
+type firstRequest struct {
 	*pb.WatchRequest
-	known *known // of a hello; nil for none
+	known *knownEntries // of a hello; nil for none
 }
 
 // The fields of the messages that are read here.
@@ -30,7 +30,7 @@ const (
 )
 
 // parseOpening reads a message. Its errors are those of gRPC.
-func parseOpening(raw *rawRequest, sets *knownSets, client string, maxKnown int) (*opening, error) {
+func parseFirstRequest(raw *rawRequest, sets *knownSets, client string, maxKnown int) (*firstRequest, error) {
 	entries := &entries{max: maxKnown}
 	var fields []byte // of the hello, without the known entries
 	var isHello bool
@@ -43,7 +43,7 @@ func parseOpening(raw *rawRequest, sets *knownSets, client string, maxKnown int)
 	if err != nil {
 		return nil, err
 	}
-	r := &opening{WatchRequest: &pb.WatchRequest{}}
+	r := &firstRequest{WatchRequest: &pb.WatchRequest{}}
 	lean := proto.UnmarshalOptions{DiscardUnknown: true}
 	if err := lean.Unmarshal(rest, r.WatchRequest); err != nil {
 		return nil, malformed(err)
@@ -55,7 +55,7 @@ func parseOpening(raw *rawRequest, sets *knownSets, client string, maxKnown int)
 		}
 		r.Request = &pb.WatchRequest_Hello{Hello: m}
 	}
-	r.known, err = sets.hold(client, entries)
+	r.known, err = sets.acquire(client, entries)
 	return r, err
 }
 

@@ -68,7 +68,7 @@ func TestAnotherClusterThatLacksOurRootIsSaidToLackIt(t *testing.T) {
 	_, ofEast := s.east.link(s.toWest)
 	toEast := trusting(s.toEast, s.eastCA)
 	links, ofWest := s.west.link(toEast)
-	const want = "authentication handshake failed: remote error: tls: bad certificate; " + distrust
+	const want = "authentication handshake failed: remote error: tls: bad certificate; " + distrustRemedy
 	within(t, "many attempts, all with the same error", func() bool {
 		switch got := only(links).Error; got {
 		case want:
@@ -122,19 +122,19 @@ func TestAnErrorByAFormerClusterObjectIsNoNews(t *testing.T) {
 	var s linkStatus
 	g := newGateways([]string{"gw:15443"})
 	former, now := reaches("east", 0), reaches("east", 0)
-	s.about(former)
-	s.through(g)
-	s.about(now)
+	s.setObject(former)
+	s.setGateways(g)
+	s.setObject(now)
 	refused := errors.New("refused")
-	g.reached(g.all[0])
-	g.left(g.all[0], false, former, refused)
-	if s.failed(former, refused) || s.err != nil || g.why() != nil {
-		t.Errorf("error %v, %v", s.err, g.why())
+	g.connected(g.all[0])
+	g.closed(g.all[0], false, former, refused)
+	if s.failed(former, refused) || s.err != nil || g.lastError() != nil {
+		t.Errorf("error %v, %v", s.err, g.lastError())
 	}
-	g.reached(g.all[0])
-	g.left(g.all[0], false, now, refused)
-	if !s.failed(now, refused) || s.err != refused || g.why() != refused {
-		t.Errorf("error %v, %v", s.err, g.why())
+	g.connected(g.all[0])
+	g.closed(g.all[0], false, now, refused)
+	if !s.failed(now, refused) || s.err != refused || g.lastError() != refused {
+		t.Errorf("error %v, %v", s.err, g.lastError())
 	}
 }
 
@@ -149,7 +149,7 @@ func TestErrorsThatComeInTurnAreToldOnce(t *testing.T) {
 	for i := range 100 {
 		fails(errors.New("dial tcp 203.0.113.7:15443: connect: connection refused"))
 		fails(errors.New("no answer within 3s"))
-		fails(plain(status.Errorf(codes.Unavailable,
+		fails(unwrapGRPC(status.Errorf(codes.Unavailable,
 			`connection error: desc = "transport: authentication handshake failed: read tcp 10.0.0.1:%d->203.0.113.7:15443: read: connection reset by peer"`, 40000+i)))
 	}
 	if told != 3 {
@@ -167,12 +167,12 @@ func TestErrorsThatComeInTurnAreToldOnce(t *testing.T) {
 
 func TestAnAlertThatIsLostOnTheWayOnceIsRemembered(t *testing.T) {
 	var s linkStatus
-	refused := advised(alert{errors.New("remote error: tls: bad certificate")}, false)
+	refused := withRemedy(tlsAlert{errors.New("remote error: tls: bad certificate")}, false)
 	s.failed(nil, refused)
-	if s.failed(nil, advised(errHungUp, false)) || s.err != refused {
+	if s.failed(nil, withRemedy(errHungUp, false)) || s.err != refused {
 		t.Errorf("error %v", s.err)
 	}
-	s.failed(nil, errNothing)
+	s.failed(nil, errNeverHeard)
 	s.failed(nil, errHungUp)
 	if s.err != errHungUp {
 		t.Errorf("error %v", s.err)
@@ -202,10 +202,10 @@ func TestWhatTheOtherEndSaidBeforeItHungUpIsRead(t *testing.T) {
 		read error
 		want error
 	}{
-		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, alert{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}},
+		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, tlsAlert{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}},
 		{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, errHungUp},
 	} {
-		o := newOpening(insecure.NewCredentials())
+		o := newCloseRecorder(insecure.NewCredentials())
 		conn, _, err := o.ClientHandshake(t.Context(), "east", &refusing{wrote: make(chan struct{}), alert: c.read})
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +218,7 @@ func TestWhatTheOtherEndSaidBeforeItHungUpIsRead(t *testing.T) {
 		if _, err := conn.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("Write: %v", err)
 		}
-		if got := o.why(); got == nil || got.Error() != c.want.Error() {
+		if got := o.reason(); got == nil || got.Error() != c.want.Error() {
 			t.Errorf("why nothing was heard, right after Write: %v; want %v", got, c.want)
 		}
 		<-read
@@ -240,7 +240,7 @@ func TestWhatListensAndSaysNothingIsSaidToBeNoGateway(t *testing.T) {
 		}()
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "dns"))
 		const want = "connected, but nothing was heard; what listens there may be no gateway"
-		west.takes(2*firstWordWithin, "said so", func() bool { return strings.HasPrefix(west.status().Error, want) })
+		west.takes(2*firstMessageWithin, "said so", func() bool { return strings.HasPrefix(west.status().Error, want) })
 		if text := west.links.Describe("east"); !strings.HasPrefix(text, "not heard yet; "+want) {
 			t.Errorf("described as %q", text)
 		}
@@ -266,6 +266,6 @@ func TestWhatHangsUpInTheHandshakeIsSaidToBeNoGateway(t *testing.T) {
 	links, _ := west.link(reaches("east", enough, l.Addr().String()))
 	within(t, "said so", func() bool {
 		got := only(links).Error
-		return strings.HasPrefix(got, "authentication handshake failed: ") && strings.HasSuffix(got, "; "+hangsUp)
+		return strings.HasPrefix(got, "authentication handshake failed: ") && strings.HasSuffix(got, "; "+hangsUpRemedy)
 	})
 }

@@ -12,32 +12,32 @@ import (
 // content is the digest of all that a peer may know, kept up to date from one view to the
 // next: replicas that know the same tell the same, whatever their revisions. Any goroutine
 // may use it.
-type content struct {
+type viewDigest struct {
 	mu   sync.Mutex
 	view *topology.PeerView // nil: none yet
 	sum  uint64
 
-	costs func(exports int) // is told when all of so many are looked at; may be nil
+	onFullScan func(exports int) // is told when all of so many are looked at; may be nil
 }
 
 // digest is that of a view, and never 0.
-func (c *content) digest(view *topology.PeerView) uint64 {
+func (c *viewDigest) of(view *topology.PeerView) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.view == nil {
 		c.view, c.sum = &topology.PeerView{}, 0
-		if c.costs != nil {
-			c.costs(view.Exports.Len())
+		if c.onFullScan != nil {
+			c.onFullScan(view.Exports.Len())
 		}
 	}
 	if c.view != view {
 		same := func(a, b *topology.PeerExport) bool { return a == b }
 		for edit := range view.Exports.Diff(&c.view.Exports, same) {
 			if old, had := c.view.Exports.Get(edit.App); had {
-				c.sum -= exportSum(old)
+				c.sum -= exportDigest(old)
 			}
 			if !edit.Remove {
-				c.sum += exportSum(edit.Value)
+				c.sum += exportDigest(edit.Value)
 			}
 		}
 		c.view = view
@@ -46,13 +46,13 @@ func (c *content) digest(view *topology.PeerView) uint64 {
 }
 
 // forget lets go of the view.
-func (c *content) forget() {
+func (c *viewDigest) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = nil
 }
 
-func exportSum(e *topology.PeerExport) uint64 {
+func exportDigest(e *topology.PeerExport) uint64 {
 	w, err := toWire(e)
 	if err != nil {
 		return 0 // it can't be told either

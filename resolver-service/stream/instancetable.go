@@ -10,10 +10,10 @@ import (
 
 // roster is the instances of each app, sorted by ID. It is immutable, so that it can
 // be written to disk while the next one is made.
-type roster = catalog.Table[[]catalog.Instance]
+type instanceTable = catalog.Table[[]catalog.Instance]
 
 // amend is a roster with a change made.
-func amend(before roster, change *topology.InstanceChange) roster {
+func withChange(before instanceTable, change *topology.InstanceChange) instanceTable {
 	fresh := map[catalog.App][]catalog.Instance{}
 	of := func(app catalog.App) []catalog.Instance {
 		if list, ok := fresh[app]; ok {

@@ -7,10 +7,10 @@ import (
 
 // Remedies that several errors have.
 const (
-	noGateway  = "what listens there is no gateway; correct spec.gateways"
-	hangsUp    = "what listens there hangs up: it is no gateway, or a balancer without one, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
-	mayWantTLS = "it may want mTLS, and this service has identity: insecure; or it is no gateway: give this service an identity, or correct spec.gateways"
-	distrust   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
+	noGatewayRemedy  = "what listens there is no gateway; correct spec.gateways"
+	hangsUpRemedy    = "what listens there hangs up: it is no gateway, or a balancer without one, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
+	mayWantTLSRemedy = "it may want mTLS, and this service has identity: insecure; or it is no gateway: give this service an identity, or correct spec.gateways"
+	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
 )
 
 // remedies are what to do about errors that leave that open, by a part of their text. The
@@ -19,19 +19,19 @@ var remedies = []struct{ part, remedy, insecure string }{
 	{part: "first record does not look like a TLS handshake", remedy: "what listens there is no gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
 	{part: "tls: unrecognized name", remedy: "that gateway has no resolver service, or another domain; correct spec.gateways, or make domain the same in isthmus.yaml of both"},
 	{part: "remote error: tls: expired certificate", remedy: "the other cluster refuses this one's certificate: see isthmus trust here, and the clocks of both"},
-	{part: "remote error: tls: bad certificate", remedy: distrust},
-	{part: "remote error: tls: unknown certificate", remedy: distrust},
-	{part: "remote error: tls: certificate required", remedy: distrust},
+	{part: "remote error: tls: bad certificate", remedy: distrustRemedy},
+	{part: "remote error: tls: unknown certificate", remedy: distrustRemedy},
+	{part: "remote error: tls: certificate required", remedy: distrustRemedy},
 	{part: "remote error: tls: ", remedy: "the log of the resolver service there says why"},
 	{
-		part: errHungUp.Error(), insecure: mayWantTLS,
+		part: errHungUp.Error(), insecure: mayWantTLSRemedy,
 		remedy: "see the log of the resolver service there: it may refuse this one's certificate, most often since its Cluster object for this cluster lacks the root of this one, in spec.trust.roots",
 	},
-	{part: "server preface", remedy: noGateway, insecure: mayWantTLS},
-	{part: "not a settings frame", remedy: noGateway},
-	{part: errNothing.Error(), remedy: "what listens there may be no gateway: correct spec.gateways; or packets vanish on the way: see routes and firewalls"},
-	{part: "handshake failed: EOF", remedy: hangsUp},
-	{part: "connection reset", remedy: hangsUp},
+	{part: "server preface", remedy: noGatewayRemedy, insecure: mayWantTLSRemedy},
+	{part: "not a settings frame", remedy: noGatewayRemedy},
+	{part: errNeverHeard.Error(), remedy: "what listens there may be no gateway: correct spec.gateways; or packets vanish on the way: see routes and firewalls"},
+	{part: "handshake failed: EOF", remedy: hangsUpRemedy},
+	{part: "connection reset", remedy: hangsUpRemedy},
 	{part: "connection refused", remedy: "start the gateway there, or correct spec.gateways"},
 	{part: "no such host", remedy: "correct spec.gateways"},
 	{part: "lookup ", remedy: "correct spec.gateways, or how this machine resolves names"},
@@ -41,7 +41,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 
 // advised is an error with what to do about it. insecure tells whether this service has
 // identity: insecure.
-func advised(err error, insecure bool) error {
+func withRemedy(err error, insecure bool) error {
 	if err == nil {
 		return nil
 	}
