@@ -24,12 +24,13 @@ type channel struct {
 	link     *link
 	gateways *gateways
 	object   *catalog.Cluster // as of the connection
-	interval time.Duration    // how often the peer is asked for a word; the same
-	primary  bool             // it connects whether or not the peer is heard
+	interval time.Duration    // of the renewals that it requests, as of the connection
+	primary  bool             // it carries the exports, and connects even if the peer is not heard
 
 	// open begins a stream.
 	open func(ctx context.Context, conn *grpc.ClientConn) (receiver, error)
-	// begins is told, from the first word of a stream on, how to end it. It may be nil.
+	// onStart receives, at the first message of a stream, a function that ends the stream. It may
+	// be nil.
 	onStart func(end context.CancelCauseFunc)
 }
 
@@ -39,25 +40,25 @@ type receiver func() (incoming, error)
 // incoming is a message of either kind of stream.
 type incoming struct {
 	echo  uint64
-	apply func(at time.Time) error // takes it in, as a word that counts as of then
+	apply func(at time.Time) error // processes it as of a moment
 }
 
-// How long a stream may be silent before a connection is made beside it, to replace it
-// if that can be made first.
+// How long a stream may be silent before the channel makes a second connection. That one replaces
+// the first unless a message arrives before.
 const (
 	firstMessageWithin = 5 * time.Second
 	leastSilence       = time.Second
 	silentRenewals     = 4
 )
 
-// silence is how long the channel may be.
+// silence is how long the stream may be silent.
 func (c *channel) silence() time.Duration { return max(silentRenewals*c.interval, leastSilence) }
 
-// How long a channel waits after a connection that could be made and was no good.
+// How long a channel waits after a connection that failed after it was made.
 const (
-	brokenPause = 50 * time.Millisecond // at first, and twice as long each time
+	brokenPause = 50 * time.Millisecond // at first; doubled each time
 	brokenMost  = 700 * time.Millisecond
-	refusedMost = 5 * time.Second // where trying again is no help
+	refusedMost = 5 * time.Second // if retrying soon is no help
 )
 
 // run keeps the stream up until ctx ends.
@@ -88,7 +89,7 @@ func (c *channel) run(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pauseAfter(err, failures-1)):
-		case <-changed: // whom to trust, perhaps
+		case <-changed: // the trust may have changed
 			failures = 0
 		case <-ctx.Done():
 			return
@@ -96,7 +97,7 @@ func (c *channel) run(ctx context.Context) {
 	}
 }
 
-// reach makes a connection once one is wanted.
+// connectWhenWanted makes a connection once one is wanted.
 func (c *channel) connectWhenWanted(ctx context.Context) (*gatewayConn, error) {
 	for {
 		conn, err := c.connect(ctx, c.wanted)
@@ -117,8 +118,8 @@ func (c *channel) connectWhenWanted(ctx context.Context) (*gatewayConn, error) {
 	}
 }
 
-// wanted tells whether the channel is of use: those that only renew the lease wait until
-// the peer is heard, or was lately.
+// wanted tells whether the channel is of use. A channel that only renews the lease waits until
+// the peer is heard, or its lease is fresh.
 func (c *channel) wanted() bool {
 	heard, _ := c.link.status.heard.Load()
 	return c.primary || heard || c.link.lease.state().fresh
@@ -126,8 +127,7 @@ func (c *channel) wanted() bool {
 
 func always() bool { return true }
 
-// unreachable notes an attempt to connect that failed, and ends the lease once all
-// gateways refuse.
+// connectFailed records a failed attempt to connect, and ends the lease once all gateways refuse.
 func (c *channel) connectFailed(err error) {
 	object, _ := c.link.object.Load()
 	c.failed(object, err)
@@ -139,8 +139,8 @@ func (c *channel) connectFailed(err error) {
 	}
 }
 
-// failed notes why the channel is not up, by a Cluster object. What matters is the one with
-// the exports.
+// failed records why the channel is down, with the Cluster object that was used. Only the primary
+// channel's error is logged.
 func (c *channel) failed(by *catalog.Cluster, err error) {
 	err = withRemedy(unwrapGRPC(err), c.link.identity.Insecure())
 	if c.primary && c.link.status.failed(by, err) {
@@ -163,7 +163,7 @@ func pauseAfter(err error, failures int) time.Duration {
 	return jitter(min(brokenPause<<min(failures, 10), most))
 }
 
-// misnamed is the error of a peer under another name than its Cluster object has.
+// wrongCluster is the error of a peer whose name is not that of its Cluster object.
 type wrongCluster struct{ object, cluster string }
 
 // Error has both names.
@@ -172,8 +172,8 @@ func (e wrongCluster) Error() string {
 		e.object, e.cluster)
 }
 
-// unwanted tells whether it is of little use to try again soon: one end refuses the other,
-// or what answers there is no resolver service.
+// isRefusal tells whether retrying soon is no help: one end refuses the other, or the other end
+// is no resolver service.
 func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal, codes.Unimplemented:
@@ -182,15 +182,15 @@ func isRefusal(err error) bool {
 	return errors.As(err, &wrongCluster{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
 }
 
-// errSilent ends a stream that another connection replaces; errNothing is the same where no
-// word came on it.
+// errSilent ends a stream that another connection replaces. errNeverHeard is the same for a
+// stream without any message.
 var (
-	errSilent     = errors.New("connected, but nothing more was heard")
+	errSilent     = errors.New("connected, but no further message arrived")
 	errNeverHeard = errors.New("connected, but nothing was heard")
 )
 
-// converse has one stream on a connection until it fails, and tells whether anything was
-// heard. next is a connection that was made when it had fallen silent.
+// runStream runs one stream on a connection until it fails. heard tells whether any message
+// arrived. next is a connection that was made while the stream was silent.
 func (c *channel) runStream(ctx context.Context, conn *gatewayConn) (next *gatewayConn, heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &clientStream{channel: c, arrivals: make(chan struct{}, 1), replacement: make(chan *gatewayConn, 1), cancel: cancel}
@@ -205,44 +205,44 @@ func (c *channel) runStream(ctx context.Context, conn *gatewayConn) (next *gatew
 	cancel(nil)
 	next = <-t.replacement
 	c.link.setHeard(t, false)
-	if t.heard { // whom to trust was not what it failed for
+	if t.heard { // it did not fail for want of trust
 		c.object, _ = c.link.object.Load()
 	}
 	c.gateways.closed(conn.gateway, t.heard, c.object, unwrapGRPC(err))
 	return next, t.heard, err
 }
 
-// talk is one stream.
+// clientStream is one stream.
 type clientStream struct {
 	*channel
 	cancel      context.CancelCauseFunc
-	arrivals    chan struct{}     // a word came
-	replacement chan *gatewayConn // what came of the watch
-	receiving   atomic.Bool       // a message is being taken in: the silence is this end's
+	arrivals    chan struct{}     // signals a message
+	replacement chan *gatewayConn // the result of watchSilence
+	receiving   atomic.Bool       // a message is being processed: the delay is on this side
 	heard       bool
 }
 
-// stream reads the stream until it fails.
+// read reads the stream until it fails.
 func (t *clientStream) read(ctx context.Context, conn *gatewayConn) error {
-	opening := newCloseRecorder(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
-	client, err := t.link.client(conn, opening)
+	recorder := newCloseRecorder(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
+	client, err := t.link.client(conn, recorder)
 	if err != nil {
 		conn.Close()
 		return err
 	}
 	defer client.Close()
-	defer conn.Close() // first, so that nobody waits for what can't be sent any more
+	defer conn.Close() // first, so that nothing waits for bytes that can't be sent any more
 	receive, err := t.open(ctx, client)
 	for err == nil {
 		err = t.next(conn, receive)
 	}
-	if why := opening.reason(); why != nil {
+	if why := recorder.reason(); why != nil {
 		return why
 	}
 	return err
 }
 
-// next takes in the next message.
+// next processes the next message.
 func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	m, err := receive()
 	if err != nil {
@@ -275,8 +275,8 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	return nil
 }
 
-// watch waits for the stream to fall silent, and then makes a connection beside it. It
-// returns the connection once it has ended the stream for it, and nil once ctx ends.
+// watchSilence waits until the stream is silent, and then makes a second connection. It returns
+// that connection once it has ended the stream for it, and nil when ctx ends.
 func (t *clientStream) watchSilence(ctx context.Context) *gatewayConn {
 	timer := time.NewTimer(firstMessageWithin)
 	defer timer.Stop()
@@ -300,7 +300,7 @@ func (t *clientStream) watchSilence(ctx context.Context) *gatewayConn {
 	}
 }
 
-// beside makes a connection unless a word comes first.
+// replace makes a second connection unless a message arrives first.
 func (t *clientStream) replace(ctx context.Context) (next *gatewayConn, ended bool) {
 	dialing, stop := context.WithCancel(ctx)
 	made := make(chan *gatewayConn, 1)
@@ -323,7 +323,7 @@ func (t *clientStream) replace(ctx context.Context) (next *gatewayConn, ended bo
 	}
 }
 
-// client speaks gRPC on a connection that there is, and makes no other.
+// client returns a gRPC client on an existing connection. It never makes another one.
 func (l *link) client(conn *gatewayConn, by credentials.TransportCredentials) (*grpc.ClientConn, error) {
 	once := make(chan net.Conn, 1)
 	once <- conn.Conn
@@ -343,23 +343,23 @@ func (l *link) client(conn *gatewayConn, by credentials.TransportCredentials) (*
 			Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 2 * firstMessageWithin,
 		}),
 		grpc.WithIdleTimeout(0),
-		// Windows that don't grow: they bound what a peer can have lying here.
+		// Fixed windows bound how much a peer can make this service buffer.
 		grpc.WithInitialWindowSize(peerWindow), grpc.WithInitialConnWindowSize(peerWindow),
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("speak to the resolver service of cluster %s: %w", l.cluster, err)
+		return nil, fmt.Errorf("connect to the resolver service of cluster %s: %w", l.cluster, err)
 	}
 	return client, nil
 }
 
-// peerWindow is how much of what a peer says may wait to be taken in, in bytes.
+// peerWindow is how many bytes of a peer may wait to be processed.
 const peerWindow = 1 << 20
 
-// maxReason is how much of what a peer gives as its reason is logged and told, in bytes.
+// maxReason bounds the error text of a peer that is logged and shown, in bytes.
 const maxReason = 1 << 10
 
-// plain is an error without what gRPC wraps it in.
+// unwrapGRPC returns an error without gRPC's wrapping.
 func unwrapGRPC(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || err == nil {
@@ -378,5 +378,5 @@ func unwrapGRPC(err error) error {
 	return errors.New(printable(localAddress.ReplaceAllString(message, "$1 ")))
 }
 
-// ownEnd is this end of a connection in an error: it is another one each time.
+// localAddress matches this end of a connection in an error, which differs each time.
 var localAddress = regexp.MustCompile(`\b((?:read|write) tcp) \S+->`)

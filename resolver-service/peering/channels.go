@@ -9,7 +9,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// talks are the channels of a link.
+// channels are the connections of a link.
 type channels struct {
 	link     *link
 	ctx      context.Context
@@ -21,52 +21,50 @@ type channels struct {
 	renewers     *sync.WaitGroup
 }
 
-// startTalking starts the network's part.
+// startChannels starts the network goroutines.
 func (l *link) startChannels(ctx context.Context, object *catalog.Cluster) *channels {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
-	l.status.setGateways(t.gateways)
-	exports := &channel{
-		link: l, gateways: t.gateways, primary: true, onStart: l.freshness.streamStarted,
-	}
+	c := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
+	l.status.setGateways(c.gateways)
+	exports := &channel{link: l, gateways: c.gateways, primary: true, onStart: l.freshness.streamStarted}
 	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
-		return l.openExports(ctx, conn, exports.interval, t.gateways.multiple())
+		return l.openExports(ctx, conn, exports.interval, c.gateways.multiple())
 	}
-	t.running.Go(func() { exports.run(ctx) })
-	t.startRenewers(object)
-	return t
+	c.running.Go(func() { exports.run(ctx) })
+	c.startRenewers(object)
+	return c
 }
 
-// startRenewing starts the channels that only renew the lease: three where it is short, so
-// that even a path that loses packets, and holds a connection up for seconds, ends none.
-func (t *channels) startRenewers(object *catalog.Cluster) {
-	ctx, cancel := context.WithCancel(t.ctx)
-	t.stopRenewers, t.renewers = cancel, &sync.WaitGroup{}
+// startRenewers starts the channels that only renew the lease. A short lease has three, so that
+// packet loss which stalls one connection for seconds does not end it.
+func (c *channels) startRenewers(object *catalog.Cluster) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.stopRenewers, c.renewers = cancel, &sync.WaitGroup{}
 	number := 1
 	if object.StaleAfter < shortLease {
 		number = 3
 	}
 	for range number {
-		c := &channel{link: t.link, gateways: t.gateways}
-		c.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
-			return t.link.openRenewals(ctx, conn, c.interval)
+		renewer := &channel{link: c.link, gateways: c.gateways}
+		renewer.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
+			return c.link.openRenewals(ctx, conn, renewer.interval)
 		}
-		t.renewers.Go(func() { c.run(ctx) })
+		c.renewers.Go(func() { renewer.run(ctx) })
 	}
 }
 
-// renew has the peer renew the lease in another rhythm. The channel with the exports
-// keeps its own until it is made anew.
-func (t *channels) restartRenewers(object *catalog.Cluster) {
-	t.stopRenewers()
-	t.renewers.Wait()
-	t.startRenewers(object)
+// restartRenewers renews the lease at another interval. The primary channel keeps its interval
+// until its next connection.
+func (c *channels) restartRenewers(object *catalog.Cluster) {
+	c.stopRenewers()
+	c.renewers.Wait()
+	c.startRenewers(object)
 }
 
-// stop ends the network's part and waits.
-func (t *channels) stop() {
-	t.cancel()
-	t.stopRenewers()
-	t.running.Wait()
-	t.renewers.Wait()
+// stop ends the network goroutines and waits for them.
+func (c *channels) stop() {
+	c.cancel()
+	c.stopRenewers()
+	c.running.Wait()
+	c.renewers.Wait()
 }

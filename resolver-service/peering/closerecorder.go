@@ -13,24 +13,24 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// The other end refuses a certificate after the handshake, as this one sees it: by an alert,
-// and by hanging up while the first bytes are sent to it. Which of the two gRPC tells of
-// is chance, so what was read last tells why nothing was heard.
+// After TLS 1.3's handshake the other end may still refuse the certificate. It sends an alert,
+// and closes the connection while the first bytes are on their way. gRPC reports either one by
+// chance. So closeRecorder keeps the last read error, which says why nothing arrived.
 
-// opening are credentials for one connection, which remember how it ended where nothing was
-// heard on it.
+// closeRecorder is credentials for one connection. It records how a connection ended that never
+// delivered a byte.
 type closeRecorder struct {
 	credentials.TransportCredentials
 	heard atomic.Bool
-	ended chan struct{} // closed when reading fails before anything was heard
-	err   error         // why; once ended is closed
+	ended chan struct{} // closed when reading fails before the first byte
+	err   error         // the read error; valid once ended is closed
 }
 
 func newCloseRecorder(c credentials.TransportCredentials) *closeRecorder {
 	return &closeRecorder{TransportCredentials: c, ended: make(chan struct{})}
 }
 
-// ClientHandshake is the client's side of the handshake.
+// ClientHandshake wraps the connection after the handshake.
 func (o *closeRecorder) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := o.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
@@ -39,19 +39,19 @@ func (o *closeRecorder) ClientHandshake(ctx context.Context, authority string, r
 	return &recordedConn{Conn: conn, recorder: o}, info, nil
 }
 
-// Clone returns the same: there is one connection.
+// Clone returns the receiver, since there is only one connection.
 func (o *closeRecorder) Clone() credentials.TransportCredentials { return o }
 
-// errHungUp says that a connection was ended before a word was said on it.
+// errHungUp says that the other end closed the connection before it sent anything.
 var errHungUp = errors.New("connected, but what listens there hung up before it said anything")
 
-// alert is why the other end refuses this one.
+// tlsAlert says that the other end refuses this one.
 type tlsAlert struct{ err error }
 
-// Error is as gRPC has it where the alert comes in the handshake.
+// Error reads like gRPC's error for an alert during the handshake.
 func (a tlsAlert) Error() string { return fmt.Sprintf("authentication handshake failed: %v", a.err) }
 
-// why is why nothing was heard; nil where something was, or the other end has not said.
+// reason says why no byte arrived. It is nil if one did, or if the reason is unknown.
 func (o *closeRecorder) reason() error {
 	select {
 	case <-o.ended:
@@ -68,18 +68,18 @@ func (o *closeRecorder) reason() error {
 	return nil
 }
 
-// hungUp tells whether the other end has ended the connection.
+// hungUp tells whether the other end closed the connection.
 func hungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// openingConn is the connection. It is read by one goroutine.
+// recordedConn is the connection. One goroutine reads it.
 type recordedConn struct {
 	net.Conn
 	recorder *closeRecorder
 }
 
-// Read reads, and remembers how that ended.
+// Read records the first byte, or the error before it.
 func (c *recordedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	switch o := c.recorder; {
@@ -93,12 +93,12 @@ func (c *recordedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// lastWordsWithin is how long what the other end said before it hung up may take to be read.
-// It is there already.
+// lastBytesWithin is how long reading may take after the other end hung up. The bytes are here
+// already.
 const lastBytesWithin = time.Second
 
-// Write writes. Where the other end has hung up, what it said before is read first: nobody
-// reads any more once this has failed.
+// Write waits for the reader when the other end has hung up, because gRPC stops reading after a
+// failed write.
 func (c *recordedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if err != nil && hungUp(err) && !c.recorder.heard.Load() {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// How attempts to connect follow each other. While the lease is fresh they are frequent,
-// since they tell whether it is to end early. One that is not answered is not waited for:
-// the next one's first packet is sent sooner than its own would be sent again.
+// The pauses between attempts to connect. While the lease is fresh, attempts are frequent,
+// because they decide whether it ends early. An attempt without an answer does not hold up the
+// next one, whose first packet leaves sooner than a retransmission would.
 const (
 	refusedPause   = 100 * time.Millisecond // after a refusal, while the lease is fresh
 	longestPause   = 900 * time.Millisecond // after many failures, without a lease
-	unknownPause   = 2 * time.Second        // after a name that could not be looked up
-	silentAfter    = 500 * time.Millisecond // with no answer
-	staleAttempt   = 900 * time.Millisecond // the same, without a lease
+	unknownPause   = 2 * time.Second        // after a name that could not be resolved
+	silentAfter    = 500 * time.Millisecond // without an answer, while the lease is fresh
+	staleAttempt   = 900 * time.Millisecond // without an answer or a lease
 	attemptWithin  = 3 * time.Second
 	headStart      = 150 * time.Millisecond // of one gateway before the next
 	maxAttempts    = 16                     // at a time, for each gateway
@@ -27,28 +27,27 @@ const (
 	keepAliveCount = 5
 )
 
-// spread is a time between three quarters of d and d, so that many do not do the same at
-// once.
+// jitter returns a random time between three quarters of d and d.
 func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
-// reached is a connection that was made, and the gateway that it leads to.
+// gatewayConn is a connection, and the gateway that it goes through.
 type gatewayConn struct {
 	net.Conn
 	gateway *gateway
 }
 
-// attempt is how an attempt to connect ended.
+// attempt is the result of one attempt to connect.
 type attempt struct {
 	which int
 	conn  net.Conn
 	err   error
 }
 
-// errUnasked says that no connection is wanted any more.
+// errUnwanted says that no connection is wanted any more.
 var errUnwanted = errors.New("no connection is wanted")
 
-// connect makes a connection to whichever gateway answers first, until ctx ends or the
-// connection is not wanted any more. Who gets it has to give it back to gateways.left.
+// connect makes a connection to the first gateway that answers, until ctx ends or wanted returns
+// false. The caller must return the connection to gateways.closed.
 func (c *channel) connect(ctx context.Context, wanted func() bool) (*gatewayConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	race := &dialRace{channel: c, wanted: wanted, order: c.gateways.tryOrder(), results: make(chan attempt)}
@@ -57,7 +56,7 @@ func (c *channel) connect(ctx context.Context, wanted func() bool) (*gatewayConn
 	return race.run(ctx)
 }
 
-// race is one search for a connection.
+// dialRace tries all gateways of a cluster, and takes the first connection.
 type dialRace struct {
 	*channel
 	wanted   func() bool
@@ -67,7 +66,7 @@ type dialRace struct {
 	running  sync.WaitGroup
 }
 
-// lane is how the attempts at one gateway go.
+// gatewayAttempts is the state of the attempts at one gateway.
 type gatewayAttempts struct {
 	next     time.Time // when the next one is due
 	pending  int
@@ -98,7 +97,7 @@ func (r *dialRace) run(ctx context.Context) (*gatewayConn, error) {
 	}
 }
 
-// start starts the attempts that are due, and says when the next one is.
+// start starts the attempts that are due, and returns when the next one is.
 func (r *dialRace) start(ctx context.Context) (next time.Time) {
 	now := time.Now()
 	for i := range r.attempts {
@@ -147,13 +146,13 @@ var errNoAnswer = noAnswer{}
 
 type noAnswer struct{}
 
-// Error says what happened.
+// Error says how long the attempt waited.
 func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", attemptWithin) }
 
 // Timeout is true.
 func (noAnswer) Timeout() bool { return true }
 
-// finish takes in how an attempt ended.
+// finish processes the result of an attempt.
 func (r *dialRace) finish(a attempt) *gatewayConn {
 	n := &r.attempts[a.which]
 	n.pending--
@@ -168,7 +167,7 @@ func (r *dialRace) finish(a attempt) *gatewayConn {
 	if n.pending == 0 {
 		n.next = time.Now().Add(jitter(r.pause(a.err, n.failures)))
 	}
-	// A failure ends the head start of the others.
+	// A failure ends the head start of the other gateways.
 	for i := range r.attempts {
 		if o := &r.attempts[i]; o.failures == 0 && o.pending == 0 {
 			o.next = time.Now()
@@ -194,9 +193,9 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	if l.cfg.Dial != nil {
 		return l.cfg.Dial(ctx, address)
 	}
-	// No TCP_USER_TIMEOUT: Linux counts it from the first packet that was lost for as long as
-	// any is missing, which breaks off connections on a path that loses packets. The channel
-	// notices by itself that nothing is heard.
+	// TCP_USER_TIMEOUT is not set. Linux counts it from the first lost packet for as long as any
+	// is missing, which would break connections on a lossy path. The channel itself notices
+	// silence.
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: keepAliveCount}}
 	return d.DialContext(ctx, "tcp", address)
 }

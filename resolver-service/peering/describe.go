@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// Describe says in a line how a cluster's resolver service is heard, for people.
+// Describe returns one line for people about the link to a cluster.
 func (l *Links) Describe(cluster string) string {
 	l.mu.Lock()
 	r := l.links[cluster]
@@ -19,8 +19,8 @@ func (l *Links) Describe(cluster string) string {
 	return r.status.describe(r.lease.state(), streams)
 }
 
-// describe says how the peer is heard, and whether it hears this cluster by so many
-// streams.
+// describe returns a line about the link. streams is how many streams the peer has to this
+// cluster.
 func (s *linkStatus) describe(lease leaseState, streams int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 	return s.lastHeard(lease) + s.reverseText()
 }
 
-// word says when the latest word came; with mu held.
+// lastHeard says when the latest message arrived; mu is held.
 func (s *linkStatus) lastHeard(lease leaseState) string {
 	text := fmt.Sprintf("heard %s ago, lease %s left", seconds(time.Since(lease.last)), seconds(lease.left))
 	if lease.restarting {
@@ -52,14 +52,14 @@ func (s *linkStatus) lastHeard(lease leaseState) string {
 	return text
 }
 
-// lost says why a peer is not relied on any more.
+// lossReason says why routes to the peer are no longer used.
 func (s *linkStatus) lossReason(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lapseText(lease) + s.dampedText(lease)
 }
 
-// damped says that a peer will not be relied on at once when it is heard again.
+// dampedText says how long the peer stays damped, if it is.
 func (s *linkStatus) dampedText(lease leaseState) string {
 	if lease.damped.IsZero() {
 		return ""
@@ -67,7 +67,7 @@ func (s *linkStatus) dampedText(lease leaseState) string {
 	return fmt.Sprintf("; damped for %s after %s in 60 s", seconds(time.Until(lease.damped)), plural(lease.recent, "lapse"))
 }
 
-// lapse says how the lease ended; with mu held.
+// lapseText says how the lease ended; mu is held.
 func (s *linkStatus) lapseText(lease leaseState) string {
 	ago := seconds(time.Since(lease.ended))
 	if lease.reason != "" {
@@ -76,13 +76,13 @@ func (s *linkStatus) lapseText(lease leaseState) string {
 	return fmt.Sprintf("lease ran out %s ago: no answer for %s%s", ago, seconds(time.Since(lease.last)), s.cause())
 }
 
-// deafFor is how long a word that answers nothing is worth telling of.
+// unansweredFor is how long status mentions a message that echoes no recent ping.
 const unansweredFor = 10 * time.Second
 
-// because is the latest reason why nothing is heard; with mu held.
+// cause is the latest reason for silence; mu is held.
 func (s *linkStatus) cause() string {
 	if !s.unanswered.IsZero() && time.Since(s.unanswered) < unansweredFor {
-		return "; its words come, but what this cluster sends does not get there"
+		return "; messages from it arrive, but messages to it do not"
 	}
 	if s.err != nil {
 		return "; " + s.err.Error()
@@ -95,7 +95,7 @@ func (s *linkStatus) cause() string {
 	return ""
 }
 
-// heardBy says so when the peer does not hear this cluster; with mu held.
+// reverseText says if the peer does not hear this cluster; mu is held.
 func (s *linkStatus) reverseText() string {
 	switch {
 	case !s.hearsKnown || s.hears == connected:

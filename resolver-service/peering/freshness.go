@@ -9,35 +9,34 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// currency tells whether what is known of a peer is what the peer has to say by now, so
-// that a renewal, which says nothing else, can be believed. Any goroutine may use it.
+// freshness tells whether the applied exports are what the peer has now. Only then does a
+// renewal, which names no exports, renew the lease. It is safe for concurrent use.
 type freshness struct {
 	mu          sync.Mutex
-	digest      uint64    // of all that was applied
-	synced      bool      // all that the peer exports was applied once
-	partial     bool      // of what leads to another digest, a part has come, and the rest has not
-	behindSince time.Time // since when renewals name another digest, and no exports come; zero while they don't
+	digest      uint64    // of all applied exports
+	synced      bool      // an initial set was applied
+	partial     bool      // a change has arrived in part
+	behindSince time.Time // since when renewals name another digest, while no exports arrive; zero otherwise
 	patience    time.Duration
 	end         context.CancelCauseFunc // of the stream of exports
 }
 
-// takes notes that a message has come with which all is known that its sender had to say,
-// or a part of that.
+// received records a message. whole tells whether a change is complete with it.
 func (c *freshness) received(whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.partial = !whole
 }
 
-// whole tells whether what has come is not a part of something.
+// whole tells whether the latest change has arrived completely.
 func (c *freshness) whole() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.partial
 }
 
-// applied notes that the topology knows all that has a digest, unless that is a part of
-// something: then it knows nothing that has one.
+// applied records that the topology has all exports of a digest. While a change is partial, no
+// digest describes them.
 func (c *freshness) applied(digest uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +49,7 @@ func (c *freshness) applied(digest uint64) {
 	c.digest, c.synced = digest, true
 }
 
-// moves notes that the stream of exports says something: it is not stuck.
+// progress records that the stream of exports still delivers.
 func (c *freshness) progress() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,18 +64,19 @@ func (c *freshness) isSynced() bool {
 	return c.synced
 }
 
-// begins notes a new stream of exports.
+// streamStarted records how to end the current stream of exports.
 func (c *freshness) streamStarted(end context.CancelCauseFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end = end
 }
 
-// renews takes in a renewal that names a digest, and tells whether it renews the lease.
-// Where that is another than what is known, the exports are on their way, or their stream
-// is stuck: it is ended, and made anew, more and more rarely while that is no help. After
-// that time nothing is renewed by it, since what is known may be long past; the stream of
-// exports renews by itself.
+// acceptRenewal tells whether a renewal with a digest renews the lease.
+//
+// If the digest is not that of the applied exports, these are on their way, or their stream is
+// stuck. A stuck stream is ended and opened again, less and less often while that does not help.
+// After that time, renewals no longer count, since the exports may be long out of date. The
+// stream of exports renews the lease by itself.
 func (c *freshness) acceptRenewal(digest uint64, lease leaseState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

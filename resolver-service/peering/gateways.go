@@ -21,28 +21,28 @@ const (
 	gatewaySilent     = "silent"
 )
 
-// refusedFor is for how long all gateways of a cluster must refuse connections before
-// its lease ends early: callers' connections would go the same way. It is longer than a
-// gateway takes to be replaced by another one on its port.
+// allRefuseFor is how long all gateways of a cluster must refuse connections before its lease
+// ends early. Callers' connections would be refused as well. It is longer than it takes to
+// replace a gateway on the same port.
 const allRefuseFor = 300 * time.Millisecond
 
-// gateways is what is known of a cluster's gateway addresses. Any goroutine may use it.
+// gateways is the state of a cluster's gateway addresses. It is safe for concurrent use.
 type gateways struct {
 	mu     sync.Mutex
 	all    []*gateway       // in the order of the Cluster object
-	object *catalog.Cluster // that counts
+	object *catalog.Cluster // the newest one
 }
 
-// gateway is one address. It is guarded by gateways.mu.
+// gateway is one address. gateways.mu guards it.
 type gateway struct {
 	address  string
 	state    string
 	since    time.Time
 	err      error
-	refused  time.Time // the first of refusals in a row; zero when the last attempt was none
-	streams  int       // that are heard through it
-	conns    int       // connections through it, made or being made
-	failedAt time.Time // when a connection through it last turned out to be no good; zero once one is heard
+	refused  time.Time // start of the current run of refusals; zero if the last attempt was none
+	streams  int       // through it, with messages
+	conns    int       // through it, made or being made
+	failedAt time.Time // when a connection through it last proved useless; zero after a message
 }
 
 func newGateways(addresses []string) *gateways {
@@ -60,9 +60,8 @@ func (g *gateway) setState(state string, err error) {
 	g.err = err
 }
 
-// order is in which order to try them: those that have been of use before those that have
-// not, the latest of these last; and first those that no other connection of this link
-// goes through.
+// tryOrder sorts the gateways for an attempt: working ones first, the latest failure last. Among
+// those, gateways without a connection of this link come first.
 func (g *gateways) tryOrder() []*gateway {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +72,7 @@ func (g *gateways) tryOrder() []*gateway {
 	return order
 }
 
-// reached notes that there is a connection.
+// connected records a new connection.
 func (g *gateways) connected(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,7 +80,7 @@ func (g *gateways) connected(at *gateway) {
 	at.conns++
 }
 
-// about notes which Cluster object counts from now on: errors are of the one before.
+// setObject sets the current Cluster object, and clears the errors of the one before.
 func (g *gateways) setObject(object *catalog.Cluster) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +90,8 @@ func (g *gateways) setObject(object *catalog.Cluster) {
 	}
 }
 
-// left notes that there is not any more, and why by a Cluster object.
+// closed records the end of a connection, with its error. The error counts only if the Cluster
+// object is still the same.
 func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -110,10 +110,10 @@ func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err erro
 	}
 }
 
-// several tells whether there is another gateway to try.
+// multiple tells whether there is another gateway to try.
 func (g *gateways) multiple() bool { return len(g.all) > 1 }
 
-// heard notes that a stream is heard through it.
+// heard records the first message of a stream.
 func (g *gateways) heard(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +122,7 @@ func (g *gateways) heard(at *gateway) {
 	at.setState(gatewayConnected, nil)
 }
 
-// failed notes an attempt to connect that failed.
+// failed records a failed attempt to connect.
 func (g *gateways) failed(at *gateway, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,17 +144,17 @@ func (g *gateways) failed(at *gateway, err error) {
 	}
 }
 
-// silent notes that an attempt to connect takes long.
+// silent records that an attempt to connect gets no answer.
 func (g *gateways) silent(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if at.streams == 0 && at.state != gatewayRefused {
-		at.setState(gatewaySilent, errors.New("nothing answers there"))
+		at.setState(gatewaySilent, errors.New("no answer from this address"))
 	}
 }
 
-// refuse tells whether all gateways have refused connections for long enough, and says so
-// in words.
+// allRefuse tells whether all gateways have refused connections for long enough, with a text that
+// says so.
 func (g *gateways) allRefuse() (text string, all bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *gateways) allRefuse() (text string, all bool) {
 	return "its gateways " + strings.Join(addresses, ", ") + " refuse connections", true
 }
 
-// why is the latest reason why there is no connection; nil where there is none.
+// lastError returns the error of the first gateway that has one, or nil.
 func (g *gateways) lastError() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +196,7 @@ func (g *gateways) wire() []*v1alpha1.GatewayStatus {
 	return all
 }
 
-// refusal tells whether the other end refused a connection that was being made.
+// isConnRefused tells whether the other end refused the connection.
 func isConnRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }

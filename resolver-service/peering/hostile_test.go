@@ -282,7 +282,7 @@ func TestAFirstSetThatNeverEndsIsGivenUp(t *testing.T) {
 		evil.answer(h, "evil-gw")
 		west := newSite(t, n, "west", at("evil", 10*time.Second, "evil-gw"))
 		west.takes(firstSetWithin+5*time.Second, "said so", func() bool {
-			return strings.Contains(west.status().Error, "has not said all that it exports")
+			return strings.Contains(west.status().Error, "has not sent all its exports")
 		})
 	})
 }

@@ -5,38 +5,37 @@ import (
 	"time"
 )
 
-// A lease says how long a peer's word holds: from each word on, or from when it counts, for
-// a fixed time. Times
-// are monotonic, so a clock that jumps does not end a lease. One shorter than minLease
-// lasts that long, or it would run out between two renewals.
+// A lease says how long a peer's state is valid: for a fixed time after each message. Times are
+// monotonic, so a clock that jumps ends no lease. A lease shorter than minLease lasts minLease;
+// otherwise it would end between two renewals.
 //
-// Any goroutine may tell of a word. One waits for [lease.timer] and then calls tick.
+// Any goroutine may renew a lease. One goroutine waits for [lease.timer] and then calls tick.
 type lease struct {
 	timer *time.Timer
 
 	mu          sync.Mutex
 	after       time.Duration
-	last        time.Time // of the latest word; zero before the first
-	due         time.Time // when the lease runs out
-	heldUntil   time.Time // until when it does not end, as the peer has asked for
-	graceGiven  bool      // a timer that came late has been given a moment already
+	last        time.Time // the latest message; zero before the first
+	due         time.Time // when the lease ends
+	heldUntil   time.Time // the lease does not end before, since the peer restarts
+	graceGiven  bool      // a late timer has been given its grace
 	lapsed      bool
 	ended       time.Time // when it lapsed
-	reason      string    // it ended early; empty when it ran out
-	unreachable bool      // callers don't reach the peer, whatever is heard from it
+	reason      string    // why it ended early; empty when it ran out
+	unreachable bool      // callers don't reach the peer, even if this service does
 	lapses      []time.Time
 	count       uint32
 	damping     damping
 }
 
-// A timer that fires so late tells that this process was held up, and not the peer.
-// Words may wait to be read: they are given a moment.
+// A timer that fires this late shows that this process was held up, not the peer. Messages may
+// wait to be read, so the lease gets a short grace.
 const (
 	lateTimer      = 100 * time.Millisecond
 	lateTimerGrace = 250 * time.Millisecond
 )
 
-// keptLapses is how many lapses are remembered, for people.
+// maxLapses is how many lapses are kept for status.
 const maxLapses = 16
 
 func newLease(after time.Duration) *lease {
@@ -45,8 +44,8 @@ func newLease(after time.Duration) *lease {
 	return l
 }
 
-// heard notes a word of the peer that counts as of a moment, and tells whether the lease
-// is fresh by it and was not before.
+// renew records a message of the peer as of a moment. It returns true if the lease becomes fresh
+// by it.
 func (l *lease) renew(at time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,12 +59,12 @@ func (l *lease) renew(at time.Time) (news bool) {
 	return news
 }
 
-// patience is how long the first word may take after a lease was made shorter: the peer
-// has to be told, which may need a new connection.
+// shortenGrace is how long the first message may take after a lease was made shorter. The peer
+// has to learn the new interval, which may need a new connection.
 const shortenGrace = 5 * time.Second
 
-// extend changes how long a word holds, also the latest one. A shorter lease does not
-// end before a word that was asked for by it could have come.
+// setStaleAfter changes how long a message is valid, including the latest one. A shorter lease
+// does not end before a message at the new interval could have arrived.
 func (l *lease) setStaleAfter(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,11 +84,11 @@ func (l *lease) setStaleAfter(after time.Duration) {
 	l.schedule(now)
 }
 
-// mostHold is how long a peer that says goodbye may be waited for.
+// mostHold bounds how long a restarting peer is waited for.
 const mostHold = time.Minute
 
-// hold has the latest word hold for so long at least: the peer is stopped, to be started again.
-// A new word ends that.
+// hold keeps a fresh lease for at least the given time, since the peer restarts. A new message
+// ends that.
 func (l *lease) hold(wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +109,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// tick is called when the timer has fired, and tells whether the lease can be relied on
-// as little or as much as before.
+// tick processes the timer. It returns true if the peer became usable, or stopped being usable.
 func (l *lease) tick() (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +126,7 @@ func (l *lease) tick() (news bool) {
 	return before != l.usable()
 }
 
-// end ends the lease before it runs out, and tells whether that is news.
+// end ends the lease early. It returns false if the lease was not fresh.
 func (l *lease) end(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +139,8 @@ func (l *lease) end(why string) (news bool) {
 	return true
 }
 
-// refute has the lease count as ended while callers agree, in words, that they don't reach the
-// peer; without words they do no more. It tells whether that is news.
+// setUnreachable ends the lease while callers agree that they don't reach the peer. An empty
+// reason lifts that. It returns true if the lease changed.
 func (l *lease) setUnreachable(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +155,7 @@ func (l *lease) setUnreachable(why string) (news bool) {
 	return before != l.fresh()
 }
 
-// lapse ends the lease; with mu held.
+// lapse ends the lease; mu is held.
 func (l *lease) lapse(now time.Time, why string) {
 	l.lapsed, l.ended, l.reason = true, now, why
 	l.count++
@@ -167,13 +165,13 @@ func (l *lease) lapse(now time.Time, why string) {
 	l.damping.lapse(now)
 }
 
-// fresh tells whether the peer's latest word holds; with mu held.
+// fresh tells whether the peer's latest message is still valid; mu is held.
 func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.unreachable }
 
-// holds tells whether the peer can be relied on; with mu held.
+// usable tells whether the lease is fresh and not damped; mu is held.
 func (l *lease) usable() bool { return l.fresh() && !l.damping.suppressed }
 
-// schedule sets the timer for what comes next; with mu held.
+// schedule sets the timer to the next event; mu is held.
 func (l *lease) schedule(now time.Time) {
 	l.timer.Stop()
 	var next time.Time
@@ -190,19 +188,19 @@ func (l *lease) schedule(now time.Time) {
 
 func (l *lease) stop() { l.timer.Stop() }
 
-// leaseState is a lease at one moment.
+// leaseState is a copy of a lease at one moment.
 type leaseState struct {
 	after      time.Duration
-	last       time.Time // zero before the first word
-	fresh      bool      // the latest word holds
-	usable     bool      // and the peer is relied on
+	last       time.Time // zero before the first message
+	fresh      bool      // the latest message is valid
+	usable     bool      // fresh and not damped
 	left       time.Duration
-	restarting bool // the peer has said that it stops to be started again
+	restarting bool // the peer said that it restarts
 	lapses     uint32
 	recent     int       // lapses in the last minute
-	ended      time.Time // when it lapsed; while it is not fresh
+	ended      time.Time // when it lapsed; valid while it is not fresh
 	reason     string
-	damped     time.Time // until when; zero while it is not
+	damped     time.Time // until when; zero while it is not damped
 }
 
 func (l *lease) state() leaseState {

@@ -13,19 +13,19 @@ import (
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// What a peer can have this service do: so many applies a second, of so many exports
-// each. What comes faster waits, and the peer with it.
+// Bounds of the work that a peer can cause here. Exports that arrive faster wait, and the peer
+// waits with them.
 const (
 	applyInterval = 20 * time.Millisecond
 	maxApply      = 500  // exports in one apply
-	maxPending    = 5000 // exports that wait for one
+	maxPending    = 5000 // exports that wait for an apply
 	shortLease    = 5 * time.Second
-	stuckAfter    = 10 * time.Second // exports that are older than renewals say
+	stuckAfter    = 10 * time.Second // exports are older than renewals say for so long
 	stuckMost     = 10 * time.Minute
 )
 
-// link is what joins this cluster to one peer. Its run goroutine owns the knowledge and
-// talks to the topology; a goroutine for each channel does the network's part.
+// link joins this cluster to one peer. Its run goroutine owns the mirror and changes the
+// topology. Each channel has a goroutine for the network.
 type link struct {
 	cfg      Config
 	cluster  string
@@ -37,23 +37,23 @@ type link struct {
 
 	created      time.Time // pings are numbered from it
 	lease        *lease
-	updates      chan update   // from the channel with the exports to the run goroutine
-	leaseChanged chan struct{} // the lease has changed
+	updates      chan update   // from the primary channel to the run goroutine
+	leaseChanged chan struct{} // wakes the run goroutine
 	status       linkStatus
 	freshness    freshness
 
 	mirror     *exportMirror
-	digest     uint64         // of what the peer said last
-	reported   topology.Lease // to the topology
-	lastApply  time.Time      // the latest apply
-	applyTimer *time.Timer    // until the next one
+	digest     uint64         // of the exports received last
+	reported   topology.Lease // the lease that the topology knows
+	lastApply  time.Time      // zero before the first
+	applyTimer *time.Timer    // fires when the next apply may begin
 }
 
-// word is a message of the peer on its way to the run goroutine, or a new stream. done is
-// closed once it was taken in.
+// update goes to the run goroutine: a message of the peer, or the start of a new stream. The run
+// goroutine closes done when it has processed the update.
 type update struct {
 	message *v1alpha1.ExportsResponse
-	resume  func([]*v1alpha1.Known) // is given what to ask the peer with
+	resume  func([]*v1alpha1.Known) // receives the known exports, for the request
 	done    chan<- struct{}
 }
 
@@ -69,25 +69,25 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 	return n
 }
 
-// run keeps the link up until ctx ends. What the peer said stands after that.
+// run keeps the link up until ctx ends. The exports stay in the topology.
 func (l *link) run(ctx context.Context) {
 	object, _, changed := l.object.Follow()
 	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
 	defer l.applyTimer.Stop()
-	talks := l.startChannels(ctx, object)
-	defer func() { talks.stop() }()
+	chans := l.startChannels(ctx, object)
+	defer func() { chans.stop() }()
 	for {
-		words := l.updates
+		updates := l.updates
 		if len(l.mirror.pending) >= maxPending {
-			words = nil
+			updates = nil
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case w := <-words:
-			l.receive(w)
-			close(w.done)
+		case u := <-updates:
+			l.receive(u)
+			close(u.done)
 			l.applySoon(ctx)
 		case <-l.applyTimer.C:
 			l.applySoon(ctx)
@@ -99,18 +99,18 @@ func (l *link) run(ctx context.Context) {
 		case <-changed:
 			before := object
 			object, _, changed = l.object.Follow()
-			talks = l.changeObject(ctx, before, object, talks)
+			chans = l.changeObject(ctx, before, object, chans)
 		}
 	}
 }
 
-// take notes what the peer said.
-func (l *link) receive(w update) {
-	if w.resume != nil {
-		w.resume(l.mirror.resume())
+// receive processes an update.
+func (l *link) receive(u update) {
+	if u.resume != nil {
+		u.resume(l.mirror.resume())
 		return
 	}
-	m := w.message
+	m := u.message
 	changes := len(m.GetPut())+len(m.GetRemoved()) > 0
 	if m.GetMore() || changes {
 		l.freshness.progress()
@@ -120,14 +120,13 @@ func (l *link) receive(w update) {
 	case digest != 0:
 		l.digest = digest
 		l.freshness.received(true)
-	case changes && l.digest != 0: // a peer that never names one has no parts to tell
+	case changes && l.digest != 0: // a peer that never sends a digest sends no partial changes
 		l.freshness.received(false)
 	}
 	l.status.setExports(l.mirror)
 }
 
-// applySoon hands the topology what it does not know yet, unless it was handed something
-// a moment ago.
+// applySoon applies pending exports to the topology, at most once in applyInterval.
 func (l *link) applySoon(ctx context.Context) {
 	if len(l.mirror.pending) > 0 {
 		if wait := applyInterval - time.Since(l.lastApply); wait > 0 && !l.lastApply.IsZero() {
@@ -148,8 +147,8 @@ func (l *link) applySoon(ctx context.Context) {
 	}
 }
 
-// announce tells the topology how far the peer can be relied on, if that is news: not
-// before all it has said is there.
+// reportLease tells the topology about a changed lease. A fresh lease waits until all that the
+// peer has sent is applied.
 func (l *link) reportLease(ctx context.Context) {
 	want, state := topology.Expired, l.lease.state()
 	switch {
@@ -158,7 +157,7 @@ func (l *link) reportLease(ctx context.Context) {
 	case state.fresh:
 		want = topology.Damped
 	}
-	l.status.refresh(state)
+	l.status.current(state)
 	waits := !l.freshness.isSynced() || want != topology.Expired && (len(l.mirror.pending) > 0 || !l.freshness.whole())
 	if waits || want == l.reported || want == topology.Expired && l.reported == topology.Unchanged {
 		return
@@ -191,7 +190,7 @@ func (l *link) apply(ctx context.Context, change topology.PeerChange) bool {
 	return err == nil
 }
 
-// withdraw takes back what the peer said, in parts, once run has ended.
+// withdraw removes the peer's exports from the topology, in parts. It runs after run.
 func (l *link) withdraw(ctx context.Context) {
 	for app := range l.mirror.exports {
 		l.mirror.pending[app] = nil
@@ -204,27 +203,27 @@ func (l *link) withdraw(ctx context.Context) {
 	l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Full: true, Lease: topology.Forgotten})
 }
 
-// follow changes the link to another Cluster object.
-func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, talks *channels) *channels {
+// changeObject adapts the link to a changed Cluster object.
+func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, chans *channels) *channels {
 	l.lease.setStaleAfter(object.StaleAfter)
 	if !slices.Equal(before.Gateways, object.Gateways) {
-		talks.stop()
+		chans.stop()
 		return l.startChannels(ctx, object)
 	}
 	if before.StaleAfter != object.StaleAfter {
-		talks.restartRenewers(object)
+		chans.restartRenewers(object)
 	}
-	return talks
+	return chans
 }
 
-// speaks notes whether a stream is heard.
-func (l *link) setHeard(t *clientStream, speaks bool) {
-	if l.status.setHeard(t, speaks) {
+// setHeard records whether messages arrive on a stream.
+func (l *link) setHeard(t *clientStream, heard bool) {
+	if l.status.setHeard(t, heard) {
 		l.recheckLease()
 	}
 }
 
-// rouse has the run goroutine look at the lease.
+// recheckLease wakes the run goroutine to look at the lease.
 func (l *link) recheckLease() {
 	select {
 	case l.leaseChanged <- struct{}{}:
@@ -232,7 +231,7 @@ func (l *link) recheckLease() {
 	}
 }
 
-// parts notes for how long a goodbye holds; 0 is none.
+// goodbye extends the lease, since the peer said that it restarts. 0 means that it did not.
 func (l *link) goodbye(holdsMs uint32) {
 	if holdsMs > 0 {
 		l.lease.hold(time.Duration(holdsMs) * time.Millisecond)
@@ -240,7 +239,7 @@ func (l *link) goodbye(holdsMs uint32) {
 	}
 }
 
-// heard notes a word that renews the lease as of a moment.
+// renewLease renews the lease as of a moment.
 func (l *link) renewLease(at time.Time) {
 	if l.lease.renew(at) {
 		l.recheckLease()

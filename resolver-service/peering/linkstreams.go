@@ -13,17 +13,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
-// firstSetWithin is how long a peer may take to say all that it exports.
+// firstSetWithin is how long a peer may take to send its initial set of exports.
 const firstSetWithin = 2 * time.Minute
 
-// unreadyWithin is how long a service that does not know yet what it exports is listened to
-// where the cluster has another gateway: that may lead to a replica that knows.
+// unreadyWithin is how long a link waits for a service that does not know its own exports yet, if
+// the cluster has another gateway. That one may lead to a replica that knows them.
 const unreadyWithin = time.Second
 
 var errUnready = errors.New("connected, but the resolver service there can't reach its config store yet; trying another gateway")
 
-// follows opens the stream of exports. others tells whether the cluster has other gateways.
-func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, renew time.Duration, others bool) (receiver, error) {
+// openExports opens the stream of exports. others tells whether the cluster has other gateways.
+func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval time.Duration, others bool) (receiver, error) {
 	known, err := l.resume(ctx)
 	if err != nil {
 		return nil, err
@@ -32,26 +32,26 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, renew tim
 	if err != nil {
 		return nil, err
 	}
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(renew.Milliseconds()), Ping: l.newPing()}
-	if stream.Send(ask) == nil { // what is wrong, Recv says
-		go l.sendPings(ctx, renew, func(ping uint64) error { return stream.Send(&v1alpha1.ExportsRequest{Ping: ping}) })
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing()}
+	if stream.Send(ask) == nil { // Recv returns the error
+		go l.sendPings(ctx, interval, func(ping uint64) error { return stream.Send(&v1alpha1.ExportsRequest{Ping: ping}) })
 	}
-	opened, first := time.Now(), true
-	var pace readLimiter
-	take := func(m *v1alpha1.ExportsResponse, at time.Time) error {
-		defer func() { pace.wait(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
+	opened, initial := time.Now(), true
+	var limiter readLimiter
+	apply := func(m *v1alpha1.ExportsResponse, at time.Time) error {
+		defer func() { limiter.wait(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
 		if m.GetCluster() != l.cluster {
 			return wrongCluster{l.cluster, m.GetCluster()}
 		}
-		if first && m.GetMore() && time.Since(opened) > firstSetWithin && m.GetRevision() != 0 {
-			return status.Errorf(codes.ResourceExhausted, "cluster %s has not said all that it exports within %s", l.cluster, firstSetWithin)
+		if initial && m.GetMore() && time.Since(opened) > firstSetWithin && m.GetRevision() != 0 {
+			return status.Errorf(codes.ResourceExhausted, "cluster %s has not sent all its exports within %s", l.cluster, firstSetWithin)
 		}
-		if first && m.GetMore() && m.GetRevision() == 0 && others && time.Since(opened) > unreadyWithin {
+		if initial && m.GetMore() && m.GetRevision() == 0 && others && time.Since(opened) > unreadyWithin {
 			return errUnready
 		}
-		first = first && m.GetMore()
+		initial = initial && m.GetMore()
 		l.status.setPeerInfo(m.GetRevision(), m.GetHears())
-		if err := l.deliver(ctx, m, first, at); err != nil {
+		if err := l.deliver(ctx, m, initial, at); err != nil {
 			return err
 		}
 		l.goodbye(m.GetHoldsMs())
@@ -59,11 +59,11 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, renew tim
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), func(at time.Time) error { return take(m, at) }}, err
+		return incoming{m.GetEcho(), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
 }
 
-// begin prepares for a new stream, and says what to ask the peer with.
+// resume starts a new stream in the mirror and returns the exports that are known already.
 func (l *link) resume(ctx context.Context) (known []*v1alpha1.Known, err error) {
 	done := make(chan struct{})
 	select {
@@ -75,11 +75,12 @@ func (l *link) resume(ctx context.Context) (known []*v1alpha1.Known, err error) 
 	}
 }
 
-// hand gives a message to the run goroutine and waits until it has been taken in. first
-// tells that the stream's first set is not complete with it; at is as of when it counts.
-func (l *link) deliver(ctx context.Context, m *v1alpha1.ExportsResponse, first bool, at time.Time) error {
-	// A word counts when it comes, not when there is time for it. But a lease that has run
-	// out begins anew only once all that the peer has to say was taken in.
+// deliver hands a message to the run goroutine and waits until it is processed. initial means
+// that the stream's initial set is still incomplete after this message. The message counts as of
+// the moment at.
+func (l *link) deliver(ctx context.Context, m *v1alpha1.ExportsResponse, initial bool, at time.Time) error {
+	// A message renews the lease when it arrives, not when it is processed. But a lease that has
+	// ended starts again only after all pending exports are processed.
 	fresh := l.lease.state().fresh
 	if fresh {
 		l.renewLease(at)
@@ -91,25 +92,25 @@ func (l *link) deliver(ctx context.Context, m *v1alpha1.ExportsResponse, first b
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if !fresh && !first && l.freshness.whole() {
+	if !fresh && !initial && l.freshness.whole() {
 		l.renewLease(at)
 	}
 	return nil
 }
 
-// renews opens a stream of renewals.
-func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, renew time.Duration) (receiver, error) {
+// openRenewals opens a stream of renewals.
+func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval time.Duration) (receiver, error) {
 	stream, err := v1alpha1.NewPeeringClient(conn).Renew(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(renew.Milliseconds()), Ping: l.newPing()}
-	if stream.Send(ask) == nil { // what is wrong, Recv says
-		go l.sendPings(ctx, renew, func(ping uint64) error { return stream.Send(&v1alpha1.RenewRequest{Ping: ping}) })
+	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing()}
+	if stream.Send(ask) == nil { // Recv returns the error
+		go l.sendPings(ctx, interval, func(ping uint64) error { return stream.Send(&v1alpha1.RenewRequest{Ping: ping}) })
 	}
-	var pace readLimiter
-	take := func(m *v1alpha1.RenewResponse, at time.Time) error {
-		pace.wait(ctx, 0, proto.Size(m))
+	var limiter readLimiter
+	apply := func(m *v1alpha1.RenewResponse, at time.Time) error {
+		limiter.wait(ctx, 0, proto.Size(m))
 		if m.GetCluster() != l.cluster {
 			return wrongCluster{l.cluster, m.GetCluster()}
 		}
@@ -122,6 +123,6 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, renew ti
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), func(at time.Time) error { return take(m, at) }}, err
+		return incoming{m.GetEcho(), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// knowledge is what one peer has said: of each export as much as is needed to resume,
-// and what the topology has yet to be told. It belongs to one goroutine at a time.
+// exportMirror is a copy of one peer's exports: as much of each as a stream needs to resume, and
+// the changes that the topology does not have yet. It belongs to one goroutine at a time.
 type exportMirror struct {
 	exports map[catalog.App]mirroredExport
-	bytes   int // of all exports, on the wire
+	bytes   int // of all exports, encoded
 	ready   int // exports with a ready instance
 	refused map[catalog.App]error
-	stream  uint32 // numbers the streams, to tell what a first set has named
+	stream  uint32 // number of the current stream, to find exports that its initial set lacks
 
-	initial bool                                 // the first set of the stream is not complete yet
-	synced  bool                                 // a first set was complete once: the topology can know all of it
-	pending map[catalog.App]*topology.PeerExport // nil: gone
+	initial bool                                 // the initial set of the stream is incomplete
+	synced  bool                                 // an initial set was complete once
+	pending map[catalog.App]*topology.PeerExport // nil: withdrawn
 }
 
-// said is what is remembered of an export.
+// mirroredExport is the kept part of an export.
 type mirroredExport struct {
 	digest uint64
 	bytes  int32
-	stream uint32 // that it was named on last, as known or as new
+	stream uint32 // that named it last
 	ready  bool
 }
 
@@ -41,12 +41,12 @@ func newExportMirror() *exportMirror {
 	}
 }
 
-// maxKnown bounds the request of a stream, in bytes. What it does not name is sent
-// again.
+// maxKnownBytes bounds the request of a stream. The peer sends again what the request does not
+// list.
 const maxKnownBytes = 3 << 20
 
-// begin lists the digests for a new stream. What the first set does not name, and the
-// list neither, is gone once that set is complete.
+// resume lists the known digests for a new stream. Once the initial set is complete, the mirror
+// drops exports that neither this list nor the set names.
 func (k *exportMirror) resume() []*v1alpha1.Known {
 	k.stream++
 	k.initial = true
@@ -64,11 +64,11 @@ func (k *exportMirror) resume() []*v1alpha1.Known {
 	return all
 }
 
-// knownOverhead is how much more a known export takes than its names, in bytes.
+// knownOverhead is the size in bytes of a known export besides its names.
 const knownOverhead = 20
 
-// take notes what a message says. An export that can't be used is left out by name, and
-// the others stand; so is one that is too much. Of two exports of one app, the last counts.
+// receive processes a message. An unusable or excess export is refused by name, and the others
+// stay. Of two exports of one app, the last one counts.
 func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
 	for _, r := range m.GetRemoved() {
 		app := appFromWire(r)
@@ -93,15 +93,15 @@ func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
 	}
 }
 
-// note keeps an export that can be used, within the bounds of what a peer may say.
+// put keeps a usable export, within the bounds of one peer.
 func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) error {
 	before, known := k.exports[export.App]
 	bytes := proto.Size(w)
 	if !known && len(k.exports) >= maxExports {
-		return fmt.Errorf("the cluster exports more than %d apps to this one, which is all that are taken; export less there", maxExports)
+		return fmt.Errorf("the cluster exports more than %d apps to this one, which is the limit; export fewer there", maxExports)
 	}
 	if k.bytes-int(before.bytes)+bytes > maxBytes {
-		return fmt.Errorf("what the cluster exports to this one is more than %d bytes, which is all that is taken; export less there, or name fewer callers",
+		return fmt.Errorf("the cluster's exports to this one are more than %d bytes, which is the limit; export fewer apps there, or name fewer callers",
 			maxBytes)
 	}
 	k.remove(export.App)
@@ -114,7 +114,7 @@ func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) erro
 	return nil
 }
 
-// forget takes an export back.
+// remove drops an export.
 func (k *exportMirror) remove(app catalog.App) {
 	s, known := k.exports[app]
 	if !known {
@@ -128,7 +128,7 @@ func (k *exportMirror) remove(app catalog.App) {
 	k.pending[app] = nil
 }
 
-// sweep takes back what a complete first set has not named.
+// sweep drops the exports that a complete initial set has not named.
 func (k *exportMirror) sweep() {
 	for app, s := range k.exports {
 		if s.stream != k.stream {
@@ -137,8 +137,8 @@ func (k *exportMirror) sweep() {
 	}
 }
 
-// change is the next part of what the topology has to be told, at most so many apps,
-// and whether that is all.
+// nextChange returns the next change for the topology, of at most so many apps. all tells whether
+// nothing more is pending.
 func (k *exportMirror) nextChange(cluster string, most int) (change topology.PeerChange, all bool) {
 	change.Cluster = cluster
 	for app, export := range k.pending {
@@ -155,7 +155,7 @@ func (k *exportMirror) nextChange(cluster string, most int) (change topology.Pee
 	return change, true
 }
 
-// maxRefused bounds what is remembered of unusable exports.
+// maxRefused bounds how many unusable exports are kept for status.
 const maxRefused = 100
 
 func (k *exportMirror) refuse(app catalog.App, err error) {
@@ -165,10 +165,10 @@ func (k *exportMirror) refuse(app catalog.App, err error) {
 	k.remove(app)
 }
 
-// maxName is longer than any name that can be used.
+// maxName is longer than any valid name.
 const maxName = 64
 
-// short is an app as it is remembered, logged and told, whatever a peer calls it.
+// shortName cuts an app's names to a length that can be kept and logged.
 func shortName(app catalog.App) catalog.App {
 	return catalog.App{
 		Namespace: strings.Clone(app.Namespace[:min(len(app.Namespace), maxName)]),
@@ -176,27 +176,27 @@ func shortName(app catalog.App) catalog.App {
 	}
 }
 
-// fromWire checks an export and reads it.
+// fromWire decodes and checks an export.
 func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	e = &topology.PeerExport{
 		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
 		Instances: w.GetInstances(),
 	}
 	if shortName(e.App) != e.App {
-		return nil, fmt.Errorf("names of %d and %d bytes; at most %d fit", len(e.App.Namespace), len(e.App.ID), maxName-1)
+		return nil, fmt.Errorf("namespace of %d and app-id of %d bytes; at most %d are allowed", len(e.App.Namespace), len(e.App.ID), maxName-1)
 	}
 	if err := e.App.Check(); err != nil {
 		return nil, err
 	}
 	if e.Ready > maxInstances || e.Draining > maxInstances || e.Shards > catalog.MaxShards {
-		return nil, fmt.Errorf("%d instances ready, %d draining and %d shards; at most %d, %d and %d are taken",
+		return nil, fmt.Errorf("%d instances ready, %d draining and %d shards; at most %d, %d and %d are allowed",
 			e.Ready, e.Draining, e.Shards, maxInstances, maxInstances, catalog.MaxShards)
 	}
 	if len(e.Instances) > catalog.MaxShards {
-		return nil, fmt.Errorf("%d instances by name; at most %d are taken", len(e.Instances), catalog.MaxShards)
+		return nil, fmt.Errorf("%d named instances; at most %d are allowed", len(e.Instances), catalog.MaxShards)
 	}
 	if len(w.GetAllow()) > maxAllow || len(e.Addresses) > maxAddresses {
-		return nil, fmt.Errorf("%d callers and %d addresses; at most %d and %d are taken",
+		return nil, fmt.Errorf("%d callers and %d addresses; at most %d and %d are allowed",
 			len(w.GetAllow()), len(e.Addresses), maxAllow, maxAddresses)
 	}
 	for _, address := range e.Addresses {
@@ -214,12 +214,11 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	return e, nil
 }
 
-// zonesFromWire reads the zones of an export's instances or, where there are none, of its
-// addresses.
+// zonesFromWire decodes the zones of an export's instances or, if it has none, of its addresses.
 func zonesFromWire(w *v1alpha1.Export) (*catalog.Zones, error) {
 	instances, addresses := len(w.GetInstances()), len(w.GetAddresses())
 	if instances > 0 && addresses > 0 && len(w.GetZones()) > 0 {
-		return nil, fmt.Errorf("zones of %d instances by name, or of %d addresses; want one of the two", instances, addresses)
+		return nil, fmt.Errorf("zones for both %d named instances and %d addresses; want zones for one of the two", instances, addresses)
 	}
 	return catalog.ParseZones(w.GetZones(), w.GetZoneOf(), instances+addresses)
 }

@@ -309,7 +309,7 @@ func TestAServerAnswersOnlyTheClusterThatAsks(t *testing.T) {
 		what, cluster, want string
 		as                  catalog.App
 	}{
-		{"in another's name", "north", "cluster north is asked for by spiffe://public/ns/isthmus-system/isthmus-west", identity.ServiceApp("", "west")},
+		{"in another's name", "north", "spiffe://public/ns/isthmus-system/isthmus-west asks in the name of cluster north", identity.ServiceApp("", "west")},
 		{"as an app", "west", "", app("checkout")},
 		{"as an operator", "west", "", identity.CLIApp("")},
 		{"in a name that can't be", "West!", "cluster name", identity.ServiceApp("", "west")},

@@ -12,19 +12,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// A word of a peer counts as of the ping that it echoes. What only says that packets
-// come from the peer would keep a peer that can't be called: its words go on coming for
-// seconds when the way there is cut off.
+// A message counts as of the ping that it echoes. Arrival alone is no proof that the peer can be
+// called: when the way there is cut, its messages keep coming for seconds.
 
-// grace is how much later than the ping that it echoes a word may count: as long as
-// there and back takes on most paths.
+// echoGrace is how much later than its ping a message may count: about a round trip on most
+// paths.
 const echoGrace = 750 * time.Millisecond
 
-// stamp numbers a ping: with the time since the link was made, in ns, from 1.
+// newPing returns a number for a ping: the time since the link was made, in ns, from 1.
 func (l *link) newPing() uint64 { return uint64(time.Since(l.created)) + 1 }
 
-// credit is as of when a word counts that echoes a ping, and how long ago the ping was
-// sent; the zero time where it echoes none.
+// heardAt returns the moment as of which a message counts, by the ping that it echoes, and how
+// old that ping is. The moment is zero if the message echoes none.
 func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	now := time.Now()
 	up := now.Sub(l.created)
@@ -32,7 +31,7 @@ func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 		return time.Time{}, up
 	}
 	if echo > uint64(up)+1 {
-		return now, 0 // a peer that makes it up says only of itself that it is there
+		return now, 0 // a peer that invents a number proves only that it is there
 	}
 	age = up - time.Duration(echo-1)
 	if age > echoGrace {
@@ -41,8 +40,8 @@ func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	return now, age
 }
 
-// keepPinging sends a ping every so often until ctx ends or the stream fails, which its
-// reader sees.
+// sendPings sends a ping in each interval until ctx ends or sending fails. The reader of the
+// stream sees that error.
 func (l *link) sendPings(ctx context.Context, every time.Duration, send func(ping uint64) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -60,26 +59,26 @@ func (l *link) sendPings(ctx context.Context, every time.Duration, send func(pin
 
 // Bounds of what a server reads.
 const (
-	firstRequestWithin = 10 * time.Second // from the stream to what it asks
+	firstRequestWithin = 10 * time.Second // from the start of a stream to its request
 	pingPause          = minRequested / 2 // between two pings
 )
 
-// pinging is what a message of an asking peer has.
+// pingMessage is a request with a ping.
 type pingMessage interface {
 	proto.Message
 	GetPing() uint64
 }
 
-// pings are those that come on one stream.
+// pings are the pings of one stream.
 type pings struct {
 	latest  atomic.Uint64
-	arrived chan struct{} // there is one that no word has echoed
+	arrived chan struct{} // signals a ping that no message has echoed
 }
 
-// listen reads the first message of a stream, and its pings from then on until ctx ends
-// or the stream does.
+// receiveFirst returns the first message of a stream. It keeps reading pings until ctx or the
+// stream ends.
 func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
-	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine has it after a return of nil
+	p := &pings{arrived: make(chan struct{}, 1)} // not a named result: the goroutine uses it after a return of nil
 	type received struct {
 		message M
 		err     error
@@ -89,11 +88,11 @@ func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error))
 		m, err := receive()
 		p.latest.Store(m.GetPing())
 		asked <- received{m, err}
-		var pace readLimiter
+		var limiter readLimiter
 		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
-				pace.wait(ctx, 0, proto.Size(m))
+				limiter.wait(ctx, 0, proto.Size(m))
 			}
 		}
 	}()

@@ -7,16 +7,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// pace holds a stream to so much in a while. Who sends more is read no faster, and slowed
-// down by that. It belongs to one goroutine.
+// readLimiter bounds how fast one stream is read. A peer that sends faster is slowed down by flow
+// control. It belongs to one goroutine.
 type readLimiter struct {
-	start time.Time // the while
-	spent float64   // of what is read in it, 1 for all
+	start time.Time // of the current window
+	spent float64   // share of the window's limit that is used
 }
 
-// How much of one stream is read in how long: so many messages, exports or bytes. A server
-// of ours sends a fraction of that, but for a first set, which is read as fast as it is
-// applied.
+// Limits of one stream in each window: messages, exports and bytes. Our server sends a fraction
+// of that, except for an initial set, which is read as fast as it is applied.
 const (
 	readWindow   = 100 * time.Millisecond
 	readMessages = 20
@@ -24,7 +23,7 @@ const (
 	readBytes    = 1 << 20
 )
 
-// keep counts a message, and waits where there was enough.
+// wait counts a message, and sleeps when the window's limit is used up.
 func (p *readLimiter) wait(ctx context.Context, exports, bytes int) {
 	if time.Since(p.start) >= readWindow {
 		*p = readLimiter{start: time.Now()}

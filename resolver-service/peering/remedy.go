@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Remedies that several errors have.
+// Remedies that several errors share.
 const (
 	noGatewayRemedy  = "what listens there is no gateway; correct spec.gateways"
 	hangsUpRemedy    = "what listens there hangs up: it is no gateway, or a balancer without one, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
@@ -13,8 +13,8 @@ const (
 	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
 )
 
-// remedies are what to do about errors that leave that open, by a part of their text. The
-// first one counts; insecure is in its place where this service has identity: insecure.
+// remedies say what to do about an error, by a part of its text. The first match counts. If this
+// service has identity: insecure, the text in insecure replaces the remedy.
 var remedies = []struct{ part, remedy, insecure string }{
 	{part: "first record does not look like a TLS handshake", remedy: "what listens there is no gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
 	{part: "tls: unrecognized name", remedy: "that gateway has no resolver service, or another domain; correct spec.gateways, or make domain the same in isthmus.yaml of both"},
@@ -39,7 +39,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 	{part: "no route to host", remedy: "correct spec.gateways, or the routes and firewalls on the way"},
 }
 
-// advised is an error with what to do about it. insecure tells whether this service has
+// withRemedy adds to an error what to do about it. insecure tells whether this service has
 // identity: insecure.
 func withRemedy(err error, insecure bool) error {
 	if err == nil {

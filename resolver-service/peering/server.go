@@ -19,14 +19,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// Bounds of the time between two renewals that a peer may ask for.
+// Bounds of the renewal interval that a peer may request.
 const (
 	minRequested = 100 * time.Millisecond
 	maxRequested = 10 * time.Second
 )
 
-// sendPause is the least time between two changes on one stream. What changes meanwhile
-// goes out together.
+// sendPause is the least time between two changes on one stream. Changes in between go out
+// together.
 const sendPause = 10 * time.Millisecond
 
 // Server answers peers. It implements the Peering service.
@@ -38,33 +38,32 @@ type Server struct {
 	log         *throttle.Log // for lines that peers can cause
 	links       *Links        // nil until Join
 
-	stopping context.Context // ends when streams must
+	stopping context.Context // ends when streams must end
 	stop     context.CancelFunc
-	holdFor  atomic.Int64 // how long the last words hold, as a time.Duration; 0: none are said
+	holdFor  atomic.Int64 // a time.Duration: how long peers keep their state after a goodbye; 0: no goodbye
 }
 
-// NewServer makes a server of what the topology exports.
+// NewServer makes a server for the exports of the topology.
 func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
 	s := &Server{cfg: cfg, topology: t, log: throttle.New(log, logInterval)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
-// Stop ends all streams, those to come included. Peers keep what they know until
-// their lease runs out.
+// Stop ends all current and future streams. Peers keep their state until their lease ends.
 func (s *Server) Stop() { s.stop() }
 
-// Leave is Stop with a goodbye: what peers know holds for so long, also where nobody answers
-// them meanwhile.
+// Leave is Stop with a goodbye: peers keep their state for the given time, even if no replica
+// answers meanwhile.
 func (s *Server) Leave(holds time.Duration) {
 	s.holdFor.Store(int64(holds))
 	s.stop()
 }
 
-// Asked tells whether any peer follows what this cluster exports.
+// HasSubscribers tells whether any peer follows this cluster's exports.
 func (s *Server) HasSubscribers() bool { return s.subscribers.any() }
 
-// goodbye is what the last word of a stream says, in ms; 0 where there is none to say.
+// goodbyeMs is the hold time of the last message of a stream, in ms; 0 means no goodbye.
 func (s *Server) goodbyeMs() uint32 {
 	if s.stopping.Err() == nil {
 		return 0
@@ -72,7 +71,7 @@ func (s *Server) goodbyeMs() uint32 {
 	return uint32(time.Duration(s.holdFor.Load()).Milliseconds())
 }
 
-// stream is one stream to a peer, of exports or of renewals.
+// serverStream is one stream to a peer, of exports or of renewals.
 type serverStream struct {
 	*Server
 	cluster    string // the peer's
@@ -82,7 +81,7 @@ type serverStream struct {
 	pings      *pings
 }
 
-// serve admits a stream and has it run until the caller goes, or the stream must end.
+// serve admits a stream and runs it until the caller goes or the stream must end.
 func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *pings, run func(context.Context, *serverStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +110,7 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 	return err
 }
 
-// asked is how often a peer that asks for it is given a word.
+// requestedInterval is the renewal interval for a request, within bounds.
 func requestedInterval(renewMs uint32) time.Duration {
 	if renewMs == 0 {
 		return defaultRenew
@@ -119,9 +118,9 @@ func requestedInterval(renewMs uint32) time.Duration {
 	return min(max(time.Duration(renewMs)*time.Millisecond, minRequested), maxRequested)
 }
 
-var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; reconnect")
 
-// ended is the status of a stream that failed, or that the service has ended.
+// ended returns the gRPC status for a stream that failed or was ended.
 func (s *Server) ended(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTooMany):
@@ -135,8 +134,8 @@ func (s *Server) ended(ctx context.Context, err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// Exports streams what this cluster exports to the caller's, until the caller goes or
-// the stream's context ends.
+// Exports streams this cluster's exports to the caller's cluster until the caller goes or the
+// stream's context ends.
 func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]) error {
 	req, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
@@ -159,8 +158,7 @@ func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 	return o
 }
 
-// Renew streams the word that this cluster is there, and the digest of what it exports by
-// now.
+// Renew streams renewals of the lease, with the digest of the current exports.
 func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]) error {
 	req, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
@@ -171,23 +169,23 @@ func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alph
 	})
 }
 
-// admit tells whether the caller may ask as the cluster that it names.
+// admit tells whether the caller may ask in the name of a cluster.
 func (s *Server) admit(ctx context.Context, cluster string) error {
 	if err := catalog.CheckCluster(cluster); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if cluster == s.cfg.Cluster {
 		return status.Errorf(codes.FailedPrecondition,
-			"the asking cluster and the asked one are both named %q; give each cluster a name of its own in isthmus.yaml", cluster)
+			"both clusters are named %q; give each cluster its own name in isthmus.yaml", cluster)
 	}
 	id, ok := identity.FromContext(ctx)
 	if peer, _ := identity.FromPeer(ctx); ok && peer != cluster {
-		return status.Errorf(codes.PermissionDenied, "cluster %s is asked for by %s; its resolver service is app %s", cluster, id, identity.ServiceApp(s.cfg.Namespace, cluster))
+		return status.Errorf(codes.PermissionDenied, "%[2]s asks in the name of cluster %[1]s, whose resolver service is app %[3]s", cluster, id, identity.ServiceApp(s.cfg.Namespace, cluster))
 	}
 	return nil
 }
 
-// hears is how this cluster hears the peer.
+// linkState is the state of this cluster's own link to the peer.
 func (s *serverStream) linkState() string {
 	if s.links == nil {
 		return ""
@@ -195,8 +193,7 @@ func (s *serverStream) linkState() string {
 	return s.links.linkState(s.cluster)
 }
 
-// exports sends one view after the other, and an empty message for each ping when there
-// is nothing to tell.
+// sendExports sends one view after the other, and an empty message for each ping in between.
 func (s *serverStream) sendExports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
 	var seen *topology.PeerView
 	for {
@@ -229,7 +226,7 @@ func (s *serverStream) sendExports(ctx context.Context, out *outbox, send func(*
 	}
 }
 
-// part ends a stream of exports, with a last word if one is to be said.
+// finish ends a stream of exports, with a goodbye if there is one.
 func (s *serverStream) finish(ctx context.Context, m *v1alpha1.ExportsResponse, send func(*v1alpha1.ExportsResponse) error) error {
 	if m.HoldsMs = s.goodbyeMs(); m.HoldsMs > 0 {
 		_ = send(m) // the peer may be gone
@@ -237,8 +234,8 @@ func (s *serverStream) finish(ctx context.Context, m *v1alpha1.ExportsResponse, 
 	return ctx.Err()
 }
 
-// due returns when there is a ping to echo, when changed is closed, or when nothing was
-// said for long.
+// waitForCause returns when a ping needs an echo, when changed is closed, or after two intervals
+// without a message.
 func (s *serverStream) waitForCause(ctx context.Context, changed <-chan struct{}) error {
 	long := time.NewTimer(2 * s.interval)
 	defer long.Stop()
@@ -252,8 +249,8 @@ func (s *serverStream) waitForCause(ctx context.Context, changed <-chan struct{}
 	return nil
 }
 
-// told completes a message with which the peer knows all of a view; nil where it does not.
-// A part of a difference has no digest: who knows that of the whole takes it for the whole.
+// complete fills in the digest of a message with which the peer has a whole view; nil means that
+// it does not. A part of a change has no digest, since the peer would take it for the whole.
 func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1alpha1.ExportsResponse {
 	m.Hears, m.Echo = s.linkState(), s.pings.latest.Load()
 	if whole != nil {
@@ -262,7 +259,7 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 	return m
 }
 
-// renew sends a word for each ping.
+// sendRenewals sends a message for each ping.
 func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs()}

@@ -14,41 +14,34 @@ import (
 
 // The states of a link, as "isthmus status" prints them.
 const (
-	connecting = "connecting" // not heard at the moment; what was said before stands
+	connecting = "connecting" // no message arrives at the moment; the last state stays
 	connected  = "connected"
-	stale      = "stale"  // the lease has run out
-	damped     = "damped" // the lease runs, but ran out too often lately: for callers without another way
+	stale      = "stale"  // the lease has ended
+	damped     = "damped" // the lease ended too often lately: only callers without another route use the peer
 )
 
-// linkStatus is what operators are told of a link. Any goroutine may use it.
+// linkStatus is the state of a link, for operators. It is safe for concurrent use.
 type linkStatus struct {
-	heard live.Value[bool] // whether any stream is heard
+	heard live.Value[bool] // whether messages arrive on any stream
 
 	mu         sync.Mutex
 	state      string
 	since      time.Time
-	streams    map[*clientStream]struct{} // streams that are heard
+	streams    map[*clientStream]struct{} // on which messages arrive
 	gateways   *gateways
-	count      int // of exports
-	ready      int
+	count      int // exports
+	ready      int // exports with a ready instance
 	refused    []*v1alpha1.RefusedObject
 	revision   uint64
 	hears      string
-	hearsKnown bool // hears was said
+	hearsKnown bool // the peer has sent hears
 	object     *catalog.Cluster
-	err        error     // of the stream of exports, by the object
-	logged     []string  // errors that were told since the peer was heard last
-	unanswered time.Time // when a word came last that answers nothing of late; zero since one that does
+	err        error     // of the primary channel, with the object
+	logged     []string  // errors that were logged since the last message
+	unanswered time.Time // when a message last arrived that echoes no recent ping; zero after one that does
 }
 
-// refresh notes the state that the link is in.
-func (s *linkStatus) refresh(lease leaseState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.update(lease)
-}
-
-// enter notes the state; with mu held.
+// update sets the state; mu is held.
 func (s *linkStatus) update(lease leaseState) {
 	state := connecting
 	switch {
@@ -64,7 +57,7 @@ func (s *linkStatus) update(lease leaseState) {
 	}
 }
 
-// now is the state that the link is in.
+// current updates and returns the state of the link.
 func (s *linkStatus) current(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,12 +65,12 @@ func (s *linkStatus) current(lease leaseState) string {
 	return s.state
 }
 
-// speaks notes whether a stream is heard, and tells whether that is news of the link.
-func (s *linkStatus) setHeard(t *clientStream, speaks bool) (news bool) {
+// setHeard records whether messages arrive on a stream. It returns true if that changes the link.
+func (s *linkStatus) setHeard(t *clientStream, heard bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.streams) > 0
-	if speaks {
+	if heard {
 		if s.streams == nil {
 			s.streams = map[*clientStream]struct{}{}
 		}
@@ -92,8 +85,7 @@ func (s *linkStatus) setHeard(t *clientStream, speaks bool) (news bool) {
 	return false
 }
 
-// answers notes that a word came, which answers a ping of late or does not, and returns
-// which.
+// noteAnswer records whether a message echoes a recent ping, and returns just that.
 func (s *linkStatus) noteAnswer(does bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +96,7 @@ func (s *linkStatus) noteAnswer(does bool) bool {
 	return does
 }
 
-// through notes which gateways are used.
+// setGateways sets the gateways in use.
 func (s *linkStatus) setGateways(g *gateways) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +104,8 @@ func (s *linkStatus) setGateways(g *gateways) {
 	g.setObject(s.object)
 }
 
-// about notes which Cluster object counts from now on. Errors speak of the one before, such
-// as of roots that it lacked.
+// setObject sets the Cluster object. Errors of the one before no longer count, such as one about
+// missing roots.
 func (s *linkStatus) setObject(object *catalog.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +115,7 @@ func (s *linkStatus) setObject(object *catalog.Cluster) {
 	}
 }
 
-// said notes what the peer says of itself; a revision of 0 says nothing.
+// setPeerInfo records the peer's revision, unless it is 0, and the state of its own link here.
 func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +127,7 @@ func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 	}
 }
 
-// exports notes what is known of the peer.
+// setExports copies the figures of the mirror.
 func (s *linkStatus) setExports(k *exportMirror) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,12 +142,12 @@ func (s *linkStatus) setExports(k *exportMirror) {
 	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
 }
 
-// maxTold is how many errors are remembered, of those that come in turn.
+// maxLogged is how many errors are kept, to log each one once.
 const maxLogged = 8
 
-// failed notes why there is no stream of exports, by a Cluster object, or that there is one.
-// It tells whether that is news: an error that was told before is none until the peer was
-// heard.
+// failed records why there is no stream of exports, with the Cluster object that was used; nil
+// means that there is one. It returns true if the error should be logged: once until the next
+// message arrives.
 func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +159,7 @@ func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 		return false
 	}
 	if errors.Is(err, errHungUp) && errors.As(s.err, &tlsAlert{}) {
-		return false // the alert was lost on the way this time, and says more
+		return false // the alert says more, and was only lost this time
 	}
 	s.err = err
 	text := err.Error()
@@ -181,7 +173,7 @@ func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 	return true
 }
 
-// wire is the status as it is told.
+// wire encodes the status.
 func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,8 +193,8 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 	return w
 }
 
-// wall is a moment as clocks on walls show it, in Unix milliseconds: so long ago as it is
-// by the monotonic clock. It is 0 for the zero time.
+// wallClock converts a moment to Unix milliseconds by its monotonic age, so that a clock that was
+// set does not matter. It returns 0 for the zero time.
 func wallClock(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -5,26 +5,24 @@ import (
 	"time"
 )
 
-// What a cluster may have this one do by the streams that it makes: so many at once, and
-// then so many a second. Replicas that come back all at once, over all their gateways, make
-// maxStreams. One whose first word needs a look at many exports costs more: 100,000 take
-// about 0.2 s.
+// Limits of the streams that one cluster may open: a burst, then a rate. Replicas that come back
+// all at once, over all their gateways, open maxStreams. A stream that makes this service scan
+// many exports costs more: 100,000 take about 0.2 s.
 const (
 	streamBurst   = 64
-	streamRate    = 8      // a second
-	streamExports = 10_000 // cost as much as one more stream
+	streamRate    = 8      // per second
+	streamExports = 10_000 // exports that cost as much as one more stream
 )
 
-// budget is what is left of that: a bucket of tokens, one for each stream. What is found out
-// to cost more is owed, and nothing is given until that has come back. Any goroutine may use
-// it; the zero value is full.
+// streamQuota is a token bucket with one token for each stream. Extra cost is charged afterwards,
+// and may overdraw the bucket. It is safe for concurrent use; the zero value is full.
 type streamQuota struct {
 	mu    sync.Mutex
 	spent float64 // of streamBurst
 	at    time.Time
 }
 
-// take takes one stream's token, and tells whether there was some of one.
+// allow takes the token of one stream. It returns false if there is none.
 func (b *streamQuota) allow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +34,7 @@ func (b *streamQuota) allow() bool {
 	return true
 }
 
-// owe notes that so many exports had to be looked at.
+// charge takes the extra cost of a scan of so many exports.
 func (b *streamQuota) charge(exports int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -44,7 +42,7 @@ func (b *streamQuota) charge(exports int) {
 	b.spent += float64(exports) / streamExports
 }
 
-// refill gives what has come back; with mu held.
+// refill adds the tokens of the time passed; mu is held.
 func (b *streamQuota) refill() {
 	now := time.Now()
 	b.spent = max(0, b.spent-now.Sub(b.at).Seconds()*streamRate)

@@ -73,7 +73,7 @@ func TestAPeerThatMakesStreamsInALoopIsToldItsExportsSoOften(t *testing.T) {
 		if most := streamBurst + 10*streamRate; told > most || told < most-streamRate {
 			t.Errorf("told %d times in 10 s, want %d at most and not much less", told, most)
 		}
-		if refused == nil || !strings.Contains(refused.Error(), "cluster evil has made too many streams of late") {
+		if refused == nil || !strings.Contains(refused.Error(), "cluster evil opened too many streams") {
 			t.Errorf("refused with %v", refused)
 		}
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))

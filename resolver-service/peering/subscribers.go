@@ -10,35 +10,35 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of what is kept for those who ask.
+// Bounds of what is kept for subscribers.
 const (
 	maxStreams     = 32   // of one cluster, for all its replicas
-	maxRunning     = 64   // with those that were ended and are not gone yet
-	maxSubscribers = 1000 // clusters that are remembered without a stream
+	maxRunning     = 64   // including ended ones that still run
+	maxSubscribers = 1000 // clusters that are kept without a stream
 )
 
-// askers are the clusters that ask what is exported to them. Any goroutine may use it.
+// subscribers are the clusters that follow the exports to them. It is safe for concurrent use.
 type subscribers struct {
 	mu        sync.Mutex
 	byCluster map[string]*subscriber
 }
 
 type subscriber struct {
-	streams   []*subscription // oldest first, without those that were ended
-	running   int             // with those
+	streams   []*subscription // oldest first, without ended ones
+	running   int             // including ended ones
 	digest    viewDigest
 	quota     streamQuota
 	idleSince time.Time // when the last stream ended; zero while there is one
 }
 
-// asking is one stream.
+// subscription is one stream.
 type subscription struct{ end context.CancelCauseFunc }
 
-var errTooMany = errors.New("the cluster has made many streams since; the oldest are ended")
+var errTooMany = errors.New("the cluster opened too many streams; its oldest ones end")
 
-// come notes a stream of a cluster. Where there are too many, the oldest is ended: it is
-// likelier to be one whose other end is gone than the newest. The error is that too many
-// can't be ended, or come one after the other.
+// add records a stream of a cluster. If the cluster has too many, the oldest stream ends, because
+// its other end is the most likely to be gone. It fails if too many streams don't end, or if
+// streams follow each other too fast.
 func (a *subscribers) add(cluster string, end context.CancelCauseFunc) (by *subscriber, leave func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,13 +54,13 @@ func (a *subscribers) add(cluster string, end context.CancelCauseFunc) (by *subs
 	}
 	switch {
 	case by.running >= maxRunning:
-		return by, nil, status.Errorf(codes.ResourceExhausted, "cluster %s has %d streams that it does not read; at most %d", cluster, maxRunning, maxRunning)
+		return by, nil, status.Errorf(codes.ResourceExhausted, "cluster %s has %d streams that do not end, since it does not read them; at most %d are allowed", cluster, maxRunning, maxRunning)
 	case !by.quota.allow():
-		// A link takes it as a connection that was no good: it tries again soon, and more
-		// and more rarely.
+		// The peer's link treats Unavailable as a broken connection and retries, less and less
+		// often.
 		return by, nil, status.Errorf(codes.Unavailable,
-			"cluster %s has made too many streams of late: it may make %d at once and then %d a second, fewer where much is exported to it; "+
-				"it may try again in a moment. If this goes on, find out what ends its connections", cluster, streamBurst, streamRate)
+			"cluster %s opened too many streams: it may open %d at once and then %d a second, fewer if many apps are exported to it; "+
+				"it may retry in a moment. If this goes on, find out what ends its connections", cluster, streamBurst, streamRate)
 	}
 	by.running++
 	if len(by.streams) >= maxStreams {
@@ -88,7 +88,7 @@ func (a *subscribers) remove(by *subscriber, s *subscription) {
 	}
 }
 
-// forget makes room for one more cluster; with mu held.
+// makeRoom forgets the cluster that has been idle longest, if there are too many; mu is held.
 func (a *subscribers) makeRoom() {
 	if len(a.byCluster) < maxSubscribers {
 		return
@@ -114,8 +114,8 @@ func (a *subscribers) any() bool {
 	return false
 }
 
-// of is how many streams a cluster has, and since when it has none; the zero time where
-// it has never had one.
+// streamsOf returns how many streams a cluster has, and since when it has none. The time is zero
+// if it never had one.
 func (a *subscribers) streamsOf(cluster string) (streams int, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

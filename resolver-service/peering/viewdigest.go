@@ -9,18 +9,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// content is the digest of all that a peer may know, kept up to date from one view to the
-// next: replicas that know the same tell the same, whatever their revisions. Any goroutine
-// may use it.
+// viewDigest is the digest of all that a peer may know. It is updated from one view to the next.
+// Replicas with the same exports have the same digest, whatever their revisions. It is safe for
+// concurrent use.
 type viewDigest struct {
 	mu   sync.Mutex
 	view *topology.PeerView // nil: none yet
 	sum  uint64
 
-	onFullScan func(exports int) // is told when all of so many are looked at; may be nil
+	onFullScan func(exports int) // gets the number of exports when all are scanned; may be nil
 }
 
-// digest is that of a view, and never 0.
+// of returns the digest of a view. It is never 0.
 func (c *viewDigest) of(view *topology.PeerView) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *viewDigest) of(view *topology.PeerView) uint64 {
 	return max(c.sum, 1)
 }
 
-// forget lets go of the view.
+// forget releases the view.
 func (c *viewDigest) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *viewDigest) forget() {
 func exportDigest(e *topology.PeerExport) uint64 {
 	w, err := toWire(e)
 	if err != nil {
-		return 0 // it can't be told either
+		return 0 // it can't be sent either
 	}
 	var text [16]byte
 	binary.LittleEndian.PutUint64(text[:], xxhash.Sum64String(e.App.String()))
