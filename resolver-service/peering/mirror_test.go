@@ -298,7 +298,7 @@ func TestWhatAPeerSaysIsBoundedInBytes(t *testing.T) {
 	for i := 0; i < 20 && k.why() == ""; i++ {
 		say(fmt.Sprint("a", i))
 	}
-	if !strings.Contains(k.why(), "bytes, which is all that is taken") || k.bytes > maxBytes || len(k.exports) != 6 {
+	if !strings.Contains(k.why(), "bytes, which is the limit") || k.bytes > maxBytes || len(k.exports) != 6 {
 		t.Errorf("refused: %s; %d exports of %d bytes are known", k.why(), len(k.exports), k.bytes)
 	}
 	for app := range maps.Clone(k.exports) {

@@ -313,7 +313,7 @@ func TestAServerAnswersOnlyTheClusterThatAsks(t *testing.T) {
 		{"as an app", "west", "", app("checkout")},
 		{"as an operator", "west", "", identity.CLIApp("")},
 		{"in a name that can't be", "West!", "cluster name", identity.ServiceApp("", "west")},
-		{"in the server's own name", "east", `both named "east"`, identity.ServiceApp("", "east")},
+		{"in the server's own name", "east", `both clusters are named "east"`, identity.ServiceApp("", "east")},
 	} {
 		source, err := identity.New(ca.Config(c.as), c.as, quiet)
 		if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Sidecars say which clusters their calls don't get to. What they say is shown, and ends a
-// cluster's lease for others only where so many say it that one of them can't have made it up,
-// and nobody who calls there says otherwise.
+// Sidecars report the clusters that their calls don't reach. Reports are shown to operators. They
+// end a cluster's lease only if so many callers agree that no single one can forge it, and no
+// other caller still gets there.
 const (
 	leastAgreeing = 3
 	agreeFor      = time.Second
@@ -31,10 +31,10 @@ const (
 	longestFor     = 24 * time.Hour
 )
 
-// unreached is one thing that a caller does not reach.
+// unreached is one report of a caller.
 type unreached struct {
 	cluster, gateway string
-	app              catalog.App // zero: whatever is behind the gateway
+	app              catalog.App // zero: all apps behind the gateway
 	since            time.Time
 	why              string
 }
@@ -76,7 +76,7 @@ func printable(text string) string {
 	return string(runes)
 }
 
-// caller is one stream's sidecar. Those of one app at one source are one voice.
+// caller is the sidecar of one stream. All sidecars of one app at one source count once.
 type caller struct {
 	app    catalog.App
 	source netip.Addr
@@ -85,34 +85,35 @@ type caller struct {
 	reports []unreached
 }
 
+// callerID is what counts once.
 type callerID struct {
 	app    catalog.App
 	source netip.Addr
 }
 
-// Unreached is what callers say of a cluster.
+// Unreached sums up the reports about a cluster.
 type Unreached struct {
-	By      int // so many don't reach it, at least in part,
-	Callers int // of so many whose calls lead there
+	By      int // callers that don't reach it, at least in part
+	Callers int // callers whose calls lead there
 	Since   time.Time
-	Why     string // what one of them says
+	Why     string // from one report
 }
 
-// evidence is what all callers say. Any goroutine may use it.
+// evidence collects the reports of all callers. It is safe for concurrent use.
 type evidence struct {
 	unreachable func(cluster, why string)
 
 	mu      sync.Mutex
 	callers map[*caller]struct{}
 	votes   map[string]*vote
-	idle    bool                              // nobody says anything, and no vote stands
-	targets map[*catalog.View]map[string]bool // what views lead to that callers have
+	idle    bool                              // there are no reports and no votes
+	targets map[*catalog.View]map[string]bool // clusters that each view leads to
 }
 
-// vote is about one cluster.
+// vote is the agreement about one cluster.
 type vote struct {
 	since  time.Time        // when callers began to agree
-	voters map[*caller]bool // that agreed when the lease was ended; nil while it was not
+	voters map[*caller]bool // that agreed when the lease ended; nil before
 	why    string
 }
 
@@ -141,7 +142,7 @@ func (e *evidence) report(c *caller, all []unreached) {
 	c.reports, e.idle = all, false
 }
 
-// run counts until ctx ends.
+// run counts the reports until ctx ends.
 func (e *evidence) run(ctx context.Context) error {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
@@ -155,25 +156,25 @@ func (e *evidence) run(ctx context.Context) error {
 	}
 }
 
-// tally is how callers stand to a cluster.
+// tally counts the callers of a cluster.
 type tally struct {
-	agree    map[*caller]bool  // don't reach it
-	agreeing map[callerID]bool // of these
-	partly   int               // reach some of it, or don't reach one app
-	reach    int               // call it, and say nothing
-	since    time.Time         // of the first who said anything
+	agree    map[*caller]bool  // callers that don't reach it
+	agreeing map[callerID]bool // the same, each app and source once
+	partly   int               // callers that reach a part, or all but one app
+	reach    int               // callers without a report
+	since    time.Time         // of the first report
 	why      string
 	reporter catalog.App
 }
 
-// example is what one of them says.
+// example returns one of the reports.
 func (t *tally) example() string {
 	return fmt.Sprintf("%s: %s", t.reporter, cmp.Or(t.why, "no reason"))
 }
 
 func (t *tally) callers() int { return len(t.agree) + t.partly + t.reach }
 
-// tallies are those of all clusters of which anybody says anything; with mu held.
+// tallies counts the callers of all reported clusters; mu is held.
 func (e *evidence) tallies() map[string]*tally {
 	all := map[string]*tally{}
 	for c := range e.callers {
@@ -189,7 +190,7 @@ func (e *evidence) tallies() map[string]*tally {
 			}
 		}
 	}
-	views := map[*catalog.View]map[string]bool{} // shared by the instances of an app
+	views := map[*catalog.View]map[string]bool{} // instances of an app share one view
 	defer func() { e.targets = views }()
 	for c := range e.callers {
 		view, _ := c.view()
@@ -217,7 +218,7 @@ func (e *evidence) tallies() map[string]*tally {
 	return all
 }
 
-// without tells whether the caller reaches nothing of a cluster, or not all.
+// unreachedOf tells whether the caller reaches nothing of a cluster, or not all of it.
 func (c *caller) unreachedOf(cluster string, view *catalog.View) (whole, any bool) {
 	gateways := map[string]bool{}
 	for i := range c.reports {
@@ -242,7 +243,7 @@ func (c *caller) unreachedOf(cluster string, view *catalog.View) (whole, any boo
 	return true, true
 }
 
-// leadsTo are the clusters that lookups in a view fall on.
+// targetClusters returns the clusters that lookups in a view lead to.
 func targetClusters(view *catalog.View) map[string]bool {
 	all := map[string]bool{}
 	if view == nil || view.Open {
@@ -258,7 +259,7 @@ func targetClusters(view *catalog.View) map[string]bool {
 	return all
 }
 
-// count ends the leases of clusters that callers agree not to reach, and takes that back.
+// count ends the leases of clusters that callers agree not to reach, and lifts that again.
 func (e *evidence) count(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -277,7 +278,7 @@ func (e *evidence) count(now time.Time) {
 			if v.voters == nil {
 				v.voters, v.why = t.agree, fmt.Sprintf("%d of %d callers don't reach it; %s", len(t.agree), t.callers(), t.example())
 			}
-			e.unreachable(cluster, v.why) // again and again: the link may be a new one
+			e.unreachable(cluster, v.why) // repeated, since the link may be a new one
 		}
 	}
 	for cluster := range e.votes {
@@ -289,8 +290,8 @@ func (e *evidence) count(now time.Time) {
 }
 
 // agreed tells whether callers agree that they don't reach a cluster; v is nil before the first
-// time. Once its lease has ended, views lead nobody there: then one that agreed and does no more
-// has reached it.
+// time. Once the lease has ended, no view leads there. So a voter that takes its report back has
+// reached the cluster.
 func (e *evidence) agreed(v *vote, t *tally) bool {
 	if len(t.agreeing) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
 		return false
@@ -315,7 +316,7 @@ func (e *evidence) dropVote(cluster string) {
 	}
 }
 
-// Unreached are the clusters that callers say they don't reach, also in part.
+// Unreached returns the clusters that callers report, also those that they reach in part.
 func (s *Server) Unreached() map[string]Unreached {
 	s.evidence.mu.Lock()
 	defer s.evidence.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// opening is the first message of a client, read. The known entries of a hello are apart: as messages
-// they would take ten times as much memory.
+// firstRequest is a client's first message, decoded. The known entries of a hello are separate:
+// as messages they would take ten times as much memory.
 type firstRequest struct {
 	*pb.WatchRequest
 	known *knownEntries // of a hello; nil for none
 }
 
-// The fields of the messages that are read here.
+// The fields of the messages that are decoded here.
 const (
 	fieldHello       = 1 // of WatchRequest
 	fieldKnown       = 4 // of Hello
@@ -29,7 +29,7 @@ const (
 	fieldID          = 2
 )
 
-// parseOpening reads a message. Its errors are those of gRPC.
+// parseFirstRequest decodes a message. Its errors are those of gRPC.
 func parseFirstRequest(raw *rawRequest, sets *knownSets, client string, maxKnown int) (*firstRequest, error) {
 	entries := &entries{max: maxKnown}
 	var fields []byte // of the hello, without the known entries
@@ -66,7 +66,7 @@ func malformed(err error) error {
 	return status.Errorf(codes.InvalidArgument, "the message can't be read: %v", err)
 }
 
-// split hands the values of one field of messages to take, and returns the other fields.
+// split passes the values of one field to take, and returns the other fields.
 func split(m []byte, field protowire.Number, take func([]byte) error) (rest []byte, err error) {
 	for len(m) > 0 {
 		number, kind, n := protowire.ConsumeTag(m)
@@ -90,22 +90,22 @@ func split(m []byte, field protowire.Number, take func([]byte) error) (rest []by
 	return rest, nil
 }
 
-// entries are the known entries of a hello, as they are read.
+// entries are the known entries of a hello while they are decoded.
 type entries struct {
 	max       int
 	digests   map[catalog.App]uint64
 	bytes     int64
-	namespace string // of the one before; most have the same
+	namespace string // of the entry before; most have the same
 	count     int
 }
 
-// entryBytes is what a known entry takes beside the text of its name.
+// entryBytes is the memory of a known entry besides its name.
 const entryBytes = 96
 
-// add reads one message Known.
+// add decodes one message Known.
 func (e *entries) add(m []byte) error {
 	if e.count++; e.count > e.max {
-		return status.Errorf(codes.ResourceExhausted, "hello names more known entries than are taken; at most %d; come back with none", e.max)
+		return status.Errorf(codes.ResourceExhausted, "hello has more than %d known entries, which is the limit; reconnect without any", e.max)
 	}
 	var digest uint64
 	var namespace, id []byte
@@ -121,7 +121,7 @@ func (e *entries) add(m []byte) error {
 	if !named {
 		return status.Errorf(codes.InvalidArgument, "hello: known[%d] names no app", e.count-1)
 	}
-	// A digest mostly is all of the rest.
+	// The rest is the digest in most cases.
 	for len(rest) > 0 {
 		number, kind, n := protowire.ConsumeTag(rest)
 		if number == fieldKnownDigest && kind == protowire.Fixed64Type {
@@ -132,8 +132,8 @@ func (e *entries) add(m []byte) error {
 	return e.put(namespace, id, digest)
 }
 
-// put notes an entry. Whether there is such an app is not checked: one that no view holds is
-// answered with its removal.
+// put adds an entry. It does not check the app: an entry that no view has is answered with its
+// removal.
 func (e *entries) put(namespace, id []byte, digest uint64) error {
 	if !utf8.Valid(namespace) || !utf8.Valid(id) {
 		return status.Errorf(codes.InvalidArgument, "hello: known[%d] is no text", e.count-1)
@@ -150,7 +150,7 @@ func (e *entries) put(namespace, id []byte, digest uint64) error {
 	return nil
 }
 
-// nameIn reads a message App.
+// nameIn decodes a message App.
 func nameIn(m []byte) (namespace, id []byte, err error) {
 	rest, err := split(m, fieldNamespace, func(text []byte) error { namespace = text; return nil })
 	if err == nil {

@@ -10,12 +10,12 @@ import (
 // chunkBytes is how much of a message must leave for the client to count as reading.
 const chunkBytes = 32 << 10
 
-// outbox knows what has been handed to gRPC on one stream and has not left yet. gRPC takes a
-// whole message at once, however long, and keeps it until the client's flow control has let
-// it through. So that SendMsg returns says nothing.
+// inFlight tracks the messages of one stream that gRPC has and that have not left yet. gRPC takes
+// a whole message at once, however long, and keeps it until flow control lets it through. So the
+// return of SendMsg proves nothing.
 type inFlight struct {
 	timeout time.Duration
-	stalled func() // called when a client has taken nothing for timeout
+	stalled func() // called when a client has read nothing for timeout
 
 	mu         sync.Mutex
 	deliveries map[*delivery]struct{}
@@ -24,14 +24,14 @@ type inFlight struct {
 	closed     bool
 }
 
-// delivery is one message on its way to one client. It is what SendMsg is given.
+// delivery is one message on its way to one client, as it is passed to SendMsg.
 type delivery struct {
 	of   *inFlight
 	msg  *prepared
-	left int // bytes that have not left, guarded by box.mu
+	left int // bytes that have not left; guarded by box.mu
 }
 
-// send has a message sent, and takes over the caller's hold on it.
+// send sends a message, and takes over the caller's hold on it.
 func (b *inFlight) send(msg *prepared, sendMsg func(any) error) error {
 	d := &delivery{of: b, msg: msg}
 	b.add(d)
@@ -55,7 +55,7 @@ func (b *inFlight) add(d *delivery) {
 	b.startTimer()
 }
 
-// wait has the timer run. b.mu is held.
+// startTimer counts something that waits; mu is held.
 func (b *inFlight) startTimer() {
 	if b.waiting++; b.waiting > 1 || b.closed {
 		return
@@ -67,7 +67,7 @@ func (b *inFlight) startTimer() {
 	}
 }
 
-// leave notes that something has left. b.mu is held.
+// noteProgress records that something has left; mu is held.
 func (b *inFlight) noteProgress() {
 	if b.waiting--; b.closed {
 		return
@@ -78,7 +78,7 @@ func (b *inFlight) noteProgress() {
 	}
 }
 
-// finish lets go of a message. b.mu is held.
+// finish releases a message; mu is held.
 func (b *inFlight) finish(d *delivery) {
 	if _, ok := b.deliveries[d]; ok {
 		delete(b.deliveries, d)
@@ -86,7 +86,7 @@ func (b *inFlight) finish(d *delivery) {
 	}
 }
 
-// close lets go of all messages: the stream has ended.
+// close releases all messages, since the stream has ended.
 func (b *inFlight) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +99,7 @@ func (b *inFlight) close() {
 	}
 }
 
-// buffers are the message in pieces, of each of which gRPC says when it has left.
+// buffers returns the message in pieces. gRPC reports when each has left.
 func (d *delivery) buffers() mem.BufferSlice {
 	text := d.msg.encoded
 	pieces := make(mem.BufferSlice, 0, len(text)/chunkBytes+1)
@@ -122,7 +122,7 @@ func (d *delivery) buffers() mem.BufferSlice {
 	return pieces
 }
 
-// Get is never called: a delivery is the pool of its own pieces only.
+// Get is never called: a delivery is only the pool of its own pieces.
 func (d *delivery) Get(n int) *[]byte {
 	b := make([]byte, n)
 	return &b

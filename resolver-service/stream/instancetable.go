@@ -8,11 +8,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// roster is the instances of each app, sorted by ID. It is immutable, so that it can
-// be written to disk while the next one is made.
+// instanceTable has the instances of each app, sorted by ID. It is immutable, so that it can be
+// written to disk while the next one is made.
 type instanceTable = catalog.Table[[]catalog.Instance]
 
-// amend is a roster with a change made.
+// withChange returns a table with a change applied.
 func withChange(before instanceTable, change *topology.InstanceChange) instanceTable {
 	fresh := map[catalog.App][]catalog.Instance{}
 	of := func(app catalog.App) []catalog.Instance {
@@ -40,7 +40,7 @@ func withChange(before instanceTable, change *topology.InstanceChange) instanceT
 	}
 	edits := make([]catalog.Edit[[]catalog.Instance], 0, len(fresh))
 	for app, list := range fresh {
-		// Cloned to be no longer than it must: there are many of them.
+		// Cloned to free spare capacity: there are many of these lists.
 		edits = append(edits, catalog.Edit[[]catalog.Instance]{App: app, Value: slices.Clone(list), Remove: len(list) == 0})
 	}
 	return before.With(edits...)

@@ -11,9 +11,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 )
 
-// knownSets holds what clients know from before until they are sent their first message.
-// After a restart of the service that may take a while. Sidecars of one view know the same,
-// and share one set.
+// knownSets holds the known entries of clients until their first message is sent, which may take
+// a while after a restart of the service. Sidecars with the same view share one set.
 type knownSets struct {
 	budget *budget.Budget
 	seed   maphash.Seed
@@ -26,14 +25,14 @@ func newKnownSets(b *budget.Budget) *knownSets {
 	return &knownSets{budget: b, seed: maphash.MakeSeed(), sets: map[uint64]*knownSet{}}
 }
 
-// knownSet is what several clients know.
+// knownSet is the set of several clients.
 type knownSet struct {
 	digests map[catalog.App]uint64
 	users   int // guarded by knownSets.mu
 	release func()
 }
 
-// known is what one client knows. A nil one is nothing.
+// knownEntries is one client's hold on a set. Nil is the empty set.
 type knownEntries struct {
 	owner *knownSets
 	sum   uint64
@@ -41,7 +40,7 @@ type knownEntries struct {
 	set   *knownSet
 }
 
-// hold keeps entries until they are dropped, or refuses where there are too many.
+// acquire keeps entries until they are released. It refuses if all clients hold too many.
 func (ks *knownSets) acquire(client string, e *entries) (*knownEntries, error) {
 	if len(e.digests) == 0 {
 		return nil, nil
@@ -50,7 +49,7 @@ func (ks *knownSets) acquire(client string, e *entries) (*knownEntries, error) {
 		app    catalog.App
 		digest uint64
 	}
-	var sum uint64 // the same in any order; nobody outside can aim at one, not knowing the seed
+	var sum uint64 // the same in any order; the secret seed prevents chosen collisions
 	for app, digest := range e.digests {
 		sum += maphash.Comparable(ks.seed, entry{app, digest})
 	}
@@ -60,7 +59,7 @@ func (ks *knownSets) acquire(client string, e *entries) (*knownEntries, error) {
 	if set == nil || len(set.digests) != len(e.digests) {
 		release, ok := ks.budget.TryAcquire(client, e.bytes)
 		if !ok {
-			return nil, status.Error(codes.ResourceExhausted, "the known entries of too many clients are held already; come back with none")
+			return nil, status.Error(codes.ResourceExhausted, "the known entries of too many clients are held already; reconnect without any")
 		}
 		set = &knownSet{digests: e.digests, release: release}
 		ks.sets[sum] = set
@@ -69,7 +68,7 @@ func (ks *knownSets) acquire(client string, e *entries) (*knownEntries, error) {
 	return &knownEntries{owner: ks, sum: sum, set: set}, nil
 }
 
-// digests are those of the entries, by app. They don't change.
+// digests returns the digests of the entries, by app. The map never changes.
 func (k *knownEntries) digests() map[catalog.App]uint64 {
 	if k == nil {
 		return nil
@@ -77,7 +76,7 @@ func (k *knownEntries) digests() map[catalog.App]uint64 {
 	return k.set.digests
 }
 
-// drop lets go of the set. What digests has returned must not be used after.
+// release gives up the set. The map that digests has returned must not be used after.
 func (k *knownEntries) release() {
 	if k == nil {
 		return

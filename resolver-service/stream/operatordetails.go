@@ -10,10 +10,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// addTold adds to a decision, for an operator, how the clusters behind it are heard and
-// what they say of the app, also those that are no route since they do not export it; and
-// whose addresses are another app's by now. An app that asks for itself is told of none
-// of this.
+// addOperatorDetails adds details for operators to a decision: the links to the clusters behind
+// it, why a cluster is no route since it does not export the app, and addresses that belong to
+// another app. An app that asks for itself gets none of this.
 func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
 	if d.Outcome == catalog.NotReady {
 		return nil
@@ -50,8 +49,9 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	return nil
 }
 
-// unnamed says how callers that send no server name, as Dapr's resolver kubernetes has them
-// do, get to the app; where no names are answered that those ask for, only if they would.
+// unnamed says how callers without a server name reach the app, such as those of Dapr's resolver
+// kubernetes. If no names are answered for those callers, it does so only if the app has a
+// gateway of its own.
 func unnamed(says topology.Says, answered bool) string {
 	switch {
 	case len(says.Gateways) > 0:
@@ -84,10 +84,10 @@ func notExported(says topology.Says, caller, app catalog.App) string {
 	return "exports no " + app.String() + " to this cluster"
 }
 
-// maxTold is how many addresses a text names.
+// maxListed is how many addresses a text lists.
 const maxListed = 3
 
-// keptText says which addresses the rules keep from something, and why.
+// keptText says which addresses the rules exclude from something, and why.
 func keptText(what string, kept *topology.Kept) string {
 	if kept.Count == 0 {
 		return ""
@@ -95,7 +95,7 @@ func keptText(what string, kept *topology.Kept) string {
 	return "; " + what + ": " + kept.String()
 }
 
-// takenText says which instances do not count since another app has their address.
+// takenText says which instances don't count, since their address belongs to another app.
 func takenText(taken []topology.Taken) string {
 	var b strings.Builder
 	for i, t := range taken {

@@ -35,8 +35,8 @@ func within(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
-// sourceOf is the IP address that a stream comes from. A Unix socket is this host. It is
-// invalid where it can't be told, so nothing can be registered from there.
+// sourceOf is the source IP address of a stream. A Unix socket counts as this host. The address
+// is invalid if it is unknown, so that nothing can be registered from there.
 func sourceOf(ctx context.Context) netip.Addr {
 	from, ok := peer.FromContext(ctx)
 	if !ok {

@@ -9,16 +9,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Bounds on looking for the instances of before a restart: all of them together wait for
-// no longer than presentWithin, which is much on a network where somebody answers.
+// Bounds of the check of restored instances. All checks together take refusesWithin at most,
+// which is plenty on a network where hosts answer.
 const (
 	refusesWithin = 300 * time.Millisecond
 	refusesAtOnce = 128
 )
 
-// present leaves out instances that are gone for certain. When a whole machine or cluster
-// starts again, the service is there before its sidecars: without this, callers would be
-// sent to what is still to start. One that nobody answers for stands, as before.
+// withoutRefusing leaves out restored instances that refuse connections. When a whole machine or
+// cluster restarts, the service is up before the sidecars. Without this check, callers would be
+// sent to instances that are not started yet. An instance that does not answer stays.
 func (s *Server) withoutRefusing(ctx context.Context, former []catalog.Instance) []catalog.Instance {
 	if s.cfg.Refuses == nil || len(former) == 0 {
 		return former
@@ -34,7 +34,7 @@ func (s *Server) withoutRefusing(ctx context.Context, former []catalog.Instance)
 			return nil
 		})
 	}
-	_ = asking.Wait() // nothing fails
+	_ = asking.Wait() // no check returns an error
 	var there []catalog.Instance
 	for n, i := range former {
 		if !gone[n] {
@@ -42,7 +42,7 @@ func (s *Server) withoutRefusing(ctx context.Context, former []catalog.Instance)
 		}
 	}
 	if left := len(former) - len(there); left > 0 {
-		s.log.Info("instances of before the restart are gone: their sidecars refuse connections; they stand again as those come back", "instances", left)
+		s.log.Info("restored instances dropped, since they refuse connections; they return as their sidecars reconnect", "instances", left)
 	}
 	return there
 }

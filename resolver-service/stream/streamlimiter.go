@@ -10,29 +10,28 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// seats count the streams that are open, by app and source. Any goroutine may use them.
+// streamLimiter bounds the open streams of an app from one source. It is safe for concurrent use.
 type streamLimiter struct {
 	mu   sync.Mutex
 	open map[appSource]map[string]int // streams by the ID of the instance that each registers; empty for none
 }
 
-// table is where the streams of one app from one source sit.
+// appSource is one app at one source.
 type appSource struct {
 	app    catalog.App
 	source netip.Addr
 }
 
-// seat is what one stream asks for.
+// streamRequest describes a new stream and its limits.
 type streamRequest struct {
 	app          catalog.App
 	source       netip.Addr
 	instance     string // its ID; empty for a stream that registers none
 	maxInstances int    // instances
-	maxStreams   int    // streams that register none
+	maxStreams   int    // streams that register no instance
 }
 
-// take takes a seat, or says why there is none. same is how many streams may register one
-// instance at a time.
+// acquire counts a stream, or says why it is refused. same bounds the streams for one instance.
 func (s *streamLimiter) acquire(want streamRequest, same int) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// errSuperseded ends a stream whose instance has another one by now.
-var errSuperseded = status.Error(codes.Aborted, "another stream has taken this instance or its address over")
+// errSuperseded ends a stream whose instance or address another stream has registered.
+var errSuperseded = status.Error(codes.Aborted, "another stream has registered this instance or its address")
 
 // watch is one stream.
 type watch struct {
@@ -31,20 +31,20 @@ type watch struct {
 	stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	end    context.CancelCauseFunc // ends the stream
 
-	client   string             // whose budget the stream's memory counts to
+	client   string             // whose budget pays for the stream's memory
 	first    chan *firstRequest // the client's first message
 	started  chan struct{}      // closed once hello and held are set
 	hello    *hello
-	held     *registration // nil for one that only watches
+	held     *registration // nil for a stream that only watches
 	sub      *topology.Subscription
 	caller   *caller
 	inFlight inFlight
 
-	sending sync.Mutex // guards what is below; held while a message leaves
+	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View
 	number  uint64 // the highest revision sent
-	drained uint64 // a revision to be told as drained; 0 for none
-	// provisional is whether the client was last told that its view is.
+	drained uint64 // a revision to confirm as drained; 0 for none
+	// provisional is what the client was last told about its view.
 	provisional bool
 }
 
@@ -60,12 +60,12 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *firstRequest, 1), started: make(chan struct{})}
 	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
 	defer w.inFlight.close()
-	// Compressed, a message would be held once for each client, and not be known to have left.
+	// A compressed message would be held once for each client, and its delivery could not be
+	// tracked.
 	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
 		s.log.Debug("answers may be compressed", "err", err)
 	}
-	// The reader ends when the stream does, that is soon after this returns; close
-	// waits for it.
+	// The reader ends soon after this returns; close waits for it.
 	go w.read(ctx)
 	err := w.serve(ctx)
 	if ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	return err
 }
 
-// ClientOf is whose budget a call counts to: the app's by its certificate, or the address's.
+// ClientOf names the budget of a call: that of the app in its certificate, or of its address.
 func ClientOf(ctx context.Context) string {
 	if id, ok := identity.FromContext(ctx); ok {
 		return id.App.String()
@@ -86,10 +86,10 @@ func ClientOf(ctx context.Context) string {
 	return ""
 }
 
-// stalled ends a stream whose client does not read. To end the stream alone would not do:
-// its end waits behind what the client does not take.
+// stalled ends a stream whose client does not read. Ending the stream alone would not help: the
+// end waits behind the unread messages.
 func (w *watch) stalled() {
-	w.end(status.Errorf(codes.DeadlineExceeded, "the client has taken nothing for %s", w.s.cfg.StallTimeout))
+	w.end(status.Errorf(codes.DeadlineExceeded, "the client has read nothing for %s", w.s.cfg.StallTimeout))
 	p, ok := peer.FromContext(w.stream.Context())
 	if !ok || w.s.cfg.Hangup == nil {
 		return
@@ -98,7 +98,7 @@ func (w *watch) stalled() {
 	w.s.cfg.Hangup(p.Addr)
 }
 
-// note counts and logs how a stream ended.
+// noteEnd counts and logs how a stream ended.
 func (s *Server) noteEnd(w *watch, err error) {
 	code := status.Code(err)
 	if code == codes.OK || code == codes.Canceled {
@@ -112,7 +112,7 @@ func (s *Server) noteEnd(w *watch, err error) {
 	s.log.Debug("refused a stream", "err", err)
 }
 
-// ending is why a stream's context has ended, as a gRPC status.
+// endError returns why a stream's context has ended, as a gRPC status.
 func endError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -125,7 +125,7 @@ func endError(ctx context.Context) error {
 	}
 }
 
-// serve greets the client, registers its instance and follows its app's view.
+// serve receives the hello, registers the instance and follows the app's view.
 func (w *watch) serve(ctx context.Context) error {
 	if err := w.receiveHello(ctx); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (w *watch) serve(ctx context.Context) error {
 		if _, err := w.s.registry.request(ctx, register, w.held); err != nil {
 			return unavailable(err)
 		}
-		// However the stream ends, its instance goes with it, and at once.
+		// The instance leaves with the stream, however that ends.
 		defer func() { _, _ = w.s.registry.request(context.WithoutCancel(ctx), withdraw, w.held) }()
 	}
 	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {
@@ -169,7 +169,7 @@ func unavailable(err error) error {
 	return status.Errorf(codes.Unavailable, "the instance can't be registered: %v", err)
 }
 
-// greet waits for the client's hello, and checks it.
+// receiveHello waits for the client's hello, and checks it.
 func (w *watch) receiveHello(ctx context.Context) error {
 	limit := time.NewTimer(w.s.cfg.HelloTimeout)
 	defer limit.Stop()
@@ -189,9 +189,9 @@ func (w *watch) receiveHello(ctx context.Context) error {
 		return err
 	}
 	if h.revision > maxPlausible(time.Now()) && h.revision > w.s.topology.Revision() {
-		// It lies, or the clock of one of us is wrong. It is served as one without a revision,
+		// The client lies, or one of the clocks is wrong. It is served as if it had no revision,
 		// and keeps the higher number itself.
-		w.s.log.Debug("a client holds a revision beyond any that can have been given out; it is not counted on from there",
+		w.s.log.Debug("the revision of a client is implausibly high; it is ignored",
 			"app", h.app.String(), "revision", h.revision)
 		h.revision = 0
 	}
@@ -202,7 +202,7 @@ func (w *watch) receiveHello(ctx context.Context) error {
 	return nil
 }
 
-// read takes the client's messages until the stream ends.
+// read processes the client's messages until the stream ends.
 func (w *watch) read(ctx context.Context) {
 	defer w.s.running.Done()
 	first, err := w.readFirst(ctx)
@@ -225,8 +225,8 @@ func (w *watch) read(ctx context.Context) {
 	}
 }
 
-// readFirst reads the first message once there is room for the largest that it may be. Until
-// then flow control holds the client back.
+// readFirst reads the first message once there is room for the largest possible one. Until then
+// flow control holds the client back.
 func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 	release, err := w.s.hellos.Acquire(ctx, w.client, helloBytes)
 	if err != nil {
@@ -240,10 +240,10 @@ func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 	return parseFirstRequest(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
 }
 
-// maxLater bounds the messages after the first, in bytes.
+// maxLaterBytes bounds each message after the first.
 const maxLaterBytes = 64 << 10
 
-// later handles a message after the first.
+// handle processes a message after the first.
 func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
 	if len(raw.bytes) > maxLaterBytes {
 		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLaterBytes)
@@ -272,10 +272,10 @@ func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
 	return w.send(revision)
 }
 
-// reportPause is the least time between two reports of a client that are read.
+// reportPause is the least time between two reports of a client.
 const reportPause = 100 * time.Millisecond
 
-// unreached takes in what the client does not reach.
+// unreached processes a report on clusters that the client does not reach.
 func (w *watch) unreached(ctx context.Context, m *pb.Unreached) error {
 	all, err := parseUnreached(m)
 	if err != nil {
@@ -304,14 +304,14 @@ func (w *watch) follow(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return endError(ctx)
 		}
-		if err != nil { // the service has settled, which is to be told
+		if err != nil { // settled: the client must learn that its view is final
 			until, next = ctx, seen
 			if next == nil {
 				continue
 			}
 		}
 		if next.Revision < w.floor() {
-			// The app has lost its selection, and follows the default by now.
+			// The app has lost its selection, and now follows the default.
 			if err := w.s.topology.AtLeast(ctx, w.hello.app, w.floor()); err != nil {
 				return unavailable(err)
 			}
@@ -329,17 +329,16 @@ func (w *watch) floor() uint64 {
 	return w.number
 }
 
-// send brings the client up to date: it sends what differs between the view that was
-// sent last and the newest, if anything does. A drained other than 0 is the revision
-// from which on views are without the instance, and is told in any case.
+// send sends the difference between the view that was sent last and the newest one, if there is
+// any. If drained is not 0, the message confirms the drain as of that revision in any case.
 func (w *watch) send(drained uint64) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	w.drained = max(w.drained, drained)
-	provisional := w.s.settling.Err() == nil // of the view as it is read after this
+	provisional := w.s.settling.Err() == nil // must be read before the view
 	view, ok := w.sub.View()
 	if !ok || view == w.sent && w.drained == 0 && w.provisional == provisional {
-		return nil // before the first view, follow will send what is to be told
+		return nil // before the first view, follow sends it
 	}
 	if provisional && w.hello.keeps && w.hello.known != nil {
 		return w.confirmDrain(view)
@@ -361,7 +360,7 @@ func (w *watch) send(drained uint64) error {
 	return nil
 }
 
-// confirm tells a client that keeps the view that it has of its drain, and of nothing else.
+// confirmDrain confirms the drain to a client that keeps its own view, and sends nothing else.
 func (w *watch) confirmDrain(view *catalog.View) error {
 	revision := max(w.drained, w.number)
 	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true}); err != nil {
