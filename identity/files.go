@@ -32,7 +32,7 @@ func (o *filesOrigin) load(_ context.Context, old *material) (*material, error) 
 	var texts [3][]byte
 	fingerprint := sha256.New()
 	for i, path := range []string{o.files.Cert, o.files.Key, o.files.CA} {
-		text, err := readFile(path)
+		text, err := ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func (o *filesOrigin) warnForeign(m *material) {
 }
 
 // readFile reads a small file. Its errors name the path.
-func readFile(path string) ([]byte, error) {
+func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

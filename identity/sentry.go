@@ -80,7 +80,7 @@ func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
 	text, name := []byte(o.cfg.TrustAnchors), "trustAnchors"
 	if o.cfg.TrustAnchorsFile != "" {
 		var err error
-		if text, err = readFile(o.cfg.TrustAnchorsFile); err != nil {
+		if text, err = ReadFile(o.cfg.TrustAnchorsFile); err != nil {
 			return nil, [32]byte{}, fmt.Errorf("trustAnchorsFile: %w; put Sentry's ca.crt there", err)
 		}
 		name = "trustAnchorsFile " + o.cfg.TrustAnchorsFile
@@ -123,7 +123,7 @@ func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, e
 func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
 	token := string(o.cfg.Token)
 	if o.cfg.TokenFile != "" {
-		text, err := readFile(o.cfg.TokenFile)
+		text, err := ReadFile(o.cfg.TokenFile)
 		if err != nil {
 			return "", 0, fmt.Errorf("tokenFile: %w; put the token for Sentry there", err)
 		}
