@@ -170,9 +170,9 @@ func TestNobodyIsLetInWithoutAuthorization(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	a := source(t, ca.Config(west), slog.New(slog.DiscardHandler))
 	serverErr, _ := handshake(t, a.ServerTLS(nil), a.ClientTLS(identity.Anyone))
-	wantError(t, "server", serverErr, "nobody is let in")
+	wantError(t, "server", serverErr, "no authorize function was given")
 	_, clientErr := handshake(t, a.ServerTLS(identity.Anyone), a.ClientTLS(nil))
-	wantError(t, "client", clientErr, "nobody is let in")
+	wantError(t, "client", clientErr, "no authorize function was given")
 }
 
 // trusted is a client with an identity of ours that expects one app.

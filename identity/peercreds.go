@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// PeerCredentials are for a gRPC client of another cluster's resolver service, which
-// is checked against what [Source.SetPeers] said of that cluster, at each handshake and
-// whenever that changes. They are plain text when insecure.
+// PeerCredentials are for a gRPC client of another cluster's resolver service. The service is
+// checked against the trust of [Source.SetPeers], at each handshake and at each change of the
+// trust. They are plain text when insecure.
 func (s *Source) PeerCredentials(namespace, cluster string) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
@@ -27,9 +27,9 @@ func (s *Source) PeerCredentials(namespace, cluster string) credentials.Transpor
 	})
 }
 
-// PeeringCredentials are for a gRPC server that lets in nobody but the resolver services of
-// the clusters that [Source.SetPeers] names, each by the roots that count for it. Handlers
-// learn from [FromPeer] which cluster calls. They are plain text when insecure.
+// PeeringCredentials are for a gRPC server that accepts only resolver services of the clusters in
+// [Source.SetPeers], each by its own trust. Handlers get the calling cluster from [FromPeer].
+// They are plain text when insecure.
 func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
@@ -37,7 +37,7 @@ func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	return s.server(true, s.verifyPeerClient)
 }
 
-// FromPeer is the cluster whose resolver service makes a call, at a server with
+// FromPeer returns the cluster whose resolver service makes a call, at a server with
 // [Source.PeeringCredentials].
 func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	p, ok := peer.FromContext(ctx)
@@ -48,11 +48,11 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	return info.peer, ok && info.peer != ""
 }
 
-// client is a client's side of TLS. What it embeds answers for all but the handshake.
+// client is the client side of TLS. The embedded credentials answer everything but the handshake.
 type client struct {
 	credentials.TransportCredentials
 	source *Source
-	peers  bool // servers are peers, which show their newest certificate now and then
+	peers  bool // servers are peers, which sometimes reconnect to present their newest certificate
 	verify func(chain []*x509.Certificate, at time.Time) error
 }
 
@@ -67,7 +67,7 @@ func (c *client) Clone() credentials.TransportCredentials {
 	return &copied
 }
 
-// ClientHandshake is the client's side of TLS.
+// ClientHandshake does a client's handshake.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
 	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
@@ -89,11 +89,11 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 	return conn, info, nil
 }
 
-// server is a server's side of TLS.
+// server is the server side of TLS.
 type server struct {
 	credentials.TransportCredentials
 	source *Source
-	peers  bool // clients are peers, which show their newest certificate now and then
+	peers  bool // clients are peers, which sometimes reconnect to present their newest certificate
 	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
 }
 
@@ -108,7 +108,7 @@ func (c *server) Clone() credentials.TransportCredentials {
 	return &copied
 }
 
-// ServerHandshake is the server's side of TLS.
+// ServerHandshake does a server's handshake.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
 	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}

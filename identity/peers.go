@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// peers is what is known of other clusters' resolver services: whom to believe, and which
-// certificates were seen.
+// peers holds the trust in other clusters' resolver services, and the certificates that they
+// presented.
 type peers struct {
 	mu        sync.Mutex
 	namespace string // of Isthmus' own apps
@@ -23,19 +23,19 @@ type peers struct {
 	presented map[string]presentedCert
 }
 
-// shown is the certificate that a cluster's resolver service showed last.
+// presentedCert is the certificate that a cluster's resolver service presented last.
 type presentedCert struct {
 	leaf *x509.Certificate
 	err  error // why it was refused
 }
 
-// SetPeers says what the resolver services of other clusters are checked against, by
-// cluster; namespace is that of Isthmus' own apps, as in [ServiceApp]. It counts for
-// handshakes from now on, and at once for connections that there are: one that would
-// be refused now is ended. A trust that can't be used believes nobody; the others stand.
+// SetPeers sets the trust in the resolver services of other clusters, by cluster. namespace is
+// that of Isthmus' own apps, as in [ServiceApp]. It applies to new handshakes, and to open
+// connections: one that would be refused now is ended. An unusable trust accepts no certificate;
+// the others stay.
 //
-// Where a trust names roots, these alone count for that cluster's service, and for
-// nobody else. A cluster without a trust is checked against this process' own roots.
+// If a trust names roots, only these count for that cluster's service, and they count for nobody
+// else. A cluster without a trust is checked against this process' own roots.
 func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	p := &s.peers
 	p.mu.Lock()
@@ -48,7 +48,7 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 		default:
 			trusts[cluster] = newTrust(namespace, cluster, t)
 			if err := trusts[cluster].err; err != nil {
-				s.log.Warn("nobody is believed to be a peer", "peer", cluster, "err", err)
+				s.log.Warn("trust in a peer unusable; its connections are refused until its Cluster object is corrected", "peer", cluster, "err", err)
 			}
 		}
 	}
@@ -57,12 +57,12 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
-		s.recheck(true) // what Cluster objects say is of peers alone
+		s.recheck(true) // Cluster objects concern peers only
 	}
 }
 
-// sameTrust tells whether each cluster's service is checked against what it was before. One
-// of which nothing is said is checked as one of which nothing else is said.
+// sameTrust tells whether each cluster is checked as before. A cluster without a trust is checked
+// like one with an empty trust.
 func sameTrust(trusts, before map[string]*trust) bool {
 	for cluster, t := range trusts {
 		var was catalog.Trust
@@ -76,7 +76,7 @@ func sameTrust(trusts, before map[string]*trust) bool {
 	return true
 }
 
-// trustOf is what a cluster's service is checked against.
+// trustOf returns the trust in a cluster's service.
 func (p *peers) trustOf(namespace, cluster string) *trust {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,8 +86,8 @@ func (p *peers) trustOf(namespace, cluster string) *trust {
 	return newTrust(namespace, cluster, catalog.Trust{})
 }
 
-// claims tells which peer's resolver service a client says that it is. The error is that it
-// says it is something else, or that this cluster has no Cluster object for it.
+// trustFor returns the trust in the peer that a client claims to be. It fails if that is no
+// resolver service, or if there is no Cluster object for it.
 func (p *peers) trustFor(id ID) (*trust, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *peers) trustFor(id ID) (*trust, error) {
 	return p.trusts[cluster], nil
 }
 
-// note keeps the certificate that a cluster has shown.
+// notePresented records the certificate that a cluster has presented.
 func (p *peers) notePresented(cluster string, chain []*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return
@@ -126,13 +126,13 @@ func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certific
 	return s.peers.trustOf(namespace, cluster).verify(chain, at, own, ofServer)
 }
 
-// standing is who a client is.
+// principal is an authenticated client.
 type principal struct {
 	id   ID
-	peer string // the cluster whose resolver service it is; empty for everybody who is no peer
+	peer string // the cluster whose resolver service it is; empty for other clients
 }
 
-// verifyClient checks a sidecar or an operator, against own roots.
+// verifyClient checks a sidecar or an operator against own roots.
 func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
@@ -145,8 +145,8 @@ func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize fu
 	return principal{id: id}, err
 }
 
-// hint adds to a refusal that a peer's root may have signed for the client. It goes by
-// names, which cost nothing to compare, and nothing is believed by it.
+// hint adds to a refusal that a peer's root may have signed the client's certificate. It compares
+// names only, and grants nothing.
 func (p *peers) hint(err error, chain []*x509.Certificate) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +160,7 @@ func (p *peers) hint(err error, chain []*x509.Certificate) error {
 	return err
 }
 
-// verifyPeerClient checks the resolver service of another cluster, against that cluster's
-// trust.
+// verifyPeerClient checks the resolver service of another cluster against the trust in it.
 func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
@@ -184,8 +183,8 @@ func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (princip
 	return principal{id: id, peer: t.cluster}, nil
 }
 
-// ownRoots are the roots that stand. They don't go with the certificate's life: a
-// connection that there is needs no certificate any more.
+// ownRoots returns the current roots, even if the own certificate has expired. An open connection
+// no longer needs that.
 func (s *Source) ownRoots() (roots, error) {
 	m, ok := s.current.Load()
 	if !ok {

@@ -83,7 +83,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 			{func() { write(t, dir, 2) }, 2, false},
 			{func() { save(t, key, []byte("half of")) }, 2, true},
 			{func() { os.Remove(cert) }, 2, true},
-			{func() { save(t, cert, make([]byte, maxFile+1)) }, 2, true},
+			{func() { save(t, cert, make([]byte, 1<<20+1)) }, 2, true},
 			{func() { write(t, dir, 3) }, 3, false},
 		} {
 			c.change()

@@ -97,7 +97,7 @@ func TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay(t *testing.T) {
 		const owed = 5 * time.Second
 		by.quota.charge((streamBurst + int(owed.Seconds())*streamRate) * streamExports)
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw"))
-		west.takes(time.Second, "said why", func() bool { return strings.Contains(west.status().Error, "may try again in a moment") })
+		west.takes(time.Second, "said why", func() bool { return strings.Contains(west.status().Error, "may retry in a moment") })
 		took := west.takes(owed+2*time.Second, "heard", west.ok)
 		t.Logf("heard after %s", took)
 		time.Sleep(time.Minute)
