@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// shards are those of a table: a power of two of them, nil where empty, found by an app's
-// hash. A copy that a few shards are set in costs the same however many there are: many
-// stand in groups, and what is copied is the list of groups and the group.
+// buckets are the buckets of a table: a power of two of them, nil if empty, indexed by an app's
+// hash. A copy with a few changed buckets has the same cost for any number of buckets. Many
+// buckets are in groups, and only the list of groups and the changed group are copied.
 type buckets[V any] struct {
-	flat   []*bucket[V] // all of them, or
-	groups []*group[V]  // where they are more than maxFlat
+	flat   []*bucket[V] // all buckets, or
+	groups []*group[V]  // if there are more than maxFlat
 }
 
 type group[V any] [groupSize]*bucket[V]
 
 const (
 	groupSize = 256
-	// maxFlat is how many shards one list is copied of: some 16,000 apps' and more.
+	// maxFlat bounds the buckets that are copied in one list: for some 16,000 apps and more.
 	maxFlat = 1024
 )
 
-// newShards makes so many empty shards.
+// newBuckets makes empty buckets.
 func newBuckets[V any](size int) buckets[V] {
 	if size <= maxFlat {
 		return buckets[V]{flat: make([]*bucket[V], size)}
@@ -35,7 +35,7 @@ func newBuckets[V any](size int) buckets[V] {
 
 func (s *buckets[V]) len() int { return len(s.flat) + groupSize*len(s.groups) }
 
-// of is the shard of a hash. There must be shards.
+// of returns the bucket of a hash. There must be buckets.
 func (s *buckets[V]) of(h uint64) *bucket[V] {
 	n := h >> 32
 	if s.groups == nil {
@@ -44,7 +44,7 @@ func (s *buckets[V]) of(h uint64) *bucket[V] {
 	return s.groups[n/groupSize&uint64(len(s.groups)-1)][n%groupSize]
 }
 
-// at is the n-th shard, or nil.
+// at returns the n-th bucket, or nil.
 func (s *buckets[V]) at(n int) *bucket[V] {
 	switch {
 	case n >= s.len():
@@ -55,7 +55,7 @@ func (s *buckets[V]) at(n int) *bucket[V] {
 	return s.groups[n/groupSize][n%groupSize]
 }
 
-// copy is to be set shards in; there is one at least. Groups are shared until then.
+// copy returns a copy with at least one bucket, for set. Groups are shared until then.
 func (s *buckets[V]) copy() (next buckets[V]) {
 	if s.groups != nil {
 		return buckets[V]{groups: slices.Clone(s.groups)}
@@ -65,8 +65,8 @@ func (s *buckets[V]) copy() (next buckets[V]) {
 	return next
 }
 
-// set puts a shard in place of that of a hash, in a copy of old or, where that is nil or
-// has another number of them, in shards that nobody else has seen.
+// set replaces the bucket of a hash in a copy of old. If old is nil or has another number of
+// buckets, nobody else may have seen these buckets.
 func (s *buckets[V]) set(h uint64, to *bucket[V], old *buckets[V]) {
 	n := h >> 32
 	if s.groups == nil {
@@ -81,11 +81,11 @@ func (s *buckets[V]) set(h uint64, to *bucket[V], old *buckets[V]) {
 	s.groups[i][n%groupSize] = to
 }
 
-// all yields every shard that is not empty, and its place.
+// all yields every bucket that is not empty, and its index.
 func (s *buckets[V]) all() iter.Seq2[int, *bucket[V]] { return s.notIn(&buckets[V]{}) }
 
-// notIn yields every shard that is not empty, and its place, but those that other has in
-// the same place.
+// notIn yields every bucket that is not empty, and its index, except those that other has at the
+// same index.
 func (s *buckets[V]) notIn(other *buckets[V]) iter.Seq2[int, *bucket[V]] {
 	return func(yield func(int, *bucket[V]) bool) {
 		aligned := s.len() == other.len()

@@ -206,7 +206,7 @@ func TestAnExplanationTellsOfShardsDrainingAndRamps(t *testing.T) {
 	const east = "east: 3 ready, 1 draining, over 3 shards; takes 25 % for now: traffic comes back in steps"
 	for _, want := range []string{
 		east, east + ", and this lookup fell on west", "west: 1 ready",
-		"west: 1 ready; has what priority 0 does not take for now, and this lookup fell on east",
+		"west: 1 ready; takes what priority 0 leaves for now, and this lookup fell on east",
 		"far: 1 ready, but priority 1 comes first",
 	} {
 		if !said[want] {

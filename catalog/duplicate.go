@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Doubled is an AppInstance with an address that another has, too. That is no mistake of one
-// object, and passes where an address is handed from one app to another.
+// Duplicate is an AppInstance whose address another one has as well. That need not be a mistake:
+// an address may be on its way from one app to another.
 type Duplicate struct {
 	Instance *AppInstance
-	First    *AppInstance // whose the address is of the two, while both are ready
+	First    *AppInstance // which gets the address while both are ready
 }
 
-// DoubledAddresses finds the AppInstance objects with an address that another of them has,
-// in the order of their keys. It changes nothing of what it is given.
+// DuplicateAddresses finds the AppInstance objects with an address that another one has as well,
+// in the order of their keys. It does not change its argument.
 func DuplicateAddresses(all []*AppInstance) []Duplicate {
 	first, doubled := make(map[netip.AddrPort]*AppInstance, len(all)), map[netip.AddrPort][]*AppInstance{}
 	for _, i := range all {
@@ -50,7 +50,7 @@ func (i *AppInstance) compareClaim(o *AppInstance) int {
 // String names the object and its problem.
 func (d Duplicate) String() string { return d.Instance.Key().String() + ": " + d.Problem().Error() }
 
-// Problem says what is so, who is answered, and what to do.
+// Problem says what is wrong, which object is used, and what to do.
 func (d Duplicate) Problem() error {
 	if d.Instance.AppRef() == d.First.AppRef() {
 		return fmt.Errorf("the address %s is that of %s too, of the same app: the two count as one instance; delete one of them",

@@ -8,24 +8,24 @@ import (
 	"sync/atomic"
 )
 
-// Rule says what lets a caller see an app: an endpoint of its selection or, with
-// no selection, the cluster's default.
+// Rule is why a caller may see an app: an endpoint of its selection or, without a selection, the
+// cluster's default.
 type Rule struct {
-	Selection *AppEndpoints // nil for DefaultRule, and where only Text is known
+	Selection *AppEndpoints // nil for DefaultRule, and if only Text is known
 	Index     int32         // of the endpoint in Selection.Endpoints
-	Text      string        // what String answers, when set
+	Text      string        // the result of String, if set
 }
 
-// The rules that are no object's: the two default selections, and that of an app that
-// looks itself up.
+// The rules that come from no object: the two default selections, and that of an app that looks
+// itself up.
 const (
 	DefaultRule = "defaultSelection: local"
 	ClosedRule  = "defaultSelection: none"
 	SelfRule    = "an app may always call itself"
 )
 
-// String names the object and the line of it. It is made for every entry that is sent
-// to a sidecar, hence by hand.
+// String names the object and its line. It runs for every entry that is sent to a sidecar, so it
+// is hand-written.
 func (r Rule) String() string {
 	s := r.Selection
 	switch {
@@ -47,26 +47,24 @@ func (r Rule) String() string {
 	return string(append(strconv.AppendInt(b, int64(s.Endpoints[r.Index].Line), 10), ')'))
 }
 
-// Entry is one app in a view: a plan, and the rule that lets the caller see it. It is
-// immutable.
+// Entry is one app in a view: a plan, and the rule that lets the caller see it. It is immutable.
 type Entry struct {
 	*Plan
 	Rule Rule
 }
 
-// Plan is the routes to an app, and the choice among them made ready beforehand. It is
-// immutable but for the place where the choice has got to, and shared by the entries of
-// all callers with the same routes.
+// Plan is the routes to an app, with the choice among them prepared. It is immutable except for
+// the position of the choice. All callers with the same routes share it.
 type Plan struct {
 	App    App
 	Routes []Route // by priority, then as the rule lists them
 
-	single string  // the address, when there is but one to choose
-	choice *choice // nil when there is one, or nothing usable
+	single string  // the address, if there is only one
+	choice *choice // nil if there is one address or none
 	memo   atomic.Pointer[any]
 }
 
-// Memo is what was last kept by [Plan.Keep], or nil.
+// Memo returns the value of the last [Plan.Keep], or nil.
 func (p *Plan) Memo() any {
 	if m := p.memo.Load(); m != nil {
 		return *m
@@ -74,18 +72,18 @@ func (p *Plan) Memo() any {
 	return nil
 }
 
-// Keep keeps what an edge has made of the plan, such as packed answers, for as long as
-// the plan lives, so that it is made once for all callers with these routes. It may be
-// called by any goroutine; the last one counts.
+// Keep caches what an edge has made of the plan, such as encoded answers, as long as the plan
+// lives. So it is made once for all callers with these routes. Any goroutine may call it; the
+// last call wins.
 func (p *Plan) Keep(memo any) { p.memo.Store(&memo) }
 
-// NewEntry is an entry with a plan of its own.
+// NewEntry makes an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {
 	return &Entry{Plan: NewPlan(app, routes), Rule: rule}
 }
 
-// NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and
-// decides whether damped routes are used.
+// NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and decides
+// whether damped routes are used.
 func NewPlan(app App, routes []Route) *Plan {
 	sortRoutes(routes)
 	lastResort(routes)
@@ -106,8 +104,8 @@ func NewPlan(app App, routes []Route) *Plan {
 	return p
 }
 
-// lastResort has damped routes used where no other is usable: damping never takes the last
-// route that a caller has.
+// lastResort makes damped routes usable if no other is: damping never takes a caller's last
+// route.
 func lastResort(routes []Route) {
 	state := LastResort
 	for i := range routes {
@@ -126,8 +124,8 @@ func sortRoutes(routes []Route) {
 	slices.SortStableFunc(routes, func(a, b Route) int { return int(a.Priority) - int(b.Priority) })
 }
 
-// Pick chooses an address: among the usable routes by priority, weight and ramp, and
-// among a route's addresses evenly. Address is empty when nothing is ready.
+// Pick chooses an address: among the usable routes by priority, weight and ramp, and evenly among
+// a route's addresses. The address is empty if nothing is ready.
 func (p *Plan) Pick() (address string, route *Route) {
 	switch {
 	case p.single == "" && p.choice == nil:
@@ -139,8 +137,8 @@ func (p *Plan) Pick() (address string, route *Route) {
 	}
 }
 
-// pick is Pick without the route. It is small enough for the compiler to put one
-// address, the most common case, in place of the call.
+// pick is Pick without the route. It is small enough to be inlined for the most common case, a
+// single address.
 func (p *Plan) pick() string {
 	if p.single != "" {
 		return p.single
@@ -162,7 +160,7 @@ func (p *Plan) pickAny() string {
 	return address
 }
 
-// Outcome is what a lookup ends with.
+// Outcome is the outcome of a lookup.
 func (p *Plan) Outcome() Outcome {
 	if p.single != "" || p.choice != nil {
 		return OK
@@ -175,8 +173,7 @@ func (p *Plan) Outcome() Outcome {
 	return Unavailable
 }
 
-// Refusal is the error when nothing is ready: each route and why it was
-// passed over.
+// Refusal is the error if nothing is ready: each route, and why it was passed over.
 func (p *Plan) Refusal() *Refusal {
 	return &Refusal{Outcome: p.Outcome(), Reason: p.refusalReason()}
 }

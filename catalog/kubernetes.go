@@ -12,11 +12,11 @@ func (d Domain) ParseCallerHost(host string) (a App, ok bool) {
 	return twoLabels(host, "", "."+string(d))
 }
 
-// Kubernetes is the domain of a Kubernetes cluster, such as "cluster.local". The zero
-// value stands for none.
+// Kubernetes is the domain of a Kubernetes cluster, such as "cluster.local". The zero value means
+// none.
 type Kubernetes string
 
-// serviceLabel is what Kubernetes has between the names of its services and its domain.
+// serviceLabel is the label between the names of Kubernetes' services and the domain.
 const serviceLabel = ".svc."
 
 // Host is the name of the headless service that Dapr makes for an app:
@@ -25,8 +25,8 @@ func (k Kubernetes) Host(a App) string {
 	return a.ID + daprServiceSuffix + "." + a.Namespace + serviceLabel + string(k)
 }
 
-// ParseHost reads such a name, as [Domain.ParseCallerHost] reads its own. Without a domain
-// there are none.
+// ParseHost parses such a name, like [Domain.ParseCallerHost]. It accepts none if the domain is
+// empty.
 func (k Kubernetes) ParseHost(host string) (a App, ok bool) {
 	if k == "" {
 		return App{}, false
@@ -34,7 +34,7 @@ func (k Kubernetes) ParseHost(host string) (a App, ok bool) {
 	return twoLabels(host, daprServiceSuffix, serviceLabel+string(k))
 }
 
-// CheckKubernetes tells whether k is a domain whose names can't be taken for those of d.
+// CheckKubernetes checks a domain of Kubernetes, whose names must not overlap with those of d.
 func CheckKubernetes(k Kubernetes, d Domain) error {
 	if err := CheckDomain(string(k)); err != nil {
 		return err
@@ -49,7 +49,7 @@ func CheckKubernetes(k Kubernetes, d Domain) error {
 	return nil
 }
 
-// twoLabels reads <app><after>.<namespace><suffix>. The suffix is in lower case.
+// twoLabels parses <app><after>.<namespace><suffix>. The suffix is in lower case.
 func twoLabels(host, after, suffix string) (a App, ok bool) {
 	host = strings.TrimSuffix(host, ".")
 	if len(host) > maxHostName {

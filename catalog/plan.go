@@ -2,21 +2,19 @@ package catalog
 
 import "slices"
 
-// Whereabouts is what is known of one app at the moment, as one caller may know it.
+// Reachability is the current routes to one app, as one caller may know them.
 type Reachability interface {
 	// Local is the route to the app in the caller's own cluster.
 	Local() Route
-	// Remote is the route to the app in another cluster. State is Lapsed when
-	// something is ready there but the cluster's lease has run out, and Damped when it
-	// runs but ran out too often lately.
+	// Remote is the route to the app in another cluster. Its state is Lapsed if the app is ready
+	// there but the cluster's lease has ended, and Damped if the lease ended too often lately.
 	Remote(cluster string) Route
 	// Exporters are the clusters that export the app to the caller, sorted.
 	Exporters() []string
 }
 
-// Plan makes the plan of an endpoint from what is known of its app: rules 4 to 6 of a
-// lookup. An endpoint without routes has the caller's own cluster first, then every
-// cluster that exports the app to it. own is the caller's cluster.
+// Plan makes the plan of an endpoint: rules 4 to 6 of a lookup. own is the caller's cluster. An
+// endpoint without routes gets that cluster first, then every cluster that exports the app to it.
 func (e *Endpoint) Plan(own string, known Reachability) *Plan {
 	specs := e.Routes
 	if len(specs) == 0 {
@@ -37,7 +35,7 @@ func (e *Endpoint) Plan(own string, known Reachability) *Plan {
 		case r.State == Lapsed && e.WhenStale == Withdraw:
 			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil
 		case r.State == Damped && e.WhenStale == Serve:
-			r.State = Ready // it had not left the cluster when the lease ran out
+			r.State = Ready // it stayed in use when the lease ended
 		}
 	}
 	sortRoutes(routes)

@@ -6,20 +6,18 @@ import (
 	"math/rand/v2"
 )
 
-// Table is an immutable map from apps to values. [Table.With] makes a new table
-// that shares all but the touched shards with the old one, so a change costs what
-// it reaches rather than the size of the table, and two tables are compared in
-// proportion to what differs between them.
+// Table is an immutable map from apps to values. [Table.With] makes a new table that shares all
+// unchanged buckets with the old one. So a change costs what it touches and not the size of the
+// table. Comparing two tables costs in proportion to their differences.
 //
-// A look-up hashes the app-id once, takes no lock and allocates nothing.
-// The zero Table is empty.
+// A lookup hashes the app once, takes no lock and allocates nothing. The zero Table is empty.
 type Table[V any] struct {
 	buckets buckets[V]
 	count   int
 }
 
-// A shard is an open-addressed hash table with linear probing; slots is a power of
-// two long and never full.
+// A bucket is an open-addressed hash table with linear probing. Its slots are a power of two and
+// never full.
 type bucket[V any] struct {
 	slots []slot[V]
 	count int
@@ -31,20 +29,20 @@ type slot[V any] struct {
 	value V
 }
 
-// shardFill is how many apps a shard holds on average before the table splits into
-// more shards: small enough to copy in well under a microsecond.
+// bucketFill is the average number of apps in a bucket before the table gets more buckets. It is
+// small enough to copy a bucket in well under a microsecond.
 const bucketFill = 16
 
-// seed is the process's own, so that nobody outside can choose colliding names.
+// seed is random for each process, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
 
-// Odd constants with as many bits set as not, as wyhash uses them.
+// Odd constants with as many bits set as not, as in wyhash.
 const k0, k1 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
 
-// hashApp is never 0. It costs one multiplication for up to sixteen bytes of a name, which
-// is what names have, and another to mix both halves so that they can't be exchanged. For
-// those it takes a third of the time of hash/maphash. It calls nothing, not even for each
-// half, so that it needs no stack of its own.
+// hashApp is never 0. It costs one multiplication for up to sixteen bytes of a name, which fits
+// most names, and another one to mix both names so that they can't be swapped. For such names it
+// takes a third of the time of hash/maphash. It calls nothing, not even for each name, so it
+// needs no stack of its own.
 func hashApp(a App) uint64 {
 	var namespace uint64
 	for s, both := a.Namespace, false; ; s, both = a.ID, true {
@@ -75,8 +73,8 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// word is the first eight bytes of s, which has at least as many; half is the first
-// four. The compiler makes one load of each.
+// word is the first eight bytes of s, which must have them; half is the first four. The compiler
+// makes one load of each.
 func word(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
@@ -136,21 +134,21 @@ func (s *bucket[V]) each(yield func(App, V) bool) bool {
 	return true
 }
 
-// Edit is one change of a table: a value put in place, or an app removed.
+// Edit is one change of a table: a new value, or the removal of an app.
 type Edit[V any] struct {
 	App    App
 	Value  V
 	Remove bool
 }
 
-// With returns a table with the edits made, in order. The old table stands as it was.
+// With returns a table with the edits made, in order. The old table does not change.
 func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	if len(edits) == 0 {
 		return t
 	}
 	next := Table[V]{t.buckets.copy(), t.count}
 	if len(edits) > t.count && len(edits) > 2*bucketFill*t.buckets.len() {
-		next.resize(t.count + len(edits)) // once, before it is full
+		next.resize(t.count + len(edits)) // once, in advance
 	}
 	for i := range edits {
 		next.edit(&edits[i], &t)
@@ -161,8 +159,8 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	return next
 }
 
-// edit makes one edit in a table that began as a copy of old: a shard that is old's
-// too is copied first.
+// edit makes one edit in a table that began as a copy of old. It first copies a bucket that
+// belongs to old as well.
 func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 	h := hashApp(e.App)
 	s := t.buckets.of(h)
@@ -188,10 +186,10 @@ func (s *bucket[V]) len() int {
 	return s.count
 }
 
-// full tells whether one app more would load the shard beyond three quarters.
+// full tells whether one more app would fill more than three quarters of the bucket.
 func (s *bucket[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
 
-// grown is a copy with room for one more app at a load of three quarters or less.
+// grown returns a copy with room for one more app, at most three quarters full.
 func (s *bucket[V]) grown() *bucket[V] {
 	if s == nil {
 		return &bucket[V]{slots: make([]slot[V], 2)}
@@ -214,7 +212,7 @@ func (s *bucket[V]) grown() *bucket[V] {
 	return next
 }
 
-// without is a copy without an app, or nil when nothing is left.
+// without returns a copy without an app, or nil if nothing is left.
 func (s *bucket[V]) without(h uint64, a App) *bucket[V] {
 	if s == nil {
 		return nil
@@ -243,7 +241,7 @@ func (s *bucket[V]) put(h uint64, a App, v V) {
 	s.slots[i] = slot[V]{h, a, v}
 }
 
-// reshard spreads the apps over a number of shards that fits so many.
+// resize moves the apps to as many buckets as the given number of apps needs.
 func (t *Table[V]) resize(apps int) {
 	next := sized[V](apps)
 	for _, s := range t.buckets.all() {
@@ -256,7 +254,7 @@ func (t *Table[V]) resize(apps int) {
 	*t = next
 }
 
-// sized is an empty table with shards for so many apps.
+// sized returns an empty table with buckets for the given number of apps.
 func sized[V any](apps int) Table[V] {
 	size := 1
 	for size*bucketFill < apps {
@@ -265,7 +263,7 @@ func sized[V any](apps int) Table[V] {
 	return Table[V]{buckets: newBuckets[V](size)}
 }
 
-// insert puts an app into a table that nobody else has seen yet.
+// insert adds an app to a table that nobody else has seen yet.
 func (t *Table[V]) insert(h uint64, a App, v V) {
 	s := t.buckets.of(h)
 	if s.full() {
@@ -277,8 +275,7 @@ func (t *Table[V]) insert(h uint64, a App, v V) {
 	t.count += s.count
 }
 
-// NewTable makes a table of many apps at once; of two edits of one app the later
-// counts.
+// NewTable makes a table of many apps at once; of two edits of one app, the later counts.
 func NewTable[V any](edits []Edit[V]) Table[V] {
 	t := sized[V](len(edits))
 	for i := range edits {
@@ -289,9 +286,9 @@ func NewTable[V any](edits []Edit[V]) Table[V] {
 	return t
 }
 
-// Diff yields what must be done to old to make it like t: an Edit for each app whose
-// value is new or, by same, not the same, and a removal for each that is gone. Shards
-// that both tables share are skipped.
+// Diff yields the edits that turn old into t: an Edit for each app whose value is new or, by
+// same, not the same, and a removal for each app that t lacks. It skips buckets that both tables
+// share.
 func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]] {
 	return func(yield func(Edit[V]) bool) {
 		for i, s := range t.buckets.notIn(&old.buckets) {
@@ -316,8 +313,8 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 	}
 }
 
-// at is Get for the app of a slot of another table. A table made from this one mostly
-// has its apps where this one has them, so that is where it looks first.
+// likely is Get for the app of another table's slot. A table made from this one has most apps at
+// the same place, so that place is checked first.
 func (t *Table[V]) likely(i, j int, e *slot[V]) (value V, ok bool) {
 	if s := t.buckets.at(i); s != nil && j < len(s.slots) {
 		if mine := &s.slots[j]; mine.hash == e.hash && mine.app == e.app {

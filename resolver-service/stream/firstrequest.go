@@ -105,7 +105,7 @@ const entryBytes = 96
 // add decodes one message Known.
 func (e *entries) add(m []byte) error {
 	if e.count++; e.count > e.max {
-		return status.Errorf(codes.ResourceExhausted, "hello has more than %d known entries, which is the limit; reconnect without any", e.max)
+		return status.Errorf(codes.ResourceExhausted, "hello has too many known entries; at most %d are allowed; reconnect without any", e.max)
 	}
 	var digest uint64
 	var namespace, id []byte
