@@ -275,7 +275,7 @@ func (s *Source) warnExpiry(warned *material) *material {
 	if left > leaf.NotAfter.Sub(leaf.NotBefore)/5 {
 		return warned
 	}
-	s.log.Warn("certificate expires soon and was not renewed; connections will fail after that",
+	s.log.Warn("certificate is about to expire and was not renewed; connections will fail after that",
 		"app", m.id.App.String(), "expires", leaf.NotAfter, "left", left.Round(time.Second).String(), "from", s.origin.String())
 	return m
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -138,14 +137,9 @@ func trusted(use, cluster string, c *x509.Certificate) Trusted {
 // maxSubject bounds a name from outside, in bytes.
 const maxSubject = 300
 
-// printable makes a name from outside safe for a terminal.
+// printable makes a name from outside safe for a terminal, and cuts it to maxSubject.
 func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+	s = catalog.Printable(s)
 	if len(s) > maxSubject {
 		s = strings.ToValidUTF8(s[:maxSubject], "") + "…"
 	}

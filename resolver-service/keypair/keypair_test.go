@@ -100,7 +100,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 		if err := p.Trusted().Err; err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("without a client: %v", err)
 		}
-		if n := strings.Count(log.String(), "can't be used"); n != 2 {
+		if n := strings.Count(log.String(), "new files unusable"); n != 2 {
 			t.Errorf("said %d times: %s", n, log.String())
 		}
 	})

@@ -375,7 +375,7 @@ func unwrapGRPC(err error) error {
 		}
 	}
 	message = strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)
-	return errors.New(printable(localAddress.ReplaceAllString(message, "$1 ")))
+	return errors.New(catalog.Printable(localAddress.ReplaceAllString(message, "$1 ")))
 }
 
 // localAddress matches this end of a connection in an error, which differs each time.

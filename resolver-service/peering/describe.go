@@ -2,9 +2,7 @@ package peering
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 )
 
 // Describe returns one line for people about the link to a cluster.
@@ -119,14 +117,4 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// printable is what a peer wrote, fit for a terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
 }

@@ -123,7 +123,7 @@ func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 		s.revision = revision
 	}
 	if len(hears) <= maxName {
-		s.hears, s.hearsKnown = printable(hears), true
+		s.hears, s.hearsKnown = catalog.Printable(hears), true
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *linkStatus) setExports(k *exportMirror) {
 	}
 	s.refused = nil
 	for app, err := range k.refused {
-		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: printable(app.String()), Error: err.Error()})
+		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: catalog.Printable(app.String()), Error: err.Error()})
 	}
 	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
 }

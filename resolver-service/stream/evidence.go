@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-	"unicode"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -52,7 +51,7 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 		if n := len(e.GetGateway()); n > maxGatewayName {
 			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are taken", n, maxGatewayName)
 		}
-		u := unreached{cluster: e.GetCluster(), gateway: printable(e.GetGateway()), why: printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
+		u := unreached{cluster: e.GetCluster(), gateway: catalog.Printable(e.GetGateway()), why: catalog.Printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
 		if e.GetApp() != nil {
 			var err error
 			if u.app, err = wire.ParseApp(e.GetApp()); err != nil {
@@ -63,17 +62,6 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 		all = append(all, u)
 	}
 	return all, nil
-}
-
-// printable is what a client wrote, fit for a terminal.
-func printable(text string) string {
-	runes := []rune(text)
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = '?'
-		}
-	}
-	return string(runes)
 }
 
 // caller is the sidecar of one stream. All sidecars of one app at one source count once.
