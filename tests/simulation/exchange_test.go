@@ -11,12 +11,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// This is the same at a smaller scale: graphs alone, without goroutines, streams or time.
-// What they say to each other are words that wait until a step delivers them, in whatever
-// order between the graphs. So a run costs a millisecond, and there are thousands.
+// This is the same at a smaller scale: graphs alone, without goroutines, streams or time. Their
+// messages wait until a step delivers them, in any order between graphs. A run costs a
+// millisecond, so there are thousands.
 
-// speaker is a graph, and what it has yet to be told. Each queue is in order, as a stream
-// and a store are.
+// node is a graph with its subscriptions. Each queue of messages is in order, as a stream and a
+// store are.
 type node struct {
 	name          string // of the replica
 	cluster       string
@@ -29,22 +29,22 @@ type node struct {
 	subscriptions map[string]*subscription // by cluster
 }
 
-// hearing is a stream of exports of one replica of another cluster.
+// subscription is a stream of exports from one replica of another cluster.
 type subscription struct {
 	from     *node               // nil while there is none
-	messages []topology.PeerView // said, and not heard yet
-	last     topology.PeerView   // heard last; what a new stream goes on from
-	initial  bool                // the next word is a first set: all there is
+	messages []topology.PeerView // sent, and not received yet
+	last     topology.PeerView   // received last; a new stream resumes from it
+	initial  bool                // the next message is an initial set
 }
 
-// talk is one run of it.
+// exchange is one run.
 type exchange struct {
 	maker
-	world         *world // what is true; it runs nothing
+	world         *world // the truth; it runs nothing
 	nodes         []*node
 	log           []string
 	fault         string
-	skipsMessages bool // a fault put in: now and then a word is taken for heard that was not
+	skipsMessages bool // an injected fault: some messages are lost
 }
 
 func newExchange(seed uint64) *exchange {
@@ -102,25 +102,25 @@ func (t *exchange) step() {
 		t.note("%s reads the instances", s.name)
 		t.readInstances(s)
 	case n < 16:
-		t.note("%s hears a word of %s", s.name, from)
+		t.note("%s receives messages of %s", s.name, from)
 		t.receive(s, from, 1+t.IntN(3))
 	case n < 17:
-		t.note("%s hears %s no more: cut after %d words", s.name, from, len(h.messages)/2)
+		t.note("%s loses %s: cut after %d messages", s.name, from, len(h.messages)/2)
 		t.receive(s, from, len(h.messages)/2)
 		t.cut(s, from)
 	case n < 18:
 		t.note("the lease of %s runs out in %s", from, s.name)
 		t.apply(s, topology.Change{Peers: []topology.PeerChange{{Cluster: from, Lease: topology.Expired}}})
 	case n < 19:
-		t.note("%s listens to %s anew", s.name, from)
+		t.note("%s subscribes to %s again", s.name, from)
 		t.subscribe(s, from)
 	default:
-		t.note("%s starts anew", s.name)
+		t.note("%s restarts", s.name)
 		t.restart(s)
 	}
 }
 
-// apply applies a change and looks at what comes of it.
+// apply applies a change and checks the result.
 func (t *exchange) apply(s *node, c topology.Change) {
 	for _, u := range s.graph.Apply(c) {
 		for _, v := range u.Views {
@@ -136,7 +136,7 @@ func (t *exchange) apply(s *node, c topology.Change) {
 	}
 }
 
-// checkOwners sees that no address is that of two apps of a cluster.
+// checkOwners checks that no address belongs to two apps of a cluster.
 func (t *exchange) checkOwners(s *node) {
 	whose := owners{}
 	views := []*catalog.View{s.open}
@@ -153,7 +153,7 @@ func (t *exchange) checkOwners(s *node) {
 	}
 }
 
-// publish sees that no revision of an app's view goes back.
+// publish checks that the revision of an app's view never decreases.
 func (t *exchange) publish(s *node, v topology.ViewUpdate) {
 	if v.View == nil {
 		delete(s.views, v.App)
@@ -165,7 +165,7 @@ func (t *exchange) publish(s *node, v topology.ViewUpdate) {
 	s.views[v.App], s.seen[v.App] = v.View, v.View.Revision
 }
 
-// tell says a new view to those in a cluster who listen.
+// send queues a new view for a cluster's subscriptions.
 func (t *exchange) send(s *node, peer string, view *topology.PeerView) {
 	for _, other := range t.nodes {
 		if h := other.subscriptions[s.cluster]; other.cluster == peer && h.from == s {
@@ -177,7 +177,7 @@ func (t *exchange) send(s *node, peer string, view *topology.PeerView) {
 	}
 }
 
-// hear takes the next words in, as differences, or the first set as a whole.
+// receive delivers the next messages: differences, or an initial set.
 func (t *exchange) receive(s *node, from string, n int) {
 	h := s.subscriptions[from]
 	for ; n > 0 && len(h.messages) > 0; n-- {
@@ -206,12 +206,12 @@ func (t *exchange) receive(s *node, from string, n int) {
 			t.apply(s, topology.Change{Peers: []topology.PeerChange{part}})
 		}
 		if t.chance(10) {
-			t.apply(s, topology.Change{Peers: []topology.PeerChange{change}}) // twice is as good as once
+			t.apply(s, topology.Change{Peers: []topology.PeerChange{change}}) // a repetition changes nothing
 		}
 	}
 }
 
-// parts are what is told of a word at a time: all, or one app after the other in any order.
+// parts splits a change at random: not at all, or into one change for each app, in any order.
 func (t *exchange) parts(c topology.PeerChange) (all []topology.PeerChange) {
 	if c.Full || t.chance(50) {
 		return []topology.PeerChange{c}
@@ -231,7 +231,7 @@ func (t *exchange) cut(s *node, from string) {
 	h.from, h.messages = nil, nil
 }
 
-// listen opens a stream to any replica of a cluster that has its objects.
+// subscribe opens a stream to any replica of a cluster that has its objects.
 func (t *exchange) subscribe(s *node, from string) {
 	t.cut(s, from)
 	var able []*node
@@ -248,7 +248,7 @@ func (t *exchange) subscribe(s *node, from string) {
 	h.messages = []topology.PeerView{*h.from.graph.Peer(s.cluster)}
 }
 
-// reads brings a replica's objects up to date, as a difference from what it had.
+// readObjects updates a replica's objects, as a difference.
 func (t *exchange) readObjects(s *node) {
 	c := t.world.cluster(s.cluster)
 	version, now, _ := c.objects.newest()
@@ -275,7 +275,7 @@ func (t *exchange) readInstances(s *node) {
 	t.apply(s, topology.Change{Instances: []topology.InstanceChange{change}})
 }
 
-// restart forgets all; whoever listened is cut off.
+// restart loses all state, and ends the streams of subscribers.
 func (t *exchange) restart(s *node) {
 	for _, other := range t.nodes {
 		if h := other.subscriptions[s.cluster]; h != nil && h.from == s {
@@ -292,7 +292,7 @@ func (t *exchange) restart(s *node) {
 	}
 }
 
-// calm has everybody told of everything, and looks whether all is as the truth has it.
+// calm delivers everything, and checks the result against the truth.
 func (t *exchange) calm() {
 	for _, s := range t.nodes {
 		t.readObjects(s)
@@ -332,7 +332,7 @@ func (t *exchange) objectsOf(s *node) map[catalog.Key]catalog.Object {
 	return t.world.cluster(s.cluster).objects.at(s.objects)
 }
 
-// run takes steps until something is wrong.
+// run takes steps until a check fails.
 func (t *exchange) run() {
 	for range 60 {
 		t.step()
@@ -348,7 +348,7 @@ func (t *exchange) run() {
 	t.calm()
 }
 
-// TestWords runs many seeds of words that come late, twice, in part or not at all.
+// TestExchanges runs many seeds with messages that are late, repeated, partial or lost.
 func TestExchanges(t *testing.T) {
 	first, runs := *fromFlag, uint64(*runsFlag)
 	switch {
