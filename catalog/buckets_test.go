@@ -20,7 +20,7 @@ func tableOf(apps int) (Table[int], map[App]int) {
 	return NewTable(edits), model
 }
 
-// TestLargeTablesShareGroups changes tables so large that their shards stand in groups,
+// TestLargeTablesShareGroups changes tables so large that their buckets are in groups,
 // and looks at the old ones afterwards.
 func TestLargeTablesShareGroups(t *testing.T) {
 	table, model := tableOf(40_000)

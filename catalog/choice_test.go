@@ -139,7 +139,7 @@ func TestARampHoldsBackItsShare(t *testing.T) {
 	}
 }
 
-// known is a Whereabouts of routes as they stand.
+// known is a Reachability with fixed routes.
 type known map[string]Route
 
 func (k known) Local() Route                { return k["west"] }

@@ -108,7 +108,7 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 	}
 }
 
-// A plan that replaces another goes on with its cores' turns.
+// A plan that replaces another continues its cores' sequences.
 func TestAPlanThatFollowsKeepsItsCoresApart(t *testing.T) {
 	routes := []Route{to("west", 0, 1, Ready, "w:1", "w:2")}
 	p, next := NewPlan(orders, routes), NewPlan(orders, routes)

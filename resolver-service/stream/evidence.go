@@ -105,11 +105,11 @@ type vote struct {
 	why    string
 }
 
-func newEvidence(refute func(cluster, why string)) *evidence {
-	if refute == nil {
-		refute = func(string, string) {}
+func newEvidence(unreachable func(cluster, why string)) *evidence {
+	if unreachable == nil {
+		unreachable = func(string, string) {}
 	}
-	return &evidence{unreachable: refute, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, idle: true}
+	return &evidence{unreachable: unreachable, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, idle: true}
 }
 
 func (e *evidence) add(c *caller) {
