@@ -75,15 +75,6 @@ func CheckTrustDomain(s string) error {
 	return nil
 }
 
-// ParseID parses a SPIFFE ID in Dapr's form for apps.
-func ParseID(s string) (ID, error) {
-	id, err := spiffeid.FromString(s)
-	if err != nil {
-		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", s, err)
-	}
-	return fromSPIFFE(id)
-}
-
 func fromURI(uri *url.URL) (ID, error) {
 	id, err := spiffeid.FromURI(uri)
 	if err != nil {

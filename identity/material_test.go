@@ -58,30 +58,3 @@ func TestDue(t *testing.T) {
 		t.Error("not due after an hour by the monotonic clock")
 	}
 }
-
-func TestBackoff(t *testing.T) {
-	tests := []struct {
-		failures int
-		least    time.Duration
-		most     time.Duration
-	}{
-		{0, 150 * time.Millisecond, 250 * time.Millisecond},
-		{1, 300 * time.Millisecond, 500 * time.Millisecond},
-		{5, 4800 * time.Millisecond, 8 * time.Second},
-		{8, 22500 * time.Millisecond, 37500 * time.Millisecond},
-		{1 << 30, 22500 * time.Millisecond, 37500 * time.Millisecond},
-	}
-	for _, tt := range tests {
-		seen := map[time.Duration]bool{}
-		for range 200 {
-			d := backoff(tt.failures, 30*time.Second)
-			if d < tt.least || d > tt.most {
-				t.Fatalf("after %d failures: %s; want %s to %s", tt.failures, d, tt.least, tt.most)
-			}
-			seen[d] = true
-		}
-		if len(seen) < 100 {
-			t.Errorf("after %d failures: %d different waits in 200; want them spread out", tt.failures, len(seen))
-		}
-	}
-}

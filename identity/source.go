@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -146,7 +145,7 @@ func (s *Source) Run(ctx context.Context) error {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
-				delay = backoff(failures, s.maxWait(err))
+				delay = live.Jitter(live.Backoff(firstRetry, s.maxWait(err), failures))
 				s.noteFailure(err, delay, complaints)
 			}
 		})
@@ -235,6 +234,9 @@ func (s *Source) untilNext() time.Duration {
 	return max(min(s.poll, time.Until(m.renewAt)), 50*time.Millisecond)
 }
 
+// firstRetry is the pause after the first failure; it doubles with each further one.
+const firstRetry = 200 * time.Millisecond
+
 // maxWait is the longest pause after an error. A missing file is checked more often, since that
 // costs only this process.
 func (s *Source) maxWait(err error) time.Duration {
@@ -242,13 +244,6 @@ func (s *Source) maxWait(err error) time.Duration {
 		return min(s.retryMax, 2*time.Second)
 	}
 	return s.retryMax
-}
-
-// backoff is the pause after the given number of failures: doubled each time, up to longest, with
-// jitter so that processes don't retry together.
-func backoff(failures int, longest time.Duration) time.Duration {
-	d := min(200*time.Millisecond<<min(failures, 10), longest)
-	return d*3/4 + rand.N(d/2)
 }
 
 // noteFailure records a failure: always in Err, and in the log if it is new or a minute old.

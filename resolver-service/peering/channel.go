@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // channel keeps one stream to a peer, on a connection of its own.
@@ -160,7 +161,7 @@ func pauseAfter(err error, failures int) time.Duration {
 	if isRefusal(err) {
 		most = refusedMost
 	}
-	return jitter(min(brokenPause<<min(failures, 10), most))
+	return live.Jitter(live.Backoff(brokenPause, most, failures))
 }
 
 // wrongCluster is the error of a peer whose name is not that of its Cluster object.

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // The pauses between attempts to connect. While the lease is fresh, attempts are frequent,
@@ -26,9 +27,6 @@ const (
 	keepAlivePause = 2 * time.Second
 	keepAliveCount = 5
 )
-
-// jitter returns a random time between three quarters of d and d.
-func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
 // gatewayConn is a connection, and the gateway that it goes through.
 type gatewayConn struct {
@@ -110,7 +108,7 @@ func (r *dialRace) start(ctx context.Context) (next time.Time) {
 				n.pending++
 				r.running.Go(func() { r.attempt(ctx, i) })
 			}
-			n.next = now.Add(jitter(r.attemptPause()))
+			n.next = now.Add(live.Jitter(r.attemptPause()))
 		}
 		if next.IsZero() || n.next.Before(next) {
 			next = n.next
@@ -165,7 +163,7 @@ func (r *dialRace) finish(a attempt) *gatewayConn {
 	r.connectFailed(a.err)
 	n.failures++
 	if n.pending == 0 {
-		n.next = time.Now().Add(jitter(r.pause(a.err, n.failures)))
+		n.next = time.Now().Add(live.Jitter(r.pause(a.err, n.failures)))
 	}
 	// A failure ends the head start of the other gateways.
 	for i := range r.attempts {
@@ -184,7 +182,7 @@ func (r *dialRace) pause(err error, failures int) time.Duration {
 	case r.link.lease.state().fresh:
 		return refusedPause
 	default:
-		return min(refusedPause<<min(failures, 10), longestPause)
+		return live.Backoff(refusedPause, longestPause, failures)
 	}
 }
 
