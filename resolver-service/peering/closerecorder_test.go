@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
 )
 
-// dials count the connections that a cluster makes, and can hold them up.
+// dials counts the connections that a cluster makes, and can delay them.
 type dials struct {
 	count atomic.Int64
 	hold  atomic.Bool
@@ -36,8 +36,8 @@ func (d *dials) dial(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
 
-// strangers are east and west, with an authority each. Their Cluster objects for each other
-// have the other's root as soon as they are changed by roots.
+// strangers are east and west, each with an authority of its own. roots adds the other's root to
+// their Cluster objects.
 type strangers struct {
 	east, west     *place
 	eastCA, westCA *identitytest.CA
@@ -179,8 +179,8 @@ func TestAnAlertThatIsLostOnTheWayOnceIsRemembered(t *testing.T) {
 	}
 }
 
-// refusing is a connection whose other end has refused it and hung up: an alert can be read
-// as soon as a write has failed.
+// refusing is a connection whose other end has refused it and hung up: once a write has failed,
+// an alert can be read.
 type refusing struct {
 	net.Conn
 	wrote chan struct{}

@@ -32,8 +32,8 @@ func manyExports() topology.Change {
 	return topology.Change{Objects: change}
 }
 
-// halving is a resolver service whose stream of exports ends after the first part of a
-// difference, and can't be made anew. It renews leases as before.
+// halving is a resolver service whose stream of exports ends after the first part of a change,
+// and can't be opened again. It still renews leases.
 type halving struct {
 	*Server
 	halves atomic.Bool
@@ -151,7 +151,7 @@ func TestALapsedLeaseDoesNotBeginAnewWithPartOfADifference(t *testing.T) {
 			t.Fatal("not heard")
 		}
 		time.Sleep(time.Minute)
-		l.lease.tick() // is late, and gives it another moment
+		l.lease.tick() // late, so the lease gets a grace
 		time.Sleep(lateTimerGrace)
 		if l.lease.tick(); l.lease.state().fresh {
 			t.Fatal("the lease holds for a minute")

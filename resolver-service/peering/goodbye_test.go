@@ -17,7 +17,7 @@ func TestCallersThatAgreeEndALeaseThatRuns(t *testing.T) {
 		west.links.SetUnreachable("north", "nobody knows it")
 		west.links.SetUnreachable("east", "3 of 3 callers don't reach it; shop/checkout: refused")
 		west.takes(time.Second, "stale", west.staleNow)
-		time.Sleep(30 * time.Second) // it is heard all the while
+		time.Sleep(30 * time.Second) // messages keep arriving
 		west.links.SetUnreachable("east", "and still so")
 		if s := west.status(); !west.staleNow() || s.State != stale || s.Lapses != 1 {
 			t.Errorf("while callers agree: %v", s)
@@ -41,8 +41,8 @@ func TestCallersThatAgreeEndALeaseThatRuns(t *testing.T) {
 	})
 }
 
-// TestAGoodbyeKeepsTheLease has a peer stop by saying for how long its word holds. Its gateway
-// refuses connections then, which would end the lease otherwise.
+// TestAGoodbyeKeepsTheLease stops a peer with a goodbye. Its gateway refuses connections then,
+// which would otherwise end the lease.
 func TestAGoodbyeKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -52,7 +52,7 @@ func TestAGoodbyeKeepsTheLease(t *testing.T) {
 			time.Sleep(time.Minute)
 			east.server.Leave(holds)
 			synctest.Wait()
-			time.Sleep(time.Second) // for the last words to arrive
+			time.Sleep(time.Second) // for the last messages to arrive
 			east.stop()
 		}
 		leave(4 * time.Second)

@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// hostile is a peer that says what a test has it say.
+// hostile is a peer that sends what a test tells it to send.
 type hostile struct {
 	v1alpha1.UnimplementedPeeringServer
 	exports func(exportsServer) error
@@ -41,7 +41,7 @@ func (h *hostile) Exports(to exportsServer) error {
 	return h.exports(echoing(to, func(m *v1alpha1.ExportsResponse) { m.Echo = p.latest.Load() }))
 }
 
-// echoing is a stream whose words answer, by what echo writes into each.
+// echoing is a stream whose messages answer pings, as echo decides.
 func echoing[Request, Response any](to grpc.BidiStreamingServer[Request, Response], echo func(*Response)) grpc.BidiStreamingServer[Request, Response] {
 	return echoes[Request, Response]{to, echo}
 }
@@ -78,8 +78,8 @@ func (h *hostile) send(to exportsServer, make func(i int) *v1alpha1.ExportsRespo
 	}
 }
 
-// besides runs west with a peer that is as it should be, east, and one that is not, evil.
-// It measures how long changes in east take to get to west.
+// besides runs west with a well-behaved peer, east, and a hostile one, evil. It measures how long
+// changes in east take to reach west.
 func besides(t *testing.T, h *hostile, during func(west *site)) (worst time.Duration) {
 	n := peeringtest.New(1)
 	east := newSite(t, n, "east", exported("orders"))
@@ -120,13 +120,13 @@ func wireExport(i int, ready uint32) *v1alpha1.Export {
 }
 
 func TestOnePeerDisturbsNoOther(t *testing.T) {
-	// West pauses between two changes of one peer, and east pauses before it tells of the
-	// next: more than that would be the evil one's doing.
+	// West pauses between two changes of one peer, and east pauses before it sends the next. The
+	// evil peer causes any longer delay.
 	const late = applyInterval + sendPause + 20*time.Millisecond
 	type say = func(i int) *v1alpha1.ExportsResponse
 	for _, c := range []struct {
 		what string
-		say  say    // it says so, as fast as it is taken; nil: nothing
+		say  say    // sent as fast as it is read; nil: nothing
 		ends error  // each stream at once
 		told string // of it in status
 	}{
@@ -205,7 +205,7 @@ func TestAPeerThatBreaksOffInTheMiddleTakesNothingBack(t *testing.T) {
 				_ = to.Send(second)
 				time.Sleep(5 * time.Second)
 				return fmt.Errorf("ends")
-			case 2, 3, 4: // breaks off
+			case 2, 3, 4: // incomplete
 				_ = to.Send(first)
 				time.Sleep(time.Second)
 				return fmt.Errorf("breaks off")

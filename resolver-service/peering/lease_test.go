@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// isOut tells whether the lease has come to its end by now.
+// isOut tells whether the lease has ended.
 func (l *lease) isOut() bool {
 	select {
 	case <-l.timer.C:

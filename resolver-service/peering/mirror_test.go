@@ -36,13 +36,13 @@ func message(t testing.TB, put []*topology.PeerExport, removed ...string) *v1alp
 	return m
 }
 
-// part is a message of a first set that goes on.
+// part is an incomplete message of an initial set.
 func part(m *v1alpha1.ExportsResponse) *v1alpha1.ExportsResponse {
 	m.More = true
 	return m
 }
 
-// names are what a change puts and deletes, in order.
+// names are the apps that a change puts and deletes, in order.
 func names(c topology.PeerChange) string {
 	var all []string
 	for _, p := range c.Put {
@@ -55,7 +55,7 @@ func names(c topology.PeerChange) string {
 	return strings.Join(all, " ")
 }
 
-// taken is what a message makes the topology be told.
+// taken is the change that a message causes in the topology.
 func (k *exportMirror) taken(t *testing.T, m *v1alpha1.ExportsResponse) string {
 	t.Helper()
 	k.receive(m)
@@ -111,7 +111,7 @@ func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
 	k.resume()
 	k.taken(t, message(t, []*topology.PeerExport{export("orders", 2), export("ledger", 1), export("stock", 1)}))
 	k.resume()
-	// The peer did not take in what is known: it was more than fits into the request.
+	// The peer ignored the known exports: they were more than fit into the request.
 	for app, s := range k.exports {
 		s.stream = 0
 		k.exports[app] = s
@@ -119,7 +119,7 @@ func TestWhatAFirstSetDoesNotNameIsGoneOnceItIsComplete(t *testing.T) {
 	if got := k.taken(t, part(message(t, []*topology.PeerExport{export("orders", 2)}))); got != "+orders:2" {
 		t.Errorf("in the middle: %q", got)
 	}
-	k.resume() // the peer breaks off, and is asked again
+	k.resume() // the stream ends, and a new one resumes
 	if len(k.exports) != 3 {
 		t.Errorf("the peer broke off, and what is known is %v", k.exports)
 	}
@@ -209,7 +209,7 @@ func TestABadExportIsRefusedByNameAndTheRestStand(t *testing.T) {
 	}
 }
 
-// inZones is an export with zones: of instances by name, or of addresses.
+// inZones is an export with zones, of named instances or of addresses.
 func inZones(direct bool) *topology.PeerExport {
 	e := export("orders", 2)
 	e.Zones = catalog.NewZones([]string{"b", "a"})
@@ -338,9 +338,8 @@ func TestOfTwoExportsOfOneAppTheLastCounts(t *testing.T) {
 	}
 }
 
-// FuzzMessages holds that no messages of a peer, in however many parts, bring anything
-// into the topology that the rules of names and addresses don't allow; that what the
-// topology was told is what is known; and that the sums are right.
+// FuzzMessages checks that no messages of a peer bring names or addresses into the topology that
+// the rules forbid, that the topology gets just the known exports, and that the sums are right.
 func FuzzMessages(f *testing.F) {
 	seed := func(messages ...*v1alpha1.ExportsResponse) {
 		var text []byte
@@ -365,7 +364,7 @@ func FuzzMessages(f *testing.F) {
 			var m v1alpha1.ExportsResponse
 			err := proto.Unmarshal(text[2:2+n], &m)
 			if text = text[2+n:]; err != nil {
-				k.resume() // the stream ends, and is made anew
+				k.resume() // the stream ends, and a new one resumes
 				continue
 			}
 			k.receive(&m)

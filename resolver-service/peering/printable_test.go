@@ -36,7 +36,7 @@ func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
 	}
 }
 
-// A status with text that is no UTF-8 can't be told at all.
+// gRPC can't send a status with text that is not UTF-8.
 func TestWhatAPeerWritesIsToldHoweverItIsCutOrCoded(t *testing.T) {
 	long := strings.Repeat("a", maxName-1) + "\u00e9"
 	k := newExportMirror()

@@ -48,8 +48,8 @@ func TestABudgetHoldsStreamsToSoManyAtOnceAndThenSoManyASecond(t *testing.T) {
 	})
 }
 
-// TestAPeerThatMakesStreamsInALoopIsToldItsExportsSoOften asks as fast as answers come, over
-// one connection.
+// TestAPeerThatMakesStreamsInALoopIsToldItsExportsSoOften opens streams as fast as answers
+// arrive, over one connection.
 func TestAPeerThatMakesStreamsInALoopIsToldItsExportsSoOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -81,8 +81,7 @@ func TestAPeerThatMakesStreamsInALoopIsToldItsExportsSoOften(t *testing.T) {
 	})
 }
 
-// TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay has west come when all that its
-// cluster may do is used up.
+// TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay starts west when its quota is used up.
 func TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -107,8 +106,8 @@ func TestALinkThatIsRefusedForItsManyStreamsIsBackOnceItMay(t *testing.T) {
 	})
 }
 
-// TestReplicasThatComeBackAllAtOnceAreNotRefused has all the streams that a cluster may have
-// made anew, by eight replicas, and once more.
+// TestReplicasThatComeBackAllAtOnceAreNotRefused opens all streams that a cluster may have, by
+// eight replicas, and then all of them again.
 func TestReplicasThatComeBackAllAtOnceAreNotRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no time passes
 		var a subscribers
@@ -139,7 +138,7 @@ func dialed(t *testing.T, n *peeringtest.Network, from, to string) *grpc.ClientC
 	return conn
 }
 
-// askOnce makes a stream, waits for its first word and leaves.
+// askOnce opens a stream, waits for its first message and closes it.
 func askOnce(ctx context.Context, client v1alpha1.PeeringClient, cluster string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

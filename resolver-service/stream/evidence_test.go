@@ -13,7 +13,7 @@ import (
 
 const gate = "10.9.0.1:15443"
 
-// viewOf leads to orders in east, through two gateways, or to where it is ready besides.
+// viewOf is a view with orders in east, through two gateways, and where else it is ready.
 func viewOf(routes ...catalog.Route) *catalog.View {
 	app := catalog.App{Namespace: "shop", ID: "orders"}
 	entry := catalog.NewEntry(app, catalog.Rule{}, routes)
@@ -29,7 +29,7 @@ var (
 	gone    = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, State: catalog.LeaseExpired}
 )
 
-// poll is callers of one cluster, and what has become of its lease.
+// poll is the callers of one cluster, and the state of its lease.
 type poll struct {
 	*evidence
 	all   []*caller
@@ -38,7 +38,7 @@ type poll struct {
 	times int    // that this changed
 }
 
-// newPoll has so many callers, each on a host of its own.
+// newPoll makes callers, each on a host of its own.
 func newPoll(callers int) *poll {
 	p := &poll{now: time.Now()}
 	p.evidence = newEvidence(func(_, why string) {
@@ -132,7 +132,7 @@ func TestTheLeaseComesBackOnceCallersAgreeNoMore(t *testing.T) {
 		if want := "4 of 4 callers don't reach it; shop/app-"; !strings.HasPrefix(p.lease, want) || !strings.HasSuffix(p.lease, ": connection refused") {
 			t.Fatalf("ended because of %q, want %q …", p.lease, want)
 		}
-		for _, c := range p.all { // nobody is led there any more
+		for _, c := range p.all { // no view leads there any more
 			view := viewOf(gone)
 			c.view = func() (*catalog.View, bool) { return view, true }
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 )
 
-// FuzzOpening holds the reading of a first message to protobuf's own.
+// FuzzOpening compares the decoding of a first message with protobuf's own.
 func FuzzOpening(f *testing.F) {
 	for _, m := range []*pb.WatchRequest{
 		{},
@@ -31,7 +31,7 @@ func FuzzOpening(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := parseFirstRequest(&rawRequest{text}, sets, "fuzz", 1000)
 		if err != nil {
-			return // protobuf takes some of what is refused here, such as a known entry without an app
+			return // protobuf accepts some messages that are refused here, such as a known entry without an app
 		}
 		defer got.known.release()
 		var want pb.WatchRequest
@@ -42,7 +42,7 @@ func FuzzOpening(f *testing.F) {
 		_, _ = split(text, 2, func([]byte) error { drains++; return nil })
 		hello := want.GetHello()
 		if hello == nil || drains > 0 {
-			return // of hellos and drains the last counts there, and here the hellos
+			return // protobuf takes the last of hellos and drains, and this decoder the hellos
 		}
 		digests := map[catalog.App]uint64{}
 		for _, k := range hello.Known {
@@ -63,7 +63,8 @@ func FuzzOpening(f *testing.F) {
 	})
 }
 
-// TestClientsThatKnowTheSameShareIt until the last of them drops it.
+// TestClientsThatKnowTheSameShareIt checks that clients share a set until the last one releases
+// it.
 func TestClientsThatKnowTheSameShareIt(t *testing.T) {
 	sets := newKnownSets(budget.New(1000, 1000))
 	of := func(ids ...string) *entries {

@@ -26,7 +26,7 @@ var (
 	payments = catalog.App{Namespace: "finance", ID: "ledger"}
 )
 
-// diary takes changes in and writes each down as one line.
+// diary records each change as one line.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -82,7 +82,7 @@ func holding(app catalog.App, id, address string) (*registration, *bool) {
 	return &registration{instance: instanceOf(app, id, address), superseded: func() { *lost = true }}, lost
 }
 
-// inRegistry runs a registry in a bubble of its own time.
+// inRegistry runs a registry in a bubble with its own time.
 func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r *registry, d *diary, do func(verb, *registration))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestASecondStreamTakesAnInstanceOver(t *testing.T) {
 			t.Error("the first stream was not told")
 		}
 		do(drain, first)
-		do(withdraw, first)                                                         // the half-dead stream breaks at last
-		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/a@10.0.0.1:1 present") // it has come up again
+		do(withdraw, first)                                                         // the half-dead stream ends at last
+		d.expect(t, "+orders/a@10.0.0.1:1 present", "+orders/a@10.0.0.1:1 present") // it has registered again
 		do(drain, second)
 		do(withdraw, second)
 		do(withdraw, second)
@@ -207,7 +207,7 @@ func TestWhileNobodyCanComeBackFormerInstancesStandLonger(t *testing.T) {
 	})
 }
 
-// Of what is asked for at one time, only what registers tells of itself, as it is in the end.
+// In one batch, each registered instance is published once, in its final state.
 func TestWhatIsPresentIsWhatRegisters(t *testing.T) {
 	l := newLedger()
 	stays, _ := holding(orders, "a", "10.0.0.1:1")
@@ -357,7 +357,7 @@ func TestABadInstanceInASnapshotIsRefusedByNameAndTheRestStand(t *testing.T) {
 	}
 }
 
-// others is the other replicas, as far as a registry has told them.
+// others records the calls of a registry to its Sharer.
 type others struct {
 	said  []string
 	taken map[string]func()
@@ -386,7 +386,7 @@ func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
 	do(register, a)
 	do(drain, a)
 	second, _ := holding(orders, "a", "10.0.0.1:1")
-	do(register, second) // comes back by another stream
+	do(register, second) // reconnects by another stream
 	do(drain, a)
 	do(withdraw, a)
 	b, lostB := holding(orders, "b", "10.0.0.1:1")
@@ -431,7 +431,7 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	}
 }
 
-// The end comes, and just before it an instance, while what stood before is being written.
+// An instance registers just before the end, while an earlier state is being written.
 func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
 	f := &snapshotFile{path: filepath.Join(t.TempDir(), "instances.json"), log: quiet}
 	r := newRegistry(&diary{}, nil, time.Minute, quiet)

@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// Three sidecars agree that they don't reach east, lose their service, and say it again to
-// the next one; then one of them reaches east.
+// Three sidecars agree that they don't reach east. They lose their service and report again to
+// the next one. Then one of them reaches east.
 func TestSidecarsTellWhatTheyDoNotReach(t *testing.T) {
 	told := make(chan string, 1000)
 	cfg := stream.Config{Unreachable: func(cluster, why string) { told <- strings.TrimSpace(cluster + " " + why) }}
