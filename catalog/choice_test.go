@@ -37,7 +37,7 @@ func hold(t *testing.T, what string, count, share map[string]float64, within flo
 	}
 }
 
-// shares are what random weights give each address of random routes.
+// shares are the shares of each address of random routes with random weights.
 func randomRoutes(r *rand.Rand) (routes []Route, share map[string]float64) {
 	total := 0.0
 	for i := range 2 + r.IntN(5) {

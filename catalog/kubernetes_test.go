@@ -114,7 +114,7 @@ func TestAGatewayTakesTheNamesThatStockSidecarsSend(t *testing.T) {
 	}
 }
 
-// What the gateway takes names an app that is exported, in one of the forms and no other.
+// An accepted name is that of an exported app, in one of the known forms.
 func FuzzGatewayLookup(f *testing.F) {
 	for _, host := range []string{
 		"orders.shop.east.isthmus.internal", "1.orders.shop.east.isthmus.internal", "i0a1b2c3d.orders.shop.east.isthmus.internal", "orders.shop.isthmus.internal.",

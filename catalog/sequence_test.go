@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// A lookup writes nothing but its own core's turn, which has cache lines to itself: so it
-// costs as much among sixteen cores as among two.
+// A lookup writes only its own core's sequence, which has its own cache lines. So it costs as
+// much with sixteen cores as with two.
 func TestALookupWritesNoLineOfAnotherCore(t *testing.T) {
 	const cores = 16
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
@@ -41,7 +41,7 @@ func TestALookupWritesNoLineOfAnotherCore(t *testing.T) {
 	}
 }
 
-// Two lookups that meet by chance cost no memory; cores that meet again and again part.
+// A rare collision costs no memory; cores that collide again and again get their own sequences.
 func TestCoresPartOnceTheyCompete(t *testing.T) {
 	var x sequence
 	x.shared.Store(rand.Uint64())
@@ -63,8 +63,8 @@ func TestCoresPartOnceTheyCompete(t *testing.T) {
 	}
 }
 
-// Callers on several cores, each of which goes from app to app as it likes, get every
-// route's share as well as a lone caller does, but for a few lookups of each core.
+// Callers on several cores that alternate between apps get every route's share as well as a
+// single caller does, except for a few lookups per core.
 func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 	const cores = 16
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))

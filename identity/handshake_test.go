@@ -182,7 +182,7 @@ func trusted(t *testing.T, cfg identity.Config, expect catalog.App) func(*identi
 	}
 }
 
-// presenting is a client that shows a certificate whatever it is worth.
+// presenting is a client that presents a certificate, valid or not.
 func presenting(t *testing.T, pair identitytest.Pair) func(*identity.Source) *tls.Config {
 	return func(*identity.Source) *tls.Config {
 		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whatever is accepted holds as many certificates as PEM blocks, and no garbage.
+// Accepted text has as many certificates as PEM blocks, and no garbage.
 func FuzzParseCertificates(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----"))

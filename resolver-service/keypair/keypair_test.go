@@ -56,7 +56,7 @@ func save(t *testing.T, path string, text []byte) {
 	}
 }
 
-// TestANewCertificateIsUsed, and one that can't be used leaves that of before in place.
+// TestANewCertificateIsUsed checks that an unusable one leaves the old certificate in use.
 func TestANewCertificateIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := write(t, dir, 1)
@@ -94,7 +94,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 				t.Errorf("step %d: %+v", step, said)
 			}
 		}
-		// Nobody connects, and who asks for the status is told all the same.
+		// The status shows the error before any client connects.
 		save(t, key, []byte("half of"))
 		time.Sleep(lookEvery)
 		if err := p.Trusted().Err; err == nil || !strings.Contains(err.Error(), key) {
@@ -106,7 +106,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 	})
 }
 
-// TestWhatIsOutOfTimeIsSaid where it is read: a handshake tells the client only.
+// TestWhatIsOutOfTimeIsSaid checks the log: a handshake informs only the client.
 func TestWhatIsOutOfTimeIsSaid(t *testing.T) {
 	for end, want := range map[time.Time]bool{late: false, time.Unix(1, 0): true} {
 		cert, key := writeUntil(t, t.TempDir(), 1, end)

@@ -53,7 +53,8 @@ func TestInstancesAreFollowedApartFromWhatLookupsFollow(t *testing.T) {
 	}
 }
 
-// TestListsOfAKindAreWhatTheSetHas after any changes, and who has one sees it as it was.
+// TestListsOfAKindAreWhatTheSetHas checks the lists after random changes, and that an earlier
+// list does not change.
 func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	object := func() configstore.Stored {
