@@ -15,7 +15,7 @@ const (
 	Denied                     // the caller's selection lacks the app
 	NotFound                   // the cluster lacks the app; only for a caller without a selection
 	Unavailable                // the app is selected, but no route has a ready instance
-	Stale                      // only clusters with an ended lease have it, and the selection withdraws those
+	Stale                      // only clusters with ended leases have it, and the selection withdraws them
 	NotReady                   // the caller's view has not arrived yet
 )
 
@@ -78,7 +78,7 @@ type RouteDecision struct {
 	Ramp     int    // percent of its traffic that it gets for now; 0 means all
 	Peer     string // of a route to another cluster: the state of the link, for people
 	Zones    string // of its instances, for people, if the caller prefers its own
-	Unnamed  string // of a route through gateways: the way of callers without a server name, for people
+	Unnamed  string // through gateways: how callers without a server name go, for people
 }
 
 // Err is nil for OK, and otherwise a [Refusal] with the decision's reason.

@@ -85,7 +85,7 @@ func (s *AppEndpoints) Rule() string {
 // Endpoint is one app in a selection.
 type Endpoint struct {
 	App       App
-	Routes    []RouteSpec // empty: local first, then every cluster that exports the app to the caller
+	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
 	Line      int // of the endpoint's start, in the object's Source

@@ -12,15 +12,15 @@ type RouteState uint8
 // The states of a route. Only Ready, Lapsed, Damped and LastResort routes have addresses.
 const (
 	Ready          RouteState = iota // it has ready instances
-	Lapsed                           // the lease has ended; used all the same, as the selection asks
+	Lapsed                           // the lease has ended; still used, as the selection asks
 	Empty                            // it has no ready instance
 	NotExported                      // the cluster does not export the app to this caller
 	UnknownCluster                   // no Cluster object has this name
 	Unheard                          // no message from the cluster yet
 	LeaseExpired                     // the lease has ended, and the selection withdraws the route
-	Delegated                        // the app's own cluster, left to the user's Dapr resolver, which has not been asked yet
-	Damped                           // ready, but its lease ended too often lately, and another route is usable
-	LastResort                       // the same, but used, since no other route is usable
+	Delegated                        // the own cluster, left to the user's Dapr resolver
+	Damped                           // ready, but its lease ended often; others are usable
+	LastResort                       // the same, but used: no other route is usable
 )
 
 // Route is one way to an app, with its state. It is immutable.

@@ -129,7 +129,7 @@ const minRenewal = time.Second
 // third of its validity, since Dapr renews certificates at half of it. It is false if that time
 // has passed.
 func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
-	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // divided first: centuries don't overflow
+	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // avoids an overflow
 	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
 	return in, in > 0
 }

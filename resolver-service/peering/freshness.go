@@ -16,7 +16,7 @@ type freshness struct {
 	digest      uint64    // of all applied exports
 	synced      bool      // an initial set was applied
 	partial     bool      // a change has arrived in part
-	behindSince time.Time // since when renewals name another digest, while no exports arrive; zero otherwise
+	behindSince time.Time // first renewal with another digest without exports; zero: none
 	patience    time.Duration
 	end         context.CancelCauseFunc // of the stream of exports
 }

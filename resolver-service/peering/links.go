@@ -138,8 +138,8 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			continue
 		}
 		if r := l.links[c.Name]; r != nil {
-			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // so that a change of one wakes one link
-				r.status.setObject(c) // first: an attempt with the new one must not report to the old one
+			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // only the changed one
+				r.status.setObject(c) // first, for errors of new attempts
 				r.object.Store(c)
 			}
 			continue

@@ -78,7 +78,7 @@ type pings struct {
 // receiveFirst returns the first message of a stream. It keeps reading pings until ctx or the
 // stream ends.
 func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
-	p := &pings{arrived: make(chan struct{}, 1)} // not a named result: the goroutine uses it after a return of nil
+	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine uses it later
 	type received struct {
 		message M
 		err     error

@@ -40,7 +40,7 @@ type Server struct {
 
 	stopping context.Context // ends when streams must end
 	stop     context.CancelFunc
-	holdFor  atomic.Int64 // a time.Duration: how long peers keep their state after a goodbye; 0: no goodbye
+	holdFor  atomic.Int64 // a time.Duration, sent as a goodbye; 0: none
 }
 
 // NewServer makes a server for the exports of the topology.

@@ -17,7 +17,7 @@ const (
 	connecting = "connecting" // no message arrives at the moment; the last state stays
 	connected  = "connected"
 	stale      = "stale"  // the lease has ended
-	damped     = "damped" // the lease ended too often lately: only callers without another route use the peer
+	damped     = "damped" // the lease ended too often lately: a last resort
 )
 
 // linkStatus is the state of a link, for operators. It is safe for concurrent use.
@@ -38,7 +38,7 @@ type linkStatus struct {
 	object     *catalog.Cluster
 	err        error     // of the primary channel, with the object
 	logged     []string  // errors that were logged since the last message
-	unanswered time.Time // when a message last arrived that echoes no recent ping; zero after one that does
+	unanswered time.Time // latest message, if it echoes no recent ping
 }
 
 // update sets the state; mu is held.

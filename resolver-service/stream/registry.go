@@ -125,7 +125,7 @@ const noRejoinFactor = 10
 // reconnect in time after the first one that does.
 func (r *registry) run(ctx context.Context) error {
 	defer close(r.stopped)
-	settled := time.NewTimer(noRejoinFactor * r.settle) // monotonic: a clock that jumps has no effect
+	settled := time.NewTimer(noRejoinFactor * r.settle) // by the monotonic clock
 	defer settled.Stop()
 	for first := true; ; {
 		var batch []*request

@@ -13,7 +13,7 @@ import (
 // streamLimiter bounds the open streams of an app from one source. It is safe for concurrent use.
 type streamLimiter struct {
 	mu   sync.Mutex
-	open map[appSource]map[string]int // streams by the ID of the instance that each registers; empty for none
+	open map[appSource]map[string]int // streams by instance ID; empty for none
 }
 
 // appSource is one app at one source.
