@@ -56,6 +56,6 @@ func (d Duplicate) Problem() error {
 		return fmt.Errorf("the address %s is that of %s too, of the same app: the two count as one instance; delete one of them",
 			d.Instance.Address, d.First.Key())
 	}
-	return fmt.Errorf("the address %s for %s is that of %s too, for %s, and an address is one app's: %s is answered with it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
+	return fmt.Errorf("the address %s for %s is that of %s too, for %s, and an address belongs to one app: %s gets it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
 		d.Instance.Address, d.Instance.AppRef(), d.First.Key(), d.First.AppRef(), d.First.AppRef())
 }

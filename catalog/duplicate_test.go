@@ -16,8 +16,8 @@ func TestAddressesOfTwoAppInstances(t *testing.T) {
 		at("shop", "f", "orders", "10.0.0.1:2"), at("shop", "g", "billing", "[fd00::1]:1"),
 	}
 	want := []string{
-		"AppInstance shop/a: the address 10.0.0.1:1 for shop/orders is that of AppInstance finance/c too, for finance/orders, and an address is one app's: finance/orders is answered with it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
-		"AppInstance shop/b: the address 10.0.0.1:1 for shop/billing is that of AppInstance finance/c too, for finance/orders, and an address is one app's: finance/orders is answered with it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
+		"AppInstance shop/a: the address 10.0.0.1:1 for shop/orders is that of AppInstance finance/c too, for finance/orders, and an address belongs to one app: finance/orders gets it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
+		"AppInstance shop/b: the address 10.0.0.1:1 for shop/billing is that of AppInstance finance/c too, for finance/orders, and an address belongs to one app: finance/orders gets it while both are ready, unless a sidecar there registers; correct spec.address of one of the two, or delete it",
 		"AppInstance shop/e: the address 10.0.0.2:1 is that of AppInstance shop/d too, of the same app: the two count as one instance; delete one of them",
 	}
 	for range 2 {

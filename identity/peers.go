@@ -94,7 +94,7 @@ func (p *peers) trustFor(id ID) (*trust, error) {
 	cluster, ok := ServiceCluster(p.namespace, id.App)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("identity: %s is no resolver service; nobody else may call here", id)
+		return nil, fmt.Errorf("identity: %s is no resolver service; only resolver services may call here", id)
 	case p.trusts[cluster] == nil:
 		return nil, fmt.Errorf("identity: %s: there is no Cluster object for %s here; apply one, which may be without gateways, to let that cluster ask", id, cluster)
 	}

@@ -43,7 +43,7 @@ func (r *Rules) Direct(a netip.AddrPort) error {
 		return err
 	}
 	if catalog.LoopbackAddress(a.Addr()) && (r == nil || !r.Loopback) {
-		return fmt.Errorf("address %s is loopback, so it is another host for each that calls it; register the IP that other hosts reach, "+
+		return fmt.Errorf("address %s is loopback, so each caller would call its own host; register the IP that other hosts reach, "+
 			"or set development: {loopback: true} where all clusters are on one machine", a)
 	}
 	return nil

@@ -44,7 +44,7 @@ func (h Hosts) Handler(next http.Handler) http.Handler {
 			return
 		}
 		if h.Log != nil {
-			h.Log.Warn("host", "refused a request for a host that is not known here", "host", short(r.Host), "remote", r.RemoteAddr, "key", h.Key)
+			h.Log.Warn("host", "refused a request for an unknown host", "host", short(r.Host), "remote", r.RemoteAddr, "key", h.Key)
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Connection", "close")

@@ -88,7 +88,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 	if !inParts {
 		revisions, err := s.store.Write(ctx, writes...)
 		if errors.Is(err, configstore.ErrTooLarge) && len(writes) > 1 {
-			err = fmt.Errorf("%w; nothing of the %d changes was written; --in-parts makes them part by part", err, len(writes))
+			err = fmt.Errorf("%w; none of the %d changes was written; use --in-parts to write them in several parts", err, len(writes))
 		}
 		return revisions, untouched(err)
 	}
@@ -102,7 +102,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 			continue
 		}
 		if err != nil && begin == 0 {
-			return nil, fmt.Errorf("%w; none of %d changes was made before: apply again to go on", err, len(writes))
+			return nil, fmt.Errorf("%w; none of %d changes was written: apply again", err, len(writes))
 		}
 		if err != nil {
 			return revisions, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))

@@ -43,7 +43,7 @@ func (o *closeRecorder) ClientHandshake(ctx context.Context, authority string, r
 func (o *closeRecorder) Clone() credentials.TransportCredentials { return o }
 
 // errHungUp says that the other end closed the connection before it sent anything.
-var errHungUp = errors.New("connected, but what listens there hung up before it said anything")
+var errHungUp = errors.New("connected, but the other end closed the connection before it sent anything")
 
 // tlsAlert says that the other end refuses this one.
 type tlsAlert struct{ err error }

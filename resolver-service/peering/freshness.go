@@ -98,4 +98,4 @@ func (c *freshness) acceptRenewal(digest uint64, lease leaseState) bool {
 	return lease.fresh && late < max(stuckAfter, lease.after)
 }
 
-var errStuck = status.Error(codes.Unavailable, "the stream of exports is behind what the peer has to say by now; asking anew")
+var errStuck = status.Error(codes.Unavailable, "the stream of exports lags behind the peer's exports; opening it again")

@@ -102,7 +102,7 @@ func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error))
 	case r := <-asked:
 		return r.message, p, r.err
 	case <-timer.C:
-		return first, nil, status.Errorf(codes.DeadlineExceeded, "nothing was asked within %s", firstRequestWithin)
+		return first, nil, status.Errorf(codes.DeadlineExceeded, "no request within %s", firstRequestWithin)
 	case <-ctx.Done():
 		return first, nil, ctx.Err()
 	}

@@ -142,7 +142,7 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 		return err
 	}
 	if len(req.GetKnown()) > maxExports {
-		return status.Errorf(codes.InvalidArgument, "%d known exports named; at most %d", len(req.GetKnown()), maxExports)
+		return status.Errorf(codes.InvalidArgument, "%d known exports in the request; at most %d are allowed", len(req.GetKnown()), maxExports)
 	}
 	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
 		return st.sendExports(ctx, s.outbox(req), to.Send)

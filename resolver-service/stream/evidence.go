@@ -41,7 +41,7 @@ type unreached struct {
 // parseUnreached checks a report.
 func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 	if n := len(m.GetAll()); n > maxUnreached {
-		return nil, fmt.Errorf("%d entries; at most %d are taken", n, maxUnreached)
+		return nil, fmt.Errorf("%d entries; at most %d are allowed", n, maxUnreached)
 	}
 	all := make([]unreached, 0, len(m.GetAll()))
 	for _, e := range m.GetAll() {
@@ -49,7 +49,7 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 			return nil, err
 		}
 		if n := len(e.GetGateway()); n > maxGatewayName {
-			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are taken", n, maxGatewayName)
+			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are allowed", n, maxGatewayName)
 		}
 		u := unreached{cluster: e.GetCluster(), gateway: catalog.Printable(e.GetGateway()), why: catalog.Printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
 		if e.GetApp() != nil {

@@ -43,11 +43,11 @@ func (s *streamLimiter) acquire(want streamRequest, same int) (leave func(), err
 	}
 	switch n := streams[want.instance]; {
 	case want.instance == "" && n >= want.maxStreams:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s that register no instance, and no more are taken; close some", want.app, n, sourceText(want.source))
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s that register no instance, which is the limit; close some", want.app, n, sourceText(want.source))
 	case want.instance != "" && n >= same:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s for the instance %q, and no more are taken; close some", want.app, n, sourceText(want.source), want.instance)
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams from %s for the instance %q, which is the limit; close some", want.app, n, sourceText(want.source), want.instance)
 	case want.instance != "" && n == 0 && instances >= want.maxInstances:
-		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d instances registered from %s, and no more are taken; "+
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d instances registered from %s, which is the limit; "+
 			"if that many sidecars are behind one address, list it with most: in instances.delegates of the resolver service", want.app, instances, sourceText(want.source))
 	}
 	if streams == nil {

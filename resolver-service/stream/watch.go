@@ -246,7 +246,7 @@ const maxLaterBytes = 64 << 10
 // handle processes a message after the first.
 func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
 	if len(raw.bytes) > maxLaterBytes {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLaterBytes)
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are allowed", len(raw.bytes), maxLaterBytes)
 	}
 	req := &pb.WatchRequest{}
 	if err := proto.Unmarshal(raw.bytes, req); err != nil {
