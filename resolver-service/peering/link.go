@@ -2,6 +2,7 @@ package peering
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -59,7 +60,7 @@ type update struct {
 
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
-		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: throttle.New(l.log, logInterval),
+		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
 		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1),
 		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour),
 	}
@@ -246,9 +247,16 @@ func (l *link) renewLease(at time.Time) {
 	}
 }
 
-// logInterval is how often one and the same line about a peer is logged.
-const logInterval = 10 * time.Second
+// How many lines about one peer are logged in an interval.
+const (
+	maxLines    = 6
+	logInterval = time.Minute
+)
 
-func (l *link) warn(text string, args ...any) { l.log.Warn(text, text, args...) }
+func newThrottle(log *slog.Logger) *throttle.Log {
+	return throttle.NewBurst(log, logInterval, maxLines)
+}
 
-func (l *link) info(text string, args ...any) { l.log.Info(text, text, args...) }
+func (l *link) warn(text string, args ...any) { l.log.Warn(l.cluster, text, args...) }
+
+func (l *link) info(text string, args ...any) { l.log.Info(l.cluster, text, args...) }

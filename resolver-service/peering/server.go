@@ -45,7 +45,7 @@ type Server struct {
 
 // NewServer makes a server for the exports of the topology.
 func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
-	s := &Server{cfg: cfg, topology: t, log: throttle.New(log, logInterval)}
+	s := &Server{cfg: cfg, topology: t, log: newThrottle(log)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -90,12 +90,12 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 		return errStopping
 	}
 	if err := s.admit(ctx, cluster); err != nil {
-		s.log.Warn("refused", "refused a stream of a peer", "peer", shortName(catalog.App{ID: cluster}).ID, "err", err)
+		s.log.Warn("", "refused a stream of a peer", "peer", shortName(catalog.App{ID: cluster}).ID, "err", err)
 		return err
 	}
 	by, leave, err := s.subscribers.add(cluster, cancel)
 	if err != nil {
-		s.log.Warn("refused "+cluster, "refused a stream of a peer", "peer", cluster, "err", err)
+		s.log.Warn(cluster, "refused a stream of a peer", "peer", cluster, "err", err)
 		return err
 	}
 	defer leave()
@@ -104,9 +104,9 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 		return s.ended(ctx, err)
 	}
 	defer sub.Close()
-	s.log.Info("begins "+cluster, "peer follows our exports", "peer", cluster)
+	s.log.Info(cluster, "peer follows our exports", "peer", cluster)
 	err = s.ended(ctx, run(ctx, &serverStream{s, cluster, requestedInterval(renewMs), sub, by, p}))
-	s.log.Info("ends "+cluster, "stream of a peer ended", "peer", cluster, "err", err)
+	s.log.Info(cluster, "stream of a peer ended", "peer", cluster, "err", err)
 	return err
 }
 
@@ -152,7 +152,7 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 	o := newOutbox(s.cfg.Cluster, req.GetKnown())
 	o.tooLarge = func(app catalog.App, bytes int) {
-		s.log.Warn("too large "+req.GetCluster(), "export too large for a peer, which goes without it; allow whole namespaces rather than many apps",
+		s.log.Warn(req.GetCluster(), "export too large for a peer, which goes without it; allow whole namespaces rather than many apps",
 			"peer", req.GetCluster(), "app", app.String(), "bytes", bytes, "most", maxExport)
 	}
 	return o
