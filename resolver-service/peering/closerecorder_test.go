@@ -239,7 +239,7 @@ func TestWhatListensAndSaysNothingIsSaidToBeNoGateway(t *testing.T) {
 			}
 		}()
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "dns"))
-		const want = "connected, but nothing was heard; the address may not lead to a gateway"
+		const want = "connected, but nothing was heard; the other end may be no gateway"
 		west.takes(2*firstMessageWithin, "said so", func() bool { return strings.HasPrefix(west.status().Error, want) })
 		if text := west.links.Describe("east"); !strings.HasPrefix(text, "not heard yet; "+want) {
 			t.Errorf("described as %q", text)

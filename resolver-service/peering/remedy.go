@@ -7,7 +7,7 @@ import (
 
 // Remedies that several errors share.
 const (
-	noGatewayRemedy  = "the address does not lead to a gateway; correct spec.gateways"
+	noGatewayRemedy  = "the other end is no gateway; correct spec.gateways"
 	hangsUpRemedy    = "the other end closes connections: it is no gateway, or a load balancer without a gateway, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
 	mayWantTLSRemedy = "it may want mTLS, and this service has identity: insecure; or it is no gateway: give this service an identity, or correct spec.gateways"
 	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
@@ -16,7 +16,7 @@ const (
 // remedies say what to do about an error, by a part of its text. The first match counts. If this
 // service has identity: insecure, the text in insecure replaces the remedy.
 var remedies = []struct{ part, remedy, insecure string }{
-	{part: "first record does not look like a TLS handshake", remedy: "the address does not lead to a gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
+	{part: "first record does not look like a TLS handshake", remedy: "the other end is no gateway, or its service has identity: insecure; correct spec.gateways, or give that service an identity"},
 	{part: "tls: unrecognized name", remedy: "that gateway has no resolver service, or another domain; correct spec.gateways, or make domain the same in isthmus.yaml of both"},
 	{part: "remote error: tls: expired certificate", remedy: "the other cluster refuses this one's certificate: see isthmus trust here, and the clocks of both"},
 	{part: "remote error: tls: bad certificate", remedy: distrustRemedy},
@@ -29,7 +29,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 	},
 	{part: "server preface", remedy: noGatewayRemedy, insecure: mayWantTLSRemedy},
 	{part: "not a settings frame", remedy: noGatewayRemedy},
-	{part: errNeverHeard.Error(), remedy: "the address may not lead to a gateway: correct spec.gateways; or packets are lost on the way: check routes and firewalls"},
+	{part: errNeverHeard.Error(), remedy: "the other end may be no gateway: correct spec.gateways; or packets are lost on the way: check routes and firewalls"},
 	{part: "handshake failed: EOF", remedy: hangsUpRemedy},
 	{part: "connection reset", remedy: hangsUpRemedy},
 	{part: "connection refused", remedy: "start the gateway there, or correct spec.gateways"},
