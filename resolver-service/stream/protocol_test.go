@@ -238,7 +238,7 @@ func TestASlowClientHoldsUpNobody(t *testing.T) {
 	for i := range callees {
 		callees[i] = catalog.App{Namespace: "shop", ID: fmt.Sprintf("callee-%03d", i)}
 	}
-	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, callees...))
+	s := start(t, stream.Config{StallTimeout: time.Hour}, "127.0.0.1:0", selection(checkout, callees...))
 	slow, quick := s.dial().send(helloOf(checkout, "")), s.dial().send(helloOf(checkout, ""))
 	quick.recv()
 	const rounds = 300
