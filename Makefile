@@ -114,7 +114,7 @@ demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits af
 faults: deps build ## what each fault of docs/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
 simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
-	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestWords' -runs $(or $(RUNS),2000)
+	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 
 # Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// nat64 is the prefix under which an IPv6 network reaches an IPv4 address, in its last four
-// bytes (RFC 6052).
+// nat64 is the prefix of IPv4 addresses in an IPv6 network; the address is in the last four bytes
+// (RFC 6052).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// CheckAddress refuses an address that can't be an instance's, of whichever app: it names no
-// host, more than one, or one that only neighbours on the same link reach. It does not
-// allocate when it allows.
+// CheckAddress refuses an address that no instance can have: it names no host, several hosts, or
+// a host that only neighbours on the same link reach. It does not allocate if it accepts the
+// address.
 func CheckAddress(a netip.AddrPort) error {
 	ip := plain(a.Addr())
 	switch {
@@ -33,12 +33,12 @@ func CheckAddress(a netip.AddrPort) error {
 	return nil
 }
 
-// LoopbackAddress tells whether an IP address is loopback, in whichever form.
+// LoopbackAddress tells whether an IP address is loopback, in any form.
 func LoopbackAddress(ip netip.Addr) bool { return plain(ip).IsLoopback() }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// plain is an IPv4 address that an IPv6 address stands for, or else the address itself.
+// plain returns the IPv4 address in an IPv6 address, or else the address itself.
 func plain(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ip.Is6() && nat64.Contains(ip.WithZone("")) {

@@ -1,6 +1,5 @@
-// Package catalog has the values of Isthmus and the rules of a lookup. It does
-// no I/O, starts no goroutine, reads no clock and depends on nothing outside the
-// standard library.
+// Package catalog has the values of Isthmus and the rules of a lookup. It does no I/O, starts no
+// goroutine, reads no clock and imports only the standard library.
 package catalog
 
 import (
@@ -34,7 +33,7 @@ func ParseApp(s string) (App, error) {
 	return app, app.Check()
 }
 
-// Check tells whether daprd, DNS and SNI can carry the app's name.
+// Check checks that daprd, DNS and SNI can carry the app's name.
 func (a App) Check() error {
 	if err := CheckNamespace(a.Namespace); err != nil {
 		return err

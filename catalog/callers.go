@@ -5,38 +5,38 @@ import (
 	"unsafe"
 )
 
-// Callers says which app asks from an address: the one whose instances are there. It is
-// immutable; [Callers.With] shares with the old one whatever does not change. A look-up
-// takes no lock and allocates nothing. The zero Callers knows nobody.
+// Callers maps an address to the app whose instance is there, and which so is the caller. It is
+// immutable; [Callers.With] shares all unchanged parts. A lookup takes no lock and allocates
+// nothing. The zero Callers is empty.
 type Callers struct {
-	// The app-id of a key is an address, 4 or 16 bytes. Callers that came in together are
-	// one value for all their addresses.
+	// The app-id of a key is an address of 4 or 16 bytes. Equal callers in one call of With share
+	// one value.
 	byAddress Table[*Caller]
 }
 
-// Caller is who has an address.
+// Caller is the app at an address.
 type Caller struct {
 	App App
-	// Shared is set where instances of several apps have the address, as on a host's own
-	// network: it does not tell who asks, and App is zero.
+	// Shared is set if several apps have instances at the address, as on a host network. Then the
+	// address does not identify the caller, and App is zero.
 	Shared bool
 }
 
-// CallerEdit is one change of [Callers]: who has an address now, or that nobody has.
+// CallerEdit is one change of [Callers]: the new app at an address, or its removal.
 type CallerEdit struct {
 	Address netip.Addr
 	Caller  Caller
 	Remove  bool
 }
 
-// Get returns who has an address. An IPv4 address in IPv6 is the same as without.
+// Get returns the app at an address. An IPv4 address in IPv6 form is the same address.
 func (c *Callers) Get(address netip.Addr) (caller Caller, ok bool) {
 	if c == nil {
 		return Caller{}, false
 	}
 	var room [16]byte
 	key := addressBytes(&room, address)
-	// The table compares the key with what it has, and keeps nothing of it.
+	// The table only compares the key, and keeps no reference to it.
 	if who, ok := c.byAddress.Get(App{ID: unsafe.String(unsafe.SliceData(key), len(key))}); ok {
 		return *who, true
 	}
@@ -51,7 +51,7 @@ func (c *Callers) Len() int {
 	return c.byAddress.Len()
 }
 
-// With returns Callers with the edits made, in order. The old ones stand as they were.
+// With returns Callers with the edits made, in order. The old ones don't change.
 func (c *Callers) With(edits ...CallerEdit) *Callers {
 	next := make([]Edit[*Caller], len(edits))
 	one := map[Caller]*Caller{}

@@ -6,35 +6,34 @@ import (
 	"slices"
 )
 
-// golden is 2^64 divided by the golden ratio. Its multiples, modulo 2^64, lie as evenly
-// as any sequence can: after n of them, each part of the range has its share of n to
-// within a few. So do every second, third and so on of them, which matters to a caller
-// that asks twice for each call.
+// golden is 2^64 divided by the golden ratio. Its multiples, modulo 2^64, are spread as evenly as
+// any sequence can be: after n of them, each part of the range has its share of n to within a
+// few. The same is true for every second, third and so on, which matters to a caller that asks
+// twice for each call.
 const golden = 0x9E3779B97F4A7C15
 
-// choice shares lookups out among several addresses: the lookups of a plan walk through
-// the range of uint64 in golden steps, and each route has a cut of that range as wide
-// as its share. Where in its cut a lookup falls says which of the route's addresses it
-// has.
+// choice spreads lookups over several addresses. The lookups of a plan walk through the range of
+// uint64 in golden steps. Each route has a cut of that range, as wide as its share. The position
+// in the cut selects one of the route's addresses.
 //
-// Where one route takes everything, its addresses stand here, one load away.
+// If one route takes everything, its addresses are here, one load away.
 type choice struct {
-	turns
-	only []string // the addresses, where one route takes everything
-	cuts []cut    // where several share; the last ends with the range
+	sequence
+	only []string // the addresses, if one route takes everything
+	cuts []cut    // if several routes share; the last one ends with the range
 }
 
-// cut is what one route has of the range, after the cut before it.
+// cut is a route's part of the range, after the cut before it.
 type cut struct {
 	last  uint64 // inclusive
 	route *Route
 }
 
-// choose makes the choice among several usable routes, which are sorted by priority.
+// choose makes the choice among several usable routes, sorted by priority.
 //
-// A level, that is the routes of one priority, takes all that the levels before it
-// leave. It leaves something only while each of its usable routes comes back in steps
-// and there is a usable route below: then it takes as much as the furthest of them.
+// A level is the routes of one priority. It takes all that the levels before it leave. It leaves
+// something only while all its usable routes are ramping up and a lower route is usable. Then it
+// takes as much as the most advanced of them.
 func choose(routes []Route) *choice {
 	c := &choice{}
 	at := uint64(0)
@@ -83,7 +82,7 @@ func levelEnd(routes []Route, first int) int {
 	return end
 }
 
-// levelShare is what a level takes of what there is for it, in percent.
+// levelShare is how much a level takes of what is left for it, in percent.
 func levelShare(level []Route) (share uint64) {
 	for i := range level {
 		if r := &level[i]; r.Usable() {
@@ -113,7 +112,7 @@ func (c *choice) divide(level []Route, at, last uint64) {
 			upTo = at + scale(last-at, sum, total)
 		}
 		if upTo < from {
-			continue // too thin a slice of a slice
+			continue // too narrow for a cut
 		}
 		c.cuts = append(c.cuts, cut{upTo, r})
 		if from = upTo + 1; from == 0 {
@@ -129,15 +128,15 @@ func scale(n, a, b uint64) uint64 {
 	return q
 }
 
-// among is the address of the next lookup where one route takes everything.
+// among is the address of the next lookup if one route takes everything.
 func (c *choice) among() string {
-	i, _ := bits.Mul64(c.turns.next(), uint64(len(c.only)))
+	i, _ := bits.Mul64(c.sequence.next(), uint64(len(c.only)))
 	return c.only[i]
 }
 
 // share is the choice of the next lookup among several routes.
 func (c *choice) share() (address string, route *Route) {
-	x := c.turns.next()
+	x := c.sequence.next()
 	i, j := 0, len(c.cuts)-1
 	for i < j {
 		if mid := (i + j) / 2; c.cuts[mid].last < x {
@@ -161,19 +160,18 @@ func (c *choice) share() (address string, route *Route) {
 	}
 }
 
-// Follow goes on with the choice where the plan that p replaces has got to, so that
-// shares hold over many short-lived plans too. It is to be called before p is published.
+// Follow continues the choice of the plan that p replaces, so that shares hold over many
+// short-lived plans. Call it before p is published.
 func (p *Plan) Follow(replaced *Plan) {
 	if p.choice != nil && replaced != nil && replaced.choice != nil && p.choice != replaced.choice {
-		p.choice.turns.follow(&replaced.choice.turns)
+		p.choice.sequence.continueFrom(&replaced.choice.sequence)
 	}
 }
 
-// withoutIdleRamps clears the ramp of each route that it makes no difference to: so
-// that a view changes with the steps of a ramp only where lookups do. The routes are
-// sorted by priority.
+// withoutIdleRamps clears the ramp of each route on which it has no effect. So a view changes
+// with the steps of a ramp only if lookups do. The routes are sorted by priority.
 func withoutIdleRamps(routes []Route) {
-	idle := false // nothing is left for the levels from here on
+	idle := false // the levels from here on get nothing
 	for first := 0; first < len(routes); {
 		end := levelEnd(routes, first)
 		level := routes[first:end]
@@ -194,7 +192,7 @@ func withoutIdleRamps(routes []Route) {
 	}
 }
 
-// evenRamps tells whether all usable routes of a level take the same percentage.
+// evenRamps tells whether all usable routes of a level get the same percentage.
 func evenRamps(level []Route) bool {
 	var usable []uint64
 	for i := range level {

@@ -37,7 +37,7 @@ func hold(t *testing.T, what string, count, share map[string]float64, within flo
 	}
 }
 
-// shares are what random weights give each address of random routes.
+// shares are the shares of each address of random routes with random weights.
 func randomRoutes(r *rand.Rand) (routes []Route, share map[string]float64) {
 	total := 0.0
 	for i := range 2 + r.IntN(5) {
@@ -139,7 +139,7 @@ func TestARampHoldsBackItsShare(t *testing.T) {
 	}
 }
 
-// known is a Whereabouts of routes as they stand.
+// known is a Reachability with fixed routes.
 type known map[string]Route
 
 func (k known) Local() Route                { return k["west"] }
@@ -206,7 +206,7 @@ func TestAnExplanationTellsOfShardsDrainingAndRamps(t *testing.T) {
 	const east = "east: 3 ready, 1 draining, over 3 shards; takes 25 % for now: traffic comes back in steps"
 	for _, want := range []string{
 		east, east + ", and this lookup fell on west", "west: 1 ready",
-		"west: 1 ready; has what priority 0 does not take for now, and this lookup fell on east",
+		"west: 1 ready; takes what priority 0 leaves for now, and this lookup fell on east",
 		"far: 1 ready, but priority 1 comes first",
 	} {
 		if !said[want] {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Outcome says how a lookup ended: with an address or with one of five refusals.
+// Outcome says how a lookup ended: with an address, or with one of five refusals.
 type Outcome uint8
 
 // The outcomes of a lookup.
 const (
-	OK          Outcome = iota // there is an address
-	Denied                     // the caller's selection does not hold the app
-	NotFound                   // the cluster has no such app; only for a caller without a selection
-	Unavailable                // the app is selected, but no route has anything ready
-	Stale                      // only clusters whose lease has run out have it, and the selection withdraws those
+	OK          Outcome = iota // an address was found
+	Denied                     // the caller's selection lacks the app
+	NotFound                   // the cluster lacks the app; only for a caller without a selection
+	Unavailable                // the app is selected, but no route has a ready instance
+	Stale                      // only clusters with ended leases have it, and the selection withdraws them
 	NotReady                   // the caller's view has not arrived yet
 )
 
@@ -59,10 +59,10 @@ type Decision struct {
 	Address  string          // "ip:port" or "<host name>:port"; empty unless OK
 	Cluster  string          // of the route that was taken
 	Gateway  string          // the gateway host name, when the route leads through one
-	Rule     string          // object, and the line of it, that decided; or the default selection
+	Rule     string          // object and line that decided; or the default selection
 	Revision uint64          // of the view that was read
 	Reason   string          // one sentence for people
-	Routes   []RouteDecision // every route in order of preference, and why it was or was not taken
+	Routes   []RouteDecision // every route in order of preference, and why it was taken or not
 }
 
 // RouteDecision is one route of a lookup.
@@ -71,14 +71,14 @@ type RouteDecision struct {
 	Priority uint32
 	Weight   uint32
 	Ready    int  // instances ready behind it
-	Taken    bool // this lookup's address comes from it
+	Taken    bool // this lookup took the route
 	Reason   string
-	Shards   int    // of a gateway route, how many host names callers spread over
+	Shards   int    // of a gateway route: host names that callers spread over
 	Draining int    // instances that take no new calls
-	Ramp     int    // percent of its traffic that it takes for now; 0 stands for all
-	Peer     string // of a route to another cluster: how its resolver service is heard, for people
-	Zones    string // of its instances, for people, where the caller prefers its own
-	Unnamed  string // of a route through gateways: how callers that send no server name get there, for people
+	Ramp     int    // percent of its traffic that it gets for now; 0 means all
+	Peer     string // of a route to another cluster: the state of the link, for people
+	Zones    string // of its instances, for people, if the caller prefers its own
+	Unnamed  string // through gateways: how callers without a server name go, for people
 }
 
 // Err is nil for OK, and otherwise a [Refusal] with the decision's reason.

@@ -1,31 +1,25 @@
 package catalog
 
-import (
-	"math/rand/v2"
-	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
-)
+import "strconv"
 
-// Rule says what lets a caller see an app: an endpoint of its selection or, with
-// no selection, the cluster's default.
+// Rule is why a caller may see an app: an endpoint of its selection or, without a selection, the
+// cluster's default.
 type Rule struct {
-	Selection *AppEndpoints // nil for DefaultRule, and where only Text is known
+	Selection *AppEndpoints // nil for DefaultRule, and if only Text is known
 	Index     int32         // of the endpoint in Selection.Endpoints
-	Text      string        // what String answers, when set
+	Text      string        // the result of String, if set
 }
 
-// The rules that are no object's: the two default selections, and that of an app that
-// looks itself up.
+// The rules that come from no object: the two default selections, and that of an app that looks
+// itself up.
 const (
 	DefaultRule = "defaultSelection: local"
 	ClosedRule  = "defaultSelection: none"
 	SelfRule    = "an app may always call itself"
 )
 
-// String names the object and the line of it. It is made for every entry that is sent
-// to a sidecar, hence by hand.
+// String names the object and its line. It runs for every entry that is sent to a sidecar, so it
+// is hand-written.
 func (r Rule) String() string {
 	s := r.Selection
 	switch {
@@ -47,147 +41,21 @@ func (r Rule) String() string {
 	return string(append(strconv.AppendInt(b, int64(s.Endpoints[r.Index].Line), 10), ')'))
 }
 
-// Entry is one app in a view: a plan, and the rule that lets the caller see it. It is
-// immutable.
+// Entry is one app in a view: a plan, and the rule that lets the caller see it. It is immutable.
 type Entry struct {
 	*Plan
 	Rule Rule
 }
 
-// Plan is the routes to an app, and the choice among them made ready beforehand. It is
-// immutable but for the place where the choice has got to, and shared by the entries of
-// all callers with the same routes.
-type Plan struct {
-	App    App
-	Routes []Route // by priority, then as the rule lists them
-
-	one    string  // the address, when there is but one to choose
-	choice *choice // nil when there is one, or nothing usable
-	memo   atomic.Pointer[any]
-}
-
-// Memo is what was last kept by [Plan.Keep], or nil.
-func (p *Plan) Memo() any {
-	if m := p.memo.Load(); m != nil {
-		return *m
-	}
-	return nil
-}
-
-// Keep keeps what an edge has made of the plan, such as packed answers, for as long as
-// the plan lives, so that it is made once for all callers with these routes. It may be
-// called by any goroutine; the last one counts.
-func (p *Plan) Keep(memo any) { p.memo.Store(&memo) }
-
-// NewEntry is an entry with a plan of its own.
+// NewEntry makes an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {
 	return &Entry{Plan: NewPlan(app, routes), Rule: rule}
 }
 
-// NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and
-// decides whether damped routes are used.
-func NewPlan(app App, routes []Route) *Plan {
-	sortRoutes(routes)
-	lastResort(routes)
-	p := &Plan{App: app, Routes: routes}
-	first := nextUsable(routes, 0)
-	switch {
-	case first < 0:
-		return p
-	case !sole(routes, first):
-		p.choice = choose(routes)
-	case len(routes[first].Addresses) == 1:
-		p.one = routes[first].Addresses[0]
-		return p
-	default:
-		p.choice = &choice{only: routes[first].Addresses}
-	}
-	p.choice.turns.shared.Store(rand.Uint64())
-	return p
+// Same tells whether two entries lead to the same decisions by the same rule.
+func (e *Entry) Same(o *Entry) bool {
+	return e == o || e.Rule == o.Rule && e.SameRoutes(o)
 }
 
-// lastResort has damped routes used where no other is usable: damping never takes the last
-// route that a caller has.
-func lastResort(routes []Route) {
-	state := LastResort
-	for i := range routes {
-		if r := &routes[i]; r.Usable() && r.State != LastResort {
-			state = Damped
-		}
-	}
-	for i := range routes {
-		if r := &routes[i]; r.State == Damped || r.State == LastResort {
-			r.State = state
-		}
-	}
-}
-
-func sortRoutes(routes []Route) {
-	slices.SortStableFunc(routes, func(a, b Route) int { return int(a.Priority) - int(b.Priority) })
-}
-
-// Pick chooses an address: among the usable routes by priority, weight and ramp, and
-// among a route's addresses evenly. Address is empty when nothing is ready.
-func (p *Plan) Pick() (address string, route *Route) {
-	switch {
-	case p.one == "" && p.choice == nil:
-		return "", nil
-	case p.choice != nil && p.choice.cuts != nil:
-		return p.choice.share()
-	default:
-		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
-	}
-}
-
-// pick is Pick without the route. It is small enough for the compiler to put one
-// address, the most common case, in place of the call.
-func (p *Plan) pick() string {
-	if p.one != "" {
-		return p.one
-	}
-	return p.pickAny()
-}
-
-func (p *Plan) pickAny() string {
-	c := p.choice
-	switch {
-	case c == nil:
-		return ""
-	case len(c.only) > 0:
-		return c.among()
-	case c.cuts == nil:
-		return ""
-	}
-	address, _ := c.share()
-	return address
-}
-
-// Outcome is what a lookup ends with.
-func (p *Plan) Outcome() Outcome {
-	if p.one != "" || p.choice != nil {
-		return OK
-	}
-	for i := range p.Routes {
-		if p.Routes[i].State == LeaseExpired {
-			return Stale
-		}
-	}
-	return Unavailable
-}
-
-// Refusal is the error when nothing is ready: each route and why it was
-// passed over.
-func (p *Plan) Refusal() *Refusal {
-	return &Refusal{Outcome: p.Outcome(), Reason: p.whyNot()}
-}
-
-func (p *Plan) whyNot() string {
-	if len(p.Routes) == 0 {
-		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller"
-	}
-	parts := make([]string, len(p.Routes))
-	for i := range p.Routes {
-		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
-	}
-	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
-}
+// SameRoutes tells whether two entries lead to the same decisions.
+func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) }

@@ -11,32 +11,31 @@ import (
 type Gateways struct {
 	Domain    Domain
 	Addresses map[string][]string // cluster to "host:port", in the order of its Cluster object
-	// Apps are the addresses that lead to one app each, by cluster. Views have none: who
-	// has a view sends a server name.
+	// Apps are the addresses that lead to one app each, by cluster. Views have none, since their
+	// callers send a server name.
 	Apps map[string][]AppGateway
-	// Unheard are the clusters of which nothing has been heard yet, sorted. Views have none:
-	// their routes say so.
+	// Unheard are the clusters that have not sent anything yet, sorted. Views have none, since
+	// their routes show it.
 	Unheard []string
 }
 
-// AppGateway is an address where a cluster's gateway leads to one app, also callers that
-// send no server name, as Dapr's resolver "kubernetes" has daprd do.
+// AppGateway is an address at which a cluster's gateway leads to one app, even without a server
+// name. daprd sends none with Dapr's resolver "kubernetes".
 type AppGateway struct {
 	App     App
 	Address string // "host:port", checked by CheckAppGateway
 }
 
-// DaprPort is where sidecars listen for others in Kubernetes, unless they are told to do so
-// elsewhere.
+// DaprPort is the default port of sidecars' internal gRPC server in Kubernetes.
 const DaprPort = "50002"
 
-// Port is that of the address.
+// Port is the port of the address.
 func (g AppGateway) Port() string {
 	_, port, _ := net.SplitHostPort(g.Address)
 	return port
 }
 
-// Equal tells whether both name the same addresses in the same order.
+// Equal tells whether both have the same addresses in the same order.
 func (g *Gateways) Equal(o *Gateways) bool {
 	if g == o {
 		return true
@@ -45,9 +44,8 @@ func (g *Gateways) Equal(o *Gateways) bool {
 		maps.EqualFunc(g.Addresses, o.Addresses, slices.Equal) && maps.EqualFunc(g.Apps, o.Apps, slices.Equal)
 }
 
-// GatewayPort is the port under which apps in the cluster are called by host name: that
-// of its first gateway, since a host name has one port and callers that ask DNS for
-// its address dial that.
+// GatewayPort is the port for host names of apps in the cluster: that of its first gateway. A
+// host name has one port, and callers that resolve it by DNS dial that port.
 func (c *Cluster) GatewayPort() string {
 	if len(c.Gateways) > 0 {
 		if _, port, err := net.SplitHostPort(c.Gateways[0]); err == nil {
@@ -57,18 +55,18 @@ func (c *Cluster) GatewayPort() string {
 	return strconv.Itoa(DefaultGatewayPort)
 }
 
-// Backend is where a gateway takes connections for one app of its own cluster.
+// Backend is where a gateway leads the connections for one app of its own cluster.
 type Backend struct {
 	App       App
 	Instances []string // "ip:port" of the ready instances, sorted
-	// Shards has, for each shard of the app, the place in Instances of the one that
-	// takes its connections. Empty where the app has no shards.
+	// Shards has, for each shard, the index in Instances of the instance that takes its
+	// connections. It is empty if the app has no shards.
 	Shards []uint16
-	Tokens []uint32 // of the instances, by place
+	Tokens []uint32 // of the instances, by index
 }
 
-// Shard is the instance of a shard, by its place in Instances; any number maps to one
-// as long as there is an instance. ok is false where there is none.
+// Shard is the instance of a shard, by its index in Instances. Any number maps to an instance; ok
+// is false if there is none.
 func (b *Backend) Shard(n int) (instance int, ok bool) {
 	switch {
 	case len(b.Instances) == 0 || n < 0:
@@ -80,23 +78,23 @@ func (b *Backend) Shard(n int) (instance int, ok bool) {
 	}
 }
 
-// GatewayTable is what a gateway serves: the exported apps of its own cluster and
-// their ready instances. It is immutable.
+// GatewayTable is what a gateway serves: the exported apps of its own cluster and their ready
+// instances. It is immutable.
 type GatewayTable struct {
 	Domain     Domain
-	Kubernetes Kubernetes // names of its services are taken too, unless it is empty
+	Kubernetes Kubernetes // if set, names of its services lead to the apps as well
 	Cluster    string
 	Revision   uint64
-	Backends   Table[*Backend] // every exported app, also one with no ready instance
+	Backends   Table[*Backend] // every exported app, even without a ready instance
 }
 
-// Lookup finds the backend of a host name, as SNI or :authority carries it, and the
-// part of it that the name asks for. ok is false unless the name is that of
-// an exported app in this cluster, or of a part of one.
+// Lookup finds the backend for a host name from SNI or :authority, and the part of it that the
+// name is for. ok is false unless the name is that of an exported app in this cluster, or of its
+// part.
 //
-// The app's name need not say the cluster: a sidecar without Isthmus dials one name
-// wherever the app is, <app>.<namespace>.<domain> or that of Dapr's service in Kubernetes,
-// and who has come to this gateway means this cluster.
+// The name may lack the cluster. A sidecar without Isthmus dials one name wherever the app is:
+// <app>.<namespace>.<domain>, or that of Dapr's service in Kubernetes. At this gateway it means
+// this cluster.
 func (t *GatewayTable) Lookup(host string) (b *Backend, part Part, ok bool) {
 	app, cluster, part, ok := t.Domain.ParsePart(host)
 	if !ok {

@@ -15,24 +15,23 @@ import (
 // DefaultDomain is the domain of gateway and DNS names.
 const DefaultDomain = "isthmus.internal"
 
-// DefaultGatewayPort is the port of a gateway whose address names none.
+// DefaultGatewayPort is the port of a gateway address without one.
 const DefaultGatewayPort = 15443
 
-// maxHostName is the longest name that DNS and SNI carry (RFC 1035, 2.3.4), in
-// text, without the final dot.
+// maxHostName is the longest name in DNS and SNI (RFC 1035, 2.3.4), without the final dot.
 const maxHostName = 253
 
 // maxLabel is the longest label of a DNS name (RFC 1035, 2.3.4).
 const maxLabel = 63
 
-// partRoom is kept free in every host name for the label of a part and its dot.
+// partRoom is reserved in every host name for a part's label and its dot.
 const partRoom = len("i01234567.")
 
-// daprServiceSuffix is what Dapr appends to an app-id to name its Kubernetes
-// service, which must be a label too.
+// daprServiceSuffix is what Dapr appends to an app-id to name its Kubernetes service. The result
+// must be a label as well.
 const daprServiceSuffix = "-dapr"
 
-// CheckAppID tells whether daprd, a DNS label and SNI can all carry an app-id.
+// CheckAppID checks that daprd, a DNS label and SNI can carry an app-id.
 func CheckAppID(id string) error {
 	if err := checkLabel("app-id", id); err != nil {
 		return err
@@ -44,24 +43,22 @@ func CheckAppID(id string) error {
 	return nil
 }
 
-// CheckNamespace tells whether a namespace can be a DNS label.
+// CheckNamespace checks that a namespace can be a DNS label.
 func CheckNamespace(ns string) error { return checkLabel("namespace", ns) }
 
-// CheckInstance tells whether an instance's own name can be a DNS label, as a name of
-// Kubernetes' is.
+// CheckInstance checks that an instance's own name can be a DNS label, like a name in Kubernetes.
 func CheckInstance(name string) error { return checkLabel("instance name", name) }
 
-// serviceName begins the app-id that a cluster's resolver service has in its
-// certificate; the cluster's name follows. cliName follows it in that of the command
-// line.
+// The app-id of a cluster's resolver service is serviceName and the cluster's name. That of the
+// command line is serviceName and cliName.
 const (
 	serviceName = "isthmus-"
 	cliName     = "cli"
 )
 
-// CheckCluster tells whether a cluster's name can be a DNS label and a part of its
-// resolver service's app-id, and is not taken: "local" stands for the caller's own
-// cluster in a route, "cli" for the command line in a certificate.
+// CheckCluster checks that a cluster's name can be a DNS label and a part of its resolver
+// service's app-id, and is not reserved. "local" is the caller's own cluster in a route, and
+// "cli" is the command line in a certificate.
 func CheckCluster(name string) error {
 	if name == LocalCluster || name == cliName {
 		return fmt.Errorf("cluster name %q is reserved; choose another", name)
@@ -75,8 +72,8 @@ func CheckCluster(name string) error {
 	return nil
 }
 
-// CheckDomain tells whether a domain's labels are DNS labels and leave room for the
-// rest of a host name.
+// CheckDomain checks that a domain's labels are DNS labels, and leave room for the rest of a host
+// name.
 func CheckDomain(domain string) error {
 	if domain == "" {
 		return errors.New("domain is empty; want one such as " + DefaultDomain)
@@ -92,9 +89,8 @@ func CheckDomain(domain string) error {
 	return nil
 }
 
-// checkLabel holds a name to RFC 1123, 2.1: lower-case letters, digits and hyphens,
-// no hyphen at either end. Upper case is refused because daprd tells it apart and
-// DNS does not.
+// checkLabel checks a name by RFC 1123, 2.1: lower-case letters, digits and hyphens, with no
+// hyphen at either end. Upper case is refused, since it matters to daprd but not to DNS.
 func checkLabel(what, s string) error {
 	switch {
 	case s == "":
@@ -122,17 +118,15 @@ func (d Domain) Host(a App, cluster string) string {
 	return a.ID + "." + a.Namespace + "." + cluster + "." + string(d)
 }
 
-// PeerHost is the reserved host name of a cluster's resolver service behind its
-// gateway. No app can have it: an app's host name has a label more, and no label
-// with an underscore.
+// PeerHost is the reserved host name of a cluster's resolver service behind its gateway. No app
+// can have it: an app's host name has one more label, and none with an underscore.
 func (d Domain) PeerHost(cluster string) string {
 	return peerLabel + "." + cluster + "." + string(d)
 }
 
 const peerLabel = "_resolver"
 
-// IsPeerHost tells whether host is the reserved host name of any cluster's resolver
-// service.
+// IsPeerHost tells whether host is the reserved name of any cluster's resolver service.
 func (d Domain) IsPeerHost(host string) bool {
 	host, ascii := lowerASCII(strings.TrimSuffix(host, "."))
 	cluster, below := strings.CutSuffix(host, "."+string(d))
@@ -140,7 +134,7 @@ func (d Domain) IsPeerHost(host string) bool {
 	return ascii && below && reserved && CheckCluster(cluster) == nil
 }
 
-// CheckHost tells whether an app's host name in a cluster fits into DNS and SNI.
+// CheckHost checks that an app's host name in a cluster fits into DNS and SNI.
 func (d Domain) CheckHost(a App, cluster string) error {
 	if n := len(d.Host(a, cluster)) + partRoom; n > maxHostName {
 		return fmt.Errorf("host name %q with room for the name of an instance is %d characters long; DNS and SNI carry at most %d", d.Host(a, cluster), n, maxHostName)
@@ -154,8 +148,8 @@ func (d Domain) ShardHost(shard int, a App, cluster string) string {
 	return strconv.Itoa(shard) + "." + d.Host(a, cluster)
 }
 
-// GatewayAddresses are the addresses, "<host name>:port", under which callers find an app
-// in another cluster: one, or from 2 shards on one for each, at most MaxShards of them.
+// GatewayAddresses returns the addresses, "<host name>:port", of an app in another cluster: one,
+// or from 2 shards on one for each, at most MaxShards.
 func (d Domain) GatewayAddresses(a App, cluster, port string, shards int) []string {
 	address := d.Host(a, cluster) + ":" + port
 	if shards < 2 {
@@ -169,14 +163,14 @@ func (d Domain) GatewayAddresses(a App, cluster, port string, shards int) []stri
 }
 
 // InstanceHost is the host name of one instance of an app in a cluster:
-// i<token>.<app>.<namespace>.<cluster>.<domain>. A gateway leads it to that instance, and to
-// no other when that one is not ready.
+// i<token>.<app>.<namespace>.<cluster>.<domain>. A gateway leads it to that instance only, even
+// if that one is not ready.
 func (d Domain) InstanceHost(token uint32, a App, cluster string) string {
 	return fmt.Sprintf("i%08x.%s", token, d.Host(a, cluster))
 }
 
-// InstanceToken is what an instance is called by in [Domain.InstanceHost]. It says nothing of
-// the address that it is made from, and is the same in every replica.
+// InstanceToken names an instance in [Domain.InstanceHost]. It hides the address that it is
+// computed from, and is the same in every replica.
 func InstanceToken(address string) uint32 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, address) // never fails
@@ -184,8 +178,8 @@ func InstanceToken(address string) uint32 {
 	return uint32(sum ^ sum>>32)
 }
 
-// InstanceTokens are those of instances that are called by their names in another cluster, at
-// most MaxShards of them; none where two would be alike.
+// InstanceTokens returns the tokens of instances that another cluster calls by name, at most
+// MaxShards. It returns none if two would be equal.
 func InstanceTokens(addresses []string) []uint32 {
 	if len(addresses) == 0 {
 		return nil
@@ -200,13 +194,13 @@ func InstanceTokens(addresses []string) []uint32 {
 	return tokens
 }
 
-// Part is what of an app a host name is for: all of it, a shard or one instance.
+// Part is the part of an app that a host name is for: all of it, a shard or one instance.
 type Part int64
 
-// NoPart is the part of a host name that names the app alone.
+// NoPart is the part of a host name for the whole app.
 const NoPart Part = -1
 
-// instancePart and the token is the part that is one instance.
+// instancePart plus the token is the part for one instance.
 const instancePart Part = 1 << 32
 
 // Shard is the number of a shard.
@@ -215,13 +209,12 @@ func (p Part) Shard() (n int, ok bool) { return int(p), p >= 0 && p < instancePa
 // Instance is the token of an instance.
 func (p Part) Instance() (token uint32, ok bool) { return uint32(p), p >= instancePart }
 
-// MaxShards is how many shards an app can have in one cluster: it is how many
-// connections a caller there may hold to it.
+// MaxShards bounds an app's shards in one cluster, and so a caller's connections to it there.
 const MaxShards = 256
 
-// ParseHost reads the host name of an app of this domain, in any case, with or without
-// a final dot. It allocates nothing for a name in lower case. The name of a part is
-// none of an app; ParsePart reads both.
+// ParseHost parses the host name of an app of this domain, in any case, with or without a final
+// dot. It allocates nothing for a name in lower case. It refuses names of parts, which ParsePart
+// accepts.
 func (d Domain) ParseHost(host string) (a App, cluster string, ok bool) {
 	a, cluster, part, ok := d.ParsePart(host)
 	if !ok || part != NoPart {
@@ -264,7 +257,7 @@ func (d Domain) ParsePart(host string) (a App, cluster string, part Part, ok boo
 	return App{Namespace: ns, ID: id}, cluster, part, true
 }
 
-// parsePart reads a part's label: a shard's number below 65536, written in the one way, or an
+// parsePart parses a part's label: a shard's number below 65536, in canonical form, or an
 // instance's token.
 func parsePart(label string) (part Part, ok bool) {
 	if hex, ok := strings.CutPrefix(label, "i"); ok {
@@ -278,8 +271,8 @@ func parsePart(label string) (part Part, ok bool) {
 	return Part(n), true
 }
 
-// lowerASCII is a name in lower case; ok is false for one that has more than ASCII, which
-// no host name has. Unicode's rules would turn some of that into ASCII letters.
+// lowerASCII returns a name in lower case. ok is false if it is not ASCII, as no host name is. By
+// Unicode's rules, some other letters would become ASCII.
 func lowerASCII(s string) (lower string, ok bool) {
 	upper := false
 	for i := range len(s) {
@@ -297,8 +290,8 @@ func lowerASCII(s string) (lower string, ok bool) {
 // maxGateway is the longest "host:port" of a gateway.
 const maxGateway = maxHostName + len("[]:65535")
 
-// CheckGateway checks a gateway's "host:port" and returns it with its port, written in the
-// one way; DefaultGatewayPort where it names none. The host is an IP or a DNS name.
+// CheckGateway checks a gateway's "host:port" and returns it in canonical form, with
+// DefaultGatewayPort if it has no port. The host is an IP or a DNS name.
 func CheckGateway(address string) (string, error) {
 	if len(address) > maxGateway {
 		return "", fmt.Errorf("gateway address is %d characters long; at most %d are taken", len(address), maxGateway)
@@ -331,8 +324,8 @@ func CheckGateway(address string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// gatewayOf is the address of a gateway with an IP. A zone can be any text, and what it
-// means no other machine knows.
+// gatewayOf is the address of a gateway with an IP. A zone is refused: it can be any text, and
+// has a meaning on one machine only.
 func gatewayOf(address string, ip netip.Addr, port uint16) (string, error) {
 	if ip.Zone() != "" {
 		return "", fmt.Errorf("gateway address %q has a zone, which is a name that one machine alone knows", address)
@@ -340,8 +333,8 @@ func gatewayOf(address string, ip netip.Addr, port uint16) (string, error) {
 	return netip.AddrPortFrom(ip, port).String(), nil
 }
 
-// CheckAppGateway is [CheckGateway] for an address that leads to one app. It must say its
-// port: those whom it is for dial the one that their own sidecar listens on.
+// CheckAppGateway is [CheckGateway] for an address that leads to one app. It needs a port, since
+// its callers dial the port that their own sidecar listens on.
 func CheckAppGateway(address string) (string, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return "", fmt.Errorf("gateway address %q has no port, and callers without a server name dial the one that their own sidecars listen on", address)

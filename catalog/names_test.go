@@ -133,8 +133,8 @@ func TestGatewayAddresses(t *testing.T) {
 	}
 }
 
-// FuzzGateway holds that what is taken for a gateway reads the same again, and is short
-// and nothing but ASCII that can be printed.
+// FuzzGateway checks that an accepted gateway address is unchanged when parsed again, and is
+// short, printable ASCII.
 func FuzzGateway(f *testing.F) {
 	for _, address := range []string{"203.0.113.7", "gw.East.example.:0443", "[2001:DB8::1]:443", "::ffff:203.0.113.7", "[fe80::1%\u0085]:443", "fe80::1%a]b", "[fe80::1%" + strings.Repeat("x", 300) + "]:1"} {
 		f.Add(address)

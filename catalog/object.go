@@ -24,7 +24,7 @@ const (
 // Kinds lists every kind.
 func Kinds() []Kind { return []Kind{KindAppEndpoints, KindAppExport, KindAppInstance, KindCluster} }
 
-// Namespaced tells whether objects of this kind live in a namespace.
+// Namespaced tells whether objects of this kind have a namespace.
 func (k Kind) Namespaced() bool { return k != KindCluster }
 
 // Key names an object. Namespace is empty for a Cluster.
@@ -47,22 +47,21 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// Source says where an object was written. File is empty for an object that came
-// from a key-value store; lines then count in its canonical YAML, as
-// "isthmus get -o yaml" prints it.
+// Source is where an object was written. File is empty if the object is from a key-value store;
+// lines then count in its canonical YAML, as "isthmus get -o yaml" prints it.
 type Source struct {
 	File string
 	Line int // of the object's first line, from 1
 }
 
-// Object is one of *AppEndpoints, *AppExport, *AppInstance and *Cluster. Objects are immutable
-// once they leave the decoder that made them.
+// Object is one of *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is immutable
+// after its decoding.
 type Object interface {
 	Key() Key
 	Origin() Source
 }
 
-// AppEndpoints is a selection: what one app may call, and by which routes.
+// AppEndpoints is a selection: the apps that one app may call, and by which routes.
 type AppEndpoints struct {
 	App       App
 	Endpoints []Endpoint
@@ -72,10 +71,10 @@ type AppEndpoints struct {
 // Key names the object.
 func (s *AppEndpoints) Key() Key { return Key{KindAppEndpoints, s.App.Namespace, s.App.ID} }
 
-// Origin says where the object was written.
+// Origin is where the object was written.
 func (s *AppEndpoints) Origin() Source { return s.Source }
 
-// Rule names the selection as the reason of a refusal: the object, and where it stands.
+// Rule names the object and its place, for refusals.
 func (s *AppEndpoints) Rule() string {
 	if s.Source.File == "" {
 		return s.Key().String()
@@ -83,23 +82,23 @@ func (s *AppEndpoints) Rule() string {
 	return s.Key().String() + " (" + s.Source.File + ":" + strconv.Itoa(s.Source.Line) + ")"
 }
 
-// Endpoint is one app that a selection holds.
+// Endpoint is one app in a selection.
 type Endpoint struct {
 	App       App
-	Routes    []RouteSpec // empty: local first, then every cluster that exports the app to the caller
+	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
-	Line      int // where the endpoint starts, in the object's Source
+	Line      int // of the endpoint's start, in the object's Source
 }
 
-// LocalCluster is the route name for the cluster where the caller runs.
+// LocalCluster names the caller's own cluster in a route.
 const LocalCluster = "local"
 
-// RouteSpec is one way to an app, as a selection writes it.
+// RouteSpec is one way to an app in a selection.
 type RouteSpec struct {
 	Cluster  string // LocalCluster or the name of a Cluster
 	Priority uint32 // lowest first
-	Weight   uint32 // share within one priority; 0 takes no traffic
+	Weight   uint32 // share within one priority; 0 gets no calls
 }
 
 // Bounds of a route and of a selection.
@@ -111,13 +110,13 @@ const (
 	MaxRoutes     = 100
 )
 
-// WhenStale says what becomes of a route when its cluster's lease has run out.
+// WhenStale says what happens to a route when its cluster's lease has ended.
 type WhenStale uint8
 
 // The values of WhenStale.
 const (
 	Withdraw WhenStale = iota // leave the route out (the default)
-	Serve                     // go on with the last known state
+	Serve                     // use the last known state
 )
 
 // String is the value as objects write it.
@@ -133,34 +132,33 @@ type Locality uint8
 
 // The values of Locality.
 const (
-	DefaultLocality Locality = iota // as the cluster has it
-	NoLocality                      // all instances of a route are alike
-	PreferZone                      // those of the caller's zone come first
+	DefaultLocality Locality = iota // the cluster's default
+	NoLocality                      // all instances of a route are equal
+	PreferZone                      // instances in the caller's zone come first
 )
 
 // String is the value as objects write it; empty for the default.
 func (l Locality) String() string { return [...]string{"", "none", "prefer"}[l] }
 
-// Prefers tells whether the caller's zone comes first, in a cluster that does or does not by
-// default.
+// Prefers tells whether the caller's zone comes first; cluster is the cluster's default.
 func (l Locality) Prefers(cluster bool) bool {
 	return l == PreferZone || l == DefaultLocality && cluster
 }
 
-// AppExport is what this cluster lets other clusters call.
+// AppExport is an app that this cluster lets other clusters call.
 type AppExport struct {
 	App    App
-	Allow  []Allow // nothing is allowed by an empty list
+	Allow  []Allow // empty: nobody
 	Source Source
 }
 
 // Key names the object.
 func (e *AppExport) Key() Key { return Key{KindAppExport, e.App.Namespace, e.App.ID} }
 
-// Origin says where the object was written.
+// Origin is where the object was written.
 func (e *AppExport) Origin() Source { return e.Source }
 
-// Allow names callers. An empty field, like "*", means any.
+// Allow selects callers. An empty field, like "*", means any.
 type Allow struct {
 	Cluster   string
 	Namespace string
@@ -171,9 +169,9 @@ type Allow struct {
 type Cluster struct {
 	Name        string
 	Gateways    []string     // "host:port", each checked by CheckGateway
-	AppGateways []AppGateway // of one port for each app
+	AppGateways []AppGateway // with a port for each app
 	Network     string
-	// NetworkRanges are where its instances may be on a shared network; none: anywhere.
+	// NetworkRanges bound its instances' addresses on a shared network; none: any address.
 	NetworkRanges []netip.Prefix
 	StaleAfter    time.Duration // 0 in the object means DefaultStaleAfter here
 	RampUp        time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
@@ -181,49 +179,49 @@ type Cluster struct {
 	Source        Source
 }
 
-// Trust says what the certificate of a cluster's resolver service is checked against.
-// The zero value is this cluster's own roots, and any trust domain.
+// Trust is what the certificate of a cluster's resolver service is checked against. The zero
+// value is this cluster's own roots, and any trust domain.
 type Trust struct {
 	Domain string // of its SPIFFE ID; empty: any
 	Roots  string // PEM; empty: this cluster's own roots
 }
 
-// DefaultRampUp is how long traffic takes to come back when a Cluster does not say.
+// DefaultRampUp is the default time in which traffic comes back.
 const DefaultRampUp = 10 * time.Second
 
-// DefaultStaleAfter is how long a peer's word holds when its Cluster does not say.
+// DefaultStaleAfter is the default length of a lease.
 const DefaultStaleAfter = 10 * time.Second
 
 // Key names the object.
 func (c *Cluster) Key() Key { return Key{KindCluster, "", c.Name} }
 
-// Origin says where the object was written.
+// Origin is where the object was written.
 func (c *Cluster) Origin() Source { return c.Source }
 
-// AppInstance is an instance that an object names, since no other source knows it.
+// AppInstance is an instance that an object defines, since no other source knows it.
 type AppInstance struct {
 	Namespace string // of the object and of the app
 	Name      string // the instance's own
 	App       string // the app-id
 	Address   netip.AddrPort
 	Zone      string
-	Check     *HealthCheck // nil: it is always ready
+	Check     *HealthCheck // nil: always ready
 	Source    Source
 }
 
 // Key names the object.
 func (i *AppInstance) Key() Key { return Key{KindAppInstance, i.Namespace, i.Name} }
 
-// Origin says where the object was written.
+// Origin is where the object was written.
 func (i *AppInstance) Origin() Source { return i.Source }
 
-// AppRef is the app that it is an instance of.
+// AppRef is the app of the instance.
 func (i *AppInstance) AppRef() App { return App{Namespace: i.Namespace, ID: i.App} }
 
-// HealthCheck finds out whether an instance is ready. Defaults are filled in.
+// HealthCheck checks whether an instance is ready. Defaults are filled in.
 type HealthCheck struct {
 	Kind           CheckKind
-	Port           uint16 // that of the instance's address where the object has none
+	Port           uint16 // the instance's own if the object has none
 	Path           string // HTTP
 	Host           string // HTTP; empty: the address
 	Service        string // gRPC; empty: the whole server
@@ -234,7 +232,7 @@ type HealthCheck struct {
 	UnhealthyAfter int
 }
 
-// CheckKind is how a health check asks.
+// CheckKind is the protocol of a health check.
 type CheckKind uint8
 
 // The kinds of health checks.
@@ -262,7 +260,7 @@ type Instance struct {
 	Unverified bool
 }
 
-// Allows tells whether the export lets an app of a cluster call.
+// Allows tells whether the entry lets an app of a cluster call.
 func (a Allow) Allows(cluster string, app App) bool {
 	return matches(a.Cluster, cluster) && matches(a.Namespace, app.Namespace) && matches(a.App, app.ID)
 }
@@ -279,5 +277,5 @@ func Allowed(allow []Allow, cluster string, app App) bool {
 	return false
 }
 
-// ForCluster tells whether the entry concerns callers in a cluster at all.
+// ForCluster tells whether the entry allows any caller in a cluster.
 func (a Allow) ForCluster(cluster string) bool { return matches(a.Cluster, cluster) }

@@ -1,66 +1,142 @@
 package catalog
 
-import "slices"
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
 
-// Whereabouts is what is known of one app at the moment, as one caller may know it.
-type Whereabouts interface {
-	// Local is the route to the app in the caller's own cluster.
-	Local() Route
-	// Remote is the route to the app in another cluster. State is Lapsed when
-	// something is ready there but the cluster's lease has run out, and Damped when it
-	// runs but ran out too often lately.
-	Remote(cluster string) Route
-	// Exporters are the clusters that export the app to the caller, sorted.
-	Exporters() []string
+// Plan is the routes to an app, with the choice among them prepared. It is immutable except for
+// the position of the choice. All callers with the same routes share it.
+type Plan struct {
+	App    App
+	Routes []Route // by priority, then as the rule lists them
+
+	single string  // the address, if there is only one
+	choice *choice // nil if there is one address or none
+	memo   atomic.Pointer[any]
 }
 
-// Plan makes the plan of an endpoint from what is known of its app: rules 4 to 6 of a
-// lookup. An endpoint without routes has the caller's own cluster first, then every
-// cluster that exports the app to it. own is the caller's cluster.
-func (e *Endpoint) Plan(own string, known Whereabouts) *Plan {
-	specs := e.Routes
-	if len(specs) == 0 {
-		specs = defaultRoutes(known.Exporters())
+// Memo returns the value of the last [Plan.Keep], or nil.
+func (p *Plan) Memo() any {
+	if m := p.memo.Load(); m != nil {
+		return *m
 	}
-	routes := make([]Route, len(specs))
-	for i, spec := range specs {
-		r := &routes[i]
-		if spec.Cluster == LocalCluster || spec.Cluster == own {
-			*r = known.Local()
-			r.Cluster, r.Local = own, true
-		} else {
-			*r = known.Remote(spec.Cluster)
-			r.Cluster = spec.Cluster
-		}
-		r.Priority, r.Weight = spec.Priority, spec.Weight
-		switch {
-		case r.State == Lapsed && e.WhenStale == Withdraw:
-			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil
-		case r.State == Damped && e.WhenStale == Serve:
-			r.State = Ready // it had not left the cluster when the lease ran out
-		}
-	}
+	return nil
+}
+
+// Keep caches what an edge has made of the plan, such as encoded answers, as long as the plan
+// lives. So it is made once for all callers with these routes. Any goroutine may call it; the
+// last call wins.
+func (p *Plan) Keep(memo any) { p.memo.Store(&memo) }
+
+// NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and decides
+// whether damped routes are used.
+func NewPlan(app App, routes []Route) *Plan {
 	sortRoutes(routes)
-	withoutIdleRamps(routes)
-	return NewPlan(e.App, routes)
-}
-
-func defaultRoutes(exporters []string) []RouteSpec {
-	specs := make([]RouteSpec, 1, 1+len(exporters))
-	specs[0] = RouteSpec{Cluster: LocalCluster, Weight: DefaultWeight}
-	for _, cluster := range exporters {
-		specs = append(specs, RouteSpec{Cluster: cluster, Priority: 1, Weight: DefaultWeight})
+	lastResort(routes)
+	p := &Plan{App: app, Routes: routes}
+	first := nextUsable(routes, 0)
+	switch {
+	case first < 0:
+		return p
+	case !sole(routes, first):
+		p.choice = choose(routes)
+	case len(routes[first].Addresses) == 1:
+		p.single = routes[first].Addresses[0]
+		return p
+	default:
+		p.choice = &choice{only: routes[first].Addresses}
 	}
-	return specs
+	p.choice.sequence.shared.Store(rand.Uint64())
+	return p
 }
 
-// Same tells whether two entries lead to the same decisions by the same rule.
-func (e *Entry) Same(o *Entry) bool {
-	return e == o || e.Rule == o.Rule && e.SameRoutes(o)
+// lastResort makes damped routes usable if no other is: damping never takes a caller's last
+// route.
+func lastResort(routes []Route) {
+	state := LastResort
+	for i := range routes {
+		if r := &routes[i]; r.Usable() && r.State != LastResort {
+			state = Damped
+		}
+	}
+	for i := range routes {
+		if r := &routes[i]; r.State == Damped || r.State == LastResort {
+			r.State = state
+		}
+	}
 }
 
-// SameRoutes tells whether two entries lead to the same decisions.
-func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) }
+func sortRoutes(routes []Route) {
+	slices.SortStableFunc(routes, func(a, b Route) int { return int(a.Priority) - int(b.Priority) })
+}
+
+// Pick chooses an address: among the usable routes by priority, weight and ramp, and evenly among
+// a route's addresses. The address is empty if nothing is ready.
+func (p *Plan) Pick() (address string, route *Route) {
+	switch {
+	case p.single == "" && p.choice == nil:
+		return "", nil
+	case p.choice != nil && p.choice.cuts != nil:
+		return p.choice.share()
+	default:
+		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
+	}
+}
+
+// pick is Pick without the route. It is small enough to be inlined for the most common case, a
+// single address.
+func (p *Plan) pick() string {
+	if p.single != "" {
+		return p.single
+	}
+	return p.pickAny()
+}
+
+func (p *Plan) pickAny() string {
+	c := p.choice
+	switch {
+	case c == nil:
+		return ""
+	case len(c.only) > 0:
+		return c.among()
+	case c.cuts == nil:
+		return ""
+	}
+	address, _ := c.share()
+	return address
+}
+
+// Outcome is the outcome of a lookup.
+func (p *Plan) Outcome() Outcome {
+	if p.single != "" || p.choice != nil {
+		return OK
+	}
+	for i := range p.Routes {
+		if p.Routes[i].State == LeaseExpired {
+			return Stale
+		}
+	}
+	return Unavailable
+}
+
+// Refusal is the error if nothing is ready: each route, and why it was passed over.
+func (p *Plan) Refusal() *Refusal {
+	return &Refusal{Outcome: p.Outcome(), Reason: p.refusalReason()}
+}
+
+func (p *Plan) refusalReason() string {
+	if len(p.Routes) == 0 {
+		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller"
+	}
+	parts := make([]string, len(p.Routes))
+	for i := range p.Routes {
+		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
+	}
+	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
+}
 
 // Same tells whether two plans lead to the same decisions.
 func (p *Plan) Same(o *Plan) bool {

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// RouteState says what stands behind a route at the moment.
+// RouteState is the current state of a route.
 type RouteState uint8
 
 // The states of a route. Only Ready, Lapsed, Damped and LastResort routes have addresses.
 const (
-	Ready          RouteState = iota // instances are ready there
-	Lapsed                           // the lease has run out; served all the same, as the selection asks
-	Empty                            // no instance is ready there
+	Ready          RouteState = iota // it has ready instances
+	Lapsed                           // the lease has ended; still used, as the selection asks
+	Empty                            // it has no ready instance
 	NotExported                      // the cluster does not export the app to this caller
 	UnknownCluster                   // no Cluster object has this name
-	Unheard                          // nothing has been heard from the cluster yet
-	LeaseExpired                     // the lease has run out, and the selection withdraws the route
-	Delegated                        // the app's own cluster, left to the user's Dapr resolver, which was not asked yet
-	Damped                           // instances are ready there, but its lease ran out too often lately; another route is usable
-	LastResort                       // the same, and used because no other route is usable
+	Unheard                          // no message from the cluster yet
+	LeaseExpired                     // the lease has ended, and the selection withdraws the route
+	Delegated                        // the own cluster, left to the user's Dapr resolver
+	Damped                           // ready, but its lease ended often; others are usable
+	LastResort                       // the same, but used: no other route is usable
 )
 
-// Route is one way to an app with what is known of it. It is immutable.
+// Route is one way to an app, with its state. It is immutable.
 type Route struct {
 	Cluster   string // the cluster's own name, also for the caller's cluster
 	Priority  uint32
@@ -31,24 +31,24 @@ type Route struct {
 	State     RouteState
 	Local     bool     // in the caller's own cluster
 	Gateway   bool     // Addresses lead through a gateway
-	Ramp      uint8    // the share of what is due to it that it takes for now, in percent; 0 stands for all
+	Ramp      uint8    // percent of its traffic that it gets for now; 0 means all
 	Ready     uint32   // instances ready behind the route
 	Draining  uint32   // instances that take no new calls
-	Addresses []string // "ip:port" each, or one "<host name>:port", or one such for each shard
-	// Instances are the tokens of the instances behind a gateway, for callers that go on
-	// elsewhere where one of them is not ready any more. None where they are not told.
+	Addresses []string // "ip:port" each; or one "<host name>:port"; or one such for each shard
+	// Instances are the tokens of the instances behind a gateway. With them, a caller can retry
+	// elsewhere when one instance is no longer ready. Empty if they are unknown.
 	Instances []uint32
-	// Zones are those of Addresses or, behind a gateway, of Instances, where the caller is to
-	// prefer its own; nil where it is not, or none is known.
+	// Zones are the zones of Addresses or, behind a gateway, of Instances. It is nil unless the
+	// caller prefers its own zone and some zone is known.
 	Zones *Zones
 }
 
-// Usable tells whether lookups may fall on the route.
+// Usable tells whether lookups may take the route.
 func (r *Route) Usable() bool {
 	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == LastResort)
 }
 
-// Percent is what the route takes of what is due to it.
+// Percent is how much of its traffic the route gets.
 func (r *Route) Percent() uint64 {
 	if r.Ramp == 0 || r.Ramp > 100 {
 		return 100
@@ -56,10 +56,10 @@ func (r *Route) Percent() uint64 {
 	return uint64(r.Ramp)
 }
 
-// firstShard is how the address of the first shard begins; see [Domain.GatewayAddresses].
+// firstShard is the prefix of the first shard's address; see [Domain.GatewayAddresses].
 const firstShard = "0."
 
-// Shards is over how many host names callers spread; 0 where there is one.
+// Shards is how many host names callers spread over; 0 for a single one.
 func (r *Route) Shards() int {
 	if r.Gateway && len(r.Addresses) > 1 && strings.HasPrefix(r.Addresses[0], firstShard) {
 		return len(r.Addresses)
@@ -67,8 +67,8 @@ func (r *Route) Shards() int {
 	return 0
 }
 
-// GatewayAddress is "<host name>:port" of the app behind a gateway route, without a
-// shard; empty for any other route.
+// GatewayAddress is "<host name>:port" of the app behind a gateway route, without a shard; empty
+// for any other route.
 func (r *Route) GatewayAddress() string {
 	switch {
 	case !r.Gateway || len(r.Addresses) == 0:
@@ -80,15 +80,15 @@ func (r *Route) GatewayAddress() string {
 	}
 }
 
-// LocalRoute is the route to ready instances in the caller's own cluster, where so many
+// LocalRoute is the route to ready instances in the caller's own cluster. draining is how many
 // more are draining. It keeps the slice.
 func LocalRoute(addresses []string, draining uint32) Route {
 	return reachable(Route{Local: true, Ready: uint32(len(addresses)), Draining: draining, Addresses: addresses})
 }
 
-// RemoteRoute is the route to a cluster that exports an app and has so many instances
-// of it ready and draining: directly where such addresses are given, otherwise through
-// its gateway, by what [Domain.GatewayAddresses] makes. It keeps the slices.
+// RemoteRoute is the route to a cluster that exports an app, with its ready and draining
+// instances. It leads directly to the direct addresses if there are any, or else through the
+// gateway, with the result of [Domain.GatewayAddresses]. It keeps the slices.
 func RemoteRoute(ready, draining uint32, direct, gateway []string) Route {
 	r := Route{Ready: ready, Draining: draining, Addresses: direct}
 	if len(direct) == 0 {
@@ -110,23 +110,23 @@ func (r *Route) equal(o *Route) bool {
 		sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones)
 }
 
-// sameAddresses need not look at slices that many routes share.
+// sameAddresses compares fast if routes share a slice.
 func sameAddresses(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// why says in a few words what the route's state means.
+// why describes the route's state in a few words.
 func (r *Route) why(app App) string {
 	switch r.State {
 	case Ready:
 		if r.Weight == 0 {
 			return "weight is 0"
 		}
-		return fmt.Sprintf("%d ready", r.Ready) + r.more()
+		return fmt.Sprintf("%d ready", r.Ready) + r.suffix()
 	case Lapsed:
-		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready) + r.more()
+		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready) + r.suffix()
 	case Empty:
-		return "no ready instance of " + app.String() + r.more()
+		return "no ready instance of " + app.String() + r.suffix()
 	case NotExported:
 		return "does not export " + app.String() + " to the caller"
 	case UnknownCluster:
@@ -142,15 +142,15 @@ func (r *Route) why(app App) string {
 			return "weight is 0"
 		}
 		if r.State == LastResort {
-			return fmt.Sprintf("%d ready, damped, used because nothing else is ready", r.Ready) + r.more()
+			return fmt.Sprintf("%d ready, damped, used because nothing else is ready", r.Ready) + r.suffix()
 		}
-		return fmt.Sprintf("%d ready, damped: its lease ran out too often lately", r.Ready) + r.more()
+		return fmt.Sprintf("%d ready, damped: its lease ran out too often lately", r.Ready) + r.suffix()
 	default:
 		return fmt.Sprintf("state %d", r.State)
 	}
 }
 
-func (r *Route) more() (more string) {
+func (r *Route) suffix() (more string) {
 	if r.Draining > 0 {
 		more += fmt.Sprintf(", %d draining", r.Draining)
 	}

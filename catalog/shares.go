@@ -2,18 +2,17 @@ package catalog
 
 import "math"
 
-// Share is what a route takes of a plan's lookups: Part of them, of a total of 1, evenly
-// among its addresses.
+// Share is a route's part of a plan's lookups, out of 1, spread evenly over its addresses.
 type Share struct {
 	Route *Route
 	Part  float64
 }
 
-// Shares are the routes that lookups fall on, with what each takes. It is for edges that
-// hand several addresses out, for others to choose among. The routes stay the plan's.
+// Shares returns the routes that lookups reach, with the part of each. It is for edges that
+// return several addresses to choose from. The routes still belong to the plan.
 func (p *Plan) Shares() []Share {
 	switch {
-	case p.one == "" && p.choice == nil:
+	case p.single == "" && p.choice == nil:
 		return nil
 	case p.choice == nil || p.choice.cuts == nil:
 		return []Share{{&p.Routes[nextUsable(p.Routes, 0)], 1}}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSharesAreWhatLookupsFallOn compares what a plan says with what it does.
+// TestSharesAreWhatLookupsFallOn compares a plan's shares with its lookups.
 func TestSharesAreWhatLookupsFallOn(t *testing.T) {
 	addresses := func(n int) (all []string) {
 		for i := range n {

@@ -6,21 +6,19 @@ import (
 	"math/rand/v2"
 )
 
-// Table is an immutable map from apps to values. [Table.With] makes a new table
-// that shares all but the touched shards with the old one, so a change costs what
-// it reaches rather than the size of the table, and two tables are compared in
-// proportion to what differs between them.
+// Table is an immutable map from apps to values. [Table.With] makes a new table that shares all
+// unchanged buckets with the old one. So a change costs what it touches and not the size of the
+// table. Comparing two tables costs in proportion to their differences.
 //
-// A look-up hashes the app-id once, takes no lock and allocates nothing.
-// The zero Table is empty.
+// A lookup hashes the app once, takes no lock and allocates nothing. The zero Table is empty.
 type Table[V any] struct {
-	shards shards[V]
-	count  int
+	buckets buckets[V]
+	count   int
 }
 
-// A shard is an open-addressed hash table with linear probing; slots is a power of
-// two long and never full.
-type shard[V any] struct {
+// A bucket is an open-addressed hash table with linear probing. Its slots are a power of two and
+// never full.
+type bucket[V any] struct {
 	slots []slot[V]
 	count int
 }
@@ -31,20 +29,20 @@ type slot[V any] struct {
 	value V
 }
 
-// shardFill is how many apps a shard holds on average before the table splits into
-// more shards: small enough to copy in well under a microsecond.
-const shardFill = 16
+// bucketFill is the average number of apps in a bucket before the table gets more buckets. It is
+// small enough to copy a bucket in well under a microsecond.
+const bucketFill = 16
 
-// seed is the process's own, so that nobody outside can choose colliding names.
+// seed is random for each process, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
 
-// Odd constants with as many bits set as not, as wyhash uses them.
+// Odd constants with as many bits set as not, as in wyhash.
 const k0, k1 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
 
-// hashApp is never 0. It costs one multiplication for up to sixteen bytes of a name, which
-// is what names have, and another to mix both halves so that they can't be exchanged. For
-// those it takes a third of the time of hash/maphash. It calls nothing, not even for each
-// half, so that it needs no stack of its own.
+// hashApp is never 0. It costs one multiplication for up to sixteen bytes of a name, which fits
+// most names, and another one to mix both names so that they can't be swapped. For such names it
+// takes a third of the time of hash/maphash. It calls nothing, not even for each name, so it
+// needs no stack of its own.
 func hashApp(a App) uint64 {
 	var namespace uint64
 	for s, both := a.Namespace, false; ; s, both = a.ID, true {
@@ -75,8 +73,8 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// word is the first eight bytes of s, which has at least as many; half is the first
-// four. The compiler makes one load of each.
+// word is the first eight bytes of s, which must have them; half is the first four. The compiler
+// makes one load of each.
 func word(s string) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
@@ -94,7 +92,7 @@ func (t *Table[V]) Get(a App) (value V, ok bool) {
 		return value, false
 	}
 	h := hashApp(a)
-	s := t.shards.of(h)
+	s := t.buckets.of(h)
 	if s == nil {
 		return value, false
 	}
@@ -116,7 +114,7 @@ func (t *Table[V]) Len() int { return t.count }
 // All yields every app and its value, in no particular order.
 func (t *Table[V]) All() iter.Seq2[App, V] {
 	return func(yield func(App, V) bool) {
-		for _, s := range t.shards.all() {
+		for _, s := range t.buckets.all() {
 			if !s.each(yield) {
 				return
 			}
@@ -124,7 +122,7 @@ func (t *Table[V]) All() iter.Seq2[App, V] {
 	}
 }
 
-func (s *shard[V]) each(yield func(App, V) bool) bool {
+func (s *bucket[V]) each(yield func(App, V) bool) bool {
 	if s == nil {
 		return true
 	}
@@ -136,37 +134,37 @@ func (s *shard[V]) each(yield func(App, V) bool) bool {
 	return true
 }
 
-// Edit is one change of a table: a value put in place, or an app removed.
+// Edit is one change of a table: a new value, or the removal of an app.
 type Edit[V any] struct {
 	App    App
 	Value  V
 	Remove bool
 }
 
-// With returns a table with the edits made, in order. The old table stands as it was.
+// With returns a table with the edits made, in order. The old table does not change.
 func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 	if len(edits) == 0 {
 		return t
 	}
-	next := Table[V]{t.shards.copy(), t.count}
-	if len(edits) > t.count && len(edits) > 2*shardFill*t.shards.len() {
-		next.reshard(t.count + len(edits)) // once, before it is full
+	next := Table[V]{t.buckets.copy(), t.count}
+	if len(edits) > t.count && len(edits) > 2*bucketFill*t.buckets.len() {
+		next.resize(t.count + len(edits)) // once, in advance
 	}
 	for i := range edits {
 		next.edit(&edits[i], &t)
 	}
-	if size := next.shards.len(); next.count > 2*shardFill*size || (size > 1 && next.count < shardFill*size/4) {
-		next.reshard(next.count)
+	if size := next.buckets.len(); next.count > 2*bucketFill*size || (size > 1 && next.count < bucketFill*size/4) {
+		next.resize(next.count)
 	}
 	return next
 }
 
-// edit makes one edit in a table that began as a copy of old: a shard that is old's
-// too is copied first.
+// edit makes one edit in a table that began as a copy of old. It first copies a bucket that
+// belongs to old as well.
 func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 	h := hashApp(e.App)
-	s := t.shards.of(h)
-	shared := old.shards.len() == t.shards.len() && s == old.shards.of(h)
+	s := t.buckets.of(h)
+	shared := old.buckets.len() == t.buckets.len() && s == old.buckets.of(h)
 	t.count -= s.len()
 	switch {
 	case e.Remove:
@@ -178,29 +176,29 @@ func (t *Table[V]) edit(e *Edit[V], old *Table[V]) {
 		s.put(h, e.App, e.Value)
 	}
 	t.count += s.len()
-	t.shards.set(h, s, &old.shards)
+	t.buckets.set(h, s, &old.buckets)
 }
 
-func (s *shard[V]) len() int {
+func (s *bucket[V]) len() int {
 	if s == nil {
 		return 0
 	}
 	return s.count
 }
 
-// full tells whether one app more would load the shard beyond three quarters.
-func (s *shard[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
+// full tells whether one more app would fill more than three quarters of the bucket.
+func (s *bucket[V]) full() bool { return s == nil || 4*(s.count+1) > 3*len(s.slots) }
 
-// grown is a copy with room for one more app at a load of three quarters or less.
-func (s *shard[V]) grown() *shard[V] {
+// grown returns a copy with room for one more app, at most three quarters full.
+func (s *bucket[V]) grown() *bucket[V] {
 	if s == nil {
-		return &shard[V]{slots: make([]slot[V], 2)}
+		return &bucket[V]{slots: make([]slot[V], 2)}
 	}
 	size := len(s.slots)
 	for 4*(s.count+1) > 3*size {
 		size *= 2
 	}
-	next := &shard[V]{slots: make([]slot[V], size)}
+	next := &bucket[V]{slots: make([]slot[V], size)}
 	if size == len(s.slots) {
 		copy(next.slots, s.slots)
 		next.count = s.count
@@ -214,12 +212,12 @@ func (s *shard[V]) grown() *shard[V] {
 	return next
 }
 
-// without is a copy without an app, or nil when nothing is left.
-func (s *shard[V]) without(h uint64, a App) *shard[V] {
+// without returns a copy without an app, or nil if nothing is left.
+func (s *bucket[V]) without(h uint64, a App) *bucket[V] {
 	if s == nil {
 		return nil
 	}
-	next := &shard[V]{slots: make([]slot[V], len(s.slots))}
+	next := &bucket[V]{slots: make([]slot[V], len(s.slots))}
 	for i := range s.slots {
 		if e := &s.slots[i]; e.hash != 0 && (e.hash != h || e.app != a) {
 			next.put(e.hash, e.app, e.value)
@@ -231,7 +229,7 @@ func (s *shard[V]) without(h uint64, a App) *shard[V] {
 	return next
 }
 
-func (s *shard[V]) put(h uint64, a App, v V) {
+func (s *bucket[V]) put(h uint64, a App, v V) {
 	mask := uint64(len(s.slots) - 1)
 	i := h >> 1 & mask
 	for s.slots[i].hash != 0 && (s.slots[i].hash != h || s.slots[i].app != a) {
@@ -243,10 +241,10 @@ func (s *shard[V]) put(h uint64, a App, v V) {
 	s.slots[i] = slot[V]{h, a, v}
 }
 
-// reshard spreads the apps over a number of shards that fits so many.
-func (t *Table[V]) reshard(apps int) {
+// resize moves the apps to as many buckets as the given number of apps needs.
+func (t *Table[V]) resize(apps int) {
 	next := sized[V](apps)
-	for _, s := range t.shards.all() {
+	for _, s := range t.buckets.all() {
 		for i := range s.slots {
 			if e := &s.slots[i]; e.hash != 0 {
 				next.insert(e.hash, e.app, e.value)
@@ -256,29 +254,28 @@ func (t *Table[V]) reshard(apps int) {
 	*t = next
 }
 
-// sized is an empty table with shards for so many apps.
+// sized returns an empty table with buckets for the given number of apps.
 func sized[V any](apps int) Table[V] {
 	size := 1
-	for size*shardFill < apps {
+	for size*bucketFill < apps {
 		size *= 2
 	}
-	return Table[V]{shards: newShards[V](size)}
+	return Table[V]{buckets: newBuckets[V](size)}
 }
 
-// insert puts an app into a table that nobody else has seen yet.
+// insert adds an app to a table that nobody else has seen yet.
 func (t *Table[V]) insert(h uint64, a App, v V) {
-	s := t.shards.of(h)
+	s := t.buckets.of(h)
 	if s.full() {
 		s = s.grown()
-		t.shards.set(h, s, nil)
+		t.buckets.set(h, s, nil)
 	}
 	t.count -= s.count
 	s.put(h, a, v)
 	t.count += s.count
 }
 
-// NewTable makes a table of many apps at once; of two edits of one app the later
-// counts.
+// NewTable makes a table of many apps at once; of two edits of one app, the later counts.
 func NewTable[V any](edits []Edit[V]) Table[V] {
 	t := sized[V](len(edits))
 	for i := range edits {
@@ -289,24 +286,24 @@ func NewTable[V any](edits []Edit[V]) Table[V] {
 	return t
 }
 
-// Diff yields what must be done to old to make it like t: an Edit for each app whose
-// value is new or, by same, not the same, and a removal for each that is gone. Shards
-// that both tables share are skipped.
+// Diff yields the edits that turn old into t: an Edit for each app whose value is new or, by
+// same, not the same, and a removal for each app that t lacks. It skips buckets that both tables
+// share.
 func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]] {
 	return func(yield func(Edit[V]) bool) {
-		for i, s := range t.shards.notIn(&old.shards) {
+		for i, s := range t.buckets.notIn(&old.buckets) {
 			for j := range s.slots {
 				e := &s.slots[j]
 				if e.hash == 0 {
 					continue
 				}
-				was, ok := old.at(i, j, e)
+				was, ok := old.likely(i, j, e)
 				if (!ok || !same(was, e.value)) && !yield(Edit[V]{App: e.app, Value: e.value}) {
 					return
 				}
 			}
 		}
-		for _, s := range old.shards.notIn(&t.shards) {
+		for _, s := range old.buckets.notIn(&t.buckets) {
 			for app := range s.all() {
 				if _, ok := t.Get(app); !ok && !yield(Edit[V]{App: app, Remove: true}) {
 					return
@@ -316,10 +313,10 @@ func (t *Table[V]) Diff(old *Table[V], same func(a, b V) bool) iter.Seq[Edit[V]]
 	}
 }
 
-// at is Get for the app of a slot of another table. A table made from this one mostly
-// has its apps where this one has them, so that is where it looks first.
-func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
-	if s := t.shards.at(i); s != nil && j < len(s.slots) {
+// likely is Get for the app of another table's slot. A table made from this one has most apps at
+// the same place, so that place is checked first.
+func (t *Table[V]) likely(i, j int, e *slot[V]) (value V, ok bool) {
+	if s := t.buckets.at(i); s != nil && j < len(s.slots) {
 		if mine := &s.slots[j]; mine.hash == e.hash && mine.app == e.app {
 			return mine.value, true
 		}
@@ -327,6 +324,6 @@ func (t *Table[V]) at(i, j int, e *slot[V]) (value V, ok bool) {
 	return t.Get(e.app)
 }
 
-func (s *shard[V]) all() iter.Seq2[App, V] {
+func (s *bucket[V]) all() iter.Seq2[App, V] {
 	return func(yield func(App, V) bool) { s.each(yield) }
 }

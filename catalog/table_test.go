@@ -110,12 +110,12 @@ func TestALargeTableIsMadeAtOnce(t *testing.T) {
 	table := NewTable(edits)
 	same(t, &table, all)
 	longest := 0
-	for _, s := range table.shards.all() {
+	for _, s := range table.buckets.all() {
 		if s != nil {
 			longest = max(longest, s.count)
 		}
 	}
-	if longest > 6*shardFill {
+	if longest > 6*bucketFill {
 		t.Errorf("a shard holds %d of 10,000 apps: the hash spreads badly", longest)
 	}
 }

@@ -1,25 +1,19 @@
 package catalog
 
-import (
-	"fmt"
-	"strings"
-)
-
-// View is everything one app may resolve: immutable, complete, with a revision.
+// View is everything that one app may resolve: immutable, complete, with a revision.
 type View struct {
 	Revision uint64
-	// Open is set in the view of an app without a selection in a cluster whose
-	// default is "local": the view holds every app of the cluster, so an app it does
-	// not hold is not found rather than denied.
+	// Open is set if the app has no selection and the cluster's default is "local". Such a view
+	// has every app of the cluster, so another app is not found rather than denied.
 	Open     bool
 	Entries  Table[*Entry]
 	Gateways *Gateways // of the clusters that the entries lead to; never nil in a published view
-	Zone     string    // where the caller runs; known in the caller's sidecar alone, and empty elsewhere
-	Rule     string    // what decides which apps the view holds: an object, or the default selection
+	Zone     string    // of the caller; known only in the caller's sidecar, and empty elsewhere
+	Rule     string    // the object or the default selection that decides which apps the view has
 }
 
-// Resolve is the lookup that daprd waits for: an address, or one of the refusals of
-// rules 3 and 6. It does no I/O, takes no lock and allocates nothing when it succeeds.
+// Resolve is the lookup that daprd waits for. It returns an address, or a refusal by rule 3 or 6.
+// It does no I/O, takes no lock and allocates nothing when it succeeds.
 func (v *View) Resolve(app App) (string, error) {
 	if e, ok := v.Entries.Get(app); ok {
 		if address := e.pick(); address != "" {
@@ -30,15 +24,15 @@ func (v *View) Resolve(app App) (string, error) {
 	return "", v.refuse(app)
 }
 
-// Renumbered is the same view with another revision.
+// Renumbered returns the same view with another revision.
 func (v *View) Renumbered(revision uint64) *View {
 	next := *v
 	next.Revision = revision
 	return &next
 }
 
-// refuse is the error for an app that the view does not hold. It reads the same
-// whether the app exists or not.
+// refuse returns the error for an app that the view lacks. It reads the same whether the app
+// exists or not.
 func (v *View) refuse(app App) *Refusal {
 	outcome, before, after := v.refusal()
 	return &Refusal{outcome, before + app.String() + after}
@@ -51,81 +45,17 @@ func (v *View) refusal() (outcome Outcome, before, after string) {
 	return Denied, "the caller's selection does not hold ", ""
 }
 
-// Missing is the outcome for an app that the view does not hold.
+// Missing is the outcome for an app that the view lacks.
 func (v *View) Missing() Outcome {
 	outcome, _, _ := v.refusal()
 	return outcome
 }
 
-// AppendMissing appends what the error of [View.Resolve] says of an app that the view does
-// not hold. It keeps nothing of the app's names.
+// AppendMissing appends the error text of [View.Resolve] for an app that the view lacks. It keeps
+// no reference to the app's names.
 func (v *View) AppendMissing(b []byte, app App) []byte {
 	outcome, before, after := v.refusal()
 	b = append(append(append(b, outcome.String()...), ": "...), before...)
 	b = append(append(append(b, app.Namespace...), '/'), app.ID...)
 	return append(b, after...)
-}
-
-// Explain is [View.Resolve] with all that led to its outcome.
-func (v *View) Explain(app App) Decision {
-	e, ok := v.Entries.Get(app)
-	if !ok {
-		r := v.refuse(app)
-		return Decision{Outcome: r.Outcome, Rule: v.Rule, Revision: v.Revision, Reason: r.Reason}
-	}
-	d := e.Explain()
-	d.Revision = v.Revision
-	return d
-}
-
-// Explain makes a choice as [Entry.Pick] does and says why.
-func (e *Entry) Explain() Decision {
-	d := Decision{Outcome: e.Outcome(), Rule: e.Rule.String()}
-	address, taken := e.Pick()
-	d.Routes = make([]RouteDecision, len(e.Routes))
-	for i := range e.Routes {
-		r := &e.Routes[i]
-		d.Routes[i] = RouteDecision{
-			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
-			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
-			Zones: r.Zones.String(),
-		}
-	}
-	if taken == nil {
-		d.Reason = e.whyNot()
-		return d
-	}
-	d.Address, d.Cluster = address, taken.Cluster
-	if taken.Gateway {
-		d.Gateway, _, _ = strings.Cut(address, ":")
-	}
-	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.why(e.App))
-	return d
-}
-
-func (e *Entry) routeReason(r, taken *Route) string {
-	why := r.why(e.App)
-	if taken == nil || !r.Usable() || r == taken {
-		return why
-	}
-	switch first, last := e.levels(); {
-	case r.Priority > last:
-		return fmt.Sprintf("%s, but priority %d comes first", why, last)
-	case r.Priority == first && taken.Priority == first:
-		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
-	case r.Priority == first:
-		return fmt.Sprintf("%s, and this lookup fell on %s", why, taken.Cluster)
-	default:
-		return fmt.Sprintf("%s; has what priority %d does not take for now, and this lookup fell on %s", why, first, taken.Cluster)
-	}
-}
-
-// levels are the first and the last of the priorities that lookups fall on. A plan has
-// them when anything is usable.
-func (p *Plan) levels() (first, last uint32) {
-	first = p.Routes[nextUsable(p.Routes, 0)].Priority
-	if p.choice == nil || p.choice.cuts == nil {
-		return first, first
-	}
-	return first, p.choice.cuts[len(p.choice.cuts)-1].route.Priority
 }

@@ -10,13 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// MaxZone is how many characters the name of a zone may have.
+// MaxZone bounds the characters of a zone's name.
 const MaxZone = 63
 
-// maxZones is how many zones a Zones can tell apart.
+// maxZones bounds the different zones in a Zones.
 const maxZones = 255
 
-// CheckZone holds the name of a zone to what every table and log can show.
+// CheckZone checks that every table and log can show the name of a zone.
 func CheckZone(s string) error {
 	if n := utf8.RuneCountInString(s); n > MaxZone {
 		return fmt.Errorf("the zone is %d characters long; at most %d are taken", n, MaxZone)
@@ -32,15 +32,15 @@ func CheckZone(s string) error {
 	return nil
 }
 
-// Zones are where each of several instances runs, in their order. They are immutable, and
-// nil where no zone is known.
+// Zones has the zone of each of several instances, in their order. It is immutable, and nil if no
+// zone is known.
 type Zones struct {
-	names []string // each once, sorted
-	of    []byte   // the place of each instance's zone in names, from 1; 0 where it is not known
+	names []string // sorted and unique
+	of    []byte   // for each instance the index of its zone in names, from 1; 0 if unknown
 }
 
-// NewZones are the zones of instances: one each, or "" where it is not known. Of zones beyond
-// the first 255 by name none is known.
+// NewZones makes Zones from the zone of each instance, "" if unknown. After the first 255 names,
+// zones count as unknown.
 func NewZones(of []string) *Zones {
 	z := &Zones{of: make([]byte, len(of))}
 	z.names = slices.Compact(slices.Sorted(slices.Values(of)))
@@ -59,7 +59,7 @@ func NewZones(of []string) *Zones {
 	return z
 }
 
-// ParseZones reads what Parts has told of so many instances. It keeps the slices.
+// ParseZones reads the result of Parts for the given number of instances. It keeps the slices.
 func ParseZones(names []string, of []byte, instances int) (*Zones, error) {
 	switch {
 	case len(names) == 0 && len(of) == 0:
@@ -83,8 +83,8 @@ func ParseZones(names []string, of []byte, instances int) (*Zones, error) {
 	return &Zones{names, of}, nil
 }
 
-// Parts are the zones' names, each once and sorted, and of each instance the place of its
-// zone there, from 1, or 0 where it is not known. They are not to be changed.
+// Parts returns the zones' names, sorted and unique, and for each instance the index of its zone
+// there, from 1, or 0 if unknown. Don't change them.
 func (z *Zones) Parts() (names []string, of []byte) {
 	if z == nil {
 		return nil, nil
@@ -92,7 +92,7 @@ func (z *Zones) Parts() (names []string, of []byte) {
 	return z.names, z.of
 }
 
-// At is the zone of an instance; "" where it is not known.
+// At is the zone of an instance; "" if unknown.
 func (z *Zones) At(instance int) string {
 	if z == nil || z.of[instance] == 0 {
 		return ""
@@ -100,7 +100,7 @@ func (z *Zones) At(instance int) string {
 	return z.names[z.of[instance]-1]
 }
 
-// First are the zones of the first so many instances.
+// First returns the zones of the first instances.
 func (z *Zones) First(instances int) *Zones {
 	if z == nil || instances >= len(z.of) {
 		return z
@@ -112,7 +112,7 @@ func (z *Zones) First(instances int) *Zones {
 	return z.Of(places)
 }
 
-// Of are the zones of some of the instances, by their places.
+// Of returns the zones of some of the instances, by index.
 func (z *Zones) Of(places []int) *Zones {
 	if z == nil {
 		return nil
@@ -124,12 +124,12 @@ func (z *Zones) Of(places []int) *Zones {
 	return NewZones(of)
 }
 
-// Equal tells whether both say the same.
+// Equal tells whether both have the same zones.
 func (z *Zones) Equal(o *Zones) bool {
 	return z == o || z != nil && o != nil && bytes.Equal(z.of, o.of) && slices.Equal(z.names, o.names)
 }
 
-// String has each zone with the number of instances there.
+// String lists each zone with its number of instances.
 func (z *Zones) String() string {
 	if z == nil {
 		return ""

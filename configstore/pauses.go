@@ -3,14 +3,13 @@ package configstore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // How long the pauses after failures are: twice as long after each, within these bounds,
-// give or take a quarter.
+// less up to a quarter.
 //
 // A server that is away costs next to nothing to ask for again, and whoever waits for its
 // return waits for the rest of a pause: so pauses stay short. One that refuses our
@@ -39,7 +38,7 @@ func (p *Pauses) Wait(ctx context.Context, err error, heard time.Time) bool {
 	if !heard.IsZero() && time.Since(heard) >= settled {
 		*p = Pauses{}
 	}
-	return live.Sleep(ctx, jitter(p.next(err, !heard.IsZero())))
+	return live.Sleep(ctx, live.Jitter(p.next(err, !heard.IsZero())))
 }
 
 // next is the pause after one more failure, of a server that was heard before it or not.
@@ -56,8 +55,4 @@ func (p *Pauses) next(err error, heard bool) time.Duration {
 	p.denied = 0
 	p.away = min(max(2*p.away, firstPause), lastPause)
 	return p.away
-}
-
-func jitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2)
 }

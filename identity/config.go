@@ -12,28 +12,28 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Config says where a process has its identity from: exactly one of files, sentry
-// and insecure. Its fields carry YAML and JSON tags for strict decoders.
+// Config says where a process gets its identity: exactly one of files, sentry and insecure. Its
+// fields have YAML and JSON tags for strict decoders.
 type Config struct {
 	Files    *Files  `yaml:"files,omitempty" json:"files,omitempty"`
 	Sentry   *Sentry `yaml:"sentry,omitempty" json:"sentry,omitempty"`
 	Insecure bool    `yaml:"insecure,omitempty" json:"insecure,omitempty"`
 }
 
-// Files names PEM files, which are read again when they change.
+// Files names PEM files. They are read again when they change.
 type Files struct {
 	Cert string `yaml:"cert" json:"cert"` // certificate and its intermediates, leaf first
 	Key  string `yaml:"key" json:"key"`   // its private key
 	CA   string `yaml:"ca" json:"ca"`     // roots that peers' certificates must chain to
 }
 
-// Sentry says how to get a certificate from Dapr's Sentry. What is left empty is
-// taken from where daprd takes it: the environment, then daprd's default.
+// Sentry configures Dapr's Sentry as the source of certificates. An empty field has daprd's
+// default: from the environment, or else built in.
 type Sentry struct {
 	Address string `yaml:"address" json:"address"` // host:port
 
-	// TrustAnchors are roots in PEM; else those in TrustAnchorsFile, which is read
-	// again when it changes; else those in the environment's DAPR_TRUST_ANCHORS.
+	// TrustAnchors are roots in PEM. If it is empty, TrustAnchorsFile counts, which is read again
+	// when it changes, or else DAPR_TRUST_ANCHORS in the environment.
 	TrustAnchors     string `yaml:"trustAnchors,omitempty" json:"trustAnchors,omitempty"`
 	TrustAnchorsFile string `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty"`
 
@@ -41,14 +41,13 @@ type Sentry struct {
 	TrustDomain string `yaml:"trustDomain,omitempty" json:"trustDomain,omitempty"`
 	Namespace   string `yaml:"namespace,omitempty" json:"namespace,omitempty"`
 
-	// AppTrustDomain is the trust domain to ask a certificate for; "public" if empty, as
-	// daprd's. In Kubernetes Sentry does not look at it: there it is that of the pod's
-	// Dapr Configuration.
+	// AppTrustDomain is the trust domain of the requested certificate; "public" if empty, as in
+	// daprd. In Kubernetes, Sentry ignores it and uses that of the pod's Dapr Configuration.
 	AppTrustDomain string `yaml:"appTrustDomain,omitempty" json:"appTrustDomain,omitempty"`
 
-	// Token proves to Sentry who asks; else the text of TokenFile, which is read for
-	// every request; else the file in DAPR_SENTRY_TOKEN_FILE or the token that Dapr
-	// mounts in Kubernetes; else none.
+	// Token proves the app's identity to Sentry. If it is empty, TokenFile counts, which is read
+	// for every request, or else the file in DAPR_SENTRY_TOKEN_FILE, or the token that Dapr
+	// mounts in Kubernetes.
 	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
 	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty"`
 }
@@ -56,7 +55,7 @@ type Sentry struct {
 // Secret is a text that is never printed.
 type Secret string
 
-// hidden stands for a secret wherever one would be printed.
+// hidden replaces a secret in output.
 const hidden = "[hidden]"
 
 // String hides the secret.
@@ -76,8 +75,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText hides the secret from encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Check tells what is wrong with the configuration. It takes account of the
-// environment, as [New] does, and reads no file that the configuration names.
+// Check checks the configuration. It considers the environment, as [New] does, and reads none of
+// the configured files.
 func (c Config) Check() error { return c.withDefaults(os.Getenv).check() }
 
 func (c Config) check() error {
@@ -151,7 +150,7 @@ func (s *Sentry) check() error {
 // kubernetesToken is where Dapr mounts the token for Sentry into a pod.
 const kubernetesToken = "/var/run/secrets/dapr.io/sentrytoken/token"
 
-// withDefaults is the configuration with what daprd would take where a field is empty.
+// withDefaults fills empty fields with daprd's defaults.
 func (c Config) withDefaults(getenv func(string) string) Config {
 	if c.Sentry == nil {
 		return c
@@ -172,7 +171,7 @@ func (c Config) withDefaults(getenv func(string) string) Config {
 	return c
 }
 
-// id is the identity that Sentry must show.
+// id is the identity that Sentry must present.
 func (s *Sentry) id() (spiffeid.ID, error) {
 	td, err := spiffeid.TrustDomainFromString(cmp.Or(s.TrustDomain, "localhost"))
 	if err != nil {

@@ -51,7 +51,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// What daprd has in its environment need not be said again.
+// Values in daprd's environment need not be configured again.
 func TestSentryTakesWhatDaprdTakes(t *testing.T) {
 	t.Setenv("DAPR_TRUST_ANCHORS", string(identitytest.NewCA(t).PEM()))
 	if err := decode(t, `sentry: {address: "127.0.0.1:50001"}`).Check(); err != nil {

@@ -12,40 +12,40 @@ import (
 	"time"
 )
 
-// connections are those that were let in by certificates. Each ends when one of these
-// expires, or when the trust that let it in has changed so that it would be refused now.
+// connections are the open connections that certificates have authenticated. Each ends when its
+// chain expires, or when a change of trust would refuse it.
 type connections struct {
 	mu    sync.Mutex
-	open  map[*watched]struct{}
-	sweep int // how many there may be before those that died are looked for
+	open  map[*trackedConn]struct{}
+	sweep int // number of connections that triggers a search for dead ones
 }
 
-// fewConnections are not worth a look for those that died.
+// fewConnections don't trigger that search.
 const fewConnections = 64
 
-// watched is one connection.
-type watched struct {
+// trackedConn is one connection.
+type trackedConn struct {
 	net.Conn
-	of    *connections
+	owner *connections
 	peer  bool         // to or from another cluster's resolver service
-	check func() error // whether it would be let in now; set once it was
-	end   *time.Timer  // closes it
+	check func() error // fails if the connection would be refused now; set by track
+	end   *time.Timer  // closes the connection
 }
 
 // Close ends the connection.
-func (w *watched) Close() error {
-	w.of.mu.Lock()
-	delete(w.of.open, w)
+func (w *trackedConn) Close() error {
+	w.owner.mu.Lock()
+	delete(w.owner.open, w)
 	if w.end != nil {
 		w.end.Stop()
 	}
-	w.of.mu.Unlock()
+	w.owner.mu.Unlock()
 	return w.Conn.Close()
 }
 
-// dead tells whether the connection was closed from below: gRPC does so where it fails
-// right after the handshake.
-func (w *watched) dead() bool {
+// dead tells whether the connection was closed below. gRPC does so if it fails right after the
+// handshake.
+func (w *trackedConn) dead() bool {
 	c, ok := w.Conn.(syscall.Conn)
 	if !ok {
 		return false
@@ -54,19 +54,19 @@ func (w *watched) dead() bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// watch keeps a connection in sight that was let in by a chain of certificates. It returns
-// an error when the trust has changed meanwhile, and closes nothing. The connection is
-// closed when the chain expires. A peer's is closed earlier, so that the other side comes
-// back with a newer certificate; see [renewIn].
-func (cs *connections) watch(w *watched, chain []*x509.Certificate, check func() error) error {
+// track tracks a connection that a chain of certificates has authenticated. It returns an error,
+// without closing the connection, if the trust has changed meanwhile. The connection is closed
+// when the chain expires. That of a peer is closed earlier, so that the peer reconnects with a
+// newer certificate; see [renewIn].
+func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check func() error) error {
 	cs.mu.Lock()
 	w.check = check
 	w.end = time.AfterFunc(closeIn(chain, w.peer, time.Now()), func() { w.Close() })
 	if cs.open == nil {
-		cs.open = map[*watched]struct{}{}
+		cs.open = map[*trackedConn]struct{}{}
 	}
 	if len(cs.open) >= max(cs.sweep, fewConnections) {
-		maps.DeleteFunc(cs.open, func(other *watched, _ struct{}) bool {
+		maps.DeleteFunc(cs.open, func(other *trackedConn, _ struct{}) bool {
 			dead := other.dead()
 			if dead {
 				other.end.Stop()
@@ -80,8 +80,8 @@ func (cs *connections) watch(w *watched, chain []*x509.Certificate, check func()
 	return check()
 }
 
-// recheck ends the connections that would not be let in any more, and calls ended with each.
-// It looks at all of them, or at those of peers only.
+// recheck ends the connections that would be refused now, and calls ended with each. It checks
+// all of them, or only those of peers.
 func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
 	cs.mu.Lock()
 	all := slices.Collect(maps.Keys(cs.open))
@@ -97,10 +97,10 @@ func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
 	}
 }
 
-// errTrustChanged ends a connection that is let in for another reason than before.
-var errTrustChanged = errors.New("identity: the trust in it has changed; it may come back")
+// errTrustChanged ends a connection whose principal has changed.
+var errTrustChanged = errors.New("identity: the trust in the other end has changed; it may reconnect")
 
-// closeIn is how long a connection may last that was let in by a chain of certificates.
+// closeIn is how long a connection with a chain of certificates may last.
 func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration {
 	left := chain[0].NotAfter.Sub(now)
 	for _, c := range chain[1:] {
@@ -112,24 +112,24 @@ func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration
 	return left
 }
 
-// comeBackIn is renewIn for a client, which loses nothing by it: where a third of the
-// certificate's life has begun already, it comes back when two thirds of what is left are over.
-// Sentry dates certificates back by its clock skew, so short ones may begin like that.
-func comeBackIn(leaf *x509.Certificate, now time.Time) time.Duration {
+// clientRenewIn is renewIn for a client, which loses nothing by a reconnect. In the last third of
+// the certificate's validity, it returns two thirds of what is left. Sentry dates certificates
+// back by its clock skew, so short ones may start like that.
+func clientRenewIn(leaf *x509.Certificate, now time.Time) time.Duration {
 	if in, ok := renewIn(leaf, now); ok {
 		return in
 	}
-	return max(leaf.NotAfter.Sub(now)*2/3, leastRenewal)
+	return max(leaf.NotAfter.Sub(now)*2/3, minRenewal)
 }
 
-// leastRenewal is how long a client lets pass before it asks for a newer certificate again.
-const leastRenewal = time.Second
+// minRenewal is the least time between two reconnects of a client.
+const minRenewal = time.Second
 
-// renewIn is when to make a connection anew that was made by a certificate: a little
-// before a third of its life is left, since Dapr's are renewed at half of it, and not at
-// the same moment as others. It is false where that is over.
+// renewIn is when to reconnect for a newer certificate: with jitter, a little before the last
+// third of its validity, since Dapr renews certificates at half of it. It is false if that time
+// has passed.
 func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
-	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // divided first: centuries don't overflow
+	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // avoids an overflow
 	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
 	return in, in > 0
 }

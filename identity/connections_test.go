@@ -9,8 +9,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
-// A connection ends when the certificate expires that let it in, on either side, and for
-// clients of either kind.
+// A connection ends when the certificate that authenticated it expires, on either side, for both
+// kinds of clients.
 func TestAConnectionEndsWhenACertificateExpires(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	service := identity.ServiceApp("", "west")
@@ -34,8 +34,8 @@ func TestAConnectionEndsWhenACertificateExpires(t *testing.T) {
 	}
 }
 
-// A client is told to come back when it has another certificate, and before the server's
-// is old; until then it is not.
+// A client should reconnect when it has another certificate, and before the server's expires; not
+// earlier.
 func TestAClientIsToldWhenToComeBack(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	service := identity.ServiceApp("", "west")

@@ -1,6 +1,20 @@
 package identity
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
 
 // SetSentryTimeout shortens the time that Sentry has for one answer.
 func (s *Source) SetSentryTimeout(d time.Duration) { s.origin.(*sentryOrigin).timeout = d }
+
+// ParseID parses a SPIFFE ID in Dapr's form for apps.
+func ParseID(s string) (ID, error) {
+	id, err := spiffeid.FromString(s)
+	if err != nil {
+		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", s, err)
+	}
+	return fromSPIFFE(id)
+}

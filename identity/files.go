@@ -14,16 +14,16 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// maxFile bounds what is read of a file that was named by mistake.
+// maxFile bounds a file, in case the path names the wrong one.
 const maxFile = 1 << 20
 
-// filesOrigin reads three small files. It looks at their bytes rather than watch
-// them: that is right for renames, for the symlink swaps of Kubernetes mounts and for
-// network file systems alike, and costs microseconds per look.
+// filesOrigin reads three small files. It compares their bytes instead of watching them. That
+// works for renames, for the symlink swaps of Kubernetes mounts and for network file systems, and
+// costs microseconds.
 type filesOrigin struct {
 	files  Files
 	log    *slog.Logger
-	looked [32]byte // what the files had when the certificate was last held to our own roots
+	looked [32]byte // fingerprint of the files that were last checked against our own roots
 }
 
 func (o *filesOrigin) String() string { return "files " + o.files.Cert }
@@ -32,7 +32,7 @@ func (o *filesOrigin) load(_ context.Context, old *material) (*material, error) 
 	var texts [3][]byte
 	fingerprint := sha256.New()
 	for i, path := range []string{o.files.Cert, o.files.Key, o.files.CA} {
-		text, err := readFile(path)
+		text, err := ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func (o *filesOrigin) load(_ context.Context, old *material) (*material, error) 
 		return nil, err
 	}
 	m.from = from
-	if o.looked != from && m.valid(time.Now()) == nil { // what is refused is read again and again
+	if o.looked != from && m.valid(time.Now()) == nil { // refused files are read again and again
 		o.looked = from
 		o.warnForeign(m)
 	}
@@ -73,8 +73,8 @@ func (o *filesOrigin) parse(texts [3][]byte) (*material, error) {
 	return newMaterial(&cert, cas)
 }
 
-// warnForeign says so when our certificate does not chain to our own roots. It is no
-// error: peers may have other roots, and do so in the middle of a change of roots.
+// warnForeign warns if our certificate does not chain to our own roots. That is no error: peers
+// may have other roots, also during a change of roots.
 func (o *filesOrigin) warnForeign(m *material) {
 	chain := make([]*x509.Certificate, 0, len(m.cert.Certificate))
 	for _, der := range m.cert.Certificate {
@@ -83,13 +83,13 @@ func (o *filesOrigin) warnForeign(m *material) {
 		}
 	}
 	if _, _, err := x509svid.Verify(chain, m.roots); err != nil {
-		o.log.Warn("certificate does not chain to the configured roots, and peers with the same roots will refuse it",
+		o.log.Warn("certificate does not chain to the configured roots; peers with the same roots will refuse it",
 			"err", err, "cert", o.files.Cert, "ca", o.files.CA)
 	}
 }
 
-// readFile reads a small file. Its errors name the path.
-func readFile(path string) ([]byte, error) {
+// ReadFile reads a small file, such as a certificate. Its errors name the path.
+func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

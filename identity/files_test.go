@@ -147,7 +147,7 @@ func TestHalfWrittenFilesKeepTheOldIdentity(t *testing.T) {
 				if after := s.shows(); after.SerialNumber.Cmp(before.SerialNumber) != 0 {
 					t.Error("the old certificate is gone")
 				}
-				if n := s.log.count("the old one stays in use"); n != 1 {
+				if n := s.log.count("the old certificate stays in use"); n != 1 {
 					t.Errorf("logged %d times; want once", n)
 				}
 				_ = os.Remove(s.files.Key) // a directory in one case

@@ -9,8 +9,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
-// Roots come from objects: whatever they are, the peer is refused or has roots, and
-// what is told of them is fit for a terminal.
+// Roots come from objects. For any text, the peer is refused or has roots, and their description
+// is safe for a terminal.
 func FuzzPeersRoots(f *testing.F) {
 	ca := identitytest.NewCA(f)
 	f.Add("east.example", string(ca.PEM()))

@@ -16,21 +16,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// ServerCredentials are [Source.ServerTLS] for a gRPC server, plain text when
-// insecure. Handlers learn who calls from [FromContext]. A connection ends when a
-// certificate that let it in expires, and when own roots change so that it would be refused.
+// ServerCredentials are [Source.ServerTLS] for a gRPC server, plain text when insecure. Handlers
+// get the caller from [FromContext]. A connection ends when a certificate of its chain expires,
+// or when own roots change so that it would be refused.
 func (s *Source) ServerCredentials(authorize func(ID) error) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.server(false, func(cs tls.ConnectionState, at time.Time) (standing, error) {
+	return s.server(false, func(cs tls.ConnectionState, at time.Time) (principal, error) {
 		return s.verifyClient(cs, at, authorize)
 	})
 }
 
-// ClientCredentials are [Source.ClientTLS] for a gRPC client, plain text when
-// insecure. A connection ends as one of [Source.ServerCredentials] does; [Source.Renewal]
-// says when to make another one before that.
+// ClientCredentials are [Source.ClientTLS] for a gRPC client, plain text when insecure. A
+// connection ends like one of [Source.ServerCredentials]. [Source.Renewal] says when to reconnect
+// before that.
 func (s *Source) ClientCredentials(expect func(ID) error) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
@@ -44,20 +44,20 @@ func (s *Source) ClientCredentials(expect func(ID) error) credentials.TransportC
 	})
 }
 
-// longestSpread is the longest wait before a connection is made anew for a newer
-// certificate: roots may change for thousands of clients at one moment.
+// longestSpread bounds the jitter before a reconnect with a newer certificate: roots may change
+// for thousands of clients at one moment.
 const longestSpread = 5 * time.Second
 
-// Renewal returns nil when a client should make its connection anew, that of a stream with
-// the context ctx: this process has another certificate by now, or the server should have.
-// Otherwise it returns when ctx ends, with its error.
+// Renewal returns nil when a client should reconnect; ctx is that of a stream on the connection.
+// That is when this process has a new certificate, or when the server should have one. Otherwise
+// it returns the error of ctx when that ends.
 func (s *Source) Renewal(ctx context.Context) error {
 	var late <-chan time.Time
 	var own *tls.Certificate
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
 			own = info.own
-			timer := time.NewTimer(comeBackIn(info.State.PeerCertificates[0], time.Now()))
+			timer := time.NewTimer(clientRenewIn(info.State.PeerCertificates[0], time.Now()))
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -79,9 +79,8 @@ func (s *Source) Renewal(ctx context.Context) error {
 	}
 }
 
-// FromContext is who is at the other end of a gRPC call: in a server's handler the
-// caller. It is false when the connection is plain text, which happens only when
-// insecure was asked for; callers then count as allowed.
+// FromContext returns the other end of a gRPC call: in a server's handler, the caller. It is
+// false for plain text, which happens only when insecure; callers then count as allowed.
 func FromContext(ctx context.Context) (ID, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -91,15 +90,15 @@ func FromContext(ctx context.Context) (ID, bool) {
 	return info.id, ok
 }
 
-// authInfo is what a connection is known by.
+// authInfo describes a connection.
 type authInfo struct {
 	credentials.TLSInfo
 	id   ID               // of the other end
-	peer string           // see standing
-	own  *tls.Certificate // that a client has shown
+	peer string           // see principal
+	own  *tls.Certificate // that a client has presented
 }
 
-// identify reads who the other end is from a certificate that was verified already.
+// identify reads the other end's identity from a verified certificate.
 func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, authInfo, error) {
 	if err != nil {
 		return nil, authInfo{}, err

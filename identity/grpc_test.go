@@ -19,7 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
-// server is a gRPC server that remembers who called last.
+// server is a gRPC server that records its last caller.
 type server struct {
 	address string
 	callers chan caller
@@ -126,8 +126,8 @@ func TestPlainTextAndTLSDoNotMix(t *testing.T) {
 	}
 }
 
-// A server rotates its certificate and its roots. A connection stays while its root does.
-// New connections see and are judged by what is new.
+// A server rotates its certificate and its roots. A connection stays while its root does. New
+// connections use the new ones.
 func TestRotationUnderALiveServer(t *testing.T) {
 	oldCA, newCA := identitytest.NewCA(t), identitytest.NewCA(t)
 	cfg := oldCA.Config(west)

@@ -170,9 +170,9 @@ func TestNobodyIsLetInWithoutAuthorization(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	a := source(t, ca.Config(west), slog.New(slog.DiscardHandler))
 	serverErr, _ := handshake(t, a.ServerTLS(nil), a.ClientTLS(identity.Anyone))
-	wantError(t, "server", serverErr, "nobody is let in")
+	wantError(t, "server", serverErr, "no authorize function was given")
 	_, clientErr := handshake(t, a.ServerTLS(identity.Anyone), a.ClientTLS(nil))
-	wantError(t, "client", clientErr, "nobody is let in")
+	wantError(t, "client", clientErr, "no authorize function was given")
 }
 
 // trusted is a client with an identity of ours that expects one app.
@@ -182,7 +182,7 @@ func trusted(t *testing.T, cfg identity.Config, expect catalog.App) func(*identi
 	}
 }
 
-// presenting is a client that shows a certificate whatever it is worth.
+// presenting is a client that presents a certificate, valid or not.
 func presenting(t *testing.T, pair identitytest.Pair) func(*identity.Source) *tls.Config {
 	return func(*identity.Source) *tls.Config {
 		cert, err := tls.X509KeyPair(pair.Cert, pair.Key)

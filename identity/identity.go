@@ -1,10 +1,10 @@
-// Package identity gives a process its SPIFFE identity as Dapr knows it,
-// spiffe://<trust domain>/ns/<namespace>/<app-id>, from files or from Dapr's Sentry,
+// Package identity gives a process its SPIFFE identity in Dapr's form, spiffe://<trust
+// domain>/ns/<namespace>/<app-id>. It reads it from files or requests it from Dapr's Sentry,
 // renews it, and makes TLS and gRPC credentials from it.
 //
-// Certificates and roots are read at each handshake, so a renewal or a rotation
-// needs no reconnect and no restart. The resolver services of other clusters may be
-// checked against roots of their own, which count for nobody else: [Source.SetPeers].
+// Each handshake uses the current certificate and roots, so a renewal or a rotation needs no
+// reconnect and no restart. Resolver services of other clusters may be checked against roots of
+// their own, which count for nobody else: [Source.SetPeers].
 package identity
 
 import (
@@ -17,27 +17,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// SystemNamespace is the namespace of Isthmus' own apps, unless it is configured.
+// SystemNamespace is the default namespace of Isthmus' own apps.
 const SystemNamespace = "isthmus-system"
 
-// cliAppID is the app-id of operators' command lines.
+// cliAppID is the app-id of the command line.
 const cliAppID = "isthmus-cli"
 
-// serviceAppID precedes the cluster's name in the app-id of its resolver service.
+// serviceAppID is the prefix of a resolver service's app-id, before the cluster's name.
 const serviceAppID = "isthmus-"
 
-// ServiceApp is the app as which a cluster's resolver service identifies itself,
-// so that its certificate names its cluster. An empty namespace is [SystemNamespace].
+// ServiceApp is the app of a cluster's resolver service, so that its certificate names its
+// cluster. An empty namespace is [SystemNamespace].
 func ServiceApp(namespace, cluster string) catalog.App {
 	return systemApp(namespace, serviceAppID+cluster)
 }
 
-// CLIApp is the app as which an operator's command line identifies itself. An empty
-// namespace is [SystemNamespace].
+// CLIApp is the app of an operator's command line. An empty namespace is [SystemNamespace].
 func CLIApp(namespace string) catalog.App { return systemApp(namespace, cliAppID) }
 
-// ServiceCluster is the cluster whose resolver service the app is, if it is one in
-// that namespace. An empty namespace is [SystemNamespace].
+// ServiceCluster returns the cluster whose resolver service the app is, if it is one. An empty
+// namespace is [SystemNamespace].
 func ServiceCluster(namespace string, app catalog.App) (cluster string, ok bool) {
 	cluster, ok = strings.CutPrefix(app.ID, serviceAppID)
 	if !ok || app != ServiceApp(namespace, cluster) || app == CLIApp(namespace) {
@@ -53,7 +52,7 @@ func systemApp(namespace, id string) catalog.App {
 	return catalog.App{Namespace: namespace, ID: id}
 }
 
-// ID is an app's identity within a trust domain.
+// ID is an app's identity in a trust domain.
 type ID struct {
 	TrustDomain string
 	App         catalog.App
@@ -64,7 +63,7 @@ func (id ID) String() string {
 	return "spiffe://" + id.TrustDomain + "/ns/" + id.App.Namespace + "/" + id.App.ID
 }
 
-// CheckTrustDomain tells whether a text is the name of a SPIFFE trust domain.
+// CheckTrustDomain checks the name of a SPIFFE trust domain.
 func CheckTrustDomain(s string) error {
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err == nil && td.Name() != s {
@@ -74,15 +73,6 @@ func CheckTrustDomain(s string) error {
 		return fmt.Errorf("trust domain %q: %w", s, err)
 	}
 	return nil
-}
-
-// ParseID reads a SPIFFE ID of the form that Dapr gives to apps, and nothing else.
-func ParseID(s string) (ID, error) {
-	id, err := spiffeid.FromString(s)
-	if err != nil {
-		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", s, err)
-	}
-	return fromSPIFFE(id)
 }
 
 func fromURI(uri *url.URL) (ID, error) {

@@ -47,8 +47,8 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// Whatever is accepted reads the same when written again, and is an app whose name
-// everything else can carry.
+// An accepted text is unchanged when it is written again, and its app has a name that everything
+// else can carry.
 func FuzzParseID(f *testing.F) {
 	for _, seed := range []string{
 		"spiffe://public/ns/shop/checkout", "spiffe://a.b/ns/s/c", "spiffe://public/ns/shop/checkout/", "spiffe://public/ns/a/b?c#d", "spiffe://p/ns/%61/b",

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// However long a certificate lasts that a peer shows, its connection is made anew when
-// about a third of that is left.
+// For any validity of a peer's certificate, its connection is replaced when about a third of that
+// is left.
 func TestAConnectionIsMadeAnewWhateverItsCertificateLasts(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -21,23 +21,23 @@ type material struct {
 	cert  *tls.Certificate // with its Leaf
 	roots roots
 
-	from     [32]byte      // fingerprint of what the origin read to make it
-	obtained time.Time     // with a monotonic reading
-	lasts    time.Duration // until its renewal is due, by the monotonic clock
-	renewAt  time.Time     // the same by the wall clock; zero when the origin doesn't renew
+	from       [32]byte      // fingerprint of the origin's input
+	obtained   time.Time     // with a monotonic reading
+	renewAfter time.Duration // monotonic time from obtained to renewal
+	renewAt    time.Time     // the same as wall clock time; zero if the origin doesn't renew
 }
 
 // roots are the certificates that peers' certificates must chain to.
 type roots []*x509.Certificate
 
-// GetX509BundleForTrustDomain makes roots an [x509bundle.Source]. Dapr's apps are in
-// trust domain "public" unless told otherwise, whatever the control plane, so one
-// set of roots serves every trust domain. Those of peers are in [trust].
+// GetX509BundleForTrustDomain makes roots an [x509bundle.Source]. Dapr puts apps into trust
+// domain "public" by default, whatever the control plane. So one set of roots serves every trust
+// domain. Roots of peers are in [trust].
 func (r roots) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bundle.Bundle, error) {
 	return x509bundle.FromX509Authorities(td, r), nil
 }
 
-// newMaterial puts a certificate and roots together and reads the identity.
+// newMaterial combines a certificate and roots, and reads the identity.
 func newMaterial(cert *tls.Certificate, roots roots) (*material, error) {
 	if n := len(cert.Leaf.URIs); n != 1 {
 		return nil, fmt.Errorf("certificate has %d URI SANs; want one, spiffe://<trust domain>/ns/<namespace>/<app-id>", n)
@@ -49,7 +49,7 @@ func newMaterial(cert *tls.Certificate, roots roots) (*material, error) {
 	return &material{id: id, cert: cert, roots: roots, obtained: time.Now()}, nil
 }
 
-// check tells whether the material is of the app, unless that is zero, and valid.
+// check checks that the material is valid and names the app, unless app is zero.
 func (m *material) check(app catalog.App, now time.Time) error {
 	if app != (catalog.App{}) && m.id.App != app {
 		return fmt.Errorf("certificate names app %s; want %s", m.id.App, app)
@@ -57,35 +57,35 @@ func (m *material) check(app catalog.App, now time.Time) error {
 	return m.valid(now)
 }
 
-// valid tells whether the certificate is within its time.
+// valid checks the certificate's validity period.
 func (m *material) valid(now time.Time) error {
 	leaf := m.cert.Leaf
 	switch {
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("certificate of %s expired at %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotAfter.Format(time.RFC3339), clock(now))
+			m.id.App, leaf.NotAfter.Format(time.RFC3339), toMinute(now))
 	case now.Before(leaf.NotBefore):
 		return fmt.Errorf("certificate of %s is not valid before %s; by this machine's clock it is %s",
-			m.id.App, leaf.NotBefore.Format(time.RFC3339), clock(now))
+			m.id.App, leaf.NotBefore.Format(time.RFC3339), toMinute(now))
 	}
 	return nil
 }
 
-// clock is a time to the minute, so that an error that stays reads the same.
-func clock(now time.Time) string { return now.UTC().Format("2006-01-02T15:04Z") }
+// toMinute formats a time to the minute, so that a lasting error keeps its text.
+func toMinute(now time.Time) string { return now.UTC().Format("2006-01-02T15:04Z") }
 
-// due tells whether to renew. Either clock decides: the wall clock may be set back,
-// and the monotonic clock stands still while the machine sleeps.
+// due tells whether to renew. Either clock decides: the wall clock may be set back, and the
+// monotonic clock stops while the machine sleeps.
 func (m *material) due(now time.Time) bool {
-	return now.Sub(m.obtained) >= m.lasts || !now.Round(0).Before(m.renewAt.Round(0))
+	return now.Sub(m.obtained) >= m.renewAfter || !now.Round(0).Before(m.renewAt.Round(0))
 }
 
 // renewIn makes the material due after d.
 func (m *material) renewIn(d time.Duration) {
-	m.lasts, m.renewAt = d, m.obtained.Add(d)
+	m.renewAfter, m.renewAt = d, m.obtained.Add(d)
 }
 
-// parseCertificates reads PEM that holds certificates and nothing else.
+// parseCertificates reads PEM that holds only certificates.
 func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for len(bytes.TrimSpace(text)) > 0 {

@@ -13,23 +13,23 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// PeerCredentials are for a gRPC client of another cluster's resolver service, which
-// is checked against what [Source.SetPeers] said of that cluster, at each handshake and
-// whenever that changes. They are plain text when insecure.
+// PeerCredentials are for a gRPC client of another cluster's resolver service. The service is
+// checked against the trust of [Source.SetPeers], at each handshake and at each change of the
+// trust. They are plain text when insecure.
 func (s *Source) PeerCredentials(namespace, cluster string) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
 	return s.client(true, func(chain []*x509.Certificate, at time.Time) error {
 		_, err := s.verifyService(namespace, cluster, chain, at)
-		s.peers.note(cluster, chain, err)
+		s.peers.notePresented(cluster, chain, err)
 		return err
 	})
 }
 
-// PeeringCredentials are for a gRPC server that lets in nobody but the resolver services of
-// the clusters that [Source.SetPeers] names, each by the roots that count for it. Handlers
-// learn from [FromPeer] which cluster calls. They are plain text when insecure.
+// PeeringCredentials are for a gRPC server that accepts only resolver services of the clusters in
+// [Source.SetPeers], each by its own trust. Handlers get the calling cluster from [FromPeer].
+// They are plain text when insecure.
 func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
@@ -37,7 +37,7 @@ func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	return s.server(true, s.verifyPeerClient)
 }
 
-// FromPeer is the cluster whose resolver service makes a call, at a server with
+// FromPeer returns the cluster whose resolver service makes a call, at a server with
 // [Source.PeeringCredentials].
 func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	p, ok := peer.FromContext(ctx)
@@ -48,11 +48,11 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	return info.peer, ok && info.peer != ""
 }
 
-// client is a client's side of TLS. What it embeds answers for all but the handshake.
+// client is the client side of TLS. The embedded credentials answer everything but the handshake.
 type client struct {
 	credentials.TransportCredentials
 	source *Source
-	peers  bool // servers are peers, which show their newest certificate now and then
+	peers  bool // servers are peers, which sometimes reconnect to present their newest certificate
 	verify func(chain []*x509.Certificate, at time.Time) error
 }
 
@@ -67,10 +67,10 @@ func (c *client) Clone() credentials.TransportCredentials {
 	return &copied
 }
 
-// ClientHandshake is the client's side of TLS.
+// ClientHandshake does a client's handshake.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
 	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
 	var own *tls.Certificate
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
@@ -83,21 +83,21 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 	}
 	info.own = own
 	chain := info.State.PeerCertificates
-	if err := s.connections.watch(w, chain, func() error { return c.verify(chain, at) }); err != nil {
+	if err := s.connections.track(w, chain, func() error { return c.verify(chain, at) }); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	return conn, info, nil
 }
 
-// server is a server's side of TLS.
+// server is the server side of TLS.
 type server struct {
 	credentials.TransportCredentials
 	source *Source
-	peers  bool // clients are peers, which show their newest certificate now and then
-	verify func(cs tls.ConnectionState, at time.Time) (standing, error)
+	peers  bool // clients are peers, which sometimes reconnect to present their newest certificate
+	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
 }
 
-func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (standing, error)) *server {
+func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (principal, error)) *server {
 	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
 }
 
@@ -108,11 +108,11 @@ func (c *server) Clone() credentials.TransportCredentials {
 	return &copied
 }
 
-// ServerHandshake is the server's side of TLS.
+// ServerHandshake does a server's handshake.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &watched{Conn: raw, of: &s.connections, peer: c.peers}
-	var was standing
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
+	var was principal
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
 			was, err = c.verify(cs, at)
@@ -124,7 +124,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, err
 	}
 	info.peer = was.peer
-	if err := s.connections.watch(w, info.State.PeerCertificates, func() error {
+	if err := s.connections.track(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {
 			err = errTrustChanged
@@ -134,7 +134,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	if was.peer != "" {
-		s.peers.note(was.peer, info.State.PeerCertificates, nil)
+		s.peers.notePresented(was.peer, info.State.PeerCertificates, nil)
 	}
 	return conn, info, nil
 }

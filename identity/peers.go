@@ -14,28 +14,28 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// peers is what is known of other clusters' resolver services: whom to believe, and which
-// certificates were seen.
+// peers holds the trust in other clusters' resolver services, and the certificates that they
+// presented.
 type peers struct {
 	mu        sync.Mutex
 	namespace string // of Isthmus' own apps
 	trusts    map[string]*trust
-	shown     map[string]shown
+	presented map[string]presentedCert
 }
 
-// shown is the certificate that a cluster's resolver service showed last.
-type shown struct {
+// presentedCert is the certificate that a cluster's resolver service presented last.
+type presentedCert struct {
 	leaf *x509.Certificate
 	err  error // why it was refused
 }
 
-// SetPeers says what the resolver services of other clusters are checked against, by
-// cluster; namespace is that of Isthmus' own apps, as in [ServiceApp]. It counts for
-// handshakes from now on, and at once for connections that there are: one that would
-// be refused now is ended. A trust that can't be used believes nobody; the others stand.
+// SetPeers sets the trust in the resolver services of other clusters, by cluster. namespace is
+// that of Isthmus' own apps, as in [ServiceApp]. It applies to new handshakes, and to open
+// connections: one that would be refused now is ended. An unusable trust accepts no certificate;
+// the others stay.
 //
-// Where a trust names roots, these alone count for that cluster's service, and for
-// nobody else. A cluster without a trust is checked against this process' own roots.
+// If a trust names roots, only these count for that cluster's service, and they count for nobody
+// else. A cluster without a trust is checked against this process' own roots.
 func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	p := &s.peers
 	p.mu.Lock()
@@ -43,40 +43,40 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	for cluster, t := range said {
 		old := p.trusts[cluster]
 		switch {
-		case old != nil && old.said == t && p.namespace == namespace:
+		case old != nil && old.spec == t && p.namespace == namespace:
 			trusts[cluster] = old
 		default:
 			trusts[cluster] = newTrust(namespace, cluster, t)
 			if err := trusts[cluster].err; err != nil {
-				s.log.Warn("nobody is believed to be a peer", "peer", cluster, "err", err)
+				s.log.Warn("trust in a peer unusable; its connections are refused until its Cluster object is corrected", "peer", cluster, "err", err)
 			}
 		}
 	}
 	same := p.namespace == namespace && sameTrust(trusts, p.trusts) && sameTrust(p.trusts, trusts)
 	p.namespace, p.trusts = namespace, trusts
-	maps.DeleteFunc(p.shown, func(cluster string, _ shown) bool { return trusts[cluster] == nil })
+	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
-		s.recheck(true) // what Cluster objects say is of peers alone
+		s.recheck(true) // Cluster objects concern peers only
 	}
 }
 
-// sameTrust tells whether each cluster's service is checked against what it was before. One
-// of which nothing is said is checked as one of which nothing else is said.
+// sameTrust tells whether each cluster is checked as before. A cluster without a trust is checked
+// like one with an empty trust.
 func sameTrust(trusts, before map[string]*trust) bool {
 	for cluster, t := range trusts {
 		var was catalog.Trust
 		if old := before[cluster]; old != nil {
-			was = old.said
+			was = old.spec
 		}
-		if t.said != was {
+		if t.spec != was {
 			return false
 		}
 	}
 	return true
 }
 
-// trustOf is what a cluster's service is checked against.
+// trustOf returns the trust in a cluster's service.
 func (p *peers) trustOf(namespace, cluster string) *trust {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,23 +86,23 @@ func (p *peers) trustOf(namespace, cluster string) *trust {
 	return newTrust(namespace, cluster, catalog.Trust{})
 }
 
-// claims tells which peer's resolver service a client says that it is. The error is that it
-// says it is something else, or that this cluster has no Cluster object for it.
-func (p *peers) claims(id ID) (*trust, error) {
+// trustFor returns the trust in the peer that a client claims to be. It fails if that is no
+// resolver service, or if there is no Cluster object for it.
+func (p *peers) trustFor(id ID) (*trust, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cluster, ok := ServiceCluster(p.namespace, id.App)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("identity: %s is no resolver service; nobody else may call here", id)
+		return nil, fmt.Errorf("identity: %s is no resolver service; only resolver services may call here", id)
 	case p.trusts[cluster] == nil:
 		return nil, fmt.Errorf("identity: %s: there is no Cluster object for %s here; apply one, which may be without gateways, to let that cluster ask", id, cluster)
 	}
 	return p.trusts[cluster], nil
 }
 
-// note keeps the certificate that a cluster has shown.
-func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
+// notePresented records the certificate that a cluster has presented.
+func (p *peers) notePresented(cluster string, chain []*x509.Certificate, err error) {
 	if len(chain) == 0 {
 		return
 	}
@@ -111,10 +111,10 @@ func (p *peers) note(cluster string, chain []*x509.Certificate, err error) {
 	if p.trusts[cluster] == nil {
 		return
 	}
-	if p.shown == nil {
-		p.shown = map[string]shown{}
+	if p.presented == nil {
+		p.presented = map[string]presentedCert{}
 	}
-	p.shown[cluster] = shown{chain[0], err}
+	p.presented[cluster] = presentedCert{chain[0], err}
 }
 
 // verifyService checks a server that must be the resolver service of a cluster.
@@ -126,27 +126,27 @@ func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certific
 	return s.peers.trustOf(namespace, cluster).verify(chain, at, own, ofServer)
 }
 
-// standing is who a client is.
-type standing struct {
+// principal is an authenticated client.
+type principal struct {
 	id   ID
-	peer string // the cluster whose resolver service it is; empty for everybody who is no peer
+	peer string // the cluster whose resolver service it is; empty for other clients
 }
 
-// verifyClient checks a sidecar or an operator, against own roots.
-func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (standing, error) {
+// verifyClient checks a sidecar or an operator against own roots.
+func (s *Source) verifyClient(cs tls.ConnectionState, at time.Time, authorize func(ID) error) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	id, err := verifyPeer(cs, at, own, ofClient, authorize)
 	if err != nil {
 		err = s.peers.hint(err, cs.PeerCertificates)
 	}
-	return standing{id: id}, err
+	return principal{id: id}, err
 }
 
-// hint adds to a refusal that a peer's root may have signed for the client. It goes by
-// names, which cost nothing to compare, and nothing is believed by it.
+// hint adds to a refusal that a peer's root may have signed the client's certificate. It compares
+// names only, and grants nothing.
 func (p *peers) hint(err error, chain []*x509.Certificate) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,32 +160,31 @@ func (p *peers) hint(err error, chain []*x509.Certificate) error {
 	return err
 }
 
-// verifyPeerClient checks the resolver service of another cluster, against that cluster's
-// trust.
-func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (standing, error) {
+// verifyPeerClient checks the resolver service of another cluster against the trust in it.
+func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (principal, error) {
 	own, err := s.ownRoots()
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	if len(cs.PeerCertificates) == 0 {
-		return standing{}, errors.New("identity: peer: no certificate was shown")
+		return principal{}, errors.New("identity: peer: no certificate was shown")
 	}
-	id, err := claimed(cs.PeerCertificates[0])
+	id, err := idOf(cs.PeerCertificates[0])
 	if err != nil {
-		return standing{}, fmt.Errorf("identity: peer: %w", err)
+		return principal{}, fmt.Errorf("identity: peer: %w", err)
 	}
-	t, err := s.peers.claims(id)
+	t, err := s.peers.trustFor(id)
 	if err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
 	if id, err = t.verify(cs.PeerCertificates, at, own, ofClient); err != nil {
-		return standing{}, err
+		return principal{}, err
 	}
-	return standing{id: id, peer: t.cluster}, nil
+	return principal{id: id, peer: t.cluster}, nil
 }
 
-// ownRoots are the roots that stand. They don't go with the certificate's life: a
-// connection that there is needs no certificate any more.
+// ownRoots returns the current roots, even if the own certificate has expired. An open connection
+// no longer needs that.
 func (s *Source) ownRoots() (roots, error) {
 	m, ok := s.current.Load()
 	if !ok {

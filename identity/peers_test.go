@@ -25,8 +25,8 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// place is a resolver service's identity, with a server that tells callers how it takes
-// them.
+// place is a resolver service's identity, with a server that reports how it identifies its
+// callers.
 type place struct {
 	*identity.Source
 	name    string
@@ -43,7 +43,7 @@ func newPlace(t *testing.T, ca *identitytest.CA, name, domain string) *place {
 	return p
 }
 
-// knows has the place trust another, by the other's root and domain.
+// knows makes the place trust another one, by the other's root and domain.
 func (p *place) knows(others ...*place) {
 	said := map[string]catalog.Trust{}
 	for _, o := range others {
@@ -143,7 +143,7 @@ func TestTwoAuthoritiesPeer(t *testing.T) {
 	}
 }
 
-// What west, which knows east by another root, believes of its clients.
+// West knows east by another root, and identifies its clients.
 func TestAPeersRootsCountForItsServiceAlone(t *testing.T) {
 	own, eastCA, otherCA := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
 	west := newPlace(t, own, "west", "west.example")
@@ -179,7 +179,7 @@ func TestAPeersRootsCountForItsServiceAlone(t *testing.T) {
 		"a cluster that nobody knows, by own":      {own, "public", service("unknown"), "-"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			// The client believes any server: what the server believes is what counts.
+			// The client accepts any server: only the server's decision counts.
 			client := presenting(t, c.by.Issue(c.app, identitytest.In(t, c.domain, c.app)))(west.Source)
 			s, err := open(t, west.address, credentials.NewTLS(client))
 			switch {
@@ -194,7 +194,7 @@ func TestAPeersRootsCountForItsServiceAlone(t *testing.T) {
 	}
 }
 
-// What west says of a server that should be east.
+// West refuses servers that should be east, with these errors.
 func TestErrorsOfPeersSayWhatWasTriedAndWhatToDo(t *testing.T) {
 	own, eastCA := identitytest.NewCA(t), identitytest.NewCA(t)
 	west := newPlace(t, own, "west", "west.example")
@@ -256,8 +256,8 @@ func TestOneBadTrustLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// A rotation: old, old and new, new only. A connection stands as long as what it was let
-// in by, and no longer.
+// A rotation: old, old and new, new only. A connection lasts as long as the root that
+// authenticated it.
 func TestConnectionsOfPeersEndWithTheirRoots(t *testing.T) {
 	own, older, newer := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
 	west := newPlace(t, own, "west", "west.example")
@@ -302,7 +302,7 @@ func TestConnectionsOfPeersEndWithTheirRoots(t *testing.T) {
 	}
 }
 
-// A peer by own roots is held to own roots, also once they are others.
+// A peer without roots of its own is checked against own roots, also after those change.
 func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	cfg := ca.Config(identity.ServiceApp("", "west"))
@@ -331,8 +331,7 @@ func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	app.ends(t)
 }
 
-// A connection is made anew when its certificate is old, whether or not that was renewed,
-// and once only.
+// A connection is replaced once, when its certificate is old, even if that was not renewed.
 func TestAConnectionOfAPeerIsMadeAnewBeforeItsCertificateIsOld(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	west := newPlace(t, ca, "west", "public")
@@ -418,7 +417,7 @@ func TestARefusalTellsWhoseRootItMayBe(t *testing.T) {
 	}
 }
 
-// A session that was let in is not resumed once it would not be let in any more.
+// A session is not resumed once a handshake would be refused.
 func TestSessionsAreNotResumed(t *testing.T) {
 	west := newPlace(t, identitytest.NewCA(t), "west", "west.example")
 	eastCA, service := identitytest.NewCA(t), identity.ServiceApp("", "east")

@@ -26,13 +26,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// signMethod is the RPC with which Sentry signs certificates.
+// signMethod is the RPC by which Sentry signs certificates.
 const signMethod = "/dapr.proto.sentry.v1.CA/SignCertificate"
 
-// signTimeout bounds one attempt, connection included. daprd allows five times 3 s.
+// signTimeout bounds one attempt, including the connection. daprd allows five times 3 s.
 const signTimeout = 10 * time.Second
 
-// sentryOrigin asks Dapr's Sentry for certificates.
+// sentryOrigin requests certificates from Dapr's Sentry.
 type sentryOrigin struct {
 	cfg     Sentry
 	app     catalog.App
@@ -48,8 +48,8 @@ func newSentryOrigin(cfg Sentry, app catalog.App) (*sentryOrigin, error) {
 
 func (o *sentryOrigin) String() string { return "sentry " + o.cfg.Address }
 
-// load asks for a certificate at half the life of the old one, give or take a tenth,
-// and soon after the trust anchors have changed. New anchors count at once.
+// load requests a certificate at half the validity of the old one, give or take a tenth, and soon
+// after a change of the trust anchors. New anchors apply at once.
 func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, error) {
 	anchors, from, err := o.anchors()
 	if err != nil {
@@ -70,17 +70,17 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 		return nil, err
 	}
 	m.from = from
-	tenth := max(0, m.cert.Leaf.NotAfter.Sub(now)/20) // of half its life
+	tenth := max(0, m.cert.Leaf.NotAfter.Sub(now)/20) // of half its validity
 	m.renewIn(max(9*tenth+mathrand.N(2*tenth+1), time.Second))
 	return m, nil
 }
 
-// anchors are the roots that Sentry and peers must chain to, and their fingerprint.
+// anchors returns the roots that Sentry and peers must chain to, and their fingerprint.
 func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
 	text, name := []byte(o.cfg.TrustAnchors), "trustAnchors"
 	if o.cfg.TrustAnchorsFile != "" {
 		var err error
-		if text, err = readFile(o.cfg.TrustAnchorsFile); err != nil {
+		if text, err = ReadFile(o.cfg.TrustAnchorsFile); err != nil {
 			return nil, [32]byte{}, fmt.Errorf("trustAnchorsFile: %w; put Sentry's ca.crt there", err)
 		}
 		name = "trustAnchorsFile " + o.cfg.TrustAnchorsFile
@@ -92,7 +92,7 @@ func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
 	return certs, sha256.Sum256(text), nil
 }
 
-// request makes a key and has Sentry sign a certificate for it.
+// request makes a key and requests a certificate for it.
 func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,12 +118,12 @@ func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, e
 	return o.accept(text, key, anchors)
 }
 
-// token is what proves to Sentry who asks, and who is to check it. In Kubernetes,
-// where Sentry runs with the same variable set, that is Kubernetes.
+// token returns the token for Sentry, and its validator. In Kubernetes, where Sentry runs with
+// the same variable set, that is Kubernetes.
 func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
 	token := string(o.cfg.Token)
 	if o.cfg.TokenFile != "" {
-		text, err := readFile(o.cfg.TokenFile)
+		text, err := ReadFile(o.cfg.TokenFile)
 		if err != nil {
 			return "", 0, fmt.Errorf("tokenFile: %w; put the token for Sentry there", err)
 		}
@@ -145,8 +145,8 @@ func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
 func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.SignCertificateRequest) (text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	// The passthrough scheme leaves the name to the operating system, whatever
-	// resolvers the process has registered.
+	// The passthrough scheme leaves the name to the operating system, whatever resolvers the
+	// process has registered.
 	conn, err := grpc.NewClient("passthrough:///"+o.cfg.Address,
 		grpc.WithTransportCredentials(credentials.NewTLS(o.tls(anchors))))
 	if err != nil {
@@ -160,7 +160,7 @@ func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.Si
 	return resp.GetWorkloadCertificate(), nil
 }
 
-// tls checks that the server is Sentry. We have no certificate to show yet.
+// tls checks that the server is Sentry. There is no certificate to present yet.
 func (o *sentryOrigin) tls(anchors roots) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -182,7 +182,7 @@ func (o *sentryOrigin) tls(anchors roots) *tls.Config {
 	}
 }
 
-// explain turns an RPC's error into one for people, without gRPC's wrapping.
+// explain removes gRPC's wrapping from an error, and adds what to do.
 func (o *sentryOrigin) explain(err error) error {
 	s := status.Convert(err)
 	text := s.Message()
@@ -207,7 +207,7 @@ func (o *sentryOrigin) explain(err error) error {
 	return fmt.Errorf("refused to sign for app %s: %s: %s", o.app, s.Code(), text)
 }
 
-// accept checks what Sentry signed.
+// accept checks the certificate from Sentry.
 func (o *sentryOrigin) accept(text []byte, key *ecdsa.PrivateKey, anchors roots) (*material, error) {
 	chain, err := parseCertificates(text)
 	if err != nil {

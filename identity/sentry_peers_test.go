@@ -33,7 +33,7 @@ func (s *sentry) serviceOf(name string) *identity.Source {
 	return source
 }
 
-// trust is what a Cluster object says of the sentry's cluster.
+// trust is the trust in a Cluster object for the sentry's cluster.
 func (s *sentry) trust(name string) catalog.Trust {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "ca.crt"))

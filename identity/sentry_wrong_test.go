@@ -21,13 +21,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
-// sentryID is what a Sentry's certificate says.
+// sentryID is the identity in a Sentry's certificate.
 func sentryID(c *x509.Certificate) {
 	c.URIs = []*url.URL{{Scheme: "spiffe", Host: "localhost", Path: "/ns/default/dapr-sentry"}}
 }
 
-// wrongSentry has Sentry's certificate and answers every RPC as it is told. A real
-// Sentry can't be brought to misbehave in these ways.
+// wrongSentry has Sentry's certificate and answers every RPC as configured. A real Sentry never
+// misbehaves like that.
 func wrongSentry(t *testing.T, ca *identitytest.CA, answer func(ctx context.Context, req *sentryv1.SignCertificateRequest) ([]byte, error)) *identity.Sentry {
 	t.Helper()
 	pair := ca.Issue(catalog.App{Namespace: "default", ID: "dapr-sentry"}, sentryID)
@@ -113,8 +113,8 @@ func TestWrongAnswersOfSentry(t *testing.T) {
 	}
 }
 
-// When the file of trust anchors changes, peers of the new roots count at once, and a
-// new certificate is asked for.
+// When the file of trust anchors changes, the new roots count for peers at once, and a new
+// certificate is requested.
 func TestTrustAnchorsChange(t *testing.T) {
 	oldCA, newCA := identitytest.NewCA(t), identitytest.NewCA(t)
 	asked := make(chan struct{}, 100)

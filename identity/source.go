@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -21,37 +20,37 @@ import (
 
 // origin is where credentials come from.
 type origin interface {
-	// load returns the credentials that now stand: old itself when nothing changed,
-	// which may be nil. Calls never overlap. It returns soon after ctx is done, and
-	// after a bounded time in any case.
+	// load returns the current credentials: old itself, which may be nil, if nothing changed.
+	// Calls never overlap. It returns soon after ctx is done, and within a bounded time in any
+	// case.
 	load(ctx context.Context, old *material) (*material, error)
 
 	// String names the origin in messages.
 	String() string
 }
 
-// Source is the identity of this process. [Source.Run] keeps it fresh, and
-// [Source.ServerTLS], [Source.ClientTLS] and their gRPC counterparts use what stands
-// at each handshake. All methods can be called at any time from any goroutine.
+// Source is the identity of this process. [Source.Run] keeps it fresh. [Source.ServerTLS],
+// [Source.ClientTLS] and their gRPC counterparts use the current state at each handshake. A
+// Source is safe for concurrent use.
 type Source struct {
 	app    catalog.App
 	log    *slog.Logger
 	origin origin // nil: insecure
 
-	poll     time.Duration // between two looks at the origin
-	retryMax time.Duration // longest wait after a failure
+	poll     time.Duration // time between two loads
+	retryMax time.Duration // longest pause after a failure
 
-	loading chan struct{} // holds one token while a load runs
+	loading chan struct{} // holds a token while a load runs
 	current live.Value[*material]
-	failure atomic.Pointer[error] // of the latest load; nil when it succeeded
+	failure atomic.Pointer[error] // of the latest load; nil if it succeeded
 
-	refusals    *throttle.Log // of log lines about refused clients
+	refusals    *throttle.Log // for log lines about refused clients
 	peers       peers
 	connections connections
 }
 
-// New makes a source of the identity of app, and starts nothing. Credentials that
-// name another app are refused; the zero app takes what files say.
+// New makes a source of the identity of app. It starts nothing. Credentials for another app are
+// refused; the zero app accepts any in files.
 func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 	cfg = cfg.withDefaults(os.Getenv)
 	if err := cfg.check(); err != nil {
@@ -71,11 +70,11 @@ func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// Insecure tells whether plain text was asked for: then there is no identity, no
-// peer is checked, and every caller counts as allowed.
+// Insecure tells whether plain text was configured. Then there is no identity, no peer is
+// checked, and every caller counts as allowed.
 func (s *Source) Insecure() bool { return s.origin == nil }
 
-// ID is the identity that stands; false before the first one, and when insecure.
+// ID is the current identity; false before the first one, and when insecure.
 func (s *Source) ID() (ID, bool) {
 	m, ok := s.current.Load()
 	if !ok {
@@ -84,8 +83,7 @@ func (s *Source) ID() (ID, bool) {
 	return m.id, true
 }
 
-// Expires is when the certificate that stands runs out, unless it is renewed before;
-// false when there is none.
+// Expires is the end of the current certificate's validity; false if there is none.
 func (s *Source) Expires() (time.Time, bool) {
 	m, ok := s.current.Load()
 	if !ok {
@@ -94,8 +92,8 @@ func (s *Source) Expires() (time.Time, bool) {
 	return m.cert.Leaf.NotAfter, true
 }
 
-// Ready is nil when handshakes can succeed, and otherwise says why they can't and
-// when the next attempt is due. It is nil when insecure.
+// Ready is nil if handshakes can succeed, or when insecure. Otherwise it says why not, and when
+// the next attempt is due.
 func (s *Source) Ready() error {
 	if s.Insecure() {
 		return nil
@@ -104,8 +102,8 @@ func (s *Source) Ready() error {
 	return err
 }
 
-// Err is the error of the latest load, and nil when that succeeded. A source can be
-// ready all the same, with the credentials that it had before.
+// Err is the error of the latest load, or nil. A source with an error may still be ready, with
+// its old credentials.
 func (s *Source) Err() error {
 	if err := s.failure.Load(); err != nil {
 		return *err
@@ -113,28 +111,28 @@ func (s *Source) Err() error {
 	return nil
 }
 
-// Wait returns nil once there is an identity, at once when insecure, or the reason
-// why there is none when ctx ends. It needs a [Source.Run] beside it.
+// Wait returns nil once there is an identity, at once when insecure. If ctx ends before, it
+// returns why there is none. It needs a [Source.Run] beside it.
 func (s *Source) Wait(ctx context.Context) error {
 	if s.Insecure() {
 		return nil
 	}
 	if _, err := s.current.Wait(ctx); err != nil {
-		return within(s.Ready(), err)
+		return joinErrors(s.Ready(), err)
 	}
 	return nil
 }
 
-// within puts two errors into one line; either may be nil.
-func within(err, more error) error {
+// joinErrors puts two errors into one line; either may be nil.
+func joinErrors(err, more error) error {
 	if err == nil || more == nil {
 		return errors.Join(err, more)
 	}
 	return fmt.Errorf("%w (%w)", err, more)
 }
 
-// Run loads the identity and keeps it fresh until ctx ends, when it returns nil.
-// While the origin fails, what it had yielded before stays in use.
+// Run loads the identity and keeps it fresh until ctx ends, and then returns nil. While the
+// origin fails, the old identity stays in use.
 func (s *Source) Run(ctx context.Context) error {
 	if s.Insecure() {
 		s.warnInsecure()
@@ -147,8 +145,8 @@ func (s *Source) Run(ctx context.Context) error {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
-				delay = backoff(failures, s.patience(err))
-				s.complain(err, delay, complaints)
+				delay = live.Jitter(live.Backoff(firstRetry, s.maxWait(err), failures))
+				s.noteFailure(err, delay, complaints)
 			}
 		})
 		if ctx.Err() != nil {
@@ -166,8 +164,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// Load makes one attempt to load the identity, for a program that is done before a
-// renewal is due and runs no [Source.Run]. It does nothing when insecure.
+// Load makes one attempt to load the identity. It is for a program that ends before a renewal is
+// due, and does not run [Source.Run]. It does nothing when insecure.
 func (s *Source) Load(ctx context.Context) error {
 	if s.Insecure() {
 		return nil
@@ -175,7 +173,7 @@ func (s *Source) Load(ctx context.Context) error {
 	return s.load(ctx, func(err error) { s.failure.Store(&err) })
 }
 
-// load is one attempt. failed keeps its error, for Err.
+// load is one attempt. failed records its error, for Err.
 func (s *Source) load(ctx context.Context, failed func(error)) error {
 	select {
 	case s.loading <- struct{}{}:
@@ -205,14 +203,14 @@ func (s *Source) load(ctx context.Context, failed func(error)) error {
 	return nil
 }
 
-// recheck ends the connections that would not be let in any more: of all, or of peers only.
+// recheck ends the connections that would be refused now: all, or only those of peers.
 func (s *Source) recheck(peersOnly bool) {
 	s.connections.recheck(peersOnly, func(c net.Conn, err error) {
-		s.refusals.Warn("ended", "ended a connection that is not trusted any more", "remote", c.RemoteAddr().String(), "err", err)
+		s.refusals.Warn("ended", "ended a connection that is no longer trusted", "remote", c.RemoteAddr().String(), "err", err)
 	})
 }
 
-// usable is the material for a handshake, or the reason why there is none.
+// usable returns the material for a handshake, or why there is none.
 func (s *Source) usable() (*material, error) {
 	m, ok := s.current.Load()
 	if !ok {
@@ -222,12 +220,12 @@ func (s *Source) usable() (*material, error) {
 		return nil, fmt.Errorf("identity: %s: first attempt not finished", s.origin)
 	}
 	if err := m.valid(time.Now()); err != nil {
-		return nil, within(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
+		return nil, joinErrors(fmt.Errorf("identity: %s: %w", s.origin, err), s.Err())
 	}
 	return m, nil
 }
 
-// untilNext is how long to wait after a success.
+// untilNext is the pause after a success.
 func (s *Source) untilNext() time.Duration {
 	m, _ := s.current.Load()
 	if m.renewAt.IsZero() {
@@ -236,36 +234,32 @@ func (s *Source) untilNext() time.Duration {
 	return max(min(s.poll, time.Until(m.renewAt)), 50*time.Millisecond)
 }
 
-// patience is the longest wait after an error: a file that is missing costs nobody but this process.
-func (s *Source) patience(err error) time.Duration {
+// firstRetry is the pause after the first failure; it doubles with each further one.
+const firstRetry = 200 * time.Millisecond
+
+// maxWait is the longest pause after an error. A missing file is checked more often, since that
+// costs only this process.
+func (s *Source) maxWait(err error) time.Duration {
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
 		return min(s.retryMax, 2*time.Second)
 	}
 	return s.retryMax
 }
 
-// backoff is a wait after so many failures before: twice as long each time, up to
-// longest, and spread out so that many processes don't come back at once.
-func backoff(failures int, longest time.Duration) time.Duration {
-	d := min(200*time.Millisecond<<min(failures, 10), longest)
-	return d*3/4 + rand.N(d/2)
-}
-
-// complain makes a failure visible: in Err always, in the log when it is news or a
-// minute has passed.
-func (s *Source) complain(err error, delay time.Duration, complaints *throttle.Log) {
+// noteFailure records a failure: always in Err, and in the log if it is new or a minute old.
+func (s *Source) noteFailure(err error, delay time.Duration, complaints *throttle.Log) {
 	text := err.Error()
 	err = fmt.Errorf("%w; retrying in %s", err, delay.Round(100*time.Millisecond))
-	defer s.failure.Store(&err) // who hears of it finds it logged
+	defer s.failure.Store(&err) // after the log line, so that tests find it
 	if m, ok := s.current.Load(); ok {
-		complaints.Warn(text, "identity not renewed; the old one stays in use", "err", err, "app", m.id.App.String(), "expires", m.cert.Leaf.NotAfter)
+		complaints.Warn(text, "identity not renewed; the old certificate stays in use", "err", err, "app", m.id.App.String(), "expires", m.cert.Leaf.NotAfter)
 		return
 	}
-	complaints.Warn(text, "no identity yet; connections can't be made or taken", "err", err)
+	complaints.Warn(text, "no identity yet; no connection can be made or accepted", "err", err)
 }
 
-// warnExpiry warns once when the last fifth of a certificate's life has begun, and
-// returns the material that it last warned about.
+// warnExpiry warns once when the last fifth of a certificate's validity begins. It returns the
+// material that it last warned about.
 func (s *Source) warnExpiry(warned *material) *material {
 	m, ok := s.current.Load()
 	if !ok || m == warned {
@@ -276,7 +270,7 @@ func (s *Source) warnExpiry(warned *material) *material {
 	if left > leaf.NotAfter.Sub(leaf.NotBefore)/5 {
 		return warned
 	}
-	s.log.Warn("certificate is about to expire and was not renewed; connections will fail from then on",
+	s.log.Warn("certificate is about to expire and was not renewed; connections will fail after that",
 		"app", m.id.App.String(), "expires", leaf.NotAfter, "left", left.Round(time.Second).String(), "from", s.origin.String())
 	return m
 }

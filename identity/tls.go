@@ -12,10 +12,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Anyone lets in every app whose certificate chains to our roots.
+// Anyone authorizes every app whose certificate chains to our roots.
 func Anyone(ID) error { return nil }
 
-// OneOf lets in the apps given, in any trust domain.
+// OneOf authorizes the given apps, in any trust domain.
 func OneOf(apps ...catalog.App) func(ID) error {
 	names := make([]string, len(apps))
 	for i, app := range apps {
@@ -30,10 +30,10 @@ func OneOf(apps ...catalog.App) func(ID) error {
 	}
 }
 
-// ServerTLS is a configuration for servers: it shows this process' certificate and
-// demands one from clients that chains to our roots, is for clients, names one app, and is let
-// in by authorize, whose error goes to the log. It is nil when insecure. A nil authorize
-// lets in nobody.
+// ServerTLS is the configuration of a server. It presents this process' certificate and requires
+// a client certificate that chains to our roots, is for clients and names one app. authorize
+// decides about that app; its error goes to the log. A nil authorize refuses everybody. ServerTLS
+// returns nil when insecure.
 func (s *Source) ServerTLS(authorize func(ID) error) *tls.Config {
 	if s.Insecure() {
 		return nil
@@ -48,23 +48,23 @@ func (s *Source) serverTLS(verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ClientAuth: tls.RequireAnyClientCert, // VerifyConnection does the verifying
-		// Connections are few and long. Each proves anew that the client has its key.
+		// Connections are few and long. In each, the client proves anew that it has its key.
 		SessionTicketsDisabled: true,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			err := verify(cs)
 			if err != nil {
-				s.refusals.Warn("", "refused a client", "err", err)
+				s.refusals.Warn("", "refused a client connection", "err", err)
 			}
 			return err
 		},
 	}
 }
 
-// ClientTLS is a configuration for clients: it shows this process' certificate and
-// demands one from the server that chains to our roots, names one app, and is the
-// one that expect wants. Host names are not checked: the SPIFFE ID is what counts.
-// It is nil when insecure. A nil expect accepts nobody.
+// ClientTLS is the configuration of a client. It presents this process' certificate and requires
+// a server certificate that chains to our roots and names one app. expect decides about that app;
+// a nil expect refuses everybody. The SPIFFE ID counts, not the host name. ClientTLS returns nil
+// when insecure.
 func (s *Source) ClientTLS(expect func(ID) error) *tls.Config {
 	if s.Insecure() {
 		return nil
@@ -76,7 +76,7 @@ func (s *Source) ClientTLS(expect func(ID) error) *tls.Config {
 }
 
 func (s *Source) clientTLS(verify func(tls.ConnectionState) error) *tls.Config {
-	// No session is resumed: there is no cache of them.
+	// Without a cache, no session is resumed.
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		InsecureSkipVerify:   true, // replaced by VerifyConnection
@@ -93,7 +93,7 @@ func (s *Source) certificate() (*tls.Certificate, error) {
 	return m.cert, nil
 }
 
-// verify checks the other end of a connection and returns who it is.
+// verify checks the other end of a connection and returns its identity.
 func (s *Source) verify(cs tls.ConnectionState, use x509.ExtKeyUsage, authorize func(ID) error) (ID, error) {
 	m, err := s.usable()
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *Source) verify(cs tls.ConnectionState, use x509.ExtKeyUsage, authorize 
 	return verifyPeer(cs, time.Now(), m.roots, use, authorize)
 }
 
-// errNobody is the error of a server or client that was made wrong.
-var errNobody = errors.New("identity: nobody is let in: no authorization was given")
+// errNoAuthorize is the error of a server or client without an authorize function.
+var errNoAuthorize = errors.New("identity: every connection is refused: no authorize function was given")
 
 func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUsage, authorize func(ID) error) (ID, error) {
 	spiffe, err := verifyChain(cs.PeerCertificates, r, at, use)
@@ -118,7 +118,7 @@ func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUs
 		return ID{}, fmt.Errorf("identity: peer: %w", err)
 	}
 	if authorize == nil {
-		return ID{}, errNobody
+		return ID{}, errNoAuthorize
 	}
 	if err := authorize(id); err != nil {
 		return ID{}, fmt.Errorf("identity: peer %s refused: %w", id, err)

@@ -15,26 +15,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Bounds of the roots that one Cluster object may name.
+// Bounds of the roots in one Cluster object.
 const (
 	maxPeerRoots     = 64
 	maxPeerRootsSize = 256 << 10 // bytes of PEM
 )
 
-// trust is what the certificate of one cluster's resolver service is checked against.
-// It is immutable.
+// trust is what the certificate of one cluster's resolver service is checked against. It is
+// immutable.
 type trust struct {
 	cluster string
-	app     catalog.App   // as which that service must identify itself
-	said    catalog.Trust // what the trust was made from
-	domain  string        // that it must be in; empty: any
+	app     catalog.App   // that the service must be
+	spec    catalog.Trust // from the Cluster object
+	domain  string        // required trust domain; empty: any
 	roots   roots         // empty: this process' own
-	err     error         // why nobody is believed to be that service
+	err     error         // why no certificate is accepted
 }
 
-// newTrust never fails: what can't be used is a trust that believes nobody.
+// newTrust never fails: an unusable spec gives a trust that accepts no certificate.
 func newTrust(namespace, cluster string, said catalog.Trust) *trust {
-	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), said: said}
+	t := &trust{cluster: cluster, app: ServiceApp(namespace, cluster), spec: said}
 	if said.Domain != "" {
 		td, err := spiffeid.TrustDomainFromString(strings.ToLower(said.Domain))
 		if err != nil {
@@ -63,34 +63,34 @@ func parseRoots(text string) (roots, error) {
 		return nil, fmt.Errorf("%d certificates; at most %d are taken", len(certs), maxPeerRoots)
 	}
 	for _, c := range certs {
-		if c.Version >= 3 && !c.IsCA { // older ones do not say
+		if c.Version >= 3 && !c.IsCA { // older versions do not tell
 			return nil, fmt.Errorf("%s is the certificate of no authority", describe(c))
 		}
 	}
 	return certs, nil
 }
 
-// verify tells whether a chain, shown at a time, is that of the cluster's resolver
-// service. Own roots count only where the cluster has none of its own: otherwise one
-// authority could vouch for a cluster that has another.
+// verify checks that a chain, presented at a time, is that of the cluster's resolver service. Own
+// roots count only if the cluster has none. Otherwise this cluster's authority could vouch for
+// one that has its own.
 func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots, use x509.ExtKeyUsage) (ID, error) {
 	if t.err != nil {
-		return ID{}, fmt.Errorf("identity: nobody is believed to be cluster %s: %w", t.cluster, t.err)
+		return ID{}, fmt.Errorf("identity: no certificate is accepted for cluster %s: %w", t.cluster, t.err)
 	}
 	if len(chain) == 0 {
 		return ID{}, fmt.Errorf("identity: cluster %s: no certificate was shown", t.cluster)
 	}
-	id, err := claimed(chain[0])
+	id, err := idOf(chain[0])
 	if err != nil {
 		return ID{}, fmt.Errorf("identity: cluster %s: %w", t.cluster, err)
 	}
 	if id.App != t.app {
 		return ID{}, fmt.Errorf("identity: cluster %s: its gateway leads to %s, not to %s; correct metadata.name or spec.gateways of Cluster %s",
-			t.cluster, id, t.want(), t.cluster)
+			t.cluster, id, t.wanted(), t.cluster)
 	}
 	if t.domain != "" && id.TrustDomain != t.domain {
 		return ID{}, fmt.Errorf("identity: cluster %s: its resolver service is %s, not %s; correct Cluster %s, spec.trust.domain",
-			t.cluster, id, t.want(), t.cluster)
+			t.cluster, id, t.wanted(), t.cluster)
 	}
 	tried := t.roots
 	if len(tried) == 0 {
@@ -102,7 +102,7 @@ func (t *trust) verify(chain []*x509.Certificate, at time.Time, own roots, use x
 	return id, nil
 }
 
-// explain says which roots were tried, and what to do.
+// explain adds the roots that were tried, and what to do.
 func (t *trust) explain(id ID, tried roots, err error) error {
 	whose := "named in spec.trust.roots"
 	if len(t.roots) == 0 {
@@ -116,18 +116,18 @@ func (t *trust) explain(id ID, tried roots, err error) error {
 		"add %[1]s's root to Cluster %[1]s, spec.trust.roots", t.cluster, id, whose, tried)
 }
 
-// want is the identity that is wanted, for people.
-func (t *trust) want() string {
+// wanted is the required identity, for people.
+func (t *trust) wanted() string {
 	if t.domain == "" {
 		return ID{TrustDomain: "(any trust domain)", App: t.app}.String()
 	}
 	return ID{TrustDomain: t.domain, App: t.app}.String()
 }
 
-// maxNamed is how many roots an error names.
+// maxNamed bounds the roots in an error.
 const maxNamed = 8
 
-// String names the roots, for errors.
+// String lists the roots, for errors.
 func (r roots) String() string {
 	names := make([]string, 0, len(r))
 	for i, c := range r {
@@ -151,8 +151,8 @@ func Fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// claimed is who a certificate says that it is.
-func claimed(leaf *x509.Certificate) (ID, error) {
+// idOf returns the identity in an unverified certificate.
+func idOf(leaf *x509.Certificate) (ID, error) {
 	if len(leaf.URIs) != 1 {
 		return ID{}, fmt.Errorf("certificate has %d URI SANs; want one, spiffe://<trust domain>/ns/<namespace>/<app-id>", len(leaf.URIs))
 	}

@@ -7,47 +7,46 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// What a certificate is for, as [Trusted] and "isthmus trust" call it.
+// Uses of a certificate, as in [Trusted] and "isthmus trust".
 const (
 	OwnCertificate  = "own certificate"
 	OwnRoot         = "own root"
 	PeerRoot        = "peer root"
 	PeerCertificate = "peer certificate"
-	// What outsiders are shown, from files of their own: by DNS over TLS, and by the Consul API.
+	// For outsiders, from files of their own: DNS over TLS, and the Consul API.
 	DNSCertificate    = "dns certificate"
 	ConsulCertificate = "consul certificate"
 )
 
-// Renewed tells whether a certificate of a use is one that this process shows, whose error
-// is about its renewal: the one before stands.
+// Renewed tells whether this process presents certificates of a use. Their error is about the
+// renewal; the old certificate stays in use.
 func Renewed(use string) bool { return use == OwnCertificate || ForOutsiders(use) }
 
-// ForOutsiders tells whether a certificate of a use is shown to others than sidecars and peers.
+// ForOutsiders tells whether certificates of a use are for clients other than sidecars and peers.
 func ForOutsiders(use string) bool { return use == DNSCertificate || use == ConsulCertificate }
 
-// OwnRoots is the subject of the one PeerRoot of a cluster that names no roots.
+// OwnRoots is the subject of the PeerRoot of a cluster that names no roots.
 const OwnRoots = "own roots"
 
-// Trusted is a certificate that this process shows, or believes in, or was shown by a
-// peer. No key is ever in it.
+// Trusted describes a certificate that this process presents, trusts, or got from a peer. It
+// never has a key.
 type Trusted struct {
 	Use         string // one of the constants
-	Cluster     string // of peers
+	Cluster     string // for peers
 	Subject     string // the SPIFFE ID, or the distinguished name of a root
-	TrustDomain string // of the SPIFFE ID; of a PeerRoot, the one that is demanded, if any
+	TrustDomain string // of the SPIFFE ID; of a PeerRoot, the required one, if any
 	NotBefore   time.Time
-	NotAfter    time.Time // zero, as NotBefore and Fingerprint, where there is no certificate
+	NotAfter    time.Time // zero, like NotBefore and Fingerprint, without a certificate
 	Fingerprint string    // SHA-256, in hexadecimal
-	Err         error     // why it can't be used
+	Err         error     // why it is unusable
 }
 
-// Trusted is what Own lists, and of each peer, by name, the roots that count for it and the
-// certificate that its resolver service has shown last. It is empty when insecure.
+// Trusted returns what Own returns, and for each peer, by name, its roots and the certificate
+// that it presented last. It is empty when insecure.
 func (s *Source) Trusted() []Trusted {
 	if s.Insecure() {
 		return nil
@@ -55,11 +54,11 @@ func (s *Source) Trusted() []Trusted {
 	return append(s.Own(), s.peers.trusted()...)
 }
 
-// Own lists the own certificate and roots, which takes no longer for many peers.
+// Own returns the own certificate and roots. Its cost does not depend on the number of peers.
 func (s *Source) Own() (all []Trusted) {
 	if m, ok := s.current.Load(); ok {
 		own := trusted(OwnCertificate, "", m.cert.Leaf)
-		own.Err = s.Err() // of its renewal
+		own.Err = s.Err() // of the renewal
 		all = append(all, own)
 		for _, root := range m.roots {
 			all = append(all, trusted(OwnRoot, "", root))
@@ -78,7 +77,7 @@ func (p *peers) trusted() []Trusted {
 			all = append(all, Trusted{Use: PeerRoot, Cluster: cluster, Subject: t.noRoots(), TrustDomain: t.domain, Err: t.err})
 		}
 		all = append(all, t.listed()...)
-		if seen, ok := p.shown[cluster]; ok {
+		if seen, ok := p.presented[cluster]; ok {
 			c := trusted(PeerCertificate, cluster, seen.leaf)
 			c.Err = seen.err
 			all = append(all, c)
@@ -87,7 +86,7 @@ func (p *peers) trusted() []Trusted {
 	return all
 }
 
-// RootsOf lists the roots that are named for a cluster; none where they can't be used.
+// RootsOf returns the roots in a Cluster's spec, or none if they are unusable.
 func RootsOf(cluster string, said catalog.Trust) []Trusted {
 	return newTrust("", cluster, said).listed()
 }
@@ -102,7 +101,7 @@ func (t *trust) listed() []Trusted {
 	return all
 }
 
-// noRoots is what stands in place of roots.
+// noRoots is the subject of a peer without roots.
 func (t *trust) noRoots() string {
 	if t.err != nil {
 		return ""
@@ -110,8 +109,8 @@ func (t *trust) noRoots() string {
 	return OwnRoots
 }
 
-// ToOutsiders is a certificate that outsiders are shown. err is why that which the files have
-// by now can't take its place.
+// ToOutsiders describes a certificate for outsiders. err is why the newest files can't replace
+// it.
 func ToOutsiders(use string, c *x509.Certificate, err error) Trusted {
 	t := trusted(use, "", c)
 	if c.Subject.String() == "" && len(c.DNSNames) > 0 {
@@ -127,7 +126,7 @@ func trusted(use, cluster string, c *x509.Certificate) Trusted {
 		NotBefore: c.NotBefore, NotAfter: c.NotAfter, Fingerprint: Fingerprint(c),
 	}
 	if use == OwnCertificate || use == PeerCertificate {
-		if id, err := claimed(c); err == nil {
+		if id, err := idOf(c); err == nil {
 			t.Subject, t.TrustDomain = id.String(), id.TrustDomain
 		}
 	}
@@ -135,17 +134,12 @@ func trusted(use, cluster string, c *x509.Certificate) Trusted {
 	return t
 }
 
-// maxSubject bounds what is told of a name that somebody else wrote, in bytes.
+// maxSubject bounds a name from outside, in bytes.
 const maxSubject = 300
 
-// printable is a name that somebody else wrote, fit for a terminal.
+// printable makes a name from outside safe for a terminal, and cuts it to maxSubject.
 func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+	s = catalog.Printable(s)
 	if len(s) > maxSubject {
 		s = strings.ToValidUTF8(s[:maxSubject], "") + "…"
 	}

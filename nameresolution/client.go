@@ -145,14 +145,14 @@ func (c *client) patience(failures int) time.Duration {
 	if !c.replicas.several() {
 		return 0
 	}
-	return min(firstWord<<min(failures, 16), longestFirstWord)
+	return live.Backoff(firstWord, longestFirstWord, failures)
 }
 
 // wait is how long to wait after so many failures before: anything up to a bound that
 // doubles each time, so that many sidecars which lost one service don't come back in
 // step.
 func wait(failures int) time.Duration {
-	return rand.N(min(firstRetry<<min(failures, 16), lastRetry))
+	return rand.N(live.Backoff(firstRetry, lastRetry, failures))
 }
 
 // dial makes a connection that is used for one stream: coming back, and when, is

@@ -211,9 +211,9 @@ func (s *Service) buildEdges() (err error) {
 		Hosts: hostcheck.Hosts{Names: s.cfg.Admin.Hosts, Key: "admin.hosts", Domain: s.cfg.DNS.Kubernetes, Log: s.often},
 	}, s.log)
 	s.stream, err = stream.New(stream.Config{
-		Operators: s.operators, Snapshot: s.cfg.snapshot(), Gone: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
+		Operators: s.operators, Snapshot: s.cfg.snapshot(), Refuses: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source,
-		Hangup: s.hangup, Refute: s.links.Refute,
+		Hangup: s.hangup, Unreachable: s.links.SetUnreachable,
 	}, s.topology, s.registry, s.log)
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func (s *Service) closeSources() error {
 // sidecars have been away from the service for long, so that each may take its time.
 var (
 	homecoming = 5 * time.Second
-	exile      = stream.DefaultSettle
+	exile      = stream.DefaultRejoinTimeout
 )
 
 // settle waits until views have all that they had before the service started, as far as

@@ -48,7 +48,7 @@ func (s *Service) handOver(by time.Time, let func()) {
 	}
 	defer l.Close()
 	least := time.Now()
-	if s.peers.Asked() {
+	if s.peers.HasSubscribers() {
 		least = least.Add(successorWithin)
 	}
 	for now := time.Now(); now.Before(by) && (now.Before(least) || !s.gateway.Idle()); now = time.Now() {

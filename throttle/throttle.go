@@ -9,28 +9,33 @@ import (
 )
 
 // maxKeys is how many keys a Log keeps. While it keeps that many, all further keys count as
-// one, so a Log never writes more than maxKeys+1 lines in the interval.
+// one, so a Log never writes more than maxKeys+1 bursts in the interval.
 const maxKeys = 1000
 
-// Log writes one line for each key in an interval. It is safe for concurrent use.
+// Log writes one line, or a burst, for each key in an interval. It is safe for concurrent use.
 type Log struct {
 	log   *slog.Logger
 	every time.Duration
+	burst int // lines in an interval
 
 	mu    sync.Mutex
 	keys  map[string]*list.Element
-	order list.List // of *line, the one written the longest ago first
+	order list.List // of *line, the oldest interval first
 }
 
 type line struct {
 	key        string
-	written    time.Time
-	suppressed int // since then
+	began      time.Time // of the interval
+	written    int       // in it
+	suppressed int       // in it
 }
 
 // New makes a Log that writes at most one line for each key in every.
-func New(log *slog.Logger, every time.Duration) *Log {
-	return &Log{log: log, every: every, keys: map[string]*list.Element{}}
+func New(log *slog.Logger, every time.Duration) *Log { return NewBurst(log, every, 1) }
+
+// NewBurst makes a Log that writes at most burst lines for each key in every.
+func NewBurst(log *slog.Logger, every time.Duration, burst int) *Log {
+	return &Log{log: log, every: every, burst: burst, keys: map[string]*list.Element{}}
 }
 
 // Warn writes a warning, unless the key had a line within the interval. A key names the
@@ -68,18 +73,22 @@ func (l *Log) allow(key string, args []any) ([]any, bool) {
 		}
 	}
 	if e == nil {
-		l.keys[key] = l.order.PushBack(&line{key: key, written: now})
+		l.keys[key] = l.order.PushBack(&line{key: key, began: now, written: 1})
 		return args, true
 	}
 	last := e.Value.(*line)
-	if now.Sub(last.written) < l.every {
+	if now.Sub(last.began) < l.every {
+		if last.written < l.burst {
+			last.written++
+			return args, true
+		}
 		last.suppressed++
 		return nil, false
 	}
 	if last.suppressed > 0 {
 		args = append(args[:len(args):len(args)], "suppressed", last.suppressed)
 	}
-	last.written, last.suppressed = now, 0
+	last.began, last.written, last.suppressed = now, 1, 0
 	l.order.MoveToBack(e)
 	return args, true
 }
@@ -88,7 +97,7 @@ func (l *Log) allow(key string, args []any) ([]any, bool) {
 func (l *Log) makeRoom(now time.Time) {
 	for e := l.order.Front(); e != nil; e = l.order.Front() {
 		old := e.Value.(*line)
-		if now.Sub(old.written) < l.every {
+		if now.Sub(old.began) < l.every {
 			return
 		}
 		l.order.Remove(e)

@@ -40,6 +40,25 @@ func TestOneLineForAKeyInTheInterval(t *testing.T) {
 	})
 }
 
+func TestABurstForAKeyInTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := throttle.NewBurst(slog.New(slog.NewTextHandler(&out, nil)), time.Minute, 6)
+		for range 10 {
+			log.Warn("east", "unreachable")
+		}
+		if n := lines(&out); n != 6 {
+			t.Fatalf("%d lines, want a burst of 6:\n%s", n, &out)
+		}
+		time.Sleep(time.Minute)
+		out.Reset()
+		log.Info("east", "back")
+		if got := out.String(); !strings.Contains(got, "suppressed=4") {
+			t.Errorf("the next line says nothing of what was left out: %s", got)
+		}
+	})
+}
+
 func TestEndlessKeysAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -1,5 +1,5 @@
-// Package identitytest makes certificates for tests: a root of its own and leaves
-// that name Dapr apps, good or wrong in one respect.
+// Package identitytest makes certificates for tests: a root, and leaves for Dapr apps that are
+// good or wrong in one respect.
 package identitytest
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// TrustDomain is the trust domain of the apps, which is Dapr's default for them.
+// TrustDomain is the trust domain of the apps, Dapr's default.
 const TrustDomain = "public"
 
-// CA is a certificate authority that lives as long as a test.
+// CA is a certificate authority for one test.
 type CA struct {
 	t    testing.TB
 	cert *x509.Certificate

@@ -1,5 +1,5 @@
-// Package bounded limits the connections that a listener takes: in all, of one client, and
-// of those that have yet to finish their handshake.
+// Package bounded limits the connections of a listener: in all, for each client, and with an
+// unfinished handshake.
 package bounded
 
 import (
@@ -15,49 +15,49 @@ import (
 	"time"
 )
 
-// Bounds are how many connections a listener has open at once. 0 is no bound.
+// Bounds limit the open connections of a listener. 0 means no bound.
 type Bounds struct {
 	Max       int // in all
-	PerClient int // of one client address; by IPv6 of one /64
-	// Pending bounds the connections whose handshake is not finished. They count towards the
-	// other bounds, too, but give way to new ones; half of Pending is for one client. A server
-	// whose connections finish by [Conn.Settle] needs it. 0: connections are settled from the
+	PerClient int // for each client address; with IPv6, for each /64
+	// Pending bounds the connections with an unfinished handshake. They count towards the other
+	// bounds as well, but new connections may evict them. One client may have half of Pending. A
+	// server that calls [Conn.Established] needs it. 0: connections count as established from the
 	// start.
 	Pending int
-	// Grace is how long a connection that has sent something may be pending before it gives
-	// way; 500 ms by default. One that has sent nothing gives way at once.
+	// Grace is how long a pending connection that has sent something is safe from eviction; 500
+	// ms by default. One that has sent nothing can be evicted at once.
 	Grace time.Duration
-	// Wait is how long a connection beyond the bounds, and those behind it, wait for room
-	// before it is refused. 0: it is refused at once.
+	// Wait is how long a connection over the bounds waits for room before it is refused. Later
+	// ones wait behind it. 0: it is refused at once.
 	Wait time.Duration
-	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends
-	// the connection, on Linux. 0: the kernel's default.
+	// UserTimeout is how long a client may leave bytes unacknowledged before the kernel ends the
+	// connection, on Linux. 0: the kernel's default.
 	UserTimeout time.Duration
-	// Refuse is called with each connection that is refused before it is closed, and must
-	// not block. It may tell the client. Nil: nobody does.
+	// Refuse is called with each refused connection before it is closed, for example to inform
+	// the client. It must not block. It may be nil.
 	Refuse func(net.Conn)
-	// Count is called for each connection that is closed for want of room; nil: nobody counts.
+	// Count is called for each connection that is closed for lack of room. It may be nil.
 	Count func(Reason)
 }
 
-// Reason is why a connection was closed for want of room.
+// Reason is why a connection was closed for lack of room.
 type Reason string
 
 // The reasons.
 const (
 	Full       Reason = "full"       // refused: Max is reached
 	ClientFull Reason = "client"     // refused: PerClient is reached
-	Busy       Reason = "handshakes" // refused: Pending is reached by handshakes that go on
-	GaveWay    Reason = "gave_way"   // closed before its handshake was finished, for a newer one
+	Busy       Reason = "handshakes" // refused: Pending is reached, and none can be evicted
+	Evicted    Reason = "gave_way"   // closed with an unfinished handshake, to make room
 )
 
-// Reasons are all reasons.
-func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, GaveWay} }
+// Reasons returns all reasons.
+func Reasons() []Reason { return []Reason{Full, ClientFull, Busy, Evicted} }
 
-// defaultGrace is that of Bounds.
+// defaultGrace is the default of Bounds.Grace.
 const defaultGrace = 500 * time.Millisecond
 
-// maxPeeks is how many connections are looked at for bytes that nobody has read yet.
+// maxPeeks bounds how many connections are checked for unread bytes.
 const maxPeeks = 16
 
 // Listener is a listener with bounds. It has no goroutine of its own.
@@ -68,22 +68,22 @@ type Listener struct {
 	mu      sync.Mutex
 	open    map[net.Addr]*Conn // by the address that RemoteAddr returns, a pointer
 	clients map[netip.Addr]*client
-	silent  list.List // of pending *Conn without a byte, oldest first
-	pending list.List // of pending *Conn that have sent something, oldest first
+	silent  list.List // pending *Conn without a byte, oldest first
+	pending list.List // pending *Conn that have sent something, oldest first
 }
 
-// client is what one client has open.
+// client is the open connections of one client.
 type client struct {
 	conns           int
-	silent, pending list.List // as those of Listener
+	silent, pending list.List // as in Listener
 }
 
-// New bounds a listener.
+// New limits a listener.
 func New(l net.Listener, b Bounds) *Listener {
 	return &Listener{Listener: l, bounds: b, open: map[net.Addr]*Conn{}, clients: map[netip.Addr]*client{}}
 }
 
-// Accept returns the next connection that is within the bounds, as a [*Conn].
+// Accept returns the next connection within the bounds, as a [*Conn].
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -92,11 +92,11 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		c, gone, reason := l.enter(raw)
 		for end := time.Now().Add(l.bounds.Wait); reason != "" && time.Now().Before(end); {
-			time.Sleep(pause)
+			time.Sleep(roomPause)
 			c, gone, reason = l.enter(raw)
 		}
 		if gone != nil {
-			l.count(GaveWay)
+			l.count(Evicted)
 			gone.Close()
 		}
 		if reason == "" {
@@ -119,21 +119,21 @@ func (l *Listener) count(r Reason) {
 	}
 }
 
-// ClientOf is what a remote address counts as: its IP, or by IPv6 the /64 that one host has.
+// ClientOf returns the client of a remote address: its IP or, with IPv6, the /64 of the host.
 func ClientOf(a net.Addr) netip.Addr {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.Addr{} // a unix socket: all are one client
+		return netip.Addr{} // a Unix socket: one client
 	}
 	ip := at.Addr().Unmap().WithZone("")
 	if ip.Is4() {
 		return ip
 	}
-	p, _ := ip.Prefix(64) // of an IPv6 address there is always one
+	p, _ := ip.Prefix(64) // never fails for IPv6
 	return p.Addr()
 }
 
-// enter takes a connection in, or says why it is refused. gone is one that has given way.
+// enter counts a connection, or returns why it is refused. gone is a connection that it evicts.
 func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 	from := ClientOf(raw.RemoteAddr())
 	l.mu.Lock()
@@ -162,9 +162,9 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 		}
 	}
 	if gone != nil {
-		l.drop(gone)
+		l.remove(gone)
 	}
-	c = &Conn{Conn: raw, l: l, remote: raw.RemoteAddr(), from: from, of: of, began: time.Now()}
+	c = &Conn{Conn: raw, l: l, remote: raw.RemoteAddr(), from: from, client: of, began: time.Now()}
 	l.clients[from] = of
 	l.open[c.remote] = c
 	of.conns++
@@ -172,16 +172,16 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 		c.state.Store(silent)
 		c.place, c.placeOf = l.silent.PushBack(c), of.silent.PushBack(c)
 	} else {
-		c.state.Store(settled)
+		c.state.Store(established)
 	}
 	return c, gone, ""
 }
 
-// oldest is the connection that gives way: the oldest whose client has sent nothing, or else
-// the oldest of all if its handshake has had its time. On a busy machine, bytes may have come
-// that nobody has read yet: such a connection is not silent. l.mu is held.
+// oldest returns the connection to evict: the oldest silent one, or else the oldest of all if its
+// grace is over. On a busy machine a connection may have unread bytes; it is not silent. mu is
+// held.
 func (l *Listener) oldest(silent, pending *list.List) *Conn {
-	var quiet *Conn // the oldest that has sent nothing
+	var quiet *Conn // the oldest silent one
 	for range maxPeeks {
 		e := silent.Front()
 		if e == nil {
@@ -192,8 +192,8 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 			quiet = c
 			break
 		}
-		l.unlist(c)
-		c.list()
+		l.removePending(c)
+		c.addPending()
 	}
 	if quiet != nil && time.Since(quiet.began) >= silentGrace {
 		return quiet
@@ -207,16 +207,16 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 	return quiet
 }
 
-// silentGrace is how long a connection may be silent before it gives way rather than others
-// that have sent something long ago: its first bytes may be on their way.
+// silentGrace is how long a silent connection is safe while an older one, which has sent
+// something, can be evicted: its first bytes may be on their way.
 const silentGrace = 50 * time.Millisecond
 
-// pause is from one look for room to the next.
-const pause = 5 * time.Millisecond
+// roomPause is the time between two checks for room.
+const roomPause = 5 * time.Millisecond
 
 func (l *Listener) grace() time.Duration { return cmp.Or(l.bounds.Grace, defaultGrace) }
 
-// readable tells whether a connection has bytes that nobody has read yet.
+// readable tells whether a connection has unread bytes.
 func readable(conn net.Conn) (some bool) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
@@ -226,7 +226,7 @@ func readable(conn net.Conn) (some bool) {
 	if err != nil {
 		return false
 	}
-	_ = raw.Control(func(fd uintptr) { // of one that is closed nothing can be read
+	_ = raw.Control(func(fd uintptr) { // a closed connection has none
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		some = err == nil && n > 0
@@ -234,8 +234,8 @@ func readable(conn net.Conn) (some bool) {
 	return some
 }
 
-// Hangup closes the connection with a remote address, which must be the value that its
-// RemoteAddr returned. gRPC hands it to handlers as [peer.Peer.Addr].
+// Hangup closes the connection with a remote address, which must be the value that its RemoteAddr
+// returned. gRPC passes it to handlers as [peer.Peer.Addr].
 func (l *Listener) Hangup(remote net.Addr) {
 	l.mu.Lock()
 	c := l.open[remote]
@@ -245,43 +245,43 @@ func (l *Listener) Hangup(remote net.Addr) {
 	}
 }
 
-// Len is how many connections are open, and how many of them are pending.
+// Len returns how many connections are open, and how many of them are pending.
 func (l *Listener) Len() (open, pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open), l.silent.Len() + l.pending.Len()
 }
 
-// drop takes a connection out. l.mu is held.
-func (l *Listener) drop(c *Conn) {
+// remove removes a connection; mu is held.
+func (l *Listener) remove(c *Conn) {
 	if l.open[c.remote] != c {
 		return
 	}
 	delete(l.open, c.remote)
-	l.unlist(c)
-	if c.of.conns--; c.of.conns == 0 {
+	l.removePending(c)
+	if c.client.conns--; c.client.conns == 0 {
 		delete(l.clients, c.from)
 	}
 }
 
-// unlist takes a connection out of those that are pending. l.mu is held.
-func (l *Listener) unlist(c *Conn) {
+// removePending removes a connection from the pending ones; mu is held.
+func (l *Listener) removePending(c *Conn) {
 	switch c.state.Load() {
 	case silent:
 		l.silent.Remove(c.place)
-		c.of.silent.Remove(c.placeOf)
+		c.client.silent.Remove(c.placeOf)
 	case pending:
 		l.pending.Remove(c.place)
-		c.of.pending.Remove(c.placeOf)
+		c.client.pending.Remove(c.placeOf)
 	}
-	c.state.Store(settled)
+	c.state.Store(established)
 }
 
 // States of a connection.
 const (
-	settled int32 = iota
-	silent        // pending, and nothing has come
-	pending       // pending, and something has come
+	established int32 = iota
+	silent            // pending, without a byte
+	pending           // pending, with bytes
 )
 
 // Conn is a connection of a Listener.
@@ -290,70 +290,71 @@ type Conn struct {
 	l      *Listener
 	remote net.Addr
 	from   netip.Addr
-	of     *client
+	client *client
 	began  time.Time
 
 	state          atomic.Int32
 	place, placeOf *list.Element // while pending
 }
 
-// Settle says that the handshake is finished. The connection gives way to no other from then on.
-func (c *Conn) Settle() {
-	if c.state.Load() == settled {
+// Established says that the handshake is finished. From then on the connection can't be evicted.
+func (c *Conn) Established() {
+	if c.state.Load() == established {
 		return
 	}
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	c.l.unlist(c)
+	c.l.removePending(c)
 }
 
-// SetDeadline sets the deadline. A gRPC server has one for the handshake, from TLS up to the
-// client's HTTP/2 settings, and clears it after; so that settles the connection.
+// SetDeadline sets the deadline. A gRPC server clears its deadline once the handshake is
+// finished, from TLS to the client's HTTP/2 settings. So a zero deadline makes the connection
+// established.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
-		c.Settle()
+		c.Established()
 	}
 	return c.Conn.SetDeadline(t)
 }
 
-// Read reads, and notes that the client has sent something.
+// Read reads, and records the client's first bytes.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.state.Load() == silent {
-		c.heard()
+		c.noteBytes()
 	}
 	return n, err
 }
 
-func (c *Conn) heard() {
+func (c *Conn) noteBytes() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
 	if c.state.Load() != silent || c.l.open[c.remote] != c {
 		return
 	}
-	c.l.unlist(c)
-	c.list()
+	c.l.removePending(c)
+	c.addPending()
 }
 
-// Idle says that the connection may give way to a new one, until Settle.
+// Idle says that the connection may be evicted again, until Established.
 func (c *Conn) Idle() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
-	if c.state.Load() != settled || c.l.open[c.remote] != c || c.l.bounds.Pending == 0 {
+	if c.state.Load() != established || c.l.open[c.remote] != c || c.l.bounds.Pending == 0 {
 		return
 	}
 	c.began = time.Now()
-	c.list()
+	c.addPending()
 }
 
-// list takes the connection in with those that are pending. l.mu is held.
-func (c *Conn) list() {
-	c.place, c.placeOf = c.l.pending.PushBack(c), c.of.pending.PushBack(c)
+// addPending adds a connection to the pending ones; mu is held.
+func (c *Conn) addPending() {
+	c.place, c.placeOf = c.l.pending.PushBack(c), c.client.pending.PushBack(c)
 	c.state.Store(pending)
 }
 
-// HTTPState is the ConnState of an HTTP server behind a Listener with Pending: a connection
-// gives way while it waits for a request.
+// HTTPState is the ConnState of an HTTP server behind a Listener with Pending: a connection can
+// be evicted while it waits for a request.
 func HTTPState(conn net.Conn, state http.ConnState) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -364,19 +365,19 @@ func HTTPState(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive:
-		c.Settle()
+		c.Established()
 	case http.StateIdle:
 		c.Idle()
 	}
 }
 
-// RemoteAddr is the client's address: the same value at each call.
+// RemoteAddr returns the client's address: the same value at each call.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// Close closes it.
+// Close closes the connection.
 func (c *Conn) Close() error {
 	c.l.mu.Lock()
-	c.l.drop(c)
+	c.l.remove(c)
 	c.l.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -138,7 +138,7 @@ func TestAClosedConnectionMakesRoomOnce(t *testing.T) {
 func TestTheOldestSilentConnectionGivesWay(t *testing.T) {
 	lab := newLab(t, bounded.Bounds{Max: 100, PerClient: 50, Pending: 4})
 	_, done := lab.dial("10.0.0.1")
-	done.Settle()
+	done.Established()
 	client, speaks := lab.dial("10.0.0.1")
 	go client.Write([]byte{22})
 	if _, err := speaks.Read(make([]byte, 1)); err != nil {
@@ -159,7 +159,7 @@ func TestTheOldestSilentConnectionGivesWay(t *testing.T) {
 			t.Errorf("the connection that is %s is gone: %v", name, err)
 		}
 	}
-	lab.expect(bounded.GaveWay, 20)
+	lab.expect(bounded.Evicted, 20)
 }
 
 func TestAnotherClientHasItsHalf(t *testing.T) {
@@ -189,7 +189,7 @@ func TestClearingTheDeadlineSettles(t *testing.T) {
 	if _, pending := lab.l.Len(); pending != 1 {
 		t.Errorf("%d pending while idle", pending)
 	}
-	c.Settle()
+	c.Established()
 	lab.l.Hangup(c.RemoteAddr())
 	if open, pending := lab.l.Len(); open != 0 || pending != 0 {
 		t.Errorf("after it was hung up there are %d open, %d pending", open, pending)
@@ -202,7 +202,7 @@ func TestConnectionsAtRandomAreCounted(t *testing.T) {
 	for i := range 300 {
 		_, c := lab.dial(fmt.Sprintf("10.0.0.%d", i*7%4))
 		if c != nil && i%3 == 0 {
-			c.Settle()
+			c.Established()
 			kept = append(kept, c)
 		}
 		if i%5 == 0 && len(kept) > 0 {

@@ -1,5 +1,5 @@
-// Package budget shares a number of bytes among clients: no client gets more than its share,
-// and all together no more than there is.
+// Package budget shares a number of bytes among clients. No client gets more than its share, and
+// all together get no more than the total.
 package budget
 
 import (
@@ -18,20 +18,20 @@ type Budget struct {
 	of map[string]*account
 }
 
-// account is one client's share, while somebody uses it.
+// account is the share of one client, while it is in use.
 type account struct {
 	share *semaphore.Weighted
 	users int
 }
 
-// New makes a budget of which each client has at most a share.
+// New makes a budget. share is the most that one client gets.
 func New(total, share int64) *Budget {
 	return &Budget{all: semaphore.NewWeighted(total), share: share, of: map[string]*account{}}
 }
 
-// Acquire takes n bytes for a client, waiting for others to give theirs back, in the order of
-// the calls, until ctx ends. A number greater than the share counts as the share. release
-// gives the bytes back; further calls of it do nothing.
+// Acquire takes n bytes for a client. Until ctx ends it waits for others to return theirs, in the
+// order of the calls. It takes at most the share. release returns the bytes; further calls do
+// nothing.
 func (b *Budget) Acquire(ctx context.Context, client string, n int64) (release func(), err error) {
 	n = min(n, b.share)
 	a := b.enter(client)
@@ -47,7 +47,7 @@ func (b *Budget) Acquire(ctx context.Context, client string, n int64) (release f
 	return b.releaseOf(client, a, n), nil
 }
 
-// TryAcquire is Acquire that doesn't wait.
+// TryAcquire is Acquire without waiting.
 func (b *Budget) TryAcquire(client string, n int64) (release func(), ok bool) {
 	n = min(n, b.share)
 	a := b.enter(client)

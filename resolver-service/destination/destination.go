@@ -1,7 +1,6 @@
-// Package destination says which addresses may be instances of apps. One set of rules holds
-// for every source of instances, for what peers are told, and for what the gateway dials: so
-// nobody who names an address leads calls to the service itself, to the machine that it runs
-// on, or to a metadata service.
+// Package destination says which addresses can be instances of apps. The same rules hold for
+// every source of instances, for exports to peers, and for the gateway's connections. So nobody
+// can name an address that leads calls to this service, to its machine, or to a metadata service.
 package destination
 
 import (
@@ -12,21 +11,22 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Rules are what a service allows. They are not changed once they are in use, and any
-// goroutine may ask. Nil rules have no listeners and refuse to export loopback.
+// Rules are the rules of one service. They don't change once they are in use, and are safe for
+// concurrent use. Nil rules have no listeners and refuse to export loopback.
 type Rules struct {
-	// Loopback lets instances on loopback be exported: all clusters are on one machine.
+	// Loopback allows instances on loopback to be exported, since all clusters are on one
+	// machine.
 	Loopback bool
-	// Allow are the networks that exported instances must be in; none: any.
+	// Allow are the networks of exported instances; none means any.
 	Allow []netip.Prefix
-	// Listeners are the service's own. One that listens on all addresses owns its port on
-	// every address of the host: 0.0.0.0 on those of IPv4, and :: on those of both.
+	// Listeners are the service's own. A listener on all addresses owns its port on every address
+	// of the host: 0.0.0.0 on the IPv4 ones, :: on all.
 	Listeners []netip.AddrPort
-	// Host is the one that the listeners are on; nil: This.
+	// Host is the host of the listeners; nil means This.
 	Host *Host
 }
 
-// Instance tells why an address can't be that of an instance, of whichever app.
+// Instance returns an error for an address that no instance can have.
 func (r *Rules) Instance(a netip.AddrPort) error {
 	if err := catalog.CheckAddress(a); err != nil {
 		return err
@@ -37,20 +37,20 @@ func (r *Rules) Instance(a netip.AddrPort) error {
 	return nil
 }
 
-// Direct tells why an address that a peer names can't be called without a gateway.
+// Direct returns an error for an address of a peer that can't be called without a gateway.
 func (r *Rules) Direct(a netip.AddrPort) error {
 	if err := r.Instance(a); err != nil {
 		return err
 	}
 	if catalog.LoopbackAddress(a.Addr()) && (r == nil || !r.Loopback) {
-		return fmt.Errorf("address %s is loopback, so it is another host for each that calls it; register the IP that other hosts reach, "+
+		return fmt.Errorf("address %s is loopback, so each caller would call its own host; register the IP that other hosts reach, "+
 			"or set development: {loopback: true} where all clusters are on one machine", a)
 	}
 	return nil
 }
 
-// Exported tells why an address can't be that of an instance of an exported app. It asks all
-// that Instance asks, too.
+// Exported returns an error for an address that no instance of an exported app can have. That
+// includes the errors of Instance.
 func (r *Rules) Exported(a netip.AddrPort) error {
 	if err := r.Direct(a); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *Rules) Exported(a netip.AddrPort) error {
 	return fmt.Errorf("address %s is in no network of gateway.allow; add its network there if apps are meant to be exported from it", a)
 }
 
-// listens tells whether an address is that of one of the service's listeners.
+// listens tells whether an address belongs to one of the service's listeners.
 func (r *Rules) listens(a netip.AddrPort) bool {
 	if r == nil {
 		return false
@@ -88,7 +88,7 @@ func (r *Rules) listens(a netip.AddrPort) bool {
 	})
 }
 
-// Local tells whether an IP address is one of this host.
+// Local tells whether an IP address belongs to this host.
 func (r *Rules) Local(ip netip.Addr) bool { return r.host().Has(ip) }
 
 func (r *Rules) host() *Host {

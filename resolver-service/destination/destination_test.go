@@ -134,12 +134,12 @@ func TestTheHostsAddressesAreReadAgain(t *testing.T) {
 		if !h.Has(old) || reads != 1 {
 			t.Errorf("a moment later they were read %d times", reads)
 		}
-		time.Sleep(fresh + time.Second)
+		time.Sleep(interfaceTTL + time.Second)
 		if h.Has(old) || !h.Has(now) || reads != 2 {
 			t.Errorf("later: %v, %v after %d reads; want the new address alone", h.Has(old), h.Has(now), reads)
 		}
 		all, fails = nil, errors.New("no more descriptors")
-		time.Sleep(fresh + time.Second)
+		time.Sleep(interfaceTTL + time.Second)
 		if !h.Has(now) {
 			t.Error("what was known is forgotten when the interfaces can't be read")
 		}

@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// fresh is how long the addresses of the interfaces are taken for those of now.
-const fresh = 5 * time.Second
+// interfaceTTL is how long the addresses of the interfaces are cached.
+const interfaceTTL = 5 * time.Second
 
-// Host knows which addresses are those of the machine, or the network namespace, that the
-// process runs in. Its methods may be called from any goroutine.
+// Host knows the addresses of a machine or network namespace. It is safe for concurrent use.
 type Host struct {
 	interfaces func() ([]net.Addr, error)
 	known      atomic.Pointer[addresses]
 }
 
-// addresses are those of the interfaces as they were at one time.
+// addresses are those of the interfaces at one time.
 type addresses struct {
 	at  time.Time
 	all map[netip.Addr]struct{}
 }
 
-// This is the machine that the process runs on.
+// This is the host of this process.
 var This = NewHost(net.InterfaceAddrs)
 
-// NewHost is a host whose interfaces have the addresses that are given.
+// NewHost makes a host whose interfaces have the given addresses.
 func NewHost(interfaces func() ([]net.Addr, error)) *Host { return &Host{interfaces: interfaces} }
 
-// Has tells whether an address is the host's own: loopback, or one of an interface. Where the
-// interfaces can't be read, it goes by the last time that they could.
+// Has tells whether an address is the host's own: loopback, or one of an interface. If the
+// interfaces can't be read, the last known addresses count.
 func (h *Host) Has(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.IsLoopback() {
 		return true
 	}
 	known := h.known.Load()
-	if known == nil || time.Since(known.at).Abs() > fresh { // or the clock was set back
+	if known == nil || time.Since(known.at).Abs() > interfaceTTL { // also if the clock was set back
 		known = h.read(known)
 	}
 	_, has := known.all[ip]

@@ -1,7 +1,7 @@
-// Package hostcheck refuses HTTP requests whose Host header names a host that the service
-// doesn't know. A web page can have its own host name resolve to the service's address (DNS
-// rebinding), and then a browser sends it what only the local machine should see. The Host
-// header still has that page's name.
+// Package hostcheck refuses HTTP requests whose Host header names an unknown host. It prevents
+// DNS rebinding: a web page resolves its own host name to the service's address, and a browser
+// then sends requests that only the local machine may send. The Host header still has that page's
+// name.
 package hostcheck
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// Hosts are names that requests may have. IP addresses, localhost and names of Kubernetes
-// services, which nobody outside can have resolved, are always among them.
+// Hosts are the names that requests may have. They always include IP addresses, localhost and
+// names of Kubernetes services, which nobody outside can point at an address.
 type Hosts struct {
-	// Names are further host names, without a port.
+	// Names are additional host names, without a port.
 	Names []string
-	// Key is the configuration key with the names, to be told to whoever is refused.
+	// Key is the configuration key of Names, for the error.
 	Key string
-	// Domain is the cluster domain of Kubernetes; empty: cluster.local.
+	// Domain is the cluster domain of Kubernetes; empty means cluster.local.
 	Domain string
-	// Log has a line for a refusal; nil: none.
+	// Log gets a line for each refusal; it may be nil.
 	Log *throttle.Log
 }
 
-// Check tells what is wrong with a name that is configured.
+// Check checks a configured name.
 func Check(name string) error {
 	if name == "" || strings.ContainsAny(name, ":/ *") {
 		return fmt.Errorf("%q is no host name", name)
@@ -36,7 +36,7 @@ func Check(name string) error {
 	return nil
 }
 
-// Handler answers 421 to requests with another host, and has next answer the rest.
+// Handler answers 421 to requests for unknown hosts, and passes the others to next.
 func (h Hosts) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.allows(r.Host) {
@@ -44,7 +44,7 @@ func (h Hosts) Handler(next http.Handler) http.Handler {
 			return
 		}
 		if h.Log != nil {
-			h.Log.Warn("host", "refused a request for a host that is not known here", "host", short(r.Host), "remote", r.RemoteAddr, "key", h.Key)
+			h.Log.Warn("host", "refused a request for an unknown host", "host", short(r.Host), "remote", r.RemoteAddr, "key", h.Key)
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Connection", "close")
@@ -53,7 +53,7 @@ func (h Hosts) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// short is a text from outside, cut to what a host name may have.
+// short cuts a text to the length of a host name.
 func short(s string) string { return s[:min(len(s), 253)] }
 
 func (h Hosts) allows(host string) bool {
@@ -62,7 +62,7 @@ func (h Hosts) allows(host string) bool {
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" {
-		return true // HTTP/1.0 may have none, and browsers always have one
+		return true // browsers always send one; HTTP/1.0 clients may not
 	}
 	domain := h.Domain
 	if domain == "" {

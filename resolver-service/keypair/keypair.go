@@ -1,5 +1,5 @@
-// Package keypair has the certificate of a listener that outsiders connect to, as it
-// stands in files now.
+// Package keypair reads the certificate of a listener for outsiders, and reads it again when its
+// files change.
 package keypair
 
 import (
@@ -7,19 +7,17 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// Pair is a certificate with its private key, read again when their files change. It looks
-// at their bytes when a client comes or the status is asked for, at most once a second: that
-// is right for renames and for the symlink swaps of Kubernetes mounts alike. What can't be used
-// leaves the one before in place.
+// Pair is a certificate with its private key. It compares the bytes of the files when a client
+// connects or the status is read, at most once a second. That works for renames and for the
+// symlink swaps of Kubernetes mounts. If the new files are unusable, the old certificate stays.
 type Pair struct {
-	use       string // as in "isthmus trust"
+	use       string // as "isthmus trust" prints it
 	cert, key string
 	log       *slog.Logger
 
@@ -27,17 +25,14 @@ type Pair struct {
 	looked time.Time
 	texts  [2][]byte // of the pair
 	pair   *tls.Certificate
-	err    error // why the files as they are now can't be used
+	err    error // why the files are unusable now
 }
 
-const (
-	lookEvery = time.Second
-	maxFile   = 1 << 20 // of a file that was named by mistake
-)
+// lookEvery is the least time between two looks at the files.
+const lookEvery = time.Second
 
-// Load reads a certificate with its intermediates, and its private key, in PEM, for a use that
-// package identity names. The error says what to do; the setting that names the files is the
-// caller's to add.
+// Load reads a certificate with its intermediates, and its private key, in PEM. use is one of the
+// uses of package identity. The caller adds the name of its setting to the error.
 func Load(use, cert, key string, log *slog.Logger) (*Pair, error) {
 	c := &Pair{use: use, cert: cert, key: key, log: log}
 	if c.look(); c.err != nil {
@@ -46,7 +41,7 @@ func Load(use, cert, key string, log *slog.Logger) (*Pair, error) {
 	return c, nil
 }
 
-// Get is for a [tls.Config].
+// Get returns the certificate, for a [tls.Config].
 func (c *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,8 +49,8 @@ func (c *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.pair, nil
 }
 
-// Trusted is the certificate that stands, with why the files as they are now can't be used:
-// who looks at the status is told before a client comes.
+// Trusted returns the certificate for the status, with the error of the newest files. So an
+// operator sees the error before a client connects.
 func (c *Pair) Trusted() identity.Trusted {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +58,7 @@ func (c *Pair) Trusted() identity.Trusted {
 	return identity.ToOutsiders(c.use, c.pair.Leaf, c.err)
 }
 
-// renew looks at the files, if that was not done just now. It is called with mu held.
+// renew checks the files, at most once a second; mu is held.
 func (c *Pair) renew() {
 	if time.Since(c.looked) < lookEvery {
 		return
@@ -71,9 +66,9 @@ func (c *Pair) renew() {
 	before := c.err
 	switch c.look(); {
 	case c.err != nil && before == nil:
-		c.log.Warn(c.use+": the newest can't be used; the one before stands", "err", c.err, "expires", c.pair.Leaf.NotAfter)
+		c.log.Warn(c.use+": new files unusable; the old certificate stays in use", "err", c.err, "expires", c.pair.Leaf.NotAfter)
 	case c.err == nil && before != nil:
-		c.log.Info(c.use+": the files can be used again", "expires", c.pair.Leaf.NotAfter)
+		c.log.Info(c.use+": files usable again", "expires", c.pair.Leaf.NotAfter)
 	}
 }
 
@@ -96,20 +91,13 @@ func (c *Pair) look() {
 	}
 	c.pair, c.texts, c.err = &pair, texts, nil
 	if from, to := pair.Leaf.NotBefore, pair.Leaf.NotAfter; c.looked.Before(from) || c.looked.After(to) {
-		c.log.Warn(c.use+": it is not valid now, so clients will refuse it; write another one to its files", "file", c.cert, "from", from, "to", to)
+		c.log.Warn(c.use+": certificate not valid now, so clients will refuse it; replace its files", "file", c.cert, "from", from, "to", to)
 	}
 }
 
 func (c *Pair) read() (texts [2][]byte, err error) {
 	for i, path := range []string{c.cert, c.key} {
-		info, err := os.Stat(path)
-		if err != nil {
-			return texts, err
-		}
-		if !info.Mode().IsRegular() || info.Size() > maxFile {
-			return texts, fmt.Errorf("%s is no file of at most %d bytes", path, maxFile)
-		}
-		if texts[i], err = os.ReadFile(path); err != nil {
+		if texts[i], err = identity.ReadFile(path); err != nil {
 			return texts, err
 		}
 	}

@@ -56,7 +56,7 @@ func save(t *testing.T, path string, text []byte) {
 	}
 }
 
-// TestANewCertificateIsUsed, and one that can't be used leaves that of before in place.
+// TestANewCertificateIsUsed checks that an unusable one leaves the old certificate in use.
 func TestANewCertificateIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := write(t, dir, 1)
@@ -83,7 +83,7 @@ func TestANewCertificateIsUsed(t *testing.T) {
 			{func() { write(t, dir, 2) }, 2, false},
 			{func() { save(t, key, []byte("half of")) }, 2, true},
 			{func() { os.Remove(cert) }, 2, true},
-			{func() { save(t, cert, make([]byte, maxFile+1)) }, 2, true},
+			{func() { save(t, cert, make([]byte, 1<<20+1)) }, 2, true},
 			{func() { write(t, dir, 3) }, 3, false},
 		} {
 			c.change()
@@ -94,19 +94,19 @@ func TestANewCertificateIsUsed(t *testing.T) {
 				t.Errorf("step %d: %+v", step, said)
 			}
 		}
-		// Nobody connects, and who asks for the status is told all the same.
+		// The status shows the error before any client connects.
 		save(t, key, []byte("half of"))
 		time.Sleep(lookEvery)
 		if err := p.Trusted().Err; err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("without a client: %v", err)
 		}
-		if n := strings.Count(log.String(), "can't be used"); n != 2 {
+		if n := strings.Count(log.String(), "new files unusable"); n != 2 {
 			t.Errorf("said %d times: %s", n, log.String())
 		}
 	})
 }
 
-// TestWhatIsOutOfTimeIsSaid where it is read: a handshake tells the client only.
+// TestWhatIsOutOfTimeIsSaid checks the log: a handshake informs only the client.
 func TestWhatIsOutOfTimeIsSaid(t *testing.T) {
 	for end, want := range map[time.Time]bool{late: false, time.Unix(1, 0): true} {
 		cert, key := writeUntil(t, t.TempDir(), 1, end)

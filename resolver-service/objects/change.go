@@ -17,15 +17,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// how a change is made.
-type how struct {
-	dryRun   bool // not at all
-	withHeld bool // telling what was held before
-	inParts  bool // as many writes at a time as the store can make
+// applyOptions says how to make a change.
+type applyOptions struct {
+	dryRun   bool // only report the effects
+	withHeld bool // report the objects of before
+	inParts  bool // in as many writes as the store needs
 }
 
-// change makes the writes, unless it is a dry run, and says what becomes of them.
-func (s *Server) change(ctx context.Context, writes []configstore.Write, how how) (*v1alpha1.ApplyResponse, error) {
+// change makes the writes, unless it is a dry run, and reports their effects.
+func (s *Server) change(ctx context.Context, writes []configstore.Write, how applyOptions) (*v1alpha1.ApplyResponse, error) {
 	if s.store == nil {
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"store %s: %v: this service only reads it; change the objects where it gets them from", s.cfg.Store, configstore.ErrReadOnly)
@@ -49,7 +49,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 		for i, revision := range revisions {
 			p.results[p.places[i]].Revision = revision
 		}
-		s.tell(ctx, p, len(revisions))
+		s.logWrites(ctx, p, len(revisions))
 		if err != nil {
 			return nil, s.explain(err)
 		}
@@ -61,12 +61,12 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how how
 	return answer, nil
 }
 
-// mostNamed is how many objects a log line names.
+// mostNamed bounds the objects in a log line.
 const mostNamed = 8
 
-// tell logs who has written what, so that who meets a conflict can find out: the first
-// writes of a plan, which are all of them unless a part of them failed.
-func (s *Server) tell(ctx context.Context, p *plan, written int) {
+// logWrites logs who has written what, for others who meet a conflict. written counts the writes
+// that were made, from the first.
+func (s *Server) logWrites(ctx context.Context, p *plan, written int) {
 	if written == 0 {
 		return
 	}
@@ -82,13 +82,13 @@ func (s *Server) tell(ctx context.Context, p *plan, written int) {
 	s.log.Info("objects written", "objects", written, "by", by, "first", strings.Join(names, ", "))
 }
 
-// write makes all the writes at once, or in parts as large as the store takes them. With an
-// error it returns the revisions of the parts that were made before.
+// write makes all writes at once, or in parts as large as the store accepts. With an error it
+// returns the revisions of the parts that were written.
 func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts bool) ([]string, error) {
 	if !inParts {
 		revisions, err := s.store.Write(ctx, writes...)
 		if errors.Is(err, configstore.ErrTooLarge) && len(writes) > 1 {
-			err = fmt.Errorf("%w; nothing of the %d changes was written; --in-parts makes them part by part", err, len(writes))
+			err = fmt.Errorf("%w; none of the %d changes was written; use --in-parts to write them in several parts", err, len(writes))
 		}
 		return revisions, untouched(err)
 	}
@@ -98,11 +98,11 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 		part := writes[begin:min(begin+size, len(writes))]
 		written, err := s.store.Write(ctx, part...)
 		if errors.Is(err, configstore.ErrTooLarge) && len(part) > 1 {
-			size = (len(part) + 1) / 2 // which the store refused without a change
+			size = (len(part) + 1) / 2 // the store changed nothing
 			continue
 		}
 		if err != nil && begin == 0 {
-			return nil, fmt.Errorf("%w; none of %d changes was made before: apply again to go on", err, len(writes))
+			return nil, fmt.Errorf("%w; none of %d changes was written: apply again", err, len(writes))
 		}
 		if err != nil {
 			return revisions, fmt.Errorf("%w; %d of %d changes were made before, up to %s: apply again to go on", err, begin, len(writes), lastKey(writes[:begin]))
@@ -112,7 +112,7 @@ func (s *Server) write(ctx context.Context, writes []configstore.Write, inParts 
 	return revisions, nil
 }
 
-// untouched says of a conflict that the store is as it was.
+// untouched adds to a conflict that nothing was written.
 func untouched(err error) error {
 	if errors.Is(err, configstore.ErrConflict) {
 		return fmt.Errorf("%w; nothing was written", err)
@@ -122,11 +122,11 @@ func untouched(err error) error {
 
 func lastKey(writes []configstore.Write) string { return writes[len(writes)-1].Key().String() }
 
-// mostEffects is how many decisions that change an answer lists: more than people
-// read. One Cluster can change those of every app.
+// mostEffects bounds the changed decisions that an answer lists. One Cluster can change those of
+// every app.
 const mostEffects = 1000
 
-// try tells which decisions the writes would change, and how many more than it lists.
+// try returns the decisions that the writes would change, and how many more there are.
 func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []*v1alpha1.Effect, more uint32, err error) {
 	change := &topology.ObjectChange{}
 	for _, w := range writes {
@@ -150,29 +150,28 @@ func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []
 	return listed, uint32(len(effects) - len(listed)), nil
 }
 
-// How long an answer waits for lookups to follow a write, if its caller does not wait for
-// less, and how often the store is asked meanwhile whether somebody else has written over
-// it. answering is what is left of the caller's time, to be told how far it has come.
+// How long an answer waits for lookups to follow a write, unless its caller waits for less, and
+// how often it asks the store meanwhile whether the object was overwritten. answerReserve is kept
+// of the caller's time, to report how far the change has come.
 const (
 	followTimeout = 30 * time.Second
-	answering     = time.Second
-	askAgain      = 500 * time.Millisecond
+	answerReserve = time.Second
+	pollInterval  = 500 * time.Millisecond
 )
 
-// patience is how long an answer waits.
-func patience(ctx context.Context) time.Duration {
+// followLimit is how long an answer waits.
+func followLimit(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return followTimeout
 	}
 	left := time.Until(deadline)
-	return min(left-min(left/4, answering), followTimeout)
+	return min(left-min(left/4, answerReserve), followTimeout)
 }
 
-// await waits until lookups follow what the store holds by now, also where that was
-// there before.
+// await waits until lookups follow the written objects, and the unchanged ones.
 func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) error {
-	waits := patience(ctx)
+	waits := followLimit(ctx)
 	ctx, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
 	for _, r := range results {
@@ -189,10 +188,10 @@ func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) err
 }
 
 func (s *Server) awaitOne(ctx context.Context, key catalog.Key, revision string) error {
-	ticker := time.NewTicker(askAgain)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		_, _, moved := s.feed.moved.Follow()
+		_, _, moved := s.feed.applied.Follow()
 		if s.feed.revision(key) == revision {
 			return nil
 		}
@@ -208,14 +207,14 @@ func (s *Server) awaitOne(ctx context.Context, key catalog.Key, revision string)
 	}
 }
 
-// overwritten tells whether the store holds another revision by now.
+// overwritten tells whether the store has another revision by now.
 func (s *Server) overwritten(ctx context.Context, key catalog.Key, revision string) bool {
 	held, err := s.store.Get(ctx, key)
 	switch {
 	case errors.Is(err, configstore.ErrNotFound):
 		return revision != configstore.Absent
 	case errors.Is(err, configstore.ErrInvalid):
-		return true // by what lookups never follow
+		return true // by an object that lookups never follow
 	case err != nil:
 		return false
 	}

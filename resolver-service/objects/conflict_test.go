@@ -50,8 +50,8 @@ func TestTheRevisionOfAnObjectIsACondition(t *testing.T) {
 	}
 }
 
-// TestOfManyWritersNobodysChangeIsLost has each writer read the object, add an app and
-// apply it, again when it is told of a conflict.
+// TestOfManyWritersNobodysChangeIsLost lets each writer read the object, add an app and apply it,
+// and repeat that after a conflict.
 func TestOfManyWritersNobodysChangeIsLost(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
 	s.mustApply(selection("checkout"))
@@ -201,7 +201,7 @@ func TestAnApplyDoesNotWaitForWhatSomebodyHasMadeUnusableSince(t *testing.T) {
 	s.mustApply(selection("checkout", "orders"))
 }
 
-// late is a store that tells nobody of what is written.
+// late is a store whose watch does not report writes.
 type late struct{ asked }
 
 func (s *late) Write(context.Context, ...configstore.Write) ([]string, error) {
@@ -215,7 +215,7 @@ func (s *late) Get(ctx context.Context, key catalog.Key) (configstore.Stored, er
 	return configstore.Stored{Revision: "1000"}, nil
 }
 
-// Who waits no longer is not told that something was written.
+// A caller that has given up gets no answer that something was written.
 func TestAnApplyThatLookupsDoNotFollowSaysSoWhileItsCallerWaits(t *testing.T) {
 	const tries = 10 // a busy machine may take the moment that is left for the answer
 	for n := range tries {

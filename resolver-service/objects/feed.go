@@ -12,41 +12,40 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Feed brings what the config store holds into the topology, and knows how far that
-// has come.
+// Feed brings the objects of the config store into the topology, and knows which of them lookups
+// follow.
 type Feed struct {
-	topology *topology.Topology
-	follower *configstore.Follower
-	clusters live.Value[[]*catalog.Cluster]
-	placed   live.Value[[]*catalog.AppInstance]
-	moved    live.Value[uint64] // the topology's revision after each change
-	log      *slog.Logger
+	topology  *topology.Topology
+	follower  *configstore.Follower
+	clusters  live.Value[[]*catalog.Cluster]
+	instances live.Value[[]*catalog.AppInstance]
+	applied   live.Value[uint64] // the topology's revision after each change
+	log       *slog.Logger
 
-	// closed are selections that were refused when the store was first read: the apps
-	// have empty ones in the topology, until theirs are mended or deleted. Of the
-	// follower's goroutine.
-	closed map[catalog.Key]bool
+	// failedClosed has the selections that were refused when the store was first read. Their apps
+	// have empty selections in the topology until they are corrected or deleted. The follower's
+	// goroutine owns it.
+	failedClosed map[catalog.Key]bool
 
-	sources <-chan struct{} // nil: there is nothing to wait for
+	sources <-chan struct{} // nil: nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
 
 	mu  sync.RWMutex // guards set
 	set configstore.Set
 }
 
-// NewFeed makes a feed, and starts nothing.
+// NewFeed makes a feed. It starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t, log: log, closed: map[catalog.Key]bool{}}
+	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
 
-// After has the first objects wait, before they come into the topology, until sources is
-// closed: so no view is without the instances that sources have. Instances has its value
-// before. It is called before Run.
+// After delays the first objects until sources is closed, so that no view lacks the instances of
+// the sources. Instances has its value earlier. Call it before Run.
 func (f *Feed) After(sources <-chan struct{}) { f.sources = sources }
 
-// Run follows the store until ctx ends, when it returns nil, or the store is closed.
+// Run follows the store until ctx ends, and then returns nil, or until the store is closed.
 func (f *Feed) Run(ctx context.Context) error {
 	f.ending = ctx.Done()
 	err := f.follower.Run(ctx)
@@ -56,20 +55,20 @@ func (f *Feed) Run(ctx context.Context) error {
 	return err
 }
 
-// Status is how the feed stands to its store.
+// Status is the state of the follower.
 func (f *Feed) Status() configstore.Status {
 	s, _ := f.follower.Status().Load()
 	return s
 }
 
-// Clusters are the Cluster objects; they can be followed.
+// Clusters returns the Cluster objects, which can be followed.
 func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }
 
-// Instances are the AppInstance objects; they can be followed. What they name is not in
-// the topology by them: the source of static instances brings it there, with its health.
-func (f *Feed) Instances() *live.Value[[]*catalog.AppInstance] { return &f.placed }
+// Instances returns the AppInstance objects, which can be followed. The source of static
+// instances brings these instances into the topology, with their health; the feed does not.
+func (f *Feed) Instances() *live.Value[[]*catalog.AppInstance] { return &f.instances }
 
-// Selections are the apps that have a selection, in order.
+// Selections returns the apps that have a selection, in order.
 func (f *Feed) Selections() []catalog.App {
 	var apps []catalog.App
 	for _, stored := range f.all() {
@@ -80,8 +79,8 @@ func (f *Feed) Selections() []catalog.App {
 	return apps
 }
 
-// take brings one change into the topology. It is noted in the feed only afterwards, in all
-// its parts at once, so whoever waits for the feed finds lookups that follow.
+// take applies one change to the topology, and only then to the feed, all at once. So lookups
+// follow all that the feed shows.
 func (f *Feed) take(c configstore.Change) error {
 	change := &topology.ObjectChange{Full: c.Full, Delete: c.Deleted, Put: make([]catalog.Object, len(c.Objects))}
 	for i := range c.Objects {
@@ -94,36 +93,36 @@ func (f *Feed) take(c configstore.Change) error {
 		return err
 	}
 	f.failClosed(c, change)
-	// The topology answers until it ends, and that ends the feed too.
+	// The topology answers until it ends, and its end ends the feed.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
 	if err != nil {
 		return err
 	}
-	f.note(c)
-	f.moved.Store(revision)
+	f.remember(c)
+	f.applied.Store(revision)
 	return nil
 }
 
-func (f *Feed) note(c configstore.Change) {
+func (f *Feed) remember(c configstore.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set.Apply(c)
-	renew(f, &f.clusters, catalog.KindCluster, c)
-	renew(f, &f.placed, catalog.KindAppInstance, c)
+	updateList(f, &f.clusters, catalog.KindCluster, c)
+	updateList(f, &f.instances, catalog.KindAppInstance, c)
 }
 
-// renew makes a list of the objects of one kind what it is after a change, which the feed's
-// set has already. It stays in order.
-func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
+// updateList applies a change, which the feed's set has already, to the list of one kind. The
+// list stays sorted.
+func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
 	switch {
 	case c.Full:
-		list.Store(only[T](f.set.All()))
+		list.Store(ofKind[T](f.set.All()))
 		return
 	case !touches(c, kind):
 		return
 	}
 	was, _ := list.Load()
-	next := slices.Clone(was) // others may be reading it
+	next := slices.Clone(was) // readers may have it
 	place := func(key catalog.Key) (at int, there bool) {
 		return slices.BinarySearchFunc(next, key, func(o T, key catalog.Key) int { return o.Key().Compare(key) })
 	}
@@ -132,7 +131,7 @@ func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, 
 			next = slices.Delete(next, at, at+1)
 		}
 	}
-	for _, o := range only[T](c.Objects) {
+	for _, o := range ofKind[T](c.Objects) {
 		if at, there := place(o.Key()); there {
 			next[at] = o
 		} else {
@@ -142,12 +141,12 @@ func renew[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, 
 	list.Store(next)
 }
 
-// await waits for the sources of instances, with the first change.
+// await waits for the sources of instances, before the first change.
 func (f *Feed) await(c configstore.Change) error {
 	if f.sources == nil || !c.Full {
 		return nil
 	}
-	f.placed.Store(only[*catalog.AppInstance](c.Objects))
+	f.instances.Store(ofKind[*catalog.AppInstance](c.Objects))
 	select {
 	case <-f.sources:
 		return nil
@@ -156,20 +155,20 @@ func (f *Feed) await(c configstore.Change) error {
 	}
 }
 
-// failClosed sees to selections that were refused before a good version of them was
-// ever seen, as after a restart. Without one the app would follow the cluster's default
-// and see more than its own selection may ever have held, so it gets an empty one. One
-// that is refused later is another matter: the last good version stands, and a new
-// object with a mistake must not cut off an app that works.
+// failClosed gives an empty selection to each app whose selection is refused before a good
+// version was ever seen, as after a restart. Otherwise the app would follow the cluster's
+// default, and might see more than its own selection ever allowed. A selection that is refused
+// later is different: its last good version stays, because a mistake in a new one must not cut
+// off a working app.
 func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	refused := map[catalog.Key]bool{}
 	for _, r := range c.Refused {
 		refused[r.Key] = true
 	}
-	for key := range f.closed {
+	for key := range f.failedClosed {
 		if !refused[key] {
-			delete(f.closed, key)
-			change.Delete = append(change.Delete, key) // deletions come first: what was put stands
+			delete(f.failedClosed, key)
+			change.Delete = append(change.Delete, key) // deletions come first, so Put wins
 		}
 	}
 	if !c.Full {
@@ -181,12 +180,12 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	}
 	for _, r := range c.Refused {
 		app := catalog.App{Namespace: r.Key.Namespace, ID: r.Key.Name}
-		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.closed[r.Key] || app.Check() != nil {
+		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.failedClosed[r.Key] || app.Check() != nil {
 			continue
 		}
-		f.closed[r.Key] = true
+		f.failedClosed[r.Key] = true
 		change.Put = append(change.Put, &catalog.AppEndpoints{App: app, Source: catalog.Source{File: r.Where}})
-		f.log.Warn("the selection is refused and no good version of it is known: the app may call itself only until it is mended or deleted",
+		f.log.Warn("selection refused, and there is no good version of it: the app can call only itself; correct or delete the object",
 			"app", app.String(), "object", r.Key.String(), "err", r.Err)
 	}
 }
@@ -196,8 +195,8 @@ func touches(c configstore.Change, kind catalog.Kind) bool {
 		slices.ContainsFunc(c.Deleted, func(k catalog.Key) bool { return k.Kind == kind })
 }
 
-// only are the objects of one kind.
-func only[T catalog.Object](all []configstore.Stored) (objects []T) {
+// ofKind returns the objects of one kind.
+func ofKind[T catalog.Object](all []configstore.Stored) (objects []T) {
 	for _, stored := range all {
 		if o, ok := stored.Object.(T); ok {
 			objects = append(objects, o)
@@ -212,8 +211,7 @@ func (f *Feed) all() []configstore.Stored {
 	return f.set.All()
 }
 
-// revision is the revision of an object that lookups follow; configstore.Absent for
-// none.
+// revision is the revision of an object that lookups follow, or configstore.Absent.
 func (f *Feed) revision(key catalog.Key) string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -53,7 +53,8 @@ func TestInstancesAreFollowedApartFromWhatLookupsFollow(t *testing.T) {
 	}
 }
 
-// TestListsOfAKindAreWhatTheSetHas after any changes, and who has one sees it as it was.
+// TestListsOfAKindAreWhatTheSetHas checks the lists after random changes, and that an earlier
+// list does not change.
 func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	object := func() configstore.Stored {
@@ -75,15 +76,15 @@ func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
 				c.Deleted = append(c.Deleted, key)
 			}
 		}
-		was, _ := f.placed.Load()
+		was, _ := f.instances.Load()
 		before := slices.Clone(was)
-		f.note(c)
-		placed, _ := f.placed.Load()
+		f.remember(c)
+		placed, _ := f.instances.Load()
 		clusters, _ := f.clusters.Load()
-		if want := only[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {
+		if want := ofKind[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {
 			t.Fatalf("round %d: after %+v instances are %v, want %v", round, c, placed, want)
 		}
-		if want := only[*catalog.Cluster](f.set.All()); !slices.Equal(clusters, want) {
+		if want := ofKind[*catalog.Cluster](f.set.All()); !slices.Equal(clusters, want) {
 			t.Fatalf("round %d: after %+v clusters are %v, want %v", round, c, clusters, want)
 		}
 		if !slices.Equal(was, before) {

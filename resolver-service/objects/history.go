@@ -11,10 +11,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// mostVersions is how many versions of an object one answer has at most.
+// mostVersions bounds the versions in one answer.
 const mostVersions = 1000
 
-// History tells what an object was, where the store keeps that.
+// History returns the versions of an object, if the store keeps them.
 func (s *Server) History(ctx context.Context, req *v1alpha1.HistoryRequest) (*v1alpha1.HistoryResponse, error) {
 	key := keyFromWire(req.GetKey())
 	if err := api.CheckKey(key); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// CheckHosts tells whether the host names that an object leads to fit into DNS and
-// SNI under a domain. An endpoint without routes may lead to any of the clusters.
+// CheckHosts checks that the host names of an object fit into DNS and SNI under a domain. An
+// endpoint without routes may lead to any of the clusters.
 func CheckHosts(domain catalog.Domain, cluster string, clusters []*catalog.Cluster, object catalog.Object) error {
 	var mistakes api.Errors
 	check := func(app catalog.App, in, path string, line int) {
@@ -34,7 +34,7 @@ func CheckHosts(domain catalog.Domain, cluster string, clusters []*catalog.Clust
 	return mistakes.Err()
 }
 
-// remotes are the other clusters that an endpoint may lead to.
+// remotes returns the other clusters that an endpoint may lead to.
 func remotes(e *catalog.Endpoint, clusters []*catalog.Cluster) []string {
 	var names []string
 	for _, r := range e.Routes {

@@ -132,7 +132,7 @@ func TestWhatIsTooMuchAtOnceCanBeAppliedInParts(t *testing.T) {
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: []byte(o)})
 	}
 	_, err := s.Apply(t.Context(), req)
-	for _, want := range []string{"it takes 7 at once", "nothing of the 50 changes was written", "--in-parts"} {
+	for _, want := range []string{"it takes 7 at once", "none of the 50 changes was written", "--in-parts"} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("too much at once: %v, want %q", err, want)
 		}

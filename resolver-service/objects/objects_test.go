@@ -94,7 +94,7 @@ func (s *service) mustApply(objects ...string) *v1alpha1.ApplyResponse {
 	return answer
 }
 
-// results are what became of the objects, such as "checkout created".
+// results are the results of a write, such as "checkout created".
 func results(a *v1alpha1.ApplyResponse) string {
 	var all []string
 	for _, r := range a.GetResults() {

@@ -19,16 +19,16 @@ const (
 	deleted   = "deleted"
 )
 
-// plan is what a request comes to, given what the store holds.
+// plan compares a request with the store.
 type plan struct {
 	results []*v1alpha1.ApplyResult
-	writes  []configstore.Write // those that change something
+	writes  []configstore.Write // that change something
 	places  []int               // of each write among the results
 }
 
-// plan compares the writes with what the store holds, and leaves out those that would
-// change nothing. It asks the store and not the feed, which may lag behind: what would
-// change nothing by the feed could undo a change that the feed has not heard of.
+// plan compares the writes with the store, and leaves out those that would change nothing. It
+// does not use the feed, which may lag: a write that changes nothing in the feed could undo a
+// newer change in the store.
 func (s *Server) plan(ctx context.Context, writes []configstore.Write, withHeld bool) (*plan, error) {
 	p := &plan{}
 	keys := make([]catalog.Key, len(writes))
@@ -69,7 +69,7 @@ func (p *plan) add(w configstore.Write, held *configstore.Got, withHeld bool) {
 		result.Result = unchanged
 	}
 	if errors.Is(held.Err, configstore.ErrInvalid) {
-		result.Unusable = held.Err.Error() // it may be replaced or deleted
+		result.Unusable = held.Err.Error() // writes may still replace or delete it
 	}
 	if withHeld {
 		result.Held = text

@@ -1,5 +1,5 @@
-// Package objects reads and writes the objects of the config store for operators, and
-// feeds them to the topology.
+// Package objects reads and writes the objects of the config store for operators, and feeds them
+// to the topology.
 package objects
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Config is what the server needs to know of its own cluster.
+// Config describes this service's own cluster.
 type Config struct {
 	Cluster string
 	Domain  catalog.Domain
-	Store   string // what errors call the store
+	Store   string // name of the store in errors
 }
 
-// Server is the service Objects. Who may call it is for the gRPC server to check.
+// Server is the service Objects. The gRPC server checks the callers.
 type Server struct {
 	v1alpha1.UnimplementedObjectsServer
 	cfg      Config
@@ -37,22 +37,21 @@ type Server struct {
 	log      *slog.Logger
 }
 
-// NewServer makes a server. A nil store is one that can't be written: then objects
-// are read from the feed.
+// NewServer makes a server. A nil store is read-only: objects then come from the feed.
 func NewServer(cfg Config, store configstore.Writer, feed *Feed, t *topology.Topology, log *slog.Logger) *Server {
 	return &Server{cfg: cfg, store: store, feed: feed, topology: t, log: log}
 }
 
-// Apply writes objects, all of them or none, and answers once lookups follow.
+// Apply writes all objects or none, and answers once lookups follow.
 func (s *Server) Apply(ctx context.Context, req *v1alpha1.ApplyRequest) (*v1alpha1.ApplyResponse, error) {
 	writes, err := s.decode(req.GetObjects())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return s.change(ctx, writes, how{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
+	return s.change(ctx, writes, applyOptions{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
 }
 
-// Delete deletes objects, all of them or none, and answers once lookups follow.
+// Delete deletes all objects or none, and answers once lookups follow.
 func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1alpha1.ApplyResponse, error) {
 	var writes []configstore.Write
 	for _, k := range req.GetKeys() {
@@ -62,10 +61,10 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 		}
 		writes = append(writes, configstore.Write{Delete: key})
 	}
-	return s.change(ctx, writes, how{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
+	return s.change(ctx, writes, applyOptions{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
 }
 
-// Get returns the objects that a key names.
+// Get returns the objects that a key selects.
 func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
 	key := keyFromWire(req.GetKey())
 	var stored []configstore.Stored
@@ -101,7 +100,7 @@ func (s *Server) one(ctx context.Context, key catalog.Key) ([]configstore.Stored
 	return nil, fmt.Errorf("%s: %w", key, configstore.ErrNotFound)
 }
 
-// list returns what a key without a name stands for.
+// list returns the objects that a key without a name selects.
 func (s *Server) list(ctx context.Context, want catalog.Key) ([]configstore.Stored, error) {
 	all := s.feed.all()
 	if s.store != nil {
@@ -120,7 +119,7 @@ func (s *Server) list(ctx context.Context, want catalog.Key) ([]configstore.Stor
 	return some, nil
 }
 
-// decode reads what should be written. The error has a line for each mistake.
+// decode reads the objects to write. The error has a line for each mistake.
 func (s *Server) decode(objects []*v1alpha1.ApplyObject) ([]configstore.Write, error) {
 	clusters, _ := s.feed.Clusters().Load()
 	var mistakes []error
@@ -147,7 +146,7 @@ func (s *Server) decode(objects []*v1alpha1.ApplyObject) ([]configstore.Write, e
 	return writes, errors.Join(mistakes...)
 }
 
-// explain makes of a store's error the status that a caller can decide on.
+// explain converts a store's error to a gRPC status that a caller can act on.
 func (s *Server) explain(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -170,6 +169,6 @@ func (s *Server) explain(err error) error {
 			break
 		}
 	}
-	prefix := "store " + s.cfg.Store + ": " // which stores write themselves
+	prefix := "store " + s.cfg.Store + ": " // some stores add it themselves
 	return status.Error(code, prefix+strings.TrimPrefix(err.Error(), prefix))
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// mostWarnings is how many an answer has; more than that nobody reads.
+// mostWarnings bounds the warnings of an answer.
 const mostWarnings = 20
 
-// warnings are about addresses that an AppInstance has and another one too, of those that are
-// written and those that are there. It is refused to nobody: an address may be on its way from
-// one to the other.
+// warnings names the AppInstance objects that share an address with another, if at least one of
+// the two is written. That is no error, because an address may be on its way from one app to
+// another.
 func (s *Server) warnings(writes []configstore.Write) (all []string) {
 	written := map[catalog.Key]*catalog.AppInstance{}
 	touched := map[catalog.Key]bool{}
@@ -36,7 +36,7 @@ func (s *Server) warnings(writes []configstore.Write) (all []string) {
 		placed = append(placed, i)
 	}
 	left := 0
-	for _, d := range catalog.DoubledAddresses(placed) {
+	for _, d := range catalog.DuplicateAddresses(placed) {
 		switch {
 		case !touched[d.Instance.Key()] && !touched[d.First.Key()]:
 		case len(all) == mostWarnings:

@@ -12,7 +12,7 @@ func placedAt(name, app, address string) string {
 	return fmt.Sprintf(`{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppInstance","metadata":{"namespace":"shop","name":%q},"spec":{"app":%q,"address":%q}}`, name, app, address)
 }
 
-// Who writes an AppInstance is told that another has its address, also one that was there.
+// A writer of an AppInstance gets a warning if another one has its address.
 func TestAnAddressOfTwoInstancesIsWarnedOf(t *testing.T) {
 	const here, elsewhere = "10.0.0.5:50002", "10.0.0.6:50002"
 	s := newService(t, "isthmus.internal", true)

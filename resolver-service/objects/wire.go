@@ -20,7 +20,7 @@ func keyToWire(k catalog.Key) *v1alpha1.ObjectKey {
 	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
-// headOf reads the key and the revision of an object that has not been checked.
+// headOf reads the key and the revision of an unchecked object.
 func headOf(text []byte) (key catalog.Key, revision string, err error) {
 	var head struct {
 		Kind     catalog.Kind

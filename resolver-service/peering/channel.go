@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // channel keeps one stream to a peer, on a connection of its own.
@@ -24,13 +25,14 @@ type channel struct {
 	link     *link
 	gateways *gateways
 	object   *catalog.Cluster // as of the connection
-	renew    time.Duration    // how often the peer is asked for a word; the same
-	leading  bool             // it connects whether or not the peer is heard
+	interval time.Duration    // of the renewals that it requests, as of the connection
+	primary  bool             // it carries the exports, and connects even if the peer is not heard
 
 	// open begins a stream.
 	open func(ctx context.Context, conn *grpc.ClientConn) (receiver, error)
-	// begins is told, from the first word of a stream on, how to end it. It may be nil.
-	begins func(end context.CancelCauseFunc)
+	// onStart receives, at the first message of a stream, a function that ends the stream. It may
+	// be nil.
+	onStart func(end context.CancelCauseFunc)
 }
 
 // receiver waits for the next message of a stream.
@@ -38,43 +40,43 @@ type receiver func() (incoming, error)
 
 // incoming is a message of either kind of stream.
 type incoming struct {
-	echo uint64
-	take func(at time.Time) error // takes it in, as a word that counts as of then
+	echo  uint64
+	apply func(at time.Time) error // processes it as of a moment
 }
 
-// How long a stream may be silent before a connection is made beside it, to replace it
-// if that can be made first.
+// How long a stream may be silent before the channel makes a second connection. That one replaces
+// the first unless a message arrives before.
 const (
-	firstWordWithin = 5 * time.Second
-	leastSilence    = time.Second
-	silentRenewals  = 4
+	firstMessageWithin = 5 * time.Second
+	leastSilence       = time.Second
+	silentRenewals     = 4
 )
 
-// silence is how long the channel may be.
-func (c *channel) silence() time.Duration { return max(silentRenewals*c.renew, leastSilence) }
+// silence is how long the stream may be silent.
+func (c *channel) silence() time.Duration { return max(silentRenewals*c.interval, leastSilence) }
 
-// How long a channel waits after a connection that could be made and was no good.
+// How long a channel waits after a connection that failed after it was made.
 const (
-	brokenPause  = 50 * time.Millisecond // at first, and twice as long each time
-	brokenMost   = 700 * time.Millisecond
-	unwantedMost = 5 * time.Second // where trying again is no help
+	brokenPause = 50 * time.Millisecond // at first; doubled each time
+	brokenMost  = 700 * time.Millisecond
+	refusedMost = 5 * time.Second // if retrying soon is no help
 )
 
 // run keeps the stream up until ctx ends.
 func (c *channel) run(ctx context.Context) {
-	var next *reached
+	var next *gatewayConn
 	for failures := 0; ; {
 		var changed <-chan struct{}
 		c.object, _, changed = c.link.object.Follow()
-		c.renew = renewEvery(c.object.StaleAfter)
+		c.interval = renewInterval(c.object.StaleAfter)
 		conn, err := next, error(nil)
 		if conn == nil {
-			if conn, err = c.reach(ctx); err != nil {
+			if conn, err = c.connectWhenWanted(ctx); err != nil {
 				return
 			}
 		}
 		var heard bool
-		if next, heard, err = c.converse(ctx, conn); heard && !unwanted(err) {
+		if next, heard, err = c.runStream(ctx, conn); heard && !isRefusal(err) {
 			failures = 0
 		}
 		if ctx.Err() != nil {
@@ -88,7 +90,7 @@ func (c *channel) run(ctx context.Context) {
 		}
 		select {
 		case <-time.After(pauseAfter(err, failures-1)):
-		case <-changed: // whom to trust, perhaps
+		case <-changed: // the trust may have changed
 			failures = 0
 		case <-ctx.Done():
 			return
@@ -96,15 +98,15 @@ func (c *channel) run(ctx context.Context) {
 	}
 }
 
-// reach makes a connection once one is wanted.
-func (c *channel) reach(ctx context.Context) (*reached, error) {
+// connectWhenWanted makes a connection once one is wanted.
+func (c *channel) connectWhenWanted(ctx context.Context) (*gatewayConn, error) {
 	for {
 		conn, err := c.connect(ctx, c.wanted)
 		if err == nil || ctx.Err() != nil {
 			return conn, err
 		}
 		for !c.wanted() {
-			_, _, changed := c.link.status.hearing.Follow()
+			_, _, changed := c.link.status.heard.Follow()
 			if c.wanted() {
 				break
 			}
@@ -117,182 +119,181 @@ func (c *channel) reach(ctx context.Context) (*reached, error) {
 	}
 }
 
-// wanted tells whether the channel is of use: those that only renew the lease wait until
-// the peer is heard, or was lately.
+// wanted tells whether the channel is of use. A channel that only renews the lease waits until
+// the peer is heard, or its lease is fresh.
 func (c *channel) wanted() bool {
-	heard, _ := c.link.status.hearing.Load()
-	return c.leading || heard || c.link.lease.state().fresh
+	heard, _ := c.link.status.heard.Load()
+	return c.primary || heard || c.link.lease.state().fresh
 }
 
 func always() bool { return true }
 
-// unreachable notes an attempt to connect that failed, and ends the lease once all
-// gateways refuse.
-func (c *channel) unreachable(err error) {
+// connectFailed records a failed attempt to connect, and ends the lease once all gateways refuse.
+func (c *channel) connectFailed(err error) {
 	object, _ := c.link.object.Load()
 	c.failed(object, err)
-	if heard, _ := c.link.status.hearing.Load(); heard {
+	if heard, _ := c.link.status.heard.Load(); heard {
 		return
 	}
-	if text, all := c.gateways.refuse(); all && c.link.lease.end(text) {
-		c.link.rouse()
+	if text, all := c.gateways.allRefuse(); all && c.link.lease.end(text) {
+		c.link.recheckLease()
 	}
 }
 
-// failed notes why the channel is not up, by a Cluster object. What matters is the one with
-// the exports.
+// failed records why the channel is down, with the Cluster object that was used. Only the primary
+// channel's error is logged.
 func (c *channel) failed(by *catalog.Cluster, err error) {
-	err = advised(plain(err), c.link.identity.Insecure())
-	if c.leading && c.link.status.failed(by, err) {
-		c.link.lines.warn("peer out of reach; trying again", "peer", c.link.cluster, "err", err)
+	err = withRemedy(unwrapGRPC(err), c.link.identity.Insecure())
+	if c.primary && c.link.status.failed(by, err) {
+		c.link.warn("peer unreachable; retrying, and its last state stands until its lease ends", "peer", c.link.cluster, "err", err)
 	}
 }
 
-func (c *channel) discard(conn *reached) {
+func (c *channel) discard(conn *gatewayConn) {
 	if conn != nil {
 		conn.Close()
-		c.gateways.left(conn.gateway, false, c.object, nil)
+		c.gateways.closed(conn.gateway, false, c.object, nil)
 	}
 }
 
 func pauseAfter(err error, failures int) time.Duration {
 	most := brokenMost
-	if unwanted(err) {
-		most = unwantedMost
+	if isRefusal(err) {
+		most = refusedMost
 	}
-	return spread(min(brokenPause<<min(failures, 10), most))
+	return live.Jitter(live.Backoff(brokenPause, most, failures))
 }
 
-// misnamed is the error of a peer under another name than its Cluster object has.
-type misnamed struct{ object, cluster string }
+// wrongCluster is the error of a peer whose name is not that of its Cluster object.
+type wrongCluster struct{ object, cluster string }
 
 // Error has both names.
-func (e misnamed) Error() string {
+func (e wrongCluster) Error() string {
 	return fmt.Sprintf("the Cluster object is named %q, but its gateways lead to cluster %.64q; correct metadata.name or spec.gateways",
 		e.object, e.cluster)
 }
 
-// unwanted tells whether it is of little use to try again soon: one end refuses the other,
-// or what answers there is no resolver service.
-func unwanted(err error) bool {
+// isRefusal tells whether retrying soon is no help: one end refuses the other, or the other end
+// is no resolver service.
+func isRefusal(err error) bool {
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal, codes.Unimplemented:
 		return true
 	}
-	return errors.As(err, &misnamed{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
+	return errors.As(err, &wrongCluster{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
 }
 
-// errSilent ends a stream that another connection replaces; errNothing is the same where no
-// word came on it.
+// errSilent ends a stream that another connection replaces. errNeverHeard is the same for a
+// stream without any message.
 var (
-	errSilent  = errors.New("connected, but nothing more was heard")
-	errNothing = errors.New("connected, but nothing was heard")
+	errSilent     = errors.New("connected, but no further message arrived")
+	errNeverHeard = errors.New("connected, but nothing was heard")
 )
 
-// converse has one stream on a connection until it fails, and tells whether anything was
-// heard. next is a connection that was made when it had fallen silent.
-func (c *channel) converse(ctx context.Context, conn *reached) (next *reached, heard bool, err error) {
+// runStream runs one stream on a connection until it fails. heard tells whether any message
+// arrived. next is a connection that was made while the stream was silent.
+func (c *channel) runStream(ctx context.Context, conn *gatewayConn) (next *gatewayConn, heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	t := &talk{channel: c, beats: make(chan struct{}, 1), watched: make(chan *reached, 1), cancel: cancel}
-	go func() { t.watched <- t.watch(ctx) }()
-	err = t.stream(ctx, conn)
+	t := &clientStream{channel: c, arrivals: make(chan struct{}, 1), replacement: make(chan *gatewayConn, 1), cancel: cancel}
+	go func() { t.replacement <- t.watchSilence(ctx) }()
+	err = t.read(ctx, conn)
 	if cause := context.Cause(ctx); cause != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		err = cause
 	}
 	if !t.heard && errors.Is(err, errSilent) {
-		err = errNothing
+		err = errNeverHeard
 	}
 	cancel(nil)
-	next = <-t.watched
-	c.link.speaks(t, false)
-	if t.heard { // whom to trust was not what it failed for
+	next = <-t.replacement
+	c.link.setHeard(t, false)
+	if t.heard { // it did not fail for want of trust
 		c.object, _ = c.link.object.Load()
 	}
-	c.gateways.left(conn.gateway, t.heard, c.object, plain(err))
+	c.gateways.closed(conn.gateway, t.heard, c.object, unwrapGRPC(err))
 	return next, t.heard, err
 }
 
-// talk is one stream.
-type talk struct {
+// clientStream is one stream.
+type clientStream struct {
 	*channel
-	cancel  context.CancelCauseFunc
-	beats   chan struct{} // a word came
-	watched chan *reached // what came of the watch
-	busy    atomic.Bool   // a message is being taken in: the silence is this end's
-	heard   bool
+	cancel      context.CancelCauseFunc
+	arrivals    chan struct{}     // signals a message
+	replacement chan *gatewayConn // the result of watchSilence
+	receiving   atomic.Bool       // a message is being processed: the delay is on this side
+	heard       bool
 }
 
-// stream reads the stream until it fails.
-func (t *talk) stream(ctx context.Context, conn *reached) error {
-	opening := newOpening(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
-	client, err := t.link.client(conn, opening)
+// read reads the stream until it fails.
+func (t *clientStream) read(ctx context.Context, conn *gatewayConn) error {
+	recorder := newCloseRecorder(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
+	client, err := t.link.client(conn, recorder)
 	if err != nil {
 		conn.Close()
 		return err
 	}
 	defer client.Close()
-	defer conn.Close() // first, so that nobody waits for what can't be sent any more
+	defer conn.Close() // first, so that nothing waits for bytes that can't be sent any more
 	receive, err := t.open(ctx, client)
 	for err == nil {
 		err = t.next(conn, receive)
 	}
-	if why := opening.why(); why != nil {
+	if why := recorder.reason(); why != nil {
 		return why
 	}
 	return err
 }
 
-// next takes in the next message.
-func (t *talk) next(conn *reached, receive receiver) error {
+// next processes the next message.
+func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	m, err := receive()
 	if err != nil {
 		return err
 	}
-	at, age := t.link.credit(m.echo)
-	t.busy.Store(true)
-	err = m.take(at)
-	t.busy.Store(false)
+	at, age := t.link.heardAt(m.echo)
+	t.receiving.Store(true)
+	err = m.apply(at)
+	t.receiving.Store(false)
 	if err != nil {
 		return err
 	}
 	if !t.heard {
 		t.heard = true
 		t.gateways.heard(conn.gateway)
-		if t.leading {
+		if t.primary {
 			t.link.status.failed(nil, nil)
 		}
-		if t.begins != nil {
-			t.begins(t.cancel)
+		if t.onStart != nil {
+			t.onStart(t.cancel)
 		}
 	}
-	if t.link.status.answers(age < grace+t.silence()) {
-		t.link.speaks(t, true)
+	if t.link.status.noteAnswer(age < echoGrace+t.silence()) {
+		t.link.setHeard(t, true)
 		select {
-		case t.beats <- struct{}{}:
+		case t.arrivals <- struct{}{}:
 		default:
 		}
 	}
 	return nil
 }
 
-// watch waits for the stream to fall silent, and then makes a connection beside it. It
-// returns the connection once it has ended the stream for it, and nil once ctx ends.
-func (t *talk) watch(ctx context.Context) *reached {
-	timer := time.NewTimer(firstWordWithin)
+// watchSilence waits until the stream is silent, and then makes a second connection. It returns
+// that connection once it has ended the stream for it, and nil when ctx ends.
+func (t *clientStream) watchSilence(ctx context.Context) *gatewayConn {
+	timer := time.NewTimer(firstMessageWithin)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.beats:
+		case <-t.arrivals:
 			timer.Reset(t.silence())
 		case <-timer.C:
-			if t.busy.Load() {
+			if t.receiving.Load() {
 				timer.Reset(t.silence())
 				continue
 			}
-			t.link.speaks(t, false)
-			if next, ended := t.beside(ctx); ended {
+			t.link.setHeard(t, false)
+			if next, ended := t.replace(ctx); ended {
 				return next
 			}
 			timer.Reset(t.silence())
@@ -300,10 +301,10 @@ func (t *talk) watch(ctx context.Context) *reached {
 	}
 }
 
-// beside makes a connection unless a word comes first.
-func (t *talk) beside(ctx context.Context) (next *reached, ended bool) {
+// replace makes a second connection unless a message arrives first.
+func (t *clientStream) replace(ctx context.Context) (next *gatewayConn, ended bool) {
 	dialing, stop := context.WithCancel(ctx)
-	made := make(chan *reached, 1)
+	made := make(chan *gatewayConn, 1)
 	go func() {
 		conn, _ := t.connect(dialing, always)
 		made <- conn
@@ -316,15 +317,15 @@ func (t *talk) beside(ctx context.Context) (next *reached, ended bool) {
 		}
 		t.cancel(errSilent)
 		return next, true
-	case <-t.beats:
+	case <-t.arrivals:
 		stop()
 		t.discard(<-made)
 		return nil, false
 	}
 }
 
-// client speaks gRPC on a connection that there is, and makes no other.
-func (l *link) client(conn *reached, by credentials.TransportCredentials) (*grpc.ClientConn, error) {
+// client returns a gRPC client on an existing connection. It never makes another one.
+func (l *link) client(conn *gatewayConn, by credentials.TransportCredentials) (*grpc.ClientConn, error) {
 	once := make(chan net.Conn, 1)
 	once <- conn.Conn
 	client, err := grpc.NewClient("passthrough:///"+conn.gateway.address,
@@ -340,27 +341,27 @@ func (l *link) client(conn *reached, by credentials.TransportCredentials) (*grpc
 		grpc.WithTransportCredentials(by),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 2 * firstWordWithin,
+			Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 2 * firstMessageWithin,
 		}),
 		grpc.WithIdleTimeout(0),
-		// Windows that don't grow: they bound what a peer can have lying here.
+		// Fixed windows bound how much a peer can make this service buffer.
 		grpc.WithInitialWindowSize(peerWindow), grpc.WithInitialConnWindowSize(peerWindow),
 		grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("speak to the resolver service of cluster %s: %w", l.cluster, err)
+		return nil, fmt.Errorf("connect to the resolver service of cluster %s: %w", l.cluster, err)
 	}
 	return client, nil
 }
 
-// peerWindow is how much of what a peer says may wait to be taken in, in bytes.
+// peerWindow is how many bytes of a peer may wait to be processed.
 const peerWindow = 1 << 20
 
-// maxReason is how much of what a peer gives as its reason is logged and told, in bytes.
+// maxReason bounds the error text of a peer that is logged and shown, in bytes.
 const maxReason = 1 << 10
 
-// plain is an error without what gRPC wraps it in.
-func plain(err error) error {
+// unwrapGRPC returns an error without gRPC's wrapping.
+func unwrapGRPC(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || err == nil {
 		return err
@@ -375,8 +376,8 @@ func plain(err error) error {
 		}
 	}
 	message = strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)
-	return errors.New(printable(ownEnd.ReplaceAllString(message, "$1 ")))
+	return errors.New(catalog.Printable(localAddress.ReplaceAllString(message, "$1 ")))
 }
 
-// ownEnd is this end of a connection in an error: it is another one each time.
-var ownEnd = regexp.MustCompile(`\b((?:read|write) tcp) \S+->`)
+// localAddress matches this end of a connection in an error, which differs each time.
+var localAddress = regexp.MustCompile(`\b((?:read|write) tcp) \S+->`)

@@ -4,21 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// How attempts to connect follow each other. While the lease is fresh they are frequent,
-// since they tell whether it is to end early. One that is not answered is not waited for:
-// the next one's first packet is sent sooner than its own would be sent again.
+// The pauses between attempts to connect. While the lease is fresh, attempts are frequent,
+// because they decide whether it ends early. An attempt without an answer does not hold up the
+// next one, whose first packet leaves sooner than a retransmission would.
 const (
 	refusedPause   = 100 * time.Millisecond // after a refusal, while the lease is fresh
 	longestPause   = 900 * time.Millisecond // after many failures, without a lease
-	unknownPause   = 2 * time.Second        // after a name that could not be looked up
-	silentAfter    = 500 * time.Millisecond // with no answer
-	staleAttempt   = 900 * time.Millisecond // the same, without a lease
+	unknownPause   = 2 * time.Second        // after a name that could not be resolved
+	silentAfter    = 500 * time.Millisecond // without an answer, while the lease is fresh
+	staleAttempt   = 900 * time.Millisecond // without an answer or a lease
 	attemptWithin  = 3 * time.Second
 	headStart      = 150 * time.Millisecond // of one gateway before the next
 	maxAttempts    = 16                     // at a time, for each gateway
@@ -27,63 +28,59 @@ const (
 	keepAliveCount = 5
 )
 
-// spread is a time between three quarters of d and d, so that many do not do the same at
-// once.
-func spread(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
-
-// reached is a connection that was made, and the gateway that it leads to.
-type reached struct {
+// gatewayConn is a connection, and the gateway that it goes through.
+type gatewayConn struct {
 	net.Conn
 	gateway *gateway
 }
 
-// attempt is how an attempt to connect ended.
+// attempt is the result of one attempt to connect.
 type attempt struct {
 	which int
 	conn  net.Conn
 	err   error
 }
 
-// errUnasked says that no connection is wanted any more.
-var errUnasked = errors.New("no connection is wanted")
+// errUnwanted says that no connection is wanted any more.
+var errUnwanted = errors.New("no connection is wanted")
 
-// connect makes a connection to whichever gateway answers first, until ctx ends or the
-// connection is not wanted any more. Who gets it has to give it back to gateways.left.
-func (c *channel) connect(ctx context.Context, wanted func() bool) (*reached, error) {
+// connect makes a connection to the first gateway that answers, until ctx ends or wanted returns
+// false. The caller must return the connection to gateways.closed.
+func (c *channel) connect(ctx context.Context, wanted func() bool) (*gatewayConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	race := &race{channel: c, wanted: wanted, order: c.gateways.order(), results: make(chan attempt)}
+	race := &dialRace{channel: c, wanted: wanted, order: c.gateways.tryOrder(), results: make(chan attempt)}
 	defer race.running.Wait()
 	defer cancel()
 	return race.run(ctx)
 }
 
-// race is one search for a connection.
-type race struct {
+// dialRace tries all gateways of a cluster, and takes the first connection.
+type dialRace struct {
 	*channel
-	wanted  func() bool
-	order   []*gateway
-	lanes   []lane
-	results chan attempt
-	running sync.WaitGroup
+	wanted   func() bool
+	order    []*gateway
+	attempts []gatewayAttempts
+	results  chan attempt
+	running  sync.WaitGroup
 }
 
-// lane is how the attempts at one gateway go.
-type lane struct {
+// gatewayAttempts is the state of the attempts at one gateway.
+type gatewayAttempts struct {
 	next     time.Time // when the next one is due
 	pending  int
 	failures int
 }
 
-func (r *race) run(ctx context.Context) (*reached, error) {
-	r.lanes = make([]lane, len(r.order))
-	for i := range r.lanes {
-		r.lanes[i].next = time.Now().Add(time.Duration(i) * headStart)
+func (r *dialRace) run(ctx context.Context) (*gatewayConn, error) {
+	r.attempts = make([]gatewayAttempts, len(r.order))
+	for i := range r.attempts {
+		r.attempts[i].next = time.Now().Add(time.Duration(i) * headStart)
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		if !r.wanted() {
-			return nil, errUnasked
+			return nil, errUnwanted
 		}
 		timer.Reset(time.Until(r.start(ctx)))
 		select {
@@ -98,11 +95,11 @@ func (r *race) run(ctx context.Context) (*reached, error) {
 	}
 }
 
-// start starts the attempts that are due, and says when the next one is.
-func (r *race) start(ctx context.Context) (next time.Time) {
+// start starts the attempts that are due, and returns when the next one is.
+func (r *dialRace) start(ctx context.Context) (next time.Time) {
 	now := time.Now()
-	for i := range r.lanes {
-		n := &r.lanes[i]
+	for i := range r.attempts {
+		n := &r.attempts[i]
 		if !now.Before(n.next) {
 			if n.pending > 0 {
 				r.gateways.silent(r.order[i])
@@ -111,7 +108,7 @@ func (r *race) start(ctx context.Context) (next time.Time) {
 				n.pending++
 				r.running.Go(func() { r.attempt(ctx, i) })
 			}
-			n.next = now.Add(spread(r.unanswered()))
+			n.next = now.Add(live.Jitter(r.attemptPause()))
 		}
 		if next.IsZero() || n.next.Before(next) {
 			next = n.next
@@ -120,14 +117,14 @@ func (r *race) start(ctx context.Context) (next time.Time) {
 	return next
 }
 
-func (r *race) unanswered() time.Duration {
+func (r *dialRace) attemptPause() time.Duration {
 	if r.link.lease.state().fresh {
 		return silentAfter
 	}
 	return staleAttempt
 }
 
-func (r *race) attempt(ctx context.Context, which int) {
+func (r *dialRace) attempt(ctx context.Context, which int) {
 	limited, cancel := context.WithTimeoutCause(ctx, attemptWithin, errNoAnswer)
 	defer cancel()
 	conn, err := r.link.dial(limited, r.order[which].address)
@@ -147,37 +144,37 @@ var errNoAnswer = noAnswer{}
 
 type noAnswer struct{}
 
-// Error says what happened.
+// Error says how long the attempt waited.
 func (noAnswer) Error() string { return fmt.Sprintf("no answer within %s", attemptWithin) }
 
 // Timeout is true.
 func (noAnswer) Timeout() bool { return true }
 
-// finish takes in how an attempt ended.
-func (r *race) finish(a attempt) *reached {
-	n := &r.lanes[a.which]
+// finish processes the result of an attempt.
+func (r *dialRace) finish(a attempt) *gatewayConn {
+	n := &r.attempts[a.which]
 	n.pending--
 	at := r.order[a.which]
 	if a.err == nil {
-		r.gateways.reached(at)
-		return &reached{a.conn, at}
+		r.gateways.connected(at)
+		return &gatewayConn{a.conn, at}
 	}
 	r.gateways.failed(at, a.err)
-	r.unreachable(a.err)
+	r.connectFailed(a.err)
 	n.failures++
 	if n.pending == 0 {
-		n.next = time.Now().Add(spread(r.pause(a.err, n.failures)))
+		n.next = time.Now().Add(live.Jitter(r.pause(a.err, n.failures)))
 	}
-	// A failure ends the head start of the others.
-	for i := range r.lanes {
-		if o := &r.lanes[i]; o.failures == 0 && o.pending == 0 {
+	// A failure ends the head start of the other gateways.
+	for i := range r.attempts {
+		if o := &r.attempts[i]; o.failures == 0 && o.pending == 0 {
 			o.next = time.Now()
 		}
 	}
 	return nil
 }
 
-func (r *race) pause(err error, failures int) time.Duration {
+func (r *dialRace) pause(err error, failures int) time.Duration {
 	var unknown *net.DNSError
 	switch {
 	case errors.As(err, &unknown):
@@ -185,7 +182,7 @@ func (r *race) pause(err error, failures int) time.Duration {
 	case r.link.lease.state().fresh:
 		return refusedPause
 	default:
-		return min(refusedPause<<min(failures, 10), longestPause)
+		return live.Backoff(refusedPause, longestPause, failures)
 	}
 }
 
@@ -194,9 +191,9 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	if l.cfg.Dial != nil {
 		return l.cfg.Dial(ctx, address)
 	}
-	// No TCP_USER_TIMEOUT: Linux counts it from the first packet that was lost for as long as
-	// any is missing, which breaks off connections on a path that loses packets. The channel
-	// notices by itself that nothing is heard.
+	// TCP_USER_TIMEOUT is not set. Linux counts it from the first lost packet for as long as any
+	// is missing, which would break connections on a lossy path. The channel itself notices
+	// silence.
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: keepAliveCount}}
 	return d.DialContext(ctx, "tcp", address)
 }

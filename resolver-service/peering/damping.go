@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Damping, after RFC 2439: each lapse of a lease costs so much, and half of what it
-// costs is forgotten after a half-life. Who comes and goes too often is not relied on
-// until it has been steady for a while.
+// Damping follows RFC 2439: each lapse of a lease adds a penalty, which decays by half in each
+// half-life. A peer above the limit is not used until its lease has been steady for a while.
 const (
 	lapsePenalty    = 1000
 	suppressAbove   = 2500
@@ -16,35 +15,35 @@ const (
 	maxSuppress     = 2 * time.Minute // after the latest lapse
 )
 
-// maxPenalty has decayed to reuseBelow after maxSuppress.
+// maxPenalty decays to reuseBelow within maxSuppress.
 var maxPenalty = reuseBelow * math.Exp2(float64(maxSuppress)/float64(penaltyHalfLife))
 
 // damping is the penalty of one peer. Times are monotonic.
 type damping struct {
 	penalty    float64
-	at         time.Time // when it was so much
+	since      time.Time // when the penalty was computed
 	suppressed bool
 }
 
 // lapse adds the penalty of one lapse.
 func (d *damping) lapse(now time.Time) {
-	d.penalty, d.at = min(d.now(now)+lapsePenalty, maxPenalty), now
+	d.penalty, d.since = min(d.current(now)+lapsePenalty, maxPenalty), now
 	d.suppressed = d.suppressed || d.penalty > suppressAbove
 }
 
-func (d *damping) now(now time.Time) float64 {
-	return d.penalty * math.Exp2(-float64(now.Sub(d.at))/float64(penaltyHalfLife))
+func (d *damping) current(now time.Time) float64 {
+	return d.penalty * math.Exp2(-float64(now.Sub(d.since))/float64(penaltyHalfLife))
 }
 
-// until is when the peer is relied on again; the zero time while it is.
+// until is when damping ends; zero while there is none.
 func (d *damping) until() time.Time {
 	if !d.suppressed {
 		return time.Time{}
 	}
-	return d.at.Add(time.Duration(math.Log2(d.penalty/reuseBelow) * float64(penaltyHalfLife)))
+	return d.since.Add(time.Duration(math.Log2(d.penalty/reuseBelow) * float64(penaltyHalfLife)))
 }
 
-// release ends damping when it is time.
+// release ends damping once its time is over.
 func (d *damping) release(now time.Time) {
 	if d.suppressed && !now.Before(d.until()) {
 		d.suppressed = false

@@ -21,28 +21,28 @@ const (
 	gatewaySilent     = "silent"
 )
 
-// refusedFor is for how long all gateways of a cluster must refuse connections before
-// its lease ends early: callers' connections would go the same way. It is longer than a
-// gateway takes to be replaced by another one on its port.
-const refusedFor = 300 * time.Millisecond
+// allRefuseFor is how long all gateways of a cluster must refuse connections before its lease
+// ends early. Callers' connections would be refused as well. It is longer than it takes to
+// replace a gateway on the same port.
+const allRefuseFor = 300 * time.Millisecond
 
-// gateways is what is known of a cluster's gateway addresses. Any goroutine may use it.
+// gateways is the state of a cluster's gateway addresses. It is safe for concurrent use.
 type gateways struct {
 	mu     sync.Mutex
 	all    []*gateway       // in the order of the Cluster object
-	object *catalog.Cluster // that counts
+	object *catalog.Cluster // the newest one
 }
 
-// gateway is one address. It is guarded by gateways.mu.
+// gateway is one address. gateways.mu guards it.
 type gateway struct {
-	address string
-	state   string
-	since   time.Time
-	err     error
-	refused time.Time // the first of refusals in a row; zero when the last attempt was none
-	streams int       // that are heard through it
-	claimed int       // connections through it, made or being made
-	useless time.Time // when a connection through it last turned out to be no good; zero once one is heard
+	address  string
+	state    string
+	since    time.Time
+	err      error
+	refused  time.Time // start of the current run of refusals; zero if the last attempt was none
+	streams  int       // through it, with messages
+	conns    int       // through it, made or being made
+	failedAt time.Time // when a connection through it last proved useless; zero after a message
 }
 
 func newGateways(addresses []string) *gateways {
@@ -53,36 +53,35 @@ func newGateways(addresses []string) *gateways {
 	return g
 }
 
-func (g *gateway) enter(state string, err error) {
+func (g *gateway) setState(state string, err error) {
 	if g.state != state {
 		g.state, g.since = state, time.Now()
 	}
 	g.err = err
 }
 
-// order is in which order to try them: those that have been of use before those that have
-// not, the latest of these last; and first those that no other connection of this link
-// goes through.
-func (g *gateways) order() []*gateway {
+// tryOrder sorts the gateways for an attempt: working ones first, the latest failure last. Among
+// those, gateways without a connection of this link come first.
+func (g *gateways) tryOrder() []*gateway {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	order := slices.Clone(g.all)
 	slices.SortStableFunc(order, func(a, b *gateway) int {
-		return cmp.Or(a.useless.Compare(b.useless), a.claimed-b.claimed)
+		return cmp.Or(a.failedAt.Compare(b.failedAt), a.conns-b.conns)
 	})
 	return order
 }
 
-// reached notes that there is a connection.
-func (g *gateways) reached(at *gateway) {
+// connected records a new connection.
+func (g *gateways) connected(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at.refused = time.Time{}
-	at.claimed++
+	at.conns++
 }
 
-// about notes which Cluster object counts from now on: errors are of the one before.
-func (g *gateways) about(object *catalog.Cluster) {
+// setObject sets the current Cluster object, and clears the errors of the one before.
+func (g *gateways) setObject(object *catalog.Cluster) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.object = object
@@ -91,42 +90,43 @@ func (g *gateways) about(object *catalog.Cluster) {
 	}
 }
 
-// left notes that there is not any more, and why by a Cluster object.
-func (g *gateways) left(at *gateway, heard bool, by *catalog.Cluster, err error) {
+// closed records the end of a connection, with its error. The error counts only if the Cluster
+// object is still the same.
+func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at.claimed--
+	at.conns--
 	if heard {
 		at.streams--
 	}
 	if at.streams == 0 {
-		at.enter(gatewayConnecting, nil)
+		at.setState(gatewayConnecting, nil)
 		if by == g.object {
 			at.err = err
 		}
 	}
 	if err != nil && (!heard || errors.Is(err, errUnready)) {
-		at.useless = time.Now()
+		at.failedAt = time.Now()
 	}
 }
 
-// several tells whether there is another gateway to try.
-func (g *gateways) several() bool { return len(g.all) > 1 }
+// multiple tells whether there is another gateway to try.
+func (g *gateways) multiple() bool { return len(g.all) > 1 }
 
-// heard notes that a stream is heard through it.
+// heard records the first message of a stream.
 func (g *gateways) heard(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at.streams++
-	at.useless = time.Time{}
-	at.enter(gatewayConnected, nil)
+	at.failedAt = time.Time{}
+	at.setState(gatewayConnected, nil)
 }
 
-// failed notes an attempt to connect that failed.
+// failed records a failed attempt to connect.
 func (g *gateways) failed(at *gateway, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !refusal(err) {
+	if !isConnRefused(err) {
 		at.refused = time.Time{}
 	} else if at.refused.IsZero() {
 		at.refused = time.Now()
@@ -135,32 +135,32 @@ func (g *gateways) failed(at *gateway, err error) {
 		return
 	}
 	switch {
-	case refusal(err):
-		at.enter(gatewayRefused, err)
-	case timeout(err):
-		at.enter(gatewaySilent, err)
+	case isConnRefused(err):
+		at.setState(gatewayRefused, err)
+	case isTimeout(err):
+		at.setState(gatewaySilent, err)
 	default:
-		at.enter(gatewayConnecting, err)
+		at.setState(gatewayConnecting, err)
 	}
 }
 
-// silent notes that an attempt to connect takes long.
+// silent records that an attempt to connect gets no answer.
 func (g *gateways) silent(at *gateway) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if at.streams == 0 && at.state != gatewayRefused {
-		at.enter(gatewaySilent, errors.New("nothing answers there"))
+		at.setState(gatewaySilent, errors.New("no answer from this address"))
 	}
 }
 
-// refuse tells whether all gateways have refused connections for long enough, and says so
-// in words.
-func (g *gateways) refuse() (text string, all bool) {
+// allRefuse tells whether all gateways have refused connections for long enough, with a text that
+// says so.
+func (g *gateways) allRefuse() (text string, all bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	addresses := make([]string, len(g.all))
 	for i, at := range g.all {
-		if at.refused.IsZero() || time.Since(at.refused) < refusedFor {
+		if at.refused.IsZero() || time.Since(at.refused) < allRefuseFor {
 			return "", false
 		}
 		addresses[i] = at.address
@@ -171,8 +171,8 @@ func (g *gateways) refuse() (text string, all bool) {
 	return "its gateways " + strings.Join(addresses, ", ") + " refuse connections", true
 }
 
-// why is the latest reason why there is no connection; nil where there is none.
-func (g *gateways) why() error {
+// lastError returns the error of the first gateway that has one, or nil.
+func (g *gateways) lastError() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, at := range g.all {
@@ -188,7 +188,7 @@ func (g *gateways) wire() []*v1alpha1.GatewayStatus {
 	defer g.mu.Unlock()
 	all := make([]*v1alpha1.GatewayStatus, len(g.all))
 	for i, at := range g.all {
-		all[i] = &v1alpha1.GatewayStatus{Address: at.address, State: at.state, SinceUnixMs: wall(at.since)}
+		all[i] = &v1alpha1.GatewayStatus{Address: at.address, State: at.state, SinceUnixMs: wallClock(at.since)}
 		if at.err != nil {
 			all[i].Error = at.err.Error()
 		}
@@ -196,12 +196,12 @@ func (g *gateways) wire() []*v1alpha1.GatewayStatus {
 	return all
 }
 
-// refusal tells whether the other end refused a connection that was being made.
-func refusal(err error) bool {
+// isConnRefused tells whether the other end refused the connection.
+func isConnRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
 
-func timeout(err error) bool {
+func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
 }

@@ -14,25 +14,25 @@ func TestCallersThatAgreeEndALeaseThatRuns(t *testing.T) {
 		n := peeringtest.New(1)
 		_, west := westOf(t, n, 10*time.Second, "east-gw")
 		west.takes(time.Second, "heard", west.ok)
-		west.links.Refute("north", "nobody knows it")
-		west.links.Refute("east", "3 of 3 callers don't reach it; shop/checkout: refused")
+		west.links.SetUnreachable("north", "nobody knows it")
+		west.links.SetUnreachable("east", "3 of 3 callers don't reach it; shop/checkout: refused")
 		west.takes(time.Second, "stale", west.staleNow)
-		time.Sleep(30 * time.Second) // it is heard all the while
-		west.links.Refute("east", "and still so")
+		time.Sleep(30 * time.Second) // messages keep arriving
+		west.links.SetUnreachable("east", "and still so")
 		if s := west.status(); !west.staleNow() || s.State != stale || s.Lapses != 1 {
 			t.Errorf("while callers agree: %v", s)
 		}
 		if got, want := west.links.Describe("east"), "lease ended 30 s ago: 3 of 3 callers don't reach it; shop/checkout: refused"; !strings.HasPrefix(got, want) {
 			t.Errorf("explained as %q, want %q", got, want)
 		}
-		west.links.Refute("east", "")
+		west.links.SetUnreachable("east", "")
 		if took := west.takes(time.Second, "relied on again", west.ok); took > 100*time.Millisecond {
 			t.Errorf("relied on again after %s", took)
 		}
-		west.links.Refute("east", "and again")
+		west.links.SetUnreachable("east", "and again")
 		n.Drop("west", "east-gw")
 		time.Sleep(time.Minute)
-		west.links.Refute("east", "")
+		west.links.SetUnreachable("east", "")
 		if time.Sleep(time.Second); !west.staleNow() {
 			t.Errorf("nothing was heard for a minute: %s", west.outcome("checkout", "orders"))
 		}
@@ -41,8 +41,8 @@ func TestCallersThatAgreeEndALeaseThatRuns(t *testing.T) {
 	})
 }
 
-// TestAGoodbyeKeepsTheLease has a peer stop by saying for how long its word holds. Its gateway
-// refuses connections then, which would end the lease otherwise.
+// TestAGoodbyeKeepsTheLease stops a peer with a goodbye. Its gateway refuses connections then,
+// which would otherwise end the lease.
 func TestAGoodbyeKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -52,7 +52,7 @@ func TestAGoodbyeKeepsTheLease(t *testing.T) {
 			time.Sleep(time.Minute)
 			east.server.Leave(holds)
 			synctest.Wait()
-			time.Sleep(time.Second) // for the last words to arrive
+			time.Sleep(time.Second) // for the last messages to arrive
 			east.stop()
 		}
 		leave(4 * time.Second)

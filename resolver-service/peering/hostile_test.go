@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// hostile is a peer that says what a test has it say.
+// hostile is a peer that sends what a test tells it to send.
 type hostile struct {
 	v1alpha1.UnimplementedPeeringServer
 	exports func(exportsServer) error
@@ -34,14 +34,14 @@ type renewServer = grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.Rene
 
 func (h *hostile) Exports(to exportsServer) error {
 	h.asked.Add(1)
-	_, p, err := listen(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
 	return h.exports(echoing(to, func(m *v1alpha1.ExportsResponse) { m.Echo = p.latest.Load() }))
 }
 
-// echoing is a stream whose words answer, by what echo writes into each.
+// echoing is a stream whose messages answer pings, as echo decides.
 func echoing[Request, Response any](to grpc.BidiStreamingServer[Request, Response], echo func(*Response)) grpc.BidiStreamingServer[Request, Response] {
 	return echoes[Request, Response]{to, echo}
 }
@@ -61,7 +61,7 @@ func (h *hostile) Renew(to renewServer) error {
 		<-to.Context().Done()
 		return nil
 	}
-	_, p, err := listen(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (h *hostile) send(to exportsServer, make func(i int) *v1alpha1.ExportsRespo
 	}
 }
 
-// besides runs west with a peer that is as it should be, east, and one that is not, evil.
-// It measures how long changes in east take to get to west.
+// besides runs west with a well-behaved peer, east, and a hostile one, evil. It measures how long
+// changes in east take to reach west.
 func besides(t *testing.T, h *hostile, during func(west *site)) (worst time.Duration) {
 	n := peeringtest.New(1)
 	east := newSite(t, n, "east", exported("orders"))
@@ -120,13 +120,13 @@ func wireExport(i int, ready uint32) *v1alpha1.Export {
 }
 
 func TestOnePeerDisturbsNoOther(t *testing.T) {
-	// West pauses between two changes of one peer, and east pauses before it tells of the
-	// next: more than that would be the evil one's doing.
-	const late = applyPause + sendPause + 20*time.Millisecond
+	// West pauses between two changes of one peer, and east pauses before it sends the next. The
+	// evil peer causes any longer delay.
+	const late = applyInterval + sendPause + 20*time.Millisecond
 	type say = func(i int) *v1alpha1.ExportsResponse
 	for _, c := range []struct {
 		what string
-		say  say    // it says so, as fast as it is taken; nil: nothing
+		say  say    // sent as fast as it is read; nil: nothing
 		ends error  // each stream at once
 		told string // of it in status
 	}{
@@ -205,7 +205,7 @@ func TestAPeerThatBreaksOffInTheMiddleTakesNothingBack(t *testing.T) {
 				_ = to.Send(second)
 				time.Sleep(5 * time.Second)
 				return fmt.Errorf("ends")
-			case 2, 3, 4: // breaks off
+			case 2, 3, 4: // incomplete
 				_ = to.Send(first)
 				time.Sleep(time.Second)
 				return fmt.Errorf("breaks off")
@@ -282,7 +282,7 @@ func TestAFirstSetThatNeverEndsIsGivenUp(t *testing.T) {
 		evil.answer(h, "evil-gw")
 		west := newSite(t, n, "west", at("evil", 10*time.Second, "evil-gw"))
 		west.takes(firstSetWithin+5*time.Second, "said so", func() bool {
-			return strings.Contains(west.status().Error, "has not said all that it exports")
+			return strings.Contains(west.status().Error, "has not sent all its exports")
 		})
 	})
 }
@@ -371,7 +371,7 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		large := &v1alpha1.RenewRequest{Cluster: strings.Repeat("A", maxMessage), Ping: 1}
 		var read atomic.Int64
-		_, _, err := listen(ctx, func() (*v1alpha1.RenewRequest, error) {
+		_, _, err := receiveFirst(ctx, func() (*v1alpha1.RenewRequest, error) {
 			read.Add(maxMessage)
 			return large, ctx.Err()
 		})
@@ -379,7 +379,7 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		if most := int64(10 * time.Second / paceWithin * paceBytes); read.Load() > most+2*maxMessage {
+		if most := int64(10 * time.Second / readWindow * readBytes); read.Load() > most+2*maxMessage {
 			t.Errorf("read %d bytes in 10 s, at most %d are meant to be", read.Load(), most)
 		}
 		cancel()
@@ -387,21 +387,21 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 }
 
 func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
-	var a askers
+	var a subscribers
 	var ended []int
 	var mu sync.Mutex
 	var leaves []func()
 	for i := range maxRunning {
-		_, leave, err := a.come("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
+		_, leave, err := a.add("west", func(error) { mu.Lock(); ended = append(ended, i); mu.Unlock() })
 		if err != nil {
 			t.Fatalf("stream %d is not taken: %v", i, err)
 		}
 		leaves = append(leaves, leave)
 	}
-	if _, _, err := a.come("west", func(error) {}); status.Code(err) != codes.ResourceExhausted {
+	if _, _, err := a.add("west", func(error) {}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("none of those that were ended is gone, and one more ends with %v", err)
 	}
-	if _, leave, err := a.come("north", func(error) {}); err != nil {
+	if _, leave, err := a.add("north", func(error) {}); err != nil {
 		t.Errorf("another cluster is not taken: %v", err)
 	} else {
 		leave()
@@ -409,24 +409,24 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 	if len(ended) != maxRunning-maxStreams || ended[0] != 0 {
 		t.Errorf("ended %v", ended)
 	}
-	if streams, _ := a.of("west"); streams != maxStreams {
+	if streams, _ := a.streamsOf("west"); streams != maxStreams {
 		t.Errorf("%d streams", streams)
 	}
 	for _, leave := range leaves {
 		leave()
 	}
-	if streams, since := a.of("west"); streams != 0 || since.IsZero() {
+	if streams, since := a.streamsOf("west"); streams != 0 || since.IsZero() {
 		t.Errorf("%d streams, none since %s", streams, since)
 	}
-	for i := range 2 * maxAskers {
-		_, leave, err := a.come(fmt.Sprint("c", i), func(error) {})
+	for i := range 2 * maxSubscribers {
+		_, leave, err := a.add(fmt.Sprint("c", i), func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		leave()
 	}
-	if len(a.all) > maxAskers {
-		t.Errorf("%d clusters are remembered", len(a.all))
+	if len(a.byCluster) > maxSubscribers {
+		t.Errorf("%d clusters are remembered", len(a.byCluster))
 	}
 }
 

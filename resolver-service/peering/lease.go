@@ -5,39 +5,38 @@ import (
 	"time"
 )
 
-// A lease says how long a peer's word holds: from each word on, or from when it counts, for
-// a fixed time. Times
-// are monotonic, so a clock that jumps does not end a lease. One shorter than minLease
-// lasts that long, or it would run out between two renewals.
+// A lease says how long a peer's state is valid: for a fixed time after each message. Times are
+// monotonic, so a clock that jumps ends no lease. A lease shorter than minLease lasts minLease;
+// otherwise it would end between two renewals.
 //
-// Any goroutine may tell of a word. One waits for [lease.timer] and then calls tick.
+// Any goroutine may renew a lease. One goroutine waits for [lease.timer] and then calls tick.
 type lease struct {
 	timer *time.Timer
 
-	mu      sync.Mutex
-	after   time.Duration
-	last    time.Time // of the latest word; zero before the first
-	due     time.Time // when the lease runs out
-	held    time.Time // until when it does not end, as the peer has asked for
-	excused bool      // a timer that came late has been given a moment already
-	lapsed  bool
-	ended   time.Time // when it lapsed
-	why     string    // it ended early; empty when it ran out
-	refuted bool      // callers don't reach the peer, whatever is heard from it
-	lapses  []time.Time
-	count   uint32
-	damping damping
+	mu          sync.Mutex
+	after       time.Duration
+	last        time.Time // the latest message; zero before the first
+	due         time.Time // when the lease ends
+	heldUntil   time.Time // the lease does not end before, since the peer restarts
+	graceGiven  bool      // a late timer has been given its grace
+	lapsed      bool
+	ended       time.Time // when it lapsed
+	reason      string    // why it ended early; empty when it ran out
+	unreachable bool      // callers don't reach the peer, even if this service does
+	lapses      []time.Time
+	count       uint32
+	damping     damping
 }
 
-// A timer that fires so late tells that this process was held up, and not the peer.
-// Words may wait to be read: they are given a moment.
+// A timer that fires this late shows that this process was held up, not the peer. Messages may
+// wait to be read, so the lease gets a short grace.
 const (
-	heldUp = 100 * time.Millisecond
-	excuse = 250 * time.Millisecond
+	lateTimer      = 100 * time.Millisecond
+	lateTimerGrace = 250 * time.Millisecond
 )
 
-// keptLapses is how many lapses are remembered, for people.
-const keptLapses = 16
+// maxLapses is how many lapses are kept for status.
+const maxLapses = 16
 
 func newLease(after time.Duration) *lease {
 	l := &lease{after: max(after, minLease), timer: time.NewTimer(time.Hour)}
@@ -45,9 +44,9 @@ func newLease(after time.Duration) *lease {
 	return l
 }
 
-// heard notes a word of the peer that counts as of a moment, and tells whether the lease
-// is fresh by it and was not before.
-func (l *lease) heard(at time.Time) (news bool) {
+// renew records a message of the peer as of a moment. It returns true if the lease becomes fresh
+// by it.
+func (l *lease) renew(at time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -55,18 +54,18 @@ func (l *lease) heard(at time.Time) (news bool) {
 		return false
 	}
 	news = l.lapsed || l.last.IsZero()
-	l.last, l.due, l.lapsed, l.excused, l.held = at, at.Add(l.after), false, false, time.Time{}
+	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(l.after), false, false, time.Time{}
 	l.schedule(now)
 	return news
 }
 
-// patience is how long the first word may take after a lease was made shorter: the peer
-// has to be told, which may need a new connection.
-const patience = 5 * time.Second
+// shortenGrace is how long the first message may take after a lease was made shorter. The peer
+// has to learn the new interval, which may need a new connection.
+const shortenGrace = 5 * time.Second
 
-// extend changes how long a word holds, also the latest one. A shorter lease does not
-// end before a word that was asked for by it could have come.
-func (l *lease) extend(after time.Duration) {
+// setStaleAfter changes how long a message is valid, including the latest one. A shorter lease
+// does not end before a message at the new interval could have arrived.
+func (l *lease) setStaleAfter(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	after = max(after, minLease)
@@ -78,18 +77,18 @@ func (l *lease) extend(after time.Duration) {
 		return
 	}
 	now, due := time.Now(), l.last.Add(after)
-	if soonest := now.Add(max(after, patience)); due.Before(l.due) && due.Before(soonest) {
+	if soonest := now.Add(max(after, shortenGrace)); due.Before(l.due) && due.Before(soonest) {
 		due = earlier(l.due, soonest)
 	}
 	l.due = due
 	l.schedule(now)
 }
 
-// mostHold is how long a peer that says goodbye may be waited for.
+// mostHold bounds how long a restarting peer is waited for.
 const mostHold = time.Minute
 
-// hold has the latest word hold for so long at least: the peer is stopped, to be started again.
-// A new word ends that.
+// hold keeps a fresh lease for at least the given time, since the peer restarts. A new message
+// ends that.
 func (l *lease) hold(wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +96,8 @@ func (l *lease) hold(wait time.Duration) {
 		return
 	}
 	now := time.Now()
-	if l.held = now.Add(min(wait, mostHold)); l.due.Before(l.held) {
-		l.due = l.held
+	if l.heldUntil = now.Add(min(wait, mostHold)); l.due.Before(l.heldUntil) {
+		l.due = l.heldUntil
 		l.schedule(now)
 	}
 }
@@ -110,30 +109,29 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// tick is called when the timer has fired, and tells whether the lease can be relied on
-// as little or as much as before.
+// tick processes the timer. It returns true if the peer became usable, or stopped being usable.
 func (l *lease) tick() (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, now := l.holds(), time.Now()
+	before, now := l.usable(), time.Now()
 	if l.fresh() && !now.Before(l.due) {
-		if now.Sub(l.due) > heldUp && !l.excused {
-			l.excused, l.due = true, now.Add(excuse)
+		if now.Sub(l.due) > lateTimer && !l.graceGiven {
+			l.graceGiven, l.due = true, now.Add(lateTimerGrace)
 		} else {
 			l.lapse(now, "")
 		}
 	}
 	l.damping.release(now)
 	l.schedule(now)
-	return before != l.holds()
+	return before != l.usable()
 }
 
-// end ends the lease before it runs out, and tells whether that is news.
+// end ends the lease early. It returns false if the lease was not fresh.
 func (l *lease) end(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !l.fresh() || now.Before(l.held) {
+	if !l.fresh() || now.Before(l.heldUntil) {
 		return false
 	}
 	l.lapse(now, why)
@@ -141,39 +139,39 @@ func (l *lease) end(why string) (news bool) {
 	return true
 }
 
-// refute has the lease count as ended while callers agree, in words, that they don't reach the
-// peer; without words they do no more. It tells whether that is news.
-func (l *lease) refute(why string) (news bool) {
+// setUnreachable ends the lease while callers agree that they don't reach the peer. An empty
+// reason lifts that. It returns true if the lease changed.
+func (l *lease) setUnreachable(why string) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, now := l.fresh(), time.Now()
 	if why != "" && before {
 		l.lapse(now, why)
 	}
-	if l.refuted = why != ""; !l.refuted && !l.last.IsZero() {
+	if l.unreachable = why != ""; !l.unreachable && !l.last.IsZero() {
 		l.lapsed = !now.Before(l.due)
 	}
 	l.schedule(now)
 	return before != l.fresh()
 }
 
-// lapse ends the lease; with mu held.
+// lapse ends the lease; mu is held.
 func (l *lease) lapse(now time.Time, why string) {
-	l.lapsed, l.ended, l.why = true, now, why
+	l.lapsed, l.ended, l.reason = true, now, why
 	l.count++
-	if l.lapses = append(l.lapses, now); len(l.lapses) > keptLapses {
+	if l.lapses = append(l.lapses, now); len(l.lapses) > maxLapses {
 		l.lapses = l.lapses[1:]
 	}
 	l.damping.lapse(now)
 }
 
-// fresh tells whether the peer's latest word holds; with mu held.
-func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.refuted }
+// fresh tells whether the peer's latest message is still valid; mu is held.
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.unreachable }
 
-// holds tells whether the peer can be relied on; with mu held.
-func (l *lease) holds() bool { return l.fresh() && !l.damping.suppressed }
+// usable tells whether the lease is fresh and not damped; mu is held.
+func (l *lease) usable() bool { return l.fresh() && !l.damping.suppressed }
 
-// schedule sets the timer for what comes next; with mu held.
+// schedule sets the timer to the next event; mu is held.
 func (l *lease) schedule(now time.Time) {
 	l.timer.Stop()
 	var next time.Time
@@ -190,31 +188,31 @@ func (l *lease) schedule(now time.Time) {
 
 func (l *lease) stop() { l.timer.Stop() }
 
-// leaseState is a lease at one moment.
+// leaseState is a copy of a lease at one moment.
 type leaseState struct {
-	after  time.Duration
-	last   time.Time // zero before the first word
-	fresh  bool      // the latest word holds
-	holds  bool      // and the peer is relied on
-	left   time.Duration
-	held   bool // the peer has said that it stops to be started again
-	lapses uint32
-	recent int       // lapses in the last minute
-	ended  time.Time // when it lapsed; while it is not fresh
-	why    string
-	damped time.Time // until when; zero while it is not
+	after      time.Duration
+	last       time.Time // zero before the first message
+	fresh      bool      // the latest message is valid
+	usable     bool      // fresh and not damped
+	left       time.Duration
+	restarting bool // the peer said that it restarts
+	lapses     uint32
+	recent     int       // lapses in the last minute
+	ended      time.Time // when it lapsed; valid while it is not fresh
+	reason     string
+	damped     time.Time // until when; zero while it is not damped
 }
 
 func (l *lease) state() leaseState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := leaseState{
-		after: l.after, last: l.last, fresh: l.fresh(), holds: l.holds(), lapses: l.count,
-		ended: l.ended, why: l.why, damped: l.damping.until(),
+		after: l.after, last: l.last, fresh: l.fresh(), usable: l.usable(), lapses: l.count,
+		ended: l.ended, reason: l.reason, damped: l.damping.until(),
 	}
 	now := time.Now()
 	if s.fresh {
-		s.left, s.held = max(0, l.due.Sub(now)), now.Before(l.held)
+		s.left, s.restarting = max(0, l.due.Sub(now)), now.Before(l.heldUntil)
 	}
 	for _, at := range l.lapses {
 		if now.Sub(at) < time.Minute {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// isOut tells whether the lease has come to its end by now.
+// isOut tells whether the lease has ended.
 func (l *lease) isOut() bool {
 	select {
 	case <-l.timer.C:
@@ -29,11 +29,11 @@ func TestALeaseRunsFromTheLatestWord(t *testing.T) {
 		if l.isOut() {
 			t.Error("a lease ran out before the first word")
 		}
-		if !l.heard(time.Now()) {
+		if !l.renew(time.Now()) {
 			t.Error("the first word did not begin the lease")
 		}
 		pass(9 * time.Second)
-		if l.heard(time.Now()) {
+		if l.renew(time.Now()) {
 			t.Error("a word within the lease counts as a new one")
 		}
 		pass(9 * time.Second)
@@ -44,7 +44,7 @@ func TestALeaseRunsFromTheLatestWord(t *testing.T) {
 		if !l.isOut() {
 			t.Error("the lease did not run out 10 s after the latest word")
 		}
-		if !l.heard(time.Now()) {
+		if !l.renew(time.Now()) {
 			t.Error("a word after the end did not begin a new lease")
 		}
 	})
@@ -54,14 +54,14 @@ func TestALeaseOfAnotherLengthCountsFromTheLatestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(10 * time.Second)
 		defer l.stop()
-		l.heard(time.Now())
+		l.renew(time.Now())
 		time.Sleep(4 * time.Second)
-		l.extend(30 * time.Second)
+		l.setStaleAfter(30 * time.Second)
 		pass(25 * time.Second)
 		if l.isOut() {
 			t.Error("a longer lease ran out 29 s after the latest word, not 30")
 		}
-		l.extend(2 * time.Second)
+		l.setStaleAfter(2 * time.Second)
 		pass(999 * time.Millisecond)
 		if l.isOut() {
 			t.Error("a shorter lease ended before the one that the word came under, with no time for another word")
@@ -70,7 +70,7 @@ func TestALeaseOfAnotherLengthCountsFromTheLatestWord(t *testing.T) {
 		if !l.isOut() {
 			t.Error("a shorter lease stands longer than the one before would have")
 		}
-		l.extend(30 * time.Second)
+		l.setStaleAfter(30 * time.Second)
 		pass(time.Minute)
 		if l.state().lapses != 1 {
 			t.Error("a lease that had run out did so again without a word")
@@ -82,10 +82,10 @@ func TestAShorterLeaseGivesThePeerTimeForAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(time.Hour)
 		defer l.stop()
-		l.heard(time.Now())
+		l.renew(time.Now())
 		pass(time.Minute)
-		l.extend(2 * time.Second)
-		pass(patience - time.Millisecond)
+		l.setStaleAfter(2 * time.Second)
+		pass(shortenGrace - time.Millisecond)
 		if l.isOut() {
 			t.Error("it ended before the peer could have been asked")
 		}
@@ -103,7 +103,7 @@ func TestALeaseIsNeverShorterThanRenewalsKeepUp(t *testing.T) {
 	for after, want := range map[time.Duration]time.Duration{
 		time.Second: minRenew, 2 * time.Second: minRenew, 10 * time.Second: 1250 * time.Millisecond, time.Hour: maxRenew,
 	} {
-		if got := renewEvery(after); got != want {
+		if got := renewInterval(after); got != want {
 			t.Errorf("a lease of %s is renewed every %s, want %s", after, got, want)
 		}
 	}
@@ -113,17 +113,17 @@ func TestAProcessThatWasHeldUpListensBeforeItGivesAPeerUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(2 * time.Second)
 		defer l.stop()
-		l.heard(time.Now())
+		l.renew(time.Now())
 		pass(7 * time.Second) // nobody looks at the timer
 		if l.isOut() {
 			t.Error("it ended at once")
 		}
-		l.heard(time.Now())
+		l.renew(time.Now())
 		pass(7 * time.Second)
 		if l.isOut() {
 			t.Error("it ended at once")
 		}
-		pass(excuse)
+		pass(lateTimerGrace)
 		if !l.isOut() {
 			t.Error("it did not end a moment later")
 		}
@@ -137,14 +137,14 @@ func TestALeaseThatEndsEarlySaysWhy(t *testing.T) {
 		if l.end("nothing") {
 			t.Error("ended before the first word")
 		}
-		l.heard(time.Now())
+		l.renew(time.Now())
 		if !l.end("its gateways refuse connections") || l.end("again") {
 			t.Error("not ended, or twice")
 		}
-		if s := l.state(); s.fresh || s.holds || s.why != "its gateways refuse connections" || s.left != 0 {
+		if s := l.state(); s.fresh || s.usable || s.reason != "its gateways refuse connections" || s.left != 0 {
 			t.Errorf("%+v", s)
 		}
-		if !l.heard(time.Now()) || !l.state().holds {
+		if !l.renew(time.Now()) || !l.state().usable {
 			t.Error("a word did not begin a new lease")
 		}
 	})
@@ -155,29 +155,29 @@ func TestAPeerThatComesAndGoesIsDamped(t *testing.T) {
 		l := newLease(2 * time.Second)
 		defer l.stop()
 		for range 2 {
-			l.heard(time.Now())
+			l.renew(time.Now())
 			pass(2 * time.Second)
 			l.tick()
 			if s := l.state(); !s.damped.IsZero() {
 				t.Fatalf("damped after %d lapses: %+v", s.lapses, s)
 			}
 		}
-		l.heard(time.Now())
+		l.renew(time.Now())
 		pass(2 * time.Second)
 		l.tick()
 		s := l.state()
 		if left := time.Until(s.damped); left < 40*time.Second || left > 48*time.Second || s.recent != 3 {
 			t.Fatalf("3 lapses in 6 s: damped for %s, %+v", left, s)
 		}
-		if l.heard(time.Now()); l.state().holds {
+		if l.renew(time.Now()); l.state().usable {
 			t.Error("relied on while it is damped")
 		}
-		for !l.state().holds {
+		for !l.state().usable {
 			select {
 			case <-l.timer.C:
 				l.tick()
 			case <-time.After(250 * time.Millisecond):
-				l.heard(time.Now())
+				l.renew(time.Now())
 			}
 		}
 		if now := time.Now(); now.Before(s.damped) || now.Sub(s.damped) > time.Second {

@@ -2,32 +2,31 @@ package peering
 
 import (
 	"context"
+	"log/slog"
 	"slices"
-	"sync"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// What a peer can have this service do: so many applies a second, of so many exports
-// each. What comes faster waits, and the peer with it.
+// Bounds of the work that a peer can cause here. Exports that arrive faster wait, and the peer
+// waits with them.
 const (
-	applyPause  = 20 * time.Millisecond
-	maxChange   = 500  // exports in one apply
-	maxPending  = 5000 // exports that wait for one
-	shortLease  = 5 * time.Second
-	stuckAfter  = 10 * time.Second // exports that are older than renewals say
-	stuckAtMost = 10 * time.Minute
+	applyInterval = 20 * time.Millisecond
+	maxApply      = 500  // exports in one apply
+	maxPending    = 5000 // exports that wait for an apply
+	shortLease    = 5 * time.Second
+	stuckAfter    = 10 * time.Second // exports are older than renewals say for so long
+	stuckMost     = 10 * time.Minute
 )
 
-// link is what joins this cluster to one peer. Its run goroutine owns the knowledge and
-// talks to the topology; a goroutine for each channel does the network's part.
+// link joins this cluster to one peer. Its run goroutine owns the mirror and changes the
+// topology. Each channel has a goroutine for the network.
 type link struct {
 	cfg      Config
 	cluster  string
@@ -35,278 +34,229 @@ type link struct {
 	topology *topology.Topology
 	identity *identity.Source
 	settling *settling
-	lines    *lines
+	log      *throttle.Log // for lines that the peer can cause
 
-	born    time.Time // pings are numbered from it
-	lease   *lease
-	words   chan word     // from the channel with the exports to the run goroutine
-	wake    chan struct{} // the lease has changed
-	status  linkStatus
-	current currency
+	created      time.Time // pings are numbered from it
+	lease        *lease
+	updates      chan update   // from the primary channel to the run goroutine
+	leaseChanged chan struct{} // wakes the run goroutine
+	status       linkStatus
+	freshness    freshness
 
-	knowledge *knowledge
-	digest    uint64         // of what the peer said last
-	told      topology.Lease // to the topology
-	applied   time.Time      // the latest apply
-	pause     *time.Timer    // until the next one
+	mirror     *exportMirror
+	digest     uint64         // of the exports received last
+	reported   topology.Lease // the lease that the topology knows
+	lastApply  time.Time      // zero before the first
+	applyTimer *time.Timer    // fires when the next apply may begin
 }
 
-// word is a message of the peer on its way to the run goroutine, or a new stream. done is
-// closed once it was taken in.
-type word struct {
+// update goes to the run goroutine: a message of the peer, or the start of a new stream. The run
+// goroutine closes done when it has processed the update.
+type update struct {
 	message *v1alpha1.ExportsResponse
-	begin   func([]*v1alpha1.Known) // is given what to ask the peer with
+	resume  func([]*v1alpha1.Known) // receives the known exports, for the request
 	done    chan<- struct{}
 }
 
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
-		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, lines: &lines{log: l.log},
-		cluster: c.Name, born: time.Now(), lease: newLease(c.StaleAfter), words: make(chan word), wake: make(chan struct{}, 1),
-		knowledge: newKnowledge(), pause: time.NewTimer(time.Hour),
+		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
+		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1),
+		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour),
 	}
-	n.status.about(c)
+	n.status.setObject(c)
 	n.object.Store(c)
-	n.pause.Stop()
+	n.applyTimer.Stop()
 	return n
 }
 
-// run keeps the link up until ctx ends. What the peer said stands after that.
+// run keeps the link up until ctx ends. The exports stay in the topology.
 func (l *link) run(ctx context.Context) {
 	object, _, changed := l.object.Follow()
-	l.lease.extend(object.StaleAfter)
+	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
-	defer l.pause.Stop()
-	talks := l.startTalking(ctx, object)
-	defer func() { talks.stop() }()
+	defer l.applyTimer.Stop()
+	chans := l.startChannels(ctx, object)
+	defer func() { chans.stop() }()
 	for {
-		words := l.words
-		if len(l.knowledge.pending) >= maxPending {
-			words = nil
+		updates := l.updates
+		if len(l.mirror.pending) >= maxPending {
+			updates = nil
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case w := <-words:
-			l.take(w)
-			close(w.done)
+		case u := <-updates:
+			l.receive(u)
+			close(u.done)
 			l.applySoon(ctx)
-		case <-l.pause.C:
+		case <-l.applyTimer.C:
 			l.applySoon(ctx)
 		case <-l.lease.timer.C:
 			l.lease.tick()
-			l.announce(ctx)
-		case <-l.wake:
-			l.announce(ctx)
+			l.reportLease(ctx)
+		case <-l.leaseChanged:
+			l.reportLease(ctx)
 		case <-changed:
 			before := object
 			object, _, changed = l.object.Follow()
-			talks = l.follow(ctx, before, object, talks)
+			chans = l.changeObject(ctx, before, object, chans)
 		}
 	}
 }
 
-// take notes what the peer said.
-func (l *link) take(w word) {
-	if w.begin != nil {
-		w.begin(l.knowledge.begin())
+// receive processes an update.
+func (l *link) receive(u update) {
+	if u.resume != nil {
+		u.resume(l.mirror.resume())
 		return
 	}
-	m := w.message
+	m := u.message
 	changes := len(m.GetPut())+len(m.GetRemoved()) > 0
 	if m.GetMore() || changes {
-		l.current.moves()
+		l.freshness.progress()
 	}
-	l.knowledge.take(m)
+	l.mirror.receive(m)
 	switch digest := m.GetDigest(); {
 	case digest != 0:
 		l.digest = digest
-		l.current.takes(true)
-	case changes && l.digest != 0: // a peer that never names one has no parts to tell
-		l.current.takes(false)
+		l.freshness.received(true)
+	case changes && l.digest != 0: // a peer that never sends a digest sends no partial changes
+		l.freshness.received(false)
 	}
-	l.status.exports(l.knowledge)
+	l.status.setExports(l.mirror)
 }
 
-// applySoon hands the topology what it does not know yet, unless it was handed something
-// a moment ago.
+// applySoon applies pending exports to the topology, at most once in applyInterval.
 func (l *link) applySoon(ctx context.Context) {
-	if len(l.knowledge.pending) > 0 {
-		if wait := applyPause - time.Since(l.applied); wait > 0 && !l.applied.IsZero() {
-			l.pause.Reset(wait)
+	if len(l.mirror.pending) > 0 {
+		if wait := applyInterval - time.Since(l.lastApply); wait > 0 && !l.lastApply.IsZero() {
+			l.applyTimer.Reset(wait)
 			return
 		}
-		change, all := l.knowledge.change(l.cluster, maxChange)
+		change, all := l.mirror.nextChange(l.cluster, maxApply)
 		l.apply(ctx, change)
-		l.applied = time.Now()
-		if !all || len(l.knowledge.pending) > 0 {
-			l.pause.Reset(applyPause)
+		l.lastApply = time.Now()
+		if !all || len(l.mirror.pending) > 0 {
+			l.applyTimer.Reset(applyInterval)
 			return
 		}
 	}
-	if l.knowledge.complete && !l.knowledge.first {
-		l.current.applied(l.digest)
-		l.announce(ctx)
+	if l.mirror.synced && !l.mirror.initial {
+		l.freshness.applied(l.digest)
+		l.reportLease(ctx)
 	}
 }
 
-// announce tells the topology how far the peer can be relied on, if that is news: not
-// before all it has said is there.
-func (l *link) announce(ctx context.Context) {
+// reportLease tells the topology about a changed lease. A fresh lease waits until all that the
+// peer has sent is applied.
+func (l *link) reportLease(ctx context.Context) {
 	want, state := topology.Expired, l.lease.state()
 	switch {
-	case state.holds:
+	case state.usable:
 		want = topology.Fresh
 	case state.fresh:
 		want = topology.Damped
 	}
-	l.status.refresh(state)
-	waits := !l.current.complete() || want != topology.Expired && (len(l.knowledge.pending) > 0 || !l.current.whole())
-	if waits || want == l.told || want == topology.Expired && l.told == topology.Unchanged {
+	l.status.current(state)
+	waits := !l.freshness.isSynced() || want != topology.Expired && (len(l.mirror.pending) > 0 || !l.freshness.whole())
+	if waits || want == l.reported || want == topology.Expired && l.reported == topology.Unchanged {
 		return
 	}
 	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
 		return
 	}
-	first := l.told == topology.Unchanged
-	l.told = want
+	first := l.reported == topology.Unchanged
+	l.reported = want
 	switch {
 	case want == topology.Expired:
-		l.lines.warn("a peer is not relied on any more; what it said stands where a selection asks for that",
-			"peer", l.cluster, "why", l.status.lost(state))
+		l.warn("lease of a peer ended; routes to it are withdrawn, or stale where whenStale is serve",
+			"peer", l.cluster, "why", l.status.lossReason(state))
 	case first:
 		l.settling.heard(l.cluster)
-		l.lines.info("peer heard", "peer", l.cluster, "exports", len(l.knowledge.exports))
+		l.info("exports of a peer received", "peer", l.cluster, "exports", len(l.mirror.exports))
 	case want == topology.Damped:
-		l.lines.warn("a peer is heard again, and damped: callers use it that have no other way",
+		l.warn("peer is back, and damped; only callers without another route use it",
 			"peer", l.cluster, "why", l.status.describe(state, 0))
 	default:
-		l.lines.info("a peer is relied on again", "peer", l.cluster, "exports", len(l.knowledge.exports))
+		l.info("peer is back; routes to it are in use again", "peer", l.cluster, "exports", len(l.mirror.exports))
 	}
 }
 
 func (l *link) apply(ctx context.Context, change topology.PeerChange) bool {
 	_, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}})
 	if err != nil && ctx.Err() == nil {
-		l.lines.warn("not applied what a peer exports", "peer", l.cluster, "err", err)
+		l.warn("exports of a peer not applied; routes to it may be out of date", "peer", l.cluster, "err", err)
 	}
 	return err == nil
 }
 
-// withdraw takes back what the peer said, in parts, once run has ended.
+// withdraw removes the peer's exports from the topology, in parts. It runs after run.
 func (l *link) withdraw(ctx context.Context) {
-	for app := range l.knowledge.exports {
-		l.knowledge.pending[app] = nil
+	for app := range l.mirror.exports {
+		l.mirror.pending[app] = nil
 	}
 	for all := false; !all; {
 		var change topology.PeerChange
-		change, all = l.knowledge.change(l.cluster, maxChange)
+		change, all = l.mirror.nextChange(l.cluster, maxApply)
 		l.apply(ctx, change)
 	}
 	l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Full: true, Lease: topology.Forgotten})
 }
 
-// follow changes the link to another Cluster object.
-func (l *link) follow(ctx context.Context, before, object *catalog.Cluster, talks *talks) *talks {
-	l.lease.extend(object.StaleAfter)
+// changeObject adapts the link to a changed Cluster object.
+func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, chans *channels) *channels {
+	l.lease.setStaleAfter(object.StaleAfter)
 	if !slices.Equal(before.Gateways, object.Gateways) {
-		talks.stop()
-		return l.startTalking(ctx, object)
+		chans.stop()
+		return l.startChannels(ctx, object)
 	}
 	if before.StaleAfter != object.StaleAfter {
-		talks.renew(object)
+		chans.restartRenewers(object)
 	}
-	return talks
+	return chans
 }
 
-// talks are the channels of a link.
-type talks struct {
-	link     *link
-	ctx      context.Context
-	gateways *gateways
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
-
-	renewing context.CancelFunc
-	renewers *sync.WaitGroup
-}
-
-// startTalking starts the network's part.
-func (l *link) startTalking(ctx context.Context, object *catalog.Cluster) *talks {
-	ctx, cancel := context.WithCancel(ctx)
-	t := &talks{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
-	l.status.through(t.gateways)
-	exports := &channel{
-		link: l, gateways: t.gateways, leading: true, begins: l.current.begins,
-	}
-	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
-		return l.follows(ctx, conn, exports.renew, t.gateways.several())
-	}
-	t.running.Go(func() { exports.run(ctx) })
-	t.startRenewing(object)
-	return t
-}
-
-// startRenewing starts the channels that only renew the lease: three where it is short, so
-// that even a path that loses packets, and holds a connection up for seconds, ends none.
-func (t *talks) startRenewing(object *catalog.Cluster) {
-	ctx, cancel := context.WithCancel(t.ctx)
-	t.renewing, t.renewers = cancel, &sync.WaitGroup{}
-	number := 1
-	if object.StaleAfter < shortLease {
-		number = 3
-	}
-	for range number {
-		c := &channel{link: t.link, gateways: t.gateways}
-		c.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
-			return t.link.renews(ctx, conn, c.renew)
-		}
-		t.renewers.Go(func() { c.run(ctx) })
+// setHeard records whether messages arrive on a stream.
+func (l *link) setHeard(t *clientStream, heard bool) {
+	if l.status.setHeard(t, heard) {
+		l.recheckLease()
 	}
 }
 
-// renew has the peer renew the lease in another rhythm. The channel with the exports
-// keeps its own until it is made anew.
-func (t *talks) renew(object *catalog.Cluster) {
-	t.renewing()
-	t.renewers.Wait()
-	t.startRenewing(object)
-}
-
-// stop ends the network's part and waits.
-func (t *talks) stop() {
-	t.cancel()
-	t.renewing()
-	t.running.Wait()
-	t.renewers.Wait()
-}
-
-// speaks notes whether a stream is heard.
-func (l *link) speaks(t *talk, speaks bool) {
-	if l.status.speaks(t, speaks) {
-		l.rouse()
-	}
-}
-
-// rouse has the run goroutine look at the lease.
-func (l *link) rouse() {
+// recheckLease wakes the run goroutine to look at the lease.
+func (l *link) recheckLease() {
 	select {
-	case l.wake <- struct{}{}:
+	case l.leaseChanged <- struct{}{}:
 	default:
 	}
 }
 
-// parts notes for how long a goodbye holds; 0 is none.
-func (l *link) parts(holdsMs uint32) {
+// goodbye extends the lease, since the peer said that it restarts. 0 means that it did not.
+func (l *link) goodbye(holdsMs uint32) {
 	if holdsMs > 0 {
 		l.lease.hold(time.Duration(holdsMs) * time.Millisecond)
-		l.lines.info("a peer stops, to be started again; its word holds meanwhile", "peer", l.cluster, "ms", min(holdsMs, uint32(mostHold.Milliseconds())))
+		l.info("peer restarts; its lease is extended", "peer", l.cluster, "ms", min(holdsMs, uint32(mostHold.Milliseconds())))
 	}
 }
 
-// heard notes a word that renews the lease as of a moment.
-func (l *link) heard(at time.Time) {
-	if l.lease.heard(at) {
-		l.rouse()
+// renewLease renews the lease as of a moment.
+func (l *link) renewLease(at time.Time) {
+	if l.lease.renew(at) {
+		l.recheckLease()
 	}
 }
+
+// How many lines about one peer are logged in an interval.
+const (
+	maxLines    = 6
+	logInterval = time.Minute
+)
+
+func newThrottle(log *slog.Logger) *throttle.Log {
+	return throttle.NewBurst(log, logInterval, maxLines)
+}
+
+func (l *link) warn(text string, args ...any) { l.log.Warn(l.cluster, text, args...) }
+
+func (l *link) info(text string, args ...any) { l.log.Info(l.cluster, text, args...) }

@@ -18,61 +18,59 @@ import (
 
 // Links keeps one link to each cluster that has a Cluster object with gateways.
 type Links struct {
-	cfg      Config
-	topology *topology.Topology
-	identity *identity.Source
-	log      *slog.Logger
-	settling *settling
-	known    chan struct{} // closed once the Cluster objects are known
+	cfg          Config
+	topology     *topology.Topology
+	identity     *identity.Source
+	log          *slog.Logger
+	settling     *settling
+	objectsKnown chan struct{} // closed once the Cluster objects are known
 
-	mu     sync.Mutex // guards the map for Status; Run alone changes it
-	links  map[string]*running
+	mu     sync.Mutex // guards links, which only Run changes
+	links  map[string]*runningLink
 	server *Server // nil until Join
 }
 
-type running struct {
+type runningLink struct {
 	*link
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// NewLinks makes links, and starts nothing.
+// NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), known: make(chan struct{}), links: map[string]*running{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
-// Settled is closed once each cluster that the store named at first has said what it
-// exports, or has had 5 s for it. What a service knew of its peers ends with it: until
-// then views lack what the peers will say in a moment.
+// Settled is closed once each cluster of the first Cluster objects has sent its exports, or has
+// had 5 s to do so. Until then views lack exports that may arrive in a moment.
 func (l *Links) Settled() <-chan struct{} { return l.settling.done }
 
-// Known is closed once the Cluster objects are known, which say who may ask.
-func (l *Links) Known() <-chan struct{} { return l.known }
+// Known is closed once the Cluster objects are known, which decide who may ask.
+func (l *Links) Known() <-chan struct{} { return l.objectsKnown }
 
-// Join has the links and the server tell each other's peers and operators what the other
-// knows: how a peer is heard, and whether it asks. It is called before either runs.
+// Join connects links and server: peers and operators then see both directions, how this cluster
+// hears a peer and whether the peer follows it. Call it before either runs.
 func Join(l *Links, s *Server) {
 	l.server, s.links = s, l
 }
 
-// hears is the state of the link to a cluster; empty where there is none.
-func (l *Links) hears(cluster string) string {
+// linkState is the state of the link to a cluster; empty if there is none.
+func (l *Links) linkState(cluster string) string {
 	l.mu.Lock()
 	r := l.links[cluster]
 	l.mu.Unlock()
 	if r == nil {
 		return ""
 	}
-	return r.status.now(r.lease.state())
+	return r.status.current(r.lease.state())
 }
 
-// asked is how many streams a cluster's resolver service has to this one, and since when
-// it has none.
-func (l *Links) asked(cluster string) (streams int, since time.Time) {
+// subscriptions returns how many streams a cluster has to this one, and since when it has none.
+func (l *Links) subscriptions(cluster string) (streams int, since time.Time) {
 	if l.server == nil {
 		return 0, time.Time{}
 	}
-	return l.server.askers.of(cluster)
+	return l.server.subscribers.streamsOf(cluster)
 }
 
 // Run follows the Cluster objects and keeps a link to each until ctx ends.
@@ -93,32 +91,32 @@ func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster
 	}
 }
 
-// Status tells of every link, by cluster.
+// Status returns the state of every link, by cluster.
 func (l *Links) Status() []*v1alpha1.PeerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]*v1alpha1.PeerStatus, 0, len(l.links))
 	for cluster, r := range l.links {
 		w := r.status.wire(cluster, r.lease.state())
-		streams, since := l.asked(cluster)
-		w.AskedBy, w.UnaskedSinceUnixMs = uint32(streams), wall(since)
+		streams, since := l.subscriptions(cluster)
+		w.AskedBy, w.UnaskedSinceUnixMs = uint32(streams), wallClock(since)
 		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
 }
 
-// Refute has a cluster count as stale while callers agree that they don't reach it: why says
-// so, and is empty once they do no more.
-func (l *Links) Refute(cluster, why string) {
+// SetUnreachable marks a cluster as stale while callers agree that they don't reach it. An empty
+// reason lifts that.
+func (l *Links) SetUnreachable(cluster, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r := l.links[cluster]; r != nil && r.lease.refute(why) {
-		r.rouse()
+	if r := l.links[cluster]; r != nil && r.lease.setUnreachable(why) {
+		r.recheckLease()
 	}
 }
 
-// follow makes the links those of the Cluster objects, once they are known.
+// follow makes the links match the Cluster objects.
 func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known bool) {
 	wanted := make(map[string]bool, len(clusters))
 	for _, c := range clusters {
@@ -128,11 +126,11 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	}
 	if known {
 		l.settling.begin(wanted)
-		l.identity.SetPeers(l.cfg.Namespace, trusts(clusters, l.cfg.Cluster))
+		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))
 		select {
-		case <-l.known:
+		case <-l.objectsKnown:
 		default:
-			close(l.known)
+			close(l.objectsKnown)
 		}
 	}
 	for _, c := range clusters {
@@ -140,8 +138,8 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			continue
 		}
 		if r := l.links[c.Name]; r != nil {
-			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // lest each link looks at a change of one
-				r.status.about(c) // first: an attempt by the new one is no news of the old one
+			if before, _ := r.object.Load(); !reflect.DeepEqual(before, c) { // only the changed one
+				r.status.setObject(c) // first, for errors of new attempts
 				r.object.Store(c)
 			}
 			continue
@@ -155,8 +153,8 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	}
 }
 
-// trusts are what the resolver services of other clusters are checked against.
-func trusts(clusters []*catalog.Cluster, own string) map[string]catalog.Trust {
+// trustOfPeers returns the trust for each other cluster's resolver service.
+func trustOfPeers(clusters []*catalog.Cluster, own string) map[string]catalog.Trust {
 	all := make(map[string]catalog.Trust, len(clusters))
 	for _, c := range clusters {
 		if c.Name != own {
@@ -168,8 +166,8 @@ func trusts(clusters []*catalog.Cluster, own string) map[string]catalog.Trust {
 
 func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{link: newLink(l, c), cancel: cancel, done: make(chan struct{})}
-	r.status.refresh(r.lease.state())
+	r := &runningLink{link: newLink(l, c), cancel: cancel, done: make(chan struct{})}
+	r.status.current(r.lease.state())
 	l.mu.Lock()
 	l.links[c.Name] = r
 	l.mu.Unlock()
@@ -179,7 +177,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 	}()
 }
 
-// drop ends a link and takes back what its cluster said.
+// drop ends a link and withdraws the cluster's exports.
 func (l *Links) drop(ctx context.Context, name string) {
 	r := l.links[name]
 	l.end(name)

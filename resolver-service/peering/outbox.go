@@ -12,17 +12,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// outbox makes messages from views: of the first view against what the peer said it
-// knows, of each later one against the view before.
+// outbox turns views into messages: the first view as a difference from what the peer knows, each
+// later one as a difference from the view before.
 type outbox struct {
 	cluster string
 	known   map[catalog.App]uint64 // digests, until the first view
 	sent    *topology.PeerView
 
-	tooLarge func(app catalog.App, bytes int) // is told of an export that can't be sent
+	tooLarge func(app catalog.App, bytes int) // is called for an export that is too large to send
 }
 
-// maxExport is the longest export that is sent, in bytes.
+// maxExport is the largest export that is sent, in bytes.
 const maxExport = maxMessage / 2
 
 func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
@@ -33,8 +33,7 @@ func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
 	return o
 }
 
-// empty is a message that renews the lease and says nothing else. Before the first view it
-// says that there is more to come.
+// empty is a message that only renews the lease. Before the first view it says that more follows.
 func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
 	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, More: view == nil}
 	if view != nil {
@@ -43,17 +42,17 @@ func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
 	return m
 }
 
-// reaches is a view that the peer knows all of with the messages that were given so far; nil
-// while there are more to come.
-func (o *outbox) reaches(view *topology.PeerView) *topology.PeerView {
+// completes returns the view if the peer has all of it after the messages so far, and nil
+// otherwise.
+func (o *outbox) completes(view *topology.PeerView) *topology.PeerView {
 	if o.sent != view {
 		return nil
 	}
 	return view
 }
 
-// messages are those that lead the peer to a view. Each is made when the one before has
-// been sent.
+// messages yields the messages that lead the peer to a view. Each is made after the one before
+// was sent.
 func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsResponse, error] {
 	edits := o.difference
 	if o.sent == nil {
@@ -107,12 +106,11 @@ func (o *outbox) difference(view *topology.PeerView, p *parcel) bool {
 	return true
 }
 
-// parcel fills one message after the other. Its methods return false once nobody takes
-// them.
+// parcel fills one message after the other. Its methods return false once the consumer stops.
 type parcel struct {
 	cluster  string
 	revision uint64
-	more     bool // the messages are of a first set
+	more     bool // the messages belong to an initial set
 	yield    func(*v1alpha1.ExportsResponse, error) bool
 
 	tooLarge func(app catalog.App, bytes int)
@@ -151,7 +149,7 @@ func (p *parcel) put(e *topology.PeerExport, wanted func(*v1alpha1.Export) bool)
 	bytes := proto.Size(w)
 	if bytes > maxExport {
 		p.tooLarge(e.App, bytes)
-		return p.remove(e.App) // what was sent of it before does not stand
+		return p.remove(e.App) // the peer drops an earlier version of it
 	}
 	if !p.room(bytes) {
 		return false

@@ -54,8 +54,8 @@ func TestTheFirstMessageHasOnlyWhatThePeerDoesNotKnow(t *testing.T) {
 		{"one is gone", known(orders, ledger, export("gone", 1)), ""},
 	} {
 		all := messagesOf(t, newOutbox("east", c.known), view)
-		k := newKnowledge()
-		k.begin()
+		k := newExportMirror()
+		k.resume()
 		if got := k.taken(t, all[0]); len(all) != 1 || got != c.want || all[0].Cluster != "east" || all[0].Revision != 7 || all[0].More {
 			t.Errorf("%s: %q of %v, want %q", c.what, got, all, c.want)
 		}
@@ -70,8 +70,8 @@ func TestALargeSetGoesOutInMessagesOfBoundedSize(t *testing.T) {
 	view := viewOf(7, all...)
 	o := newOutbox("east", nil)
 	first := messagesOf(t, o, view)
-	k := newKnowledge()
-	k.begin()
+	k := newExportMirror()
+	k.resume()
 	for i, m := range first {
 		if n := proto.Size(m); n > fullMessage+fullMessage/10 || n < fullMessage*9/10 && i < len(first)-1 {
 			t.Errorf("message %d has %d bytes", i, n)
@@ -79,17 +79,17 @@ func TestALargeSetGoesOutInMessagesOfBoundedSize(t *testing.T) {
 		if last := i == len(first)-1; m.More == last {
 			t.Errorf("message %d of %d says that there is more: %t", i, len(first), m.More)
 		}
-		k.take(m)
+		k.receive(m)
 	}
-	if len(first) < 4 || len(k.exports) != len(all) || !k.complete {
-		t.Errorf("%d messages, %d exports, complete %t", len(first), len(k.exports), k.complete)
+	if len(first) < 4 || len(k.exports) != len(all) || !k.synced {
+		t.Errorf("%d messages, %d exports, complete %t", len(first), len(k.exports), k.synced)
 	}
 	later := messagesOf(t, o, viewOf(8))
 	for _, m := range later {
 		if m.More {
 			t.Error("a difference says that the first set goes on")
 		}
-		k.take(m)
+		k.receive(m)
 	}
 	if len(later) < 2 || len(k.exports) != 0 {
 		t.Errorf("%d messages, %d exports left", len(later), len(k.exports))

@@ -1,14 +1,13 @@
-// Package peering tells other clusters' resolver services what this one exports to
-// them, and learns from them what they export.
+// Package peering exchanges exports with the resolver services of other clusters.
 //
-// [Server] answers peers: it streams the differences of one immutable
-// [topology.PeerView] after the other. [Links] keeps one link per Cluster object,
-// through that cluster's gateways, and hands what it hears to the topology. What a
-// peer said stands while the link is down, until its lease runs out.
+// [Server] answers peers: it streams the differences between one immutable [topology.PeerView]
+// and the next. [Links] keeps one link for each Cluster object, through that cluster's gateways,
+// and hands the peer's exports to the topology. While a link is down, the exports stay until the
+// peer's lease ends.
 //
-// A link has several connections, through different gateways where there are: one with
-// the exports, and others that renew the lease and nothing else. docs/peering.md says
-// what its states mean, and when a lease ends.
+// A link has several connections, through different gateways where possible. One carries the
+// exports; the others only renew the lease. The peering page in docs/ explains the states of a
+// link, and when a lease ends.
 package peering
 
 import (
@@ -25,34 +24,34 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Config is what peering needs to know of its own cluster.
+// Config describes this service's own cluster.
 type Config struct {
 	Cluster   string         // this cluster's name
-	Namespace string         // of Isthmus' own apps; empty for identity.SystemNamespace
-	Domain    catalog.Domain // of the reserved names behind gateways
+	Namespace string         // of Isthmus' own apps; empty means identity.SystemNamespace
+	Domain    catalog.Domain // of the reserved host names behind gateways
 
-	// Dial connects to a gateway, "host:port", until ctx ends; nil for TCP. Several calls
-	// run at a time.
+	// Dial connects to a gateway, "host:port", until ctx ends; nil means TCP. It may be called
+	// concurrently.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Bounds of the time between two renewals of a lease. A lease has eight.
+// Bounds of the time between two renewals of a lease.
 const (
-	minRenew     = 250 * time.Millisecond
-	maxRenew     = 2 * time.Second
-	renewals     = 8
-	defaultRenew = time.Second // for a peer that does not ask for another
+	minRenew         = 250 * time.Millisecond
+	maxRenew         = 2 * time.Second
+	renewalsPerLease = 8
+	defaultRenew     = time.Second // for a peer that requests no other
 )
 
-// minLease is the shortest lease: of four renewals.
+// minLease is the shortest lease. It lasts four renewals.
 const minLease = 4 * minRenew
 
-// renewEvery is how often a lease is renewed.
-func renewEvery(staleAfter time.Duration) time.Duration {
-	return min(max(staleAfter/renewals, minRenew), maxRenew)
+// renewInterval is the time between two renewals of a lease.
+func renewInterval(staleAfter time.Duration) time.Duration {
+	return min(max(staleAfter/renewalsPerLease, minRenew), maxRenew)
 }
 
-// Bounds of what one peer may say.
+// Bounds of what one peer may send.
 const (
 	maxMessage   = 4 << 20 // bytes
 	maxExports   = 100_000
@@ -62,10 +61,10 @@ const (
 	maxInstances = 1_000_000 // per export
 )
 
-// fullMessage is how much a message has before the next one is begun, in bytes.
+// fullMessage is the size in bytes at which the next message begins.
 const fullMessage = 512 << 10
 
-// toWire makes the message of an export, with its digest.
+// toWire encodes an export with its digest.
 func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 	w := &v1alpha1.Export{
 		App:       wire.App(e.App),

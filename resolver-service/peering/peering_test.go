@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// place is a cluster of a test: a topology, and a peering server when it was started.
+// place is a test's cluster: a topology and, once started, a peering server.
 type place struct {
 	*topology.Topology
 	t      *testing.T
@@ -48,7 +48,7 @@ type server struct {
 	put int // exports sent so far
 }
 
-// background runs something until the test ends, and waits for it.
+// background runs a function until the test ends, and waits for it.
 func background(t testing.TB, run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -86,7 +86,8 @@ func (p *place) apply(c topology.Change) {
 	}
 }
 
-// serve starts a peering server; at "" on a free port, which stays free while it is away.
+// serve starts a peering server; "" means a free port, which stays reserved while the server is
+// away.
 func (p *place) serve(address string) {
 	p.t.Helper()
 	if address == "" {
@@ -100,7 +101,7 @@ func (p *place) serve(address string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.id.SetPeers("", map[string]catalog.Trust{"west": {}, "east": {}, "north": {}}) // who may ask
+	p.id.SetPeers("", map[string]catalog.Trust{"west": {}, "east": {}, "north": {}}) // allowed peers
 	s := &server{address: l.Addr().String(), peering: NewServer(p.cfg, p.Topology, quiet)}
 	s.grpc = grpc.NewServer(grpc.Creds(p.id.PeeringCredentials()), grpc.StreamInterceptor(s.watch))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.peering)
@@ -140,7 +141,7 @@ func (s *server) sent() int {
 	return s.put
 }
 
-// link has a cluster keep links to others, which can be changed.
+// link keeps links from a cluster to others, which can be changed.
 func (p *place) link(clusters ...*catalog.Cluster) (*Links, *live.Value[[]*catalog.Cluster]) {
 	p.t.Helper()
 	links := NewLinks(p.cfg, p.Topology, p.id, quiet)
@@ -170,7 +171,7 @@ func runs(id, address string) topology.Change {
 	return topology.Change{Instances: []topology.InstanceChange{{Source: "test", Put: []catalog.Instance{instance(id, address)}}}}
 }
 
-// enough is longer than anything takes on a machine that is slow and busy.
+// enough is longer than anything takes on a slow and busy machine.
 const enough = 2 * time.Minute
 
 // within waits until a condition holds.
@@ -250,8 +251,8 @@ func TestWhatAPeerSaidStandsUntilItsLeaseRunsOut(t *testing.T) {
 	stopped := time.Now()
 	east.server.stop()
 	within(t, "the lease out", func() bool { return west.outcome("checkout", "orders") == "stale" })
-	if after := time.Since(stopped); after < refusedFor {
-		t.Errorf("the lease ended after %s, and gateways may refuse for %s", after, refusedFor)
+	if after := time.Since(stopped); after < allRefuseFor {
+		t.Errorf("the lease ended after %s, and gateways may refuse for %s", after, allRefuseFor)
 	}
 	within(t, "why, for the exports as well", func() bool { return strings.Contains(only(links).Error, "refused") })
 	if s := only(links); s.State != stale || s.Exports != 2 || s.Ready != 2 || s.Lapses != 1 || s.LeaseLeftMs != 0 {
@@ -309,11 +310,11 @@ func TestAServerAnswersOnlyTheClusterThatAsks(t *testing.T) {
 		what, cluster, want string
 		as                  catalog.App
 	}{
-		{"in another's name", "north", "cluster north is asked for by spiffe://public/ns/isthmus-system/isthmus-west", identity.ServiceApp("", "west")},
+		{"in another's name", "north", "spiffe://public/ns/isthmus-system/isthmus-west asks in the name of cluster north", identity.ServiceApp("", "west")},
 		{"as an app", "west", "", app("checkout")},
 		{"as an operator", "west", "", identity.CLIApp("")},
 		{"in a name that can't be", "West!", "cluster name", identity.ServiceApp("", "west")},
-		{"in the server's own name", "east", `both named "east"`, identity.ServiceApp("", "east")},
+		{"in the server's own name", "east", `both clusters are named "east"`, identity.ServiceApp("", "east")},
 	} {
 		source, err := identity.New(ca.Config(c.as), c.as, quiet)
 		if err != nil {

@@ -12,44 +12,43 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// A word of a peer counts as of the ping that it echoes. What only says that packets
-// come from the peer would keep a peer that can't be called: its words go on coming for
-// seconds when the way there is cut off.
+// A message counts as of the ping that it echoes. Arrival alone is no proof that the peer can be
+// called: when the way there is cut, its messages keep coming for seconds.
 
-// grace is how much later than the ping that it echoes a word may count: as long as
-// there and back takes on most paths.
-const grace = 750 * time.Millisecond
+// echoGrace is how much later than its ping a message may count: about a round trip on most
+// paths.
+const echoGrace = 750 * time.Millisecond
 
-// stamp numbers a ping: with the time since the link was made, in ns, from 1.
-func (l *link) stamp() uint64 { return uint64(time.Since(l.born)) + 1 }
+// newPing returns a number for a ping: the time since the link was made, in ns, from 1.
+func (l *link) newPing() uint64 { return uint64(time.Since(l.created)) + 1 }
 
-// credit is as of when a word counts that echoes a ping, and how long ago the ping was
-// sent; the zero time where it echoes none.
-func (l *link) credit(echo uint64) (at time.Time, age time.Duration) {
+// heardAt returns the moment as of which a message counts, by the ping that it echoes, and how
+// old that ping is. The moment is zero if the message echoes none.
+func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	now := time.Now()
-	up := now.Sub(l.born)
+	up := now.Sub(l.created)
 	if echo == 0 {
 		return time.Time{}, up
 	}
 	if echo > uint64(up)+1 {
-		return now, 0 // a peer that makes it up says only of itself that it is there
+		return now, 0 // a peer that invents a number proves only that it is there
 	}
 	age = up - time.Duration(echo-1)
-	if age > grace {
-		return now.Add(grace - age), age
+	if age > echoGrace {
+		return now.Add(echoGrace - age), age
 	}
 	return now, age
 }
 
-// keepPinging sends a ping every so often until ctx ends or the stream fails, which its
-// reader sees.
-func (l *link) keepPinging(ctx context.Context, every time.Duration, send func(ping uint64) error) {
+// sendPings sends a ping in each interval until ctx ends or sending fails. The reader of the
+// stream sees that error.
+func (l *link) sendPings(ctx context.Context, every time.Duration, send func(ping uint64) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if send(l.stamp()) != nil {
+			if send(l.newPing()) != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -60,26 +59,26 @@ func (l *link) keepPinging(ctx context.Context, every time.Duration, send func(p
 
 // Bounds of what a server reads.
 const (
-	askWithin = 10 * time.Second // from the stream to what it asks
-	pingPause = minAsked / 2     // between two pings
+	firstRequestWithin = 10 * time.Second // from the start of a stream to its request
+	pingPause          = minRequested / 2 // between two pings
 )
 
-// pinging is what a message of an asking peer has.
-type pinging interface {
+// pingMessage is a request with a ping.
+type pingMessage interface {
 	proto.Message
 	GetPing() uint64
 }
 
-// pings are those that come on one stream.
+// pings are the pings of one stream.
 type pings struct {
-	latest atomic.Uint64
-	came   chan struct{} // there is one that no word has echoed
+	latest  atomic.Uint64
+	arrived chan struct{} // signals a ping that no message has echoed
 }
 
-// listen reads the first message of a stream, and its pings from then on until ctx ends
-// or the stream does.
-func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
-	p := &pings{came: make(chan struct{}, 1)} // no named result: the goroutine has it after a return of nil
+// receiveFirst returns the first message of a stream. It keeps reading pings until ctx or the
+// stream ends.
+func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
+	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine uses it later
 	type received struct {
 		message M
 		err     error
@@ -89,21 +88,21 @@ func listen[M pinging](ctx context.Context, receive func() (M, error)) (first M,
 		m, err := receive()
 		p.latest.Store(m.GetPing())
 		asked <- received{m, err}
-		var pace pace
+		var limiter readLimiter
 		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
-				pace.keep(ctx, 0, proto.Size(m))
+				limiter.wait(ctx, 0, proto.Size(m))
 			}
 		}
 	}()
-	timer := time.NewTimer(askWithin)
+	timer := time.NewTimer(firstRequestWithin)
 	defer timer.Stop()
 	select {
 	case r := <-asked:
 		return r.message, p, r.err
 	case <-timer.C:
-		return first, nil, status.Errorf(codes.DeadlineExceeded, "nothing was asked within %s", askWithin)
+		return first, nil, status.Errorf(codes.DeadlineExceeded, "no request within %s", firstRequestWithin)
 	case <-ctx.Done():
 		return first, nil, ctx.Err()
 	}
@@ -115,7 +114,7 @@ func (p *pings) note(ping uint64) {
 	}
 	p.latest.Store(ping)
 	select {
-	case p.came <- struct{}{}:
+	case p.arrived <- struct{}{}:
 	default:
 	}
 }

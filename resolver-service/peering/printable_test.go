@@ -14,13 +14,13 @@ import (
 
 func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
 	const hostile = "\x1b[2Jall is well\r\n\x07"
-	k := newKnowledge()
-	k.begin()
-	k.take(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: hostile}}}})
+	k := newExportMirror()
+	k.resume()
+	k.receive(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: hostile}}}})
 	var s linkStatus
-	s.exports(k)
-	s.said(1, hostile)
-	s.failed(nil, plain(status.Error(codes.PermissionDenied, hostile)))
+	s.setExports(k)
+	s.setPeerInfo(1, hostile)
+	s.failed(nil, unwrapGRPC(status.Error(codes.PermissionDenied, hostile)))
 	told := s.wire("east", leaseState{})
 	texts := []string{told.Hears, told.Error, s.describe(leaseState{}, 0)}
 	for _, r := range told.Refused {
@@ -36,16 +36,16 @@ func TestWhatAPeerWritesIsFitForATerminal(t *testing.T) {
 	}
 }
 
-// A status with text that is no UTF-8 can't be told at all.
+// gRPC can't send a status with text that is not UTF-8.
 func TestWhatAPeerWritesIsToldHoweverItIsCutOrCoded(t *testing.T) {
 	long := strings.Repeat("a", maxName-1) + "\u00e9"
-	k := newKnowledge()
-	k.begin()
-	k.take(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: long}}}})
+	k := newExportMirror()
+	k.resume()
+	k.receive(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{{App: &v1alpha1.App{Namespace: "shop", Id: long}}}})
 	var s linkStatus
-	s.exports(k)
+	s.setExports(k)
 	for _, reason := range []string{"\xff\xfe", strings.Repeat("a", maxReason-1) + "\u00e9"} {
-		s.failed(nil, plain(status.Error(codes.PermissionDenied, reason)))
+		s.failed(nil, unwrapGRPC(status.Error(codes.PermissionDenied, reason)))
 		if _, err := proto.Marshal(s.wire("east", leaseState{})); err != nil {
 			t.Errorf("after %d bytes of a reason: %v", len(reason), err)
 		}

@@ -16,86 +16,86 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// Bounds of the time between two renewals that a peer may ask for.
+// Bounds of the renewal interval that a peer may request.
 const (
-	minAsked = 100 * time.Millisecond
-	maxAsked = 10 * time.Second
+	minRequested = 100 * time.Millisecond
+	maxRequested = 10 * time.Second
 )
 
-// sendPause is the least time between two changes on one stream. What changes meanwhile
-// goes out together.
+// sendPause is the least time between two changes on one stream. Changes in between go out
+// together.
 const sendPause = 10 * time.Millisecond
 
 // Server answers peers. It implements the Peering service.
 type Server struct {
 	v1alpha1.UnimplementedPeeringServer
-	cfg      Config
-	topology *topology.Topology
-	askers   askers
-	lines    lines
-	links    *Links // nil until Join
+	cfg         Config
+	topology    *topology.Topology
+	subscribers subscribers
+	log         *throttle.Log // for lines that peers can cause
+	links       *Links        // nil until Join
 
-	life  context.Context // ends when streams must
-	end   context.CancelFunc
-	holds atomic.Int64 // how long the last words hold, as a time.Duration; 0: none are said
+	stopping context.Context // ends when streams must end
+	stop     context.CancelFunc
+	holdFor  atomic.Int64 // a time.Duration, sent as a goodbye; 0: none
 }
 
-// NewServer makes a server of what the topology exports.
+// NewServer makes a server for the exports of the topology.
 func NewServer(cfg Config, t *topology.Topology, log *slog.Logger) *Server {
-	s := &Server{cfg: cfg, topology: t, askers: askers{log: log}, lines: lines{log: log}}
-	s.life, s.end = context.WithCancel(context.Background())
+	s := &Server{cfg: cfg, topology: t, log: newThrottle(log)}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
-// Stop ends all streams, those to come included. Peers keep what they know until
-// their lease runs out.
-func (s *Server) Stop() { s.end() }
+// Stop ends all current and future streams. Peers keep their state until their lease ends.
+func (s *Server) Stop() { s.stop() }
 
-// Leave is Stop with a goodbye: what peers know holds for so long, also where nobody answers
-// them meanwhile.
+// Leave is Stop with a goodbye: peers keep their state for the given time, even if no replica
+// answers meanwhile.
 func (s *Server) Leave(holds time.Duration) {
-	s.holds.Store(int64(holds))
-	s.end()
+	s.holdFor.Store(int64(holds))
+	s.stop()
 }
 
-// Asked tells whether any peer follows what this cluster exports.
-func (s *Server) Asked() bool { return s.askers.any() }
+// HasSubscribers tells whether any peer follows this cluster's exports.
+func (s *Server) HasSubscribers() bool { return s.subscribers.any() }
 
-// goodbye is what the last word of a stream says, in ms; 0 where there is none to say.
-func (s *Server) goodbye() uint32 {
-	if s.life.Err() == nil {
+// goodbyeMs is the hold time of the last message of a stream, in ms; 0 means no goodbye.
+func (s *Server) goodbyeMs() uint32 {
+	if s.stopping.Err() == nil {
 		return 0
 	}
-	return uint32(time.Duration(s.holds.Load()).Milliseconds())
+	return uint32(time.Duration(s.holdFor.Load()).Milliseconds())
 }
 
-// stream is one stream to a peer, of exports or of renewals.
-type stream struct {
+// serverStream is one stream to a peer, of exports or of renewals.
+type serverStream struct {
 	*Server
-	cluster string // the peer's
-	every   time.Duration
-	sub     *topology.PeerSubscription
-	by      *asker
-	pings   *pings
+	cluster    string // the peer's
+	interval   time.Duration
+	sub        *topology.PeerSubscription
+	subscriber *subscriber
+	pings      *pings
 }
 
-// serve admits a stream and has it run until the caller goes, or the stream must end.
-func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *pings, run func(context.Context, *stream) error) error {
+// serve admits a stream and runs it until the caller goes or the stream must end.
+func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *pings, run func(context.Context, *serverStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(errStopping) })()
-	if s.life.Err() != nil {
+	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
+	if s.stopping.Err() != nil {
 		return errStopping
 	}
 	if err := s.admit(ctx, cluster); err != nil {
-		s.lines.warn("refused a peer", "peer", short(catalog.App{ID: cluster}).ID, "err", err)
+		s.log.Warn("", "refused a stream of a peer", "peer", shortName(catalog.App{ID: cluster}).ID, "err", err)
 		return err
 	}
-	by, leave, err := s.askers.come(cluster, cancel)
+	by, leave, err := s.subscribers.add(cluster, cancel)
 	if err != nil {
-		by.lines.warn("refused a peer", "peer", cluster, "err", err)
+		s.log.Warn(cluster, "refused a stream of a peer", "peer", cluster, "err", err)
 		return err
 	}
 	defer leave()
@@ -104,28 +104,28 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 		return s.ended(ctx, err)
 	}
 	defer sub.Close()
-	by.lines.info("peer asks", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &stream{s, cluster, asked(renewMs), sub, by, p}))
-	by.lines.info("peer asks no more", "peer", cluster, "err", err)
+	s.log.Info(cluster, "peer follows our exports", "peer", cluster)
+	err = s.ended(ctx, run(ctx, &serverStream{s, cluster, requestedInterval(renewMs), sub, by, p}))
+	s.log.Info(cluster, "stream of a peer ended", "peer", cluster, "err", err)
 	return err
 }
 
-// asked is how often a peer that asks for it is given a word.
-func asked(renewMs uint32) time.Duration {
+// requestedInterval is the renewal interval for a request, within bounds.
+func requestedInterval(renewMs uint32) time.Duration {
 	if renewMs == 0 {
 		return defaultRenew
 	}
-	return min(max(time.Duration(renewMs)*time.Millisecond, minAsked), maxAsked)
+	return min(max(time.Duration(renewMs)*time.Millisecond, minRequested), maxRequested)
 }
 
-var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; reconnect")
 
-// ended is the status of a stream that failed, or that the service has ended.
+// ended returns the gRPC status for a stream that failed or was ended.
 func (s *Server) ended(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTooMany):
 		return status.Error(codes.Unavailable, errTooMany.Error())
-	case s.life.Err() != nil:
+	case s.stopping.Err() != nil:
 		return errStopping
 	}
 	if _, ok := status.FromError(err); ok {
@@ -134,115 +134,113 @@ func (s *Server) ended(ctx context.Context, err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// Exports streams what this cluster exports to the caller's, until the caller goes or
-// the stream's context ends.
+// Exports streams this cluster's exports to the caller's cluster until the caller goes or the
+// stream's context ends.
 func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]) error {
-	req, p, err := listen(to.Context(), to.Recv)
+	req, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
 	if len(req.GetKnown()) > maxExports {
-		return status.Errorf(codes.InvalidArgument, "%d known exports named; at most %d", len(req.GetKnown()), maxExports)
+		return status.Errorf(codes.InvalidArgument, "%d known exports in the request; at most %d are allowed", len(req.GetKnown()), maxExports)
 	}
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *stream) error {
-		return st.exports(ctx, s.outbox(req), to.Send)
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
+		return st.sendExports(ctx, s.outbox(req), to.Send)
 	})
 }
 
 func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 	o := newOutbox(s.cfg.Cluster, req.GetKnown())
 	o.tooLarge = func(app catalog.App, bytes int) {
-		s.lines.warn("an export is too large to be told to a peer; let fewer callers call, such as whole namespaces",
+		s.log.Warn(req.GetCluster(), "export too large for a peer, which goes without it; allow whole namespaces rather than many apps",
 			"peer", req.GetCluster(), "app", app.String(), "bytes", bytes, "most", maxExport)
 	}
 	return o
 }
 
-// Renew streams the word that this cluster is there, and the digest of what it exports by
-// now.
+// Renew streams renewals of the lease, with the digest of the current exports.
 func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]) error {
-	req, p, err := listen(to.Context(), to.Recv)
+	req, p, err := receiveFirst(to.Context(), to.Recv)
 	if err != nil {
 		return err
 	}
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *stream) error {
-		return st.renew(ctx, to.Send)
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
+		return st.sendRenewals(ctx, to.Send)
 	})
 }
 
-// admit tells whether the caller may ask as the cluster that it names.
+// admit tells whether the caller may ask in the name of a cluster.
 func (s *Server) admit(ctx context.Context, cluster string) error {
 	if err := catalog.CheckCluster(cluster); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if cluster == s.cfg.Cluster {
 		return status.Errorf(codes.FailedPrecondition,
-			"the asking cluster and the asked one are both named %q; give each cluster a name of its own in isthmus.yaml", cluster)
+			"both clusters are named %q; give each cluster its own name in isthmus.yaml", cluster)
 	}
 	id, ok := identity.FromContext(ctx)
 	if peer, _ := identity.FromPeer(ctx); ok && peer != cluster {
-		return status.Errorf(codes.PermissionDenied, "cluster %s is asked for by %s; its resolver service is app %s", cluster, id, identity.ServiceApp(s.cfg.Namespace, cluster))
+		return status.Errorf(codes.PermissionDenied, "%[2]s asks in the name of cluster %[1]s, whose resolver service is app %[3]s", cluster, id, identity.ServiceApp(s.cfg.Namespace, cluster))
 	}
 	return nil
 }
 
-// hears is how this cluster hears the peer.
-func (s *stream) hears() string {
+// linkState is the state of this cluster's own link to the peer.
+func (s *serverStream) linkState() string {
 	if s.links == nil {
 		return ""
 	}
-	return s.links.hears(s.cluster)
+	return s.links.linkState(s.cluster)
 }
 
-// exports sends one view after the other, and an empty message for each ping when there
-// is nothing to tell.
-func (s *stream) exports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
+// sendExports sends one view after the other, and an empty message for each ping in between.
+func (s *serverStream) sendExports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
 	var seen *topology.PeerView
 	for {
 		view, _, changed := s.sub.Follow()
 		switch {
 		case view != seen:
 			if seen == nil {
-				s.by.budget.owe(view.Exports.Len())
+				s.subscriber.quota.charge(view.Exports.Len())
 			}
 			for m, err := range out.messages(view) {
 				if err != nil {
 					return status.Errorf(codes.Internal, "encode exports: %v", err)
 				}
-				if err := send(s.told(m, out.reaches(view))); err != nil {
+				if err := send(s.complete(m, out.completes(view))); err != nil {
 					return err
 				}
 			}
 			seen = view
 			if !live.Sleep(ctx, sendPause) {
-				return s.part(ctx, s.told(out.empty(seen), seen), send)
+				return s.finish(ctx, s.complete(out.empty(seen), seen), send)
 			}
 		default:
-			if err := send(s.told(out.empty(seen), seen)); err != nil {
+			if err := send(s.complete(out.empty(seen), seen)); err != nil {
 				return err
 			}
 		}
-		if s.due(ctx, changed) != nil {
-			return s.part(ctx, s.told(out.empty(seen), seen), send)
+		if s.waitForCause(ctx, changed) != nil {
+			return s.finish(ctx, s.complete(out.empty(seen), seen), send)
 		}
 	}
 }
 
-// part ends a stream of exports, with a last word if one is to be said.
-func (s *stream) part(ctx context.Context, m *v1alpha1.ExportsResponse, send func(*v1alpha1.ExportsResponse) error) error {
-	if m.HoldsMs = s.goodbye(); m.HoldsMs > 0 {
+// finish ends a stream of exports, with a goodbye if there is one.
+func (s *serverStream) finish(ctx context.Context, m *v1alpha1.ExportsResponse, send func(*v1alpha1.ExportsResponse) error) error {
+	if m.HoldsMs = s.goodbyeMs(); m.HoldsMs > 0 {
 		_ = send(m) // the peer may be gone
 	}
 	return ctx.Err()
 }
 
-// due returns when there is a ping to echo, when changed is closed, or when nothing was
-// said for long.
-func (s *stream) due(ctx context.Context, changed <-chan struct{}) error {
-	long := time.NewTimer(2 * s.every)
+// waitForCause returns when a ping needs an echo, when changed is closed, or after two intervals
+// without a message.
+func (s *serverStream) waitForCause(ctx context.Context, changed <-chan struct{}) error {
+	long := time.NewTimer(2 * s.interval)
 	defer long.Stop()
 	select {
-	case <-s.pings.came:
+	case <-s.pings.arrived:
 	case <-changed:
 	case <-long.C:
 	case <-ctx.Done():
@@ -251,22 +249,22 @@ func (s *stream) due(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// told completes a message with which the peer knows all of a view; nil where it does not.
-// A part of a difference has no digest: who knows that of the whole takes it for the whole.
-func (s *stream) told(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1alpha1.ExportsResponse {
-	m.Hears, m.Echo = s.hears(), s.pings.latest.Load()
+// complete fills in the digest of a message with which the peer has a whole view; nil means that
+// it does not. A part of a change has no digest, since the peer would take it for the whole.
+func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1alpha1.ExportsResponse {
+	m.Hears, m.Echo = s.linkState(), s.pings.latest.Load()
 	if whole != nil {
-		m.Digest = s.by.content.digest(whole)
+		m.Digest = s.subscriber.digest.of(whole)
 	}
 	return m
 }
 
-// renew sends a word for each ping.
-func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
+// sendRenewals sends a message for each ping.
+func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
-		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.hears(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbye()}
+		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs()}
 		if view, ok := s.sub.View(); ok {
-			m.Digest = s.by.content.digest(view)
+			m.Digest = s.subscriber.digest.of(view)
 		}
 		if err := send(m); err != nil {
 			return err
@@ -274,7 +272,7 @@ func (s *stream) renew(ctx context.Context, send func(*v1alpha1.RenewResponse) e
 		if m.HoldsMs > 0 {
 			return ctx.Err()
 		}
-		if err := s.due(ctx, nil); err != nil && s.goodbye() == 0 {
+		if err := s.waitForCause(ctx, nil); err != nil && s.goodbyeMs() == 0 {
 			return err
 		}
 	}

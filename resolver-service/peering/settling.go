@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// How long a service that has just started waits for the first word of its peers: for the
-// first of them so long, and beyond that while one after the other is heard.
+// How long a service that has just started waits for its peers' first exports. While one peer
+// after the other arrives, it waits longer.
 const (
 	settleWithin = 5 * time.Second
 	settlePause  = time.Second
 	settleAtMost = 20 * time.Second
 )
 
-// settling knows when a service that has just started has heard its peers.
+// settling tells when a service that has just started has the exports of its peers.
 type settling struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	waiting map[string]bool // clusters yet to be heard; nil before begin
+	waiting map[string]bool // clusters without exports yet; nil before begin
 	began   time.Time
 	limit   *time.Timer
 }
 
 func newSettling() *settling { return &settling{done: make(chan struct{})} }
 
-// begin names the clusters to wait for. Only the first call counts: a cluster that is
-// added later is in no view of before.
+// begin sets the clusters to wait for. Only the first call counts: no earlier view has a cluster
+// that is added later.
 func (s *settling) begin(clusters map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *settling) begin(clusters map[string]bool) {
 	s.check()
 }
 
-// heard notes that a cluster need not be waited for any more.
+// heard records that a cluster's exports have arrived.
 func (s *settling) heard(cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

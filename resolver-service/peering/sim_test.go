@@ -20,8 +20,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// site is a cluster in a bubble, on a network in memory. It connects to others from the
-// host of its name, and others to it by the hosts of its gateways.
+// site is a cluster in a bubble, on a network in memory. It connects to others from the host of
+// its name; others connect to it by the hosts of its gateways.
 type site struct {
 	t        testing.TB
 	net      *peeringtest.Network
@@ -77,7 +77,7 @@ func (s *site) serve(hosts ...string) {
 	s.answer(s.server, hosts...)
 }
 
-// answer has a Peering service answer at hosts.
+// answer runs a Peering service at hosts.
 func (s *site) answer(with v1alpha1.PeeringServer, hosts ...string) {
 	s.t.Helper()
 	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true))
@@ -93,7 +93,7 @@ func (s *site) answer(with v1alpha1.PeeringServer, hosts ...string) {
 	s.t.Cleanup(s.stop)
 }
 
-// stop ends the service, as one that is told to end.
+// stop ends the service gracefully.
 func (s *site) stop() {
 	if s.server != nil {
 		s.server.Stop()
@@ -103,7 +103,7 @@ func (s *site) stop() {
 	s.server = nil
 }
 
-// kill ends it as kill -9 does.
+// kill ends it like kill -9.
 func (s *site) kill(hosts ...string) {
 	for _, host := range hosts {
 		s.net.Host(host).Kill()
@@ -121,7 +121,7 @@ func (s *site) outcome(caller, callee string) string {
 
 func (s *site) status() *v1alpha1.PeerStatus { return only(s.links) }
 
-// takes waits until a condition holds, and says how long that took.
+// takes waits for a condition, and returns how long that took.
 func (s *site) takes(most time.Duration, what string, holds func() bool) time.Duration {
 	s.t.Helper()
 	start := time.Now()
@@ -138,7 +138,7 @@ func (s *site) ok() bool { return s.outcome("checkout", "orders") == "ok east" }
 
 func (s *site) staleNow() bool { return s.outcome("checkout", "orders") == "stale" }
 
-// at are the gateways at hosts.
+// at is a Cluster object with gateways at hosts.
 func at(name string, after time.Duration, hosts ...string) *catalog.Cluster {
 	c := &catalog.Cluster{Name: name, StaleAfter: after}
 	for _, h := range hosts {
@@ -147,8 +147,8 @@ func at(name string, after time.Duration, hosts ...string) *catalog.Cluster {
 	return c
 }
 
-// westOf are two clusters: east, which exports orders, and west, which calls it and hears
-// it by a lease of staleAfter through gateways at hosts.
+// westOf makes two clusters: east, which exports orders, and west, which calls it. West's lease
+// lasts staleAfter, through gateways at hosts.
 func westOf(t *testing.T, n *peeringtest.Network, staleAfter time.Duration, hosts ...string) (east, west *site) {
 	east = newSite(t, n, "east", exported("orders"), at("west", staleAfter, "west-gw"))
 	east.apply(runs("orders", "10.0.0.1:50002"))
@@ -190,7 +190,7 @@ func TestAKilledClusterIsGivenUpWhenItsGatewaysRefuse(t *testing.T) {
 		time.Sleep(time.Minute)
 		east.kill("east-a", "east-b")
 		took := west.takes(time.Second, "stale", west.staleNow)
-		if took < refusedFor || took > 2*refusedFor {
+		if took < allRefuseFor || took > 2*allRefuseFor {
 			t.Errorf("given up after %s", took)
 		}
 		time.Sleep(time.Minute)
@@ -206,7 +206,7 @@ func TestAShortRestartEndsNoLease(t *testing.T) {
 		west.takes(time.Second, "heard", west.ok)
 		time.Sleep(time.Minute)
 		east.kill("east-gw")
-		time.Sleep(refusedFor / 2)
+		time.Sleep(allRefuseFor / 2)
 		east.serve("east-gw")
 		time.Sleep(time.Minute)
 		if s := west.status(); s.Lapses != 0 || s.State != connected {
@@ -292,8 +292,8 @@ func TestASplitIsToldOnBothSides(t *testing.T) {
 	})
 }
 
-// TestAPeerThatIsHeardAndHearsNothingIsNotCalled cuts off one direction: east's words go on
-// coming, and nothing gets there. Calls would not either.
+// TestAPeerThatIsHeardAndHearsNothingIsNotCalled cuts one direction: east's messages keep
+// arriving, but nothing reaches east. Calls would not reach it either.
 func TestAPeerThatIsHeardAndHearsNothingIsNotCalled(t *testing.T) {
 	for _, cut := range []struct{ from, to string }{{"west", "east-gw"}, {"east-gw", "west"}} {
 		t.Run("from "+cut.from, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestAPeerThatIsHeardAndHearsNothingIsNotCalled(t *testing.T) {
 				west.takes(time.Second, "heard", west.ok)
 				time.Sleep(time.Minute)
 				n.SetPath(cut.from, cut.to, peeringtest.Path{Down: true})
-				if took := west.takes(time.Minute, "stale", west.staleNow); took > 2*time.Second+grace {
+				if took := west.takes(time.Minute, "stale", west.staleNow); took > 2*time.Second+echoGrace {
 					t.Errorf("the lease of 2 s ran out after %s", took)
 				}
 				t.Log(west.links.Describe("east"))
@@ -365,7 +365,7 @@ func TestALeaseIsChangedWhileItRuns(t *testing.T) {
 	})
 }
 
-// rhythmic notes how often those who ask for its exports want a word.
+// rhythmic records the renewal intervals that peers request.
 type rhythmic struct {
 	*Server
 	asked chan time.Duration
@@ -432,8 +432,8 @@ func TestAChangeOfOneClusterWakesNoOtherLink(t *testing.T) {
 
 type exportsServer = grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]
 
-// TestReplicasOfAPeerAreOnePeer has two replicas of east, each with a gateway, which number
-// their revisions differently: one is read for the exports, the other renews the lease.
+// TestReplicasOfAPeerAreOnePeer runs two replicas of east, each with a gateway and other
+// revisions. One sends the exports, the other renews the lease.
 func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
@@ -453,14 +453,14 @@ func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-0", "east-1"))
 		west.takes(time.Second, "heard", west.ok)
 		time.Sleep(time.Minute)
-		renewed, _ := second.server.askers.of("west")
-		if asked, _ := first.server.askers.of("west"); asked == 0 || renewed == 0 {
+		renewed, _ := second.server.subscribers.streamsOf("west")
+		if asked, _ := first.server.subscribers.streamsOf("west"); asked == 0 || renewed == 0 {
 			t.Fatalf("%d streams to one, %d to the other", asked, renewed)
 		}
 		link := west.links.links["east"]
-		link.current.mu.Lock()
-		other, held := link.current.other, link.current.hold
-		link.current.mu.Unlock()
+		link.freshness.mu.Lock()
+		other, held := link.freshness.behindSince, link.freshness.patience
+		link.freshness.mu.Unlock()
 		if !other.IsZero() || held != stuckAfter {
 			t.Errorf("renewals name another digest since %s; stuck after %s", other, held)
 		}

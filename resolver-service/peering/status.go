@@ -14,49 +14,42 @@ import (
 
 // The states of a link, as "isthmus status" prints them.
 const (
-	connecting = "connecting" // not heard at the moment; what was said before stands
+	connecting = "connecting" // no message arrives at the moment; the last state stays
 	connected  = "connected"
-	stale      = "stale"  // the lease has run out
-	damped     = "damped" // the lease runs, but ran out too often lately: for callers without another way
+	stale      = "stale"  // the lease has ended
+	damped     = "damped" // the lease ended too often lately: a last resort
 )
 
-// linkStatus is what operators are told of a link. Any goroutine may use it.
+// linkStatus is the state of a link, for operators. It is safe for concurrent use.
 type linkStatus struct {
-	hearing live.Value[bool] // whether any stream is heard
+	heard live.Value[bool] // whether messages arrive on any stream
 
-	mu       sync.Mutex
-	state    string
-	since    time.Time
-	talks    map[*talk]struct{} // streams that are heard
-	gateways *gateways
-	count    int // of exports
-	ready    int
-	refused  []*v1alpha1.RefusedObject
-	revision uint64
-	hears    string
-	spoken   bool // hears was said
-	object   *catalog.Cluster
-	err      error     // of the stream of exports, by the object
-	told     []string  // errors that were told since the peer was heard last
-	deaf     time.Time // when a word came last that answers nothing of late; zero since one that does
+	mu         sync.Mutex
+	state      string
+	since      time.Time
+	streams    map[*clientStream]struct{} // on which messages arrive
+	gateways   *gateways
+	count      int // exports
+	ready      int // exports with a ready instance
+	refused    []*v1alpha1.RefusedObject
+	revision   uint64
+	hears      string
+	hearsKnown bool // the peer has sent hears
+	object     *catalog.Cluster
+	err        error     // of the primary channel, with the object
+	logged     []string  // errors that were logged since the last message
+	unanswered time.Time // latest message, if it echoes no recent ping
 }
 
-// refresh notes the state that the link is in.
-func (s *linkStatus) refresh(lease leaseState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.enter(lease)
-}
-
-// enter notes the state; with mu held.
-func (s *linkStatus) enter(lease leaseState) {
+// update sets the state; mu is held.
+func (s *linkStatus) update(lease leaseState) {
 	state := connecting
 	switch {
 	case !lease.last.IsZero() && !lease.fresh:
 		state = stale
 	case !lease.damped.IsZero():
 		state = damped
-	case lease.fresh && len(s.talks) > 0:
+	case lease.fresh && len(s.streams) > 0:
 		state = connected
 	}
 	if s.state != state {
@@ -64,79 +57,78 @@ func (s *linkStatus) enter(lease leaseState) {
 	}
 }
 
-// now is the state that the link is in.
-func (s *linkStatus) now(lease leaseState) string {
+// current updates and returns the state of the link.
+func (s *linkStatus) current(lease leaseState) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enter(lease)
+	s.update(lease)
 	return s.state
 }
 
-// speaks notes whether a stream is heard, and tells whether that is news of the link.
-func (s *linkStatus) speaks(t *talk, speaks bool) (news bool) {
+// setHeard records whether messages arrive on a stream. It returns true if that changes the link.
+func (s *linkStatus) setHeard(t *clientStream, heard bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := len(s.talks) > 0
-	if speaks {
-		if s.talks == nil {
-			s.talks = map[*talk]struct{}{}
+	before := len(s.streams) > 0
+	if heard {
+		if s.streams == nil {
+			s.streams = map[*clientStream]struct{}{}
 		}
-		s.talks[t] = struct{}{}
+		s.streams[t] = struct{}{}
 	} else {
-		delete(s.talks, t)
+		delete(s.streams, t)
 	}
-	if now := len(s.talks) > 0; now != before {
-		s.hearing.Store(now)
+	if now := len(s.streams) > 0; now != before {
+		s.heard.Store(now)
 		return true
 	}
 	return false
 }
 
-// answers notes that a word came, which answers a ping of late or does not, and returns
-// which.
-func (s *linkStatus) answers(does bool) bool {
+// noteAnswer records whether a message echoes a recent ping, and returns just that.
+func (s *linkStatus) noteAnswer(does bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deaf = time.Time{}
+	s.unanswered = time.Time{}
 	if !does {
-		s.deaf = time.Now()
+		s.unanswered = time.Now()
 	}
 	return does
 }
 
-// through notes which gateways are used.
-func (s *linkStatus) through(g *gateways) {
+// setGateways sets the gateways in use.
+func (s *linkStatus) setGateways(g *gateways) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gateways, s.err, s.told = g, nil, nil
-	g.about(s.object)
+	s.gateways, s.err, s.logged = g, nil, nil
+	g.setObject(s.object)
 }
 
-// about notes which Cluster object counts from now on. Errors speak of the one before, such
-// as of roots that it lacked.
-func (s *linkStatus) about(object *catalog.Cluster) {
+// setObject sets the Cluster object. Errors of the one before no longer count, such as one about
+// missing roots.
+func (s *linkStatus) setObject(object *catalog.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.object, s.err, s.told = object, nil, nil
+	s.object, s.err, s.logged = object, nil, nil
 	if s.gateways != nil {
-		s.gateways.about(object)
+		s.gateways.setObject(object)
 	}
 }
 
-// said notes what the peer says of itself; a revision of 0 says nothing.
-func (s *linkStatus) said(revision uint64, hears string) {
+// setPeerInfo records the peer's revision, unless it is 0, and the state of its own link here.
+func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision != 0 {
 		s.revision = revision
 	}
 	if len(hears) <= maxName {
-		s.hears, s.spoken = printable(hears), true
+		s.hears, s.hearsKnown = catalog.Printable(hears), true
 	}
 }
 
-// exports notes what is known of the peer.
-func (s *linkStatus) exports(k *knowledge) {
+// setExports copies the figures of the mirror.
+func (s *linkStatus) setExports(k *exportMirror) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count, s.ready = len(k.exports), k.ready
@@ -145,52 +137,52 @@ func (s *linkStatus) exports(k *knowledge) {
 	}
 	s.refused = nil
 	for app, err := range k.refused {
-		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: printable(app.String()), Error: err.Error()})
+		s.refused = append(s.refused, &v1alpha1.RefusedObject{Source: catalog.Printable(app.String()), Error: err.Error()})
 	}
 	slices.SortFunc(s.refused, func(a, b *v1alpha1.RefusedObject) int { return cmp.Compare(a.Source, b.Source) })
 }
 
-// maxTold is how many errors are remembered, of those that come in turn.
-const maxTold = 8
+// maxLogged is how many errors are kept, to log each one once.
+const maxLogged = 8
 
-// failed notes why there is no stream of exports, by a Cluster object, or that there is one.
-// It tells whether that is news: an error that was told before is none until the peer was
-// heard.
+// failed records why there is no stream of exports, with the Cluster object that was used; nil
+// means that there is one. It returns true if the error should be logged: once until the next
+// message arrives.
 func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.err, s.told = nil, nil
+		s.err, s.logged = nil, nil
 		return false
 	case by != s.object:
 		return false
 	}
-	if errors.Is(err, errHungUp) && errors.As(s.err, &alert{}) {
-		return false // the alert was lost on the way this time, and says more
+	if errors.Is(err, errHungUp) && errors.As(s.err, &tlsAlert{}) {
+		return false // the alert says more, and was only lost this time
 	}
 	s.err = err
 	text := err.Error()
-	if slices.Contains(s.told, text) {
+	if slices.Contains(s.logged, text) {
 		return false
 	}
-	if len(s.told) == maxTold {
-		s.told = s.told[1:]
+	if len(s.logged) == maxLogged {
+		s.logged = s.logged[1:]
 	}
-	s.told = append(s.told, text)
+	s.logged = append(s.logged, text)
 	return true
 }
 
-// wire is the status as it is told.
+// wire encodes the status.
 func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.enter(lease)
+	s.update(lease)
 	w := &v1alpha1.PeerStatus{
-		Cluster: cluster, State: s.state, SinceUnixMs: wall(s.since), LastWordUnixMs: wall(lease.last),
+		Cluster: cluster, State: s.state, SinceUnixMs: wallClock(s.since), LastWordUnixMs: wallClock(lease.last),
 		Exports: uint32(s.count), Ready: uint32(s.ready), Refused: s.refused, Revision: s.revision, Hears: s.hears,
 		LeaseLeftMs: lease.left.Milliseconds(), StaleAfterMs: lease.after.Milliseconds(),
-		Lapses: lease.lapses, DampedUntilUnixMs: wall(lease.damped),
+		Lapses: lease.lapses, DampedUntilUnixMs: wallClock(lease.damped),
 	}
 	if s.err != nil {
 		w.Error = s.err.Error()
@@ -201,9 +193,9 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 	return w
 }
 
-// wall is a moment as clocks on walls show it, in Unix milliseconds: so long ago as it is
-// by the monotonic clock. It is 0 for the zero time.
-func wall(t time.Time) int64 {
+// wallClock converts a moment to Unix milliseconds by its monotonic age, so that a clock that was
+// set does not matter. It returns 0 for the zero time.
+func wallClock(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// limit bounds the checks of one app, those of one host, or all.
+// limit bounds the checks of one app, of one host, or all.
 type limit struct {
-	rate   int // how many begin in a second
-	burst  int // how many may begin at once, after a pause
-	atOnce int // how many are under way
+	rate   int // that begin per second
+	burst  int // that may begin at once, after a pause
+	atOnce int // that run at a time
 }
 
-// The limits. A check that is unverified may ask a host that has nothing to do with the one
-// that asks for it, so these are far tighter. The others fit an app of 1,000 instances that
-// are checked every second, and a host that has 400 of them.
+// The limits. An unverified check may connect to a host that has nothing to do with its app, so
+// those limits are far tighter. The others fit an app with 1,000 instances that are checked each
+// second, and a host that has 400 of them.
 var (
 	ofApp            = limit{rate: 1000, burst: 1000, atOnce: 256}
 	ofHost           = limit{rate: 200, burst: 200, atOnce: 1024}
@@ -27,8 +27,8 @@ var (
 	ofAll            = limit{rate: 4000, burst: 40, atOnce: 2048}
 )
 
-// key is which gate a check passes. Checks that failed the last time have gates of their own
-// besides those of hosts, so that many silent instances delay none that answer.
+// key identifies a gate. Checks that failed the last time have gates of their own, except for
+// hosts, so that many silent instances don't delay those that answer.
 type key struct {
 	app                 catalog.App
 	host                netip.Addr
@@ -36,14 +36,14 @@ type key struct {
 	all                 bool // of all apps and hosts
 }
 
-// gateKey is a key with the limit that holds there.
+// gateKey is a key with its limit.
 type gateKey struct {
 	key
 	limit limit
 }
 
-// gates are those that a check passes, in this order. An app waits at its own gate first, so
-// one with thousands of checks never has more places at a host's than it may have under way.
+// gates returns the gates of a check, in order. The app's own gate comes first, so that an app
+// with thousands of checks never takes more places at a host than it may run.
 func (s Subject) gates() [3]gateKey {
 	app, host := ofApp, ofHost
 	if s.Unverified {
@@ -56,26 +56,25 @@ func (s Subject) gates() [3]gateKey {
 	}
 }
 
-// gate lets checks pass in the order in which they come. It is guarded by mu of its gates.
+// gate admits checks in the order in which they arrive. gates.mu guards it.
 type gate struct {
-	users   int // checks that wait here or are under way
+	users   int // waiting and running checks
 	running int
-	waiting []chan struct{} // each is closed when its check has a place
-	// full is when the bucket has all its tokens again, if nothing takes another.
+	waiting []chan struct{} // each is closed when its check may run
+	// full is when the token bucket will be full again.
 	full time.Time
 }
 
-// gates has those that are in use, and those whose bucket fills.
+// gates are the gates in use, and those whose buckets fill up.
 type gates struct {
 	mu    sync.Mutex
 	all   map[key]*gate
-	sweep int // how many there may be before idle ones are removed
+	sweep int // number of gates that triggers prune
 }
 
 const sweepFrom = 1024
 
-// enter returns once a check has a place at a gate and may begin, as far as that is for the
-// gate to say. It fails if ctx ends before.
+// enter returns once a gate admits a check. It fails if ctx ends before.
 func (g *gates) enter(ctx context.Context, k gateKey) error {
 	place := g.queue(k)
 	if place != nil {
@@ -102,7 +101,8 @@ func (g *gates) enter(ctx context.Context, k gateKey) error {
 	}
 }
 
-// queue takes a place at a gate; where none is free, it returns what is closed when there is.
+// queue takes a place at a gate. If none is free, it returns a channel that is closed once there
+// is one.
 func (g *gates) queue(k gateKey) (place chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +122,7 @@ func (g *gates) queue(k gateKey) (place chan struct{}) {
 	return place
 }
 
-// giveUp leaves a queue. The place may have come in the meantime.
+// giveUp leaves a queue. The place may have become free in the meantime.
 func (g *gates) giveUp(k gateKey, place chan struct{}) {
 	g.mu.Lock()
 	at := g.all[k.key]
@@ -138,7 +138,7 @@ func (g *gates) giveUp(k gateKey, place chan struct{}) {
 	g.leave(k.key)
 }
 
-// leave hands a place to the next check, or frees it.
+// leave passes a place to the next check, or frees it.
 func (g *gates) leave(k key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (g *gates) leave(k key) {
 	}
 }
 
-// take takes a token, and tells how long to wait until there is one.
+// take takes a token, and returns how long to wait for it.
 func (g *gates) take(k gateKey) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +171,7 @@ func (g *gates) take(k gateKey) time.Duration {
 	return at.full.Sub(now) - time.Duration(k.limit.burst)*token
 }
 
-// putBack gives back a token that was not used.
+// putBack returns an unused token.
 func (g *gates) putBack(k gateKey) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -179,12 +179,11 @@ func (g *gates) putBack(k gateKey) {
 	at.full = at.full.Add(-k.limit.token())
 }
 
-// token is how often there is one.
+// token is the time between two tokens.
 func (l limit) token() time.Duration { return time.Second / time.Duration(l.rate) }
 
-// prune removes gates that nobody uses and whose buckets are full, once there are many. So
-// memory is bounded by what is under way and what began within seconds. It is called with mu
-// held.
+// prune removes idle gates with full buckets once there are many. So memory is bounded by the
+// checks that run or began within seconds. mu is held.
 func (g *gates) prune() {
 	if len(g.all) < g.sweep {
 		return

@@ -1,6 +1,6 @@
-// Package probe asks a sidecar once whether it is ready: by TCP, HTTP, or gRPC's health
-// protocol, each time on a connection of its own, as callers would come. A [Prober] says
-// which addresses are asked and how often, so that no check is a weapon against somebody else.
+// Package probe checks once whether a sidecar is ready: by TCP, HTTP, or gRPC's health protocol,
+// each time on a connection of its own, as callers would make it. A [Prober] decides which
+// addresses may be checked and how often, so that nobody can turn checks against another host.
 package probe
 
 import (
@@ -20,15 +20,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// mostHeader is how long the headers of an answer may be.
-const mostHeader = 64 << 10
+// maxHeader bounds the headers of an answer, in bytes.
+const maxHeader = 64 << 10
 
-// mostMessage is how long an answer of the health protocol may be; it has one number.
-const mostMessage = 1 << 10
+// maxMessage bounds an answer of the health protocol, which has one number, in bytes.
+const maxMessage = 1 << 10
 
-// Unchecked takes any certificate: a check asks whether an instance is ready, and says
-// nothing to it; who it is, its callers check. host is the name that is asked for, with
-// or without a port.
+// Unchecked accepts any certificate. A check sends nothing secret, and callers verify the
+// instance themselves. host is the server name, with or without a port.
 func Unchecked(host string) *tls.Config {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -36,9 +35,9 @@ func Unchecked(host string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, ServerName: host, MinVersion: tls.VersionTLS12}
 }
 
-// TCP connects, and shakes hands if security is not nil. It resets the connection rather
-// than close it: one that was closed would stand in the kernel for a minute. Like all that
-// asks here, it takes the context of a turn, see [Prober.Wait].
+// TCP connects, and does a TLS handshake if security is not nil. It resets the connection, since
+// a closed one would stay in the kernel for a minute. ctx must come from [Prober.Wait], as for
+// all checks here.
 func TCP(ctx context.Context, address string, security *tls.Config) error {
 	conn, err := dial(ctx, address)
 	if err != nil {
@@ -46,7 +45,7 @@ func TCP(ctx context.Context, address string, security *tls.Config) error {
 	}
 	defer conn.Close()
 	if c, ok := conn.(*net.TCPConn); ok {
-		_ = c.SetLinger(0) // of a connection that is not used any more
+		_ = c.SetLinger(0) // best effort
 	}
 	if security == nil {
 		return nil
@@ -54,33 +53,32 @@ func TCP(ctx context.Context, address string, security *tls.Config) error {
 	return tls.Client(conn, security).HandshakeContext(ctx)
 }
 
-// Transport is one for HTTP that uses no connection twice.
+// Transport returns an HTTP transport that uses each connection once.
 func Transport(security *tls.Config) *http.Transport {
 	return &http.Transport{
 		DialContext:       func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 		DisableKeepAlives: true, DisableCompression: true,
-		MaxResponseHeaderBytes: mostHeader, TLSClientConfig: security,
+		MaxResponseHeaderBytes: maxHeader, TLSClientConfig: security,
 	}
 }
 
-// GRPC asks by gRPC's health protocol for a service, or for the whole server where it is
-// empty. A nil security is plain text.
-// https://github.com/grpc/grpc/blob/master/doc/health-checking.md
+// GRPC checks a service by gRPC's health protocol, or the whole server if service is empty. A nil
+// security means plain text. https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 func GRPC(ctx context.Context, address, service string, security *tls.Config) error {
 	transport := insecure.NewCredentials()
 	if security != nil {
 		transport = credentials.NewTLS(security)
 	}
-	var failed atomic.Pointer[error] // to connect
+	var failed atomic.Pointer[error] // the error of the connection
 	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
 		grpc.WithContextDialer(func(dialling context.Context, _ string) (net.Conn, error) {
-			conn, err := dial(context.WithValue(dialling, turnKey{}, ctx.Value(turnKey{})), address)
+			conn, err := dial(context.WithValue(dialling, checkKey{}, ctx.Value(checkKey{})), address)
 			failed.Store(&err)
 			return conn, err
 		}),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithUserAgent("isthmus"),
-		grpc.WithReadBufferSize(mostMessage), grpc.WithWriteBufferSize(mostMessage),
-		grpc.WithMaxHeaderListSize(mostHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)))
+		grpc.WithReadBufferSize(maxMessage), grpc.WithWriteBufferSize(maxMessage),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {
 		return err
 	}
@@ -102,7 +100,7 @@ func serving(s grpc_health_v1.HealthCheckResponse_ServingStatus) error {
 	return fmt.Errorf("answered %s", s)
 }
 
-// Refused says what an error of the health protocol means.
+// Refused explains an error of the health protocol.
 func Refused(service string, err error) error {
 	switch s := status.Convert(err); s.Code() {
 	case codes.NotFound:

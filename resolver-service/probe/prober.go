@@ -13,41 +13,40 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// Targets says which addresses may be asked. Both methods are called for each connection,
-// from many goroutines, and must not block.
+// Targets says which addresses may be checked. Its methods are called concurrently, for each
+// connection, and must not block.
 type Targets interface {
-	// Instance tells why an address is none that any app can have, such as one that this
+	// Instance returns an error for an address that no app can have, such as one that this
 	// service listens on.
 	Instance(netip.AddrPort) error
-	// Direct tells in addition why an address is none for somebody on another machine:
-	// loopback, unless that is meant.
+	// Direct returns an error also for an address that other hosts can't use: loopback, unless
+	// the configuration allows it.
 	Direct(netip.AddrPort) error
 }
 
-// Subject is who is asked by a check, and on whose behalf.
+// Subject is the target of a check, and the app that it is for.
 type Subject struct {
-	App  catalog.App // that the check is registered for
-	Host netip.Addr  // the one address that the check may connect to
-	// Local says that whoever registered the check did so from loopback, and may have
-	// loopback asked.
+	App  catalog.App // that registered the check
+	Host netip.Addr  // the only address that the check may connect to
+	// Local says that the check was registered from loopback, so it may check loopback.
 	Local bool
-	// Unverified says that nothing shows that the host is the app's: it was only named.
+	// Unverified says that nothing proves that the host belongs to the app.
 	Unverified bool
 	Failing    bool // the check failed the last time
 }
 
-// Prober holds all checks of a service to one set of rules: which addresses they ask, and how
-// many begin in a second and are under way, of one app, to one host, and in all. A check that
-// is over a limit is late and never lost.
+// Prober limits all checks of a service: their addresses, how many begin per second, and how many
+// run at a time; for each app, for each host, and in all. A check over a limit is late, but never
+// lost.
 type Prober struct {
 	targets Targets
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	gates   gates
 }
 
-// Config says what a Prober works with.
+// Config configures a Prober.
 type Config struct {
-	Targets Targets // nil: all that an instance can have, but no loopback
+	Targets Targets // nil: any address that an instance can have, except loopback
 	// Dial connects; nil: by a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -64,7 +63,7 @@ func New(cfg Config) *Prober {
 	return p
 }
 
-// Allowed tells why a check may not ask at an address.
+// Allowed returns an error if a check may not connect to an address.
 func (p *Prober) Allowed(s Subject, at netip.AddrPort) error {
 	if s.Local && at.Addr().Unmap().IsLoopback() {
 		return p.targets.Instance(at)
@@ -72,9 +71,8 @@ func (p *Prober) Allowed(s Subject, at netip.AddrPort) error {
 	return p.targets.Direct(at)
 }
 
-// Wait returns once a check may begin. The check must ask with the context that is returned,
-// and call done when it has ended. A time-out of the check begins after Wait. The error is
-// that of ctx.
+// Wait returns once a check may begin. The check must use the returned context and call done at
+// its end. A timeout of the check begins after Wait. The error is that of ctx.
 func (p *Prober) Wait(ctx context.Context, s Subject) (turn context.Context, done func(), err error) {
 	s.Host = s.Host.Unmap()
 	all := s.gates()
@@ -84,8 +82,8 @@ func (p *Prober) Wait(ctx context.Context, s Subject) (turn context.Context, don
 			return nil, nil, err
 		}
 	}
-	t := &aTurn{prober: p, subject: s}
-	return context.WithValue(ctx, turnKey{}, t), sync.OnceFunc(func() { p.leave(all[:]) }), nil
+	t := &activeCheck{prober: p, subject: s}
+	return context.WithValue(ctx, checkKey{}, t), sync.OnceFunc(func() { p.leave(all[:]) }), nil
 }
 
 func (p *Prober) leave(all []gateKey) {
@@ -94,24 +92,24 @@ func (p *Prober) leave(all []gateKey) {
 	}
 }
 
-// aTurn is one check under way.
-type aTurn struct {
+// activeCheck is a running check.
+type activeCheck struct {
 	prober  *Prober
 	subject Subject
-	dialled atomic.Bool
+	dialed  atomic.Bool
 }
 
-type turnKey struct{}
+type checkKey struct{}
 
-// errNoTurn is the error of a check that did not wait.
-var errNoTurn = errors.New("a check must wait for its turn")
+// errNotAdmitted is the error of a check that did not wait.
+var errNotAdmitted = errors.New("the check did not call Prober.Wait")
 
-// dial connects for the check that ctx belongs to. Whatever host the address names, it goes to
-// the one that the check is about: no name is looked up, and no redirect leads elsewhere.
+// dial connects for the check of ctx. It always connects to the host of the check, whatever host
+// the address names: it resolves no name, and a redirect leads nowhere else.
 func dial(ctx context.Context, address string) (net.Conn, error) {
-	t, ok := ctx.Value(turnKey{}).(*aTurn)
+	t, ok := ctx.Value(checkKey{}).(*activeCheck)
 	if !ok {
-		return nil, errNoTurn
+		return nil, errNotAdmitted
 	}
 	_, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -125,7 +123,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	if err := t.prober.Allowed(t.subject, to); err != nil {
 		return nil, fmt.Errorf("not asked: %w", err)
 	}
-	if t.dialled.Swap(true) { // a redirect, or another try: later checks wait for it
+	if t.dialed.Swap(true) { // a redirect or a retry: later checks wait for it
 		for _, k := range t.subject.gates() {
 			t.prober.gates.take(k)
 		}

@@ -112,8 +112,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestLateAndNeverLost: each of many checks that wait has its turn, and those of an app with
-// few are not delayed by an app with thousands at the same host.
+// TestLateAndNeverLost checks that each of many waiting checks runs. An app with thousands of
+// checks does not delay those of another app at the same host.
 func TestLateAndNeverLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{})
@@ -151,7 +151,8 @@ func TestLateAndNeverLost(t *testing.T) {
 	})
 }
 
-// TestUnderWay bounds checks that nobody answers. Those that fail delay none that answer.
+// TestUnderWay bounds checks without an answer. Failing checks don't delay those that are
+// answered.
 func TestUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -177,7 +178,7 @@ func TestUnderWay(t *testing.T) {
 	})
 }
 
-// TestWhoGivesUpLeavesNothing behind: no place, and no token.
+// TestWhoGivesUpLeavesNothing checks that a canceled check frees its place and its token.
 func TestWhoGivesUpLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Config{})
@@ -285,8 +286,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestNobodyElseIsAsked: neither by a name, which is not looked up, nor by a redirect, nor
-// without a turn.
+// TestNobodyElseIsAsked checks that no check reaches another host: by a name, which is not
+// resolved, by a redirect, or without Wait.
 func TestNobodyElseIsAsked(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -325,10 +326,10 @@ func TestNobodyElseIsAsked(t *testing.T) {
 	if n := p.gates.all[key{host: at.Addr(), unverified: true}].full.Sub(start); n < 2*ofHostUnverified.token() {
 		t.Errorf("what a redirect costs is not counted: %s", n)
 	}
-	if err := ask(t.Context()); !errors.Is(err, errNoTurn) {
+	if err := ask(t.Context()); !errors.Is(err, errNotAdmitted) {
 		t.Errorf("asked without a turn: %v", err)
 	}
-	if err := GRPC(t.Context(), at.String(), "", nil); !errors.Is(err, errNoTurn) {
+	if err := GRPC(t.Context(), at.String(), "", nil); !errors.Is(err, errNotAdmitted) {
 		t.Errorf("asked without a turn: %v", err)
 	}
 }

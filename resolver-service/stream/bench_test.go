@@ -15,9 +15,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// BenchmarkFanOut is the time from an instance's change until the last of so many
-// connected sidecars has the new view, with the clients in the same process. Each is
-// another app with a selection of its own (own), or all follow the default (open).
+// BenchmarkFanOut is the time from a change of an instance until the last connected sidecar has
+// the new view, with the clients in the same process. Either each sidecar is another app with a
+// selection (own), or all follow the default (open).
 func BenchmarkFanOut(b *testing.B) {
 	for _, kind := range []string{"own", "open"} {
 		for _, streams := range []int{10, 100, 1000} {
@@ -59,7 +59,7 @@ func fanOut(b *testing.B, kind string, streams int) {
 		}()
 	}
 	joined.Wait()
-	time.Sleep(500 * time.Millisecond) // until what the joining has caused has settled
+	time.Sleep(500 * time.Millisecond) // until the effects of joining are over
 	held := memory() - empty
 	var took []time.Duration
 	before := cpu(b)
@@ -77,13 +77,13 @@ func fanOut(b *testing.B, kind string, streams int) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
 }
 
-// marked tells whether a message is of the instance that changes.
+// marked tells whether a message has the changed instance.
 func marked(m *pb.WatchResponse) bool {
 	_, absent := ready(m, orders)
 	return !absent
 }
 
-// cpu is the time that this process has computed.
+// cpu is the CPU time of this process.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -92,7 +92,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// memory is what this process holds, garbage apart.
+// memory is the live heap of this process.
 func memory() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

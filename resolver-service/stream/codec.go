@@ -6,14 +6,13 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec is gRPC's own, except for the two types that would cost too much memory as messages:
-// what a client asks for is read by [parseOpening], and what is sent is encoded once for many
-// streams.
+// codec is gRPC's own, except for two types that would cost too much memory as messages.
+// [parseFirstRequest] reads requests, and answers are encoded once for many streams.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Marshal returns what is sent for v.
+// Marshal returns the bytes to send for v.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if d, ok := v.(*delivery); ok {
 		return d.buffers(), nil
@@ -21,7 +20,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// Unmarshal reads what has come into v.
+// Unmarshal decodes data into v.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if r, ok := v.(*rawRequest); ok {
 		r.bytes = data.Materialize()
@@ -30,5 +29,5 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// rawRequest is a WatchRequest that has not been read yet.
+// rawRequest is a WatchRequest that is not decoded yet.
 type rawRequest struct{ bytes []byte }

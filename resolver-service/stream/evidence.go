@@ -7,16 +7,15 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-	"unicode"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Sidecars say which clusters their calls don't get to. What they say is shown, and ends a
-// cluster's lease for others only where so many say it that one of them can't have made it up,
-// and nobody who calls there says otherwise.
+// Sidecars report the clusters that their calls don't reach. Reports are shown to operators. They
+// end a cluster's lease only if so many callers agree that no single one can forge it, and no
+// other caller still gets there.
 const (
 	leastAgreeing = 3
 	agreeFor      = time.Second
@@ -31,10 +30,10 @@ const (
 	longestFor     = 24 * time.Hour
 )
 
-// unreached is one thing that a caller does not reach.
+// unreached is one report of a caller.
 type unreached struct {
 	cluster, gateway string
-	app              catalog.App // zero: whatever is behind the gateway
+	app              catalog.App // zero: all apps behind the gateway
 	since            time.Time
 	why              string
 }
@@ -42,7 +41,7 @@ type unreached struct {
 // parseUnreached checks a report.
 func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 	if n := len(m.GetAll()); n > maxUnreached {
-		return nil, fmt.Errorf("%d entries; at most %d are taken", n, maxUnreached)
+		return nil, fmt.Errorf("%d entries; at most %d are allowed", n, maxUnreached)
 	}
 	all := make([]unreached, 0, len(m.GetAll()))
 	for _, e := range m.GetAll() {
@@ -50,9 +49,9 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 			return nil, err
 		}
 		if n := len(e.GetGateway()); n > maxGatewayName {
-			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are taken", n, maxGatewayName)
+			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are allowed", n, maxGatewayName)
 		}
-		u := unreached{cluster: e.GetCluster(), gateway: printable(e.GetGateway()), why: printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
+		u := unreached{cluster: e.GetCluster(), gateway: catalog.Printable(e.GetGateway()), why: catalog.Printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
 		if e.GetApp() != nil {
 			var err error
 			if u.app, err = wire.ParseApp(e.GetApp()); err != nil {
@@ -65,71 +64,61 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 	return all, nil
 }
 
-// printable is what a client wrote, fit for a terminal.
-func printable(text string) string {
-	runes := []rune(text)
-	for i, r := range runes {
-		if !unicode.IsPrint(r) {
-			runes[i] = '?'
-		}
-	}
-	return string(runes)
-}
-
-// caller is one stream's sidecar. Those of one app at one source are one voice.
+// caller is the sidecar of one stream. All sidecars of one app at one source count once.
 type caller struct {
 	app    catalog.App
 	source netip.Addr
 	view   func() (*catalog.View, bool)
 
-	said []unreached
+	reports []unreached
 }
 
-type voice struct {
+// callerID is what counts once.
+type callerID struct {
 	app    catalog.App
 	source netip.Addr
 }
 
-// Unreached is what callers say of a cluster.
+// Unreached sums up the reports about a cluster.
 type Unreached struct {
-	By      int // so many don't reach it, at least in part,
-	Callers int // of so many whose calls lead there
+	By      int // callers that don't reach it, at least in part
+	Callers int // callers whose calls lead there
 	Since   time.Time
-	Why     string // what one of them says
+	Why     string // from one report
 }
 
-// evidence is what all callers say. Any goroutine may use it.
+// evidence collects the reports of all callers. It is safe for concurrent use.
 type evidence struct {
-	refute func(cluster, why string)
+	unreachable func(cluster, why string)
 
 	mu      sync.Mutex
 	callers map[*caller]struct{}
 	votes   map[string]*vote
-	silent  bool                              // nobody says anything, and no vote stands
-	leads   map[*catalog.View]map[string]bool // what views lead to that callers have
+	idle    bool                              // there are no reports and no votes
+	targets map[*catalog.View]map[string]bool // clusters that each view leads to
 }
 
-// vote is about one cluster.
+// vote is the agreement about one cluster.
 type vote struct {
 	since  time.Time        // when callers began to agree
-	voters map[*caller]bool // that agreed when the lease was ended; nil while it was not
+	voters map[*caller]bool // that agreed when the lease ended; nil before
 	why    string
 }
 
-func newEvidence(refute func(cluster, why string)) *evidence {
-	if refute == nil {
-		refute = func(string, string) {}
+func newEvidence(unreachable func(cluster, why string)) *evidence {
+	if unreachable == nil {
+		unreachable = func(string, string) {}
 	}
-	return &evidence{refute: refute, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, silent: true}
+	return &evidence{unreachable: unreachable, callers: map[*caller]struct{}{}, votes: map[string]*vote{}, idle: true}
 }
 
-func (e *evidence) come(c *caller) {
+func (e *evidence) add(c *caller) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.callers[c] = struct{}{}
 }
 
-func (e *evidence) leave(c *caller) {
+func (e *evidence) remove(c *caller) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.callers, c)
@@ -138,10 +127,10 @@ func (e *evidence) leave(c *caller) {
 func (e *evidence) report(c *caller, all []unreached) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.said, e.silent = all, false
+	c.reports, e.idle = all, false
 }
 
-// run counts until ctx ends.
+// run counts the reports until ctx ends.
 func (e *evidence) run(ctx context.Context) error {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
@@ -155,56 +144,56 @@ func (e *evidence) run(ctx context.Context) error {
 	}
 }
 
-// tally is how callers stand to a cluster.
+// tally counts the callers of a cluster.
 type tally struct {
-	agree     map[*caller]bool // don't reach it
-	voices    map[voice]bool   // of these
-	partly    int              // reach some of it, or don't reach one app
-	reach     int              // call it, and say nothing
-	since     time.Time        // of the first who said anything
-	why       string
-	whoSaysSo catalog.App
+	agree    map[*caller]bool  // callers that don't reach it
+	agreeing map[callerID]bool // the same, each app and source once
+	partly   int               // callers that reach a part, or all but one app
+	reach    int               // callers without a report
+	since    time.Time         // of the first report
+	why      string
+	reporter catalog.App
 }
 
-// example is what one of them says.
+// example returns one of the reports.
 func (t *tally) example() string {
-	return fmt.Sprintf("%s: %s", t.whoSaysSo, cmp.Or(t.why, "no reason"))
+	return fmt.Sprintf("%s: %s", t.reporter, cmp.Or(t.why, "no reason"))
 }
 
 func (t *tally) callers() int { return len(t.agree) + t.partly + t.reach }
 
-// tallies are those of all clusters of which anybody says anything; with mu held.
+// tallies counts the callers of all reported clusters; mu is held.
 func (e *evidence) tallies() map[string]*tally {
 	all := map[string]*tally{}
 	for c := range e.callers {
-		for i := range c.said {
-			u := &c.said[i]
+		for i := range c.reports {
+			u := &c.reports[i]
 			t := all[u.cluster]
 			if t == nil {
-				t = &tally{agree: map[*caller]bool{}, voices: map[voice]bool{}}
+				t = &tally{agree: map[*caller]bool{}, agreeing: map[callerID]bool{}}
 				all[u.cluster] = t
 			}
 			if t.since.IsZero() || u.since.Before(t.since) {
-				t.since, t.why, t.whoSaysSo = u.since, u.why, c.app
+				t.since, t.why, t.reporter = u.since, u.why, c.app
 			}
 		}
 	}
-	views := map[*catalog.View]map[string]bool{} // shared by the instances of an app
-	defer func() { e.leads = views }()
+	views := map[*catalog.View]map[string]bool{} // instances of an app share one view
+	defer func() { e.targets = views }()
 	for c := range e.callers {
 		view, _ := c.view()
 		for cluster, t := range all {
-			switch whole, any := c.without(cluster, view); {
+			switch whole, any := c.unreachedOf(cluster, view); {
 			case whole:
 				t.agree[c] = true
-				t.voices[voice{c.app, c.source}] = true
+				t.agreeing[callerID{c.app, c.source}] = true
 			case any:
 				t.partly++
 			default:
 				leads, known := views[view]
 				if !known {
-					if leads, known = e.leads[view]; !known {
-						leads = leadsTo(view)
+					if leads, known = e.targets[view]; !known {
+						leads = targetClusters(view)
 					}
 					views[view] = leads
 				}
@@ -217,11 +206,11 @@ func (e *evidence) tallies() map[string]*tally {
 	return all
 }
 
-// without tells whether the caller reaches nothing of a cluster, or not all.
-func (c *caller) without(cluster string, view *catalog.View) (whole, any bool) {
+// unreachedOf tells whether the caller reaches nothing of a cluster, or not all of it.
+func (c *caller) unreachedOf(cluster string, view *catalog.View) (whole, any bool) {
 	gateways := map[string]bool{}
-	for i := range c.said {
-		u := &c.said[i]
+	for i := range c.reports {
+		u := &c.reports[i]
 		if u.cluster != cluster {
 			continue
 		}
@@ -242,8 +231,8 @@ func (c *caller) without(cluster string, view *catalog.View) (whole, any bool) {
 	return true, true
 }
 
-// leadsTo are the clusters that lookups in a view fall on.
-func leadsTo(view *catalog.View) map[string]bool {
+// targetClusters returns the clusters that lookups in a view lead to.
+func targetClusters(view *catalog.View) map[string]bool {
 	all := map[string]bool{}
 	if view == nil || view.Open {
 		return all
@@ -258,11 +247,11 @@ func leadsTo(view *catalog.View) map[string]bool {
 	return all
 }
 
-// count ends the leases of clusters that callers agree not to reach, and takes that back.
+// count ends the leases of clusters that callers agree not to reach, and lifts that again.
 func (e *evidence) count(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.silent {
+	if e.idle {
 		return
 	}
 	all := e.tallies()
@@ -270,29 +259,29 @@ func (e *evidence) count(now time.Time) {
 		v := e.votes[cluster]
 		switch {
 		case !e.agreed(v, t):
-			e.end(cluster)
+			e.dropVote(cluster)
 		case v == nil:
 			e.votes[cluster] = &vote{since: now}
 		case now.Sub(v.since) >= agreeFor:
 			if v.voters == nil {
 				v.voters, v.why = t.agree, fmt.Sprintf("%d of %d callers don't reach it; %s", len(t.agree), t.callers(), t.example())
 			}
-			e.refute(cluster, v.why) // again and again: the link may be a new one
+			e.unreachable(cluster, v.why) // repeated, since the link may be a new one
 		}
 	}
 	for cluster := range e.votes {
 		if all[cluster] == nil {
-			e.end(cluster)
+			e.dropVote(cluster)
 		}
 	}
-	e.silent = len(all) == 0
+	e.idle = len(all) == 0
 }
 
 // agreed tells whether callers agree that they don't reach a cluster; v is nil before the first
-// time. Once its lease has ended, views lead nobody there: then one that agreed and does no more
-// has reached it.
+// time. Once the lease has ended, no view leads there. So a voter that takes its report back has
+// reached the cluster.
 func (e *evidence) agreed(v *vote, t *tally) bool {
-	if len(t.voices) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
+	if len(t.agreeing) < leastAgreeing || 2*len(t.agree) <= t.callers() || t.reach > 0 {
 		return false
 	}
 	if v == nil {
@@ -306,16 +295,16 @@ func (e *evidence) agreed(v *vote, t *tally) bool {
 	return true
 }
 
-func (e *evidence) end(cluster string) {
+func (e *evidence) dropVote(cluster string) {
 	if v := e.votes[cluster]; v != nil {
 		delete(e.votes, cluster)
 		if v.voters != nil {
-			e.refute(cluster, "")
+			e.unreachable(cluster, "")
 		}
 	}
 }
 
-// Unreached are the clusters that callers say they don't reach, also in part.
+// Unreached returns the clusters that callers report, also those that they reach in part.
 func (s *Server) Unreached() map[string]Unreached {
 	s.evidence.mu.Lock()
 	defer s.evidence.mu.Unlock()

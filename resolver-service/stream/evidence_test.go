@@ -13,7 +13,7 @@ import (
 
 const gate = "10.9.0.1:15443"
 
-// viewOf leads to orders in east, through two gateways, or to where it is ready besides.
+// viewOf is a view with orders in east, through two gateways, and where else it is ready.
 func viewOf(routes ...catalog.Route) *catalog.View {
 	app := catalog.App{Namespace: "shop", ID: "orders"}
 	entry := catalog.NewEntry(app, catalog.Rule{}, routes)
@@ -29,7 +29,7 @@ var (
 	gone    = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, State: catalog.LeaseExpired}
 )
 
-// poll is callers of one cluster, and what has become of its lease.
+// poll is the callers of one cluster, and the state of its lease.
 type poll struct {
 	*evidence
 	all   []*caller
@@ -38,7 +38,7 @@ type poll struct {
 	times int    // that this changed
 }
 
-// newPoll has so many callers, each on a host of its own.
+// newPoll makes callers, each on a host of its own.
 func newPoll(callers int) *poll {
 	p := &poll{now: time.Now()}
 	p.evidence = newEvidence(func(_, why string) {
@@ -56,7 +56,7 @@ func newPoll(callers int) *poll {
 func (p *poll) joins(app catalog.App, source string, view *catalog.View) *caller {
 	c := &caller{app: app, source: netip.MustParseAddr(source)}
 	c.view = func() (*catalog.View, bool) { return view, true }
-	p.come(c)
+	p.add(c)
 	p.all = append(p.all, c)
 	return c
 }
@@ -132,7 +132,7 @@ func TestTheLeaseComesBackOnceCallersAgreeNoMore(t *testing.T) {
 		if want := "4 of 4 callers don't reach it; shop/app-"; !strings.HasPrefix(p.lease, want) || !strings.HasSuffix(p.lease, ": connection refused") {
 			t.Fatalf("ended because of %q, want %q …", p.lease, want)
 		}
-		for _, c := range p.all { // nobody is led there any more
+		for _, c := range p.all { // no view leads there any more
 			view := viewOf(gone)
 			c.view = func() (*catalog.View, bool) { return view, true }
 		}
@@ -148,17 +148,17 @@ func TestTheLeaseComesBackOnceCallersAgreeNoMore(t *testing.T) {
 		t.Errorf("one reaches it, and it is still ended: %s", p.lease)
 	}
 	p = ended()
-	p.leave(p.all[0])
+	p.remove(p.all[0])
 	if p.pass(time.Second); p.lease == "" {
 		t.Error("it came back because one of four has left")
 	}
-	p.leave(p.all[1])
+	p.remove(p.all[1])
 	if p.pass(countEvery); p.lease != "" {
 		t.Errorf("two are too few: %s", p.lease)
 	}
 	p = ended()
 	p.says(4)
-	if p.pass(countEvery); p.lease != "" || !p.silent || len(p.votes) != 0 {
+	if p.pass(countEvery); p.lease != "" || !p.idle || len(p.votes) != 0 {
 		t.Errorf("nobody says anything: %q, %v", p.lease, p.votes)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// verbatim is a codec that sends bytes as they are, and reads nothing.
+// verbatim is a codec that sends bytes unchanged, and reads nothing.
 type verbatim struct{}
 
 func (verbatim) Marshal(v any) (mem.BufferSlice, error) {
@@ -23,8 +23,8 @@ func (verbatim) Marshal(v any) (mem.BufferSlice, error) {
 func (verbatim) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (verbatim) Name() string                         { return "proto" }
 
-// FuzzStream sends two messages of any bytes as the beginning of a stream. The service
-// may refuse them, and must go on to serve others.
+// FuzzStream starts a stream with two messages of any bytes. The service may refuse them, and
+// must still serve others.
 func FuzzStream(f *testing.F) {
 	s := start(f, stream.Config{HelloTimeout: time.Second}, "127.0.0.1:0", selection(checkout, orders))
 	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// maxInstanceID is how long an instance's ID may be, and maxSource how much longer it gets
-// where it is unverified.
+// maxInstanceID is the longest ID of an instance. An unverified one gets a prefix of at most
+// maxSource bytes.
 const (
 	maxInstanceID = 256
 	maxSource     = 64
@@ -25,12 +25,12 @@ type hello struct {
 	app      catalog.App
 	instance *catalog.Instance // nil to watch without being one
 	revision uint64
-	known    *known // until the first message is sent
-	keeps    bool   // it has a view that a service had settled for
+	known    *knownEntries // until the first message is sent
+	keeps    bool          // it has a view that is not provisional
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
-func parseHello(req *opening, cfg *Config) (*hello, error) {
+func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	m := req.GetHello()
 	if m == nil {
 		if req.GetDrain() != nil {
@@ -64,7 +64,7 @@ func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*
 	return i, checkInstance(i, rules)
 }
 
-// checkInstance tells whether others could reach an instance, whoever it is.
+// checkInstance checks an instance, whichever app it belongs to.
 func checkInstance(i *catalog.Instance, rules *destination.Rules) error {
 	if err := i.App.Check(); err != nil {
 		return err

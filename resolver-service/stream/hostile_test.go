@@ -20,7 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// helloKnowing is a hello with known entries that no view holds, encoded.
+// helloKnowing is an encoded hello with known entries that no view has.
 func helloKnowing(t testing.TB, app catalog.App, entries int) []byte {
 	t.Helper()
 	req := helloOf(app, "")
@@ -53,7 +53,7 @@ func (s *service) mute(text []byte) grpc.ClientStream {
 	return watch
 }
 
-// peak has what the heap holds at most while f runs, in bytes.
+// peak is the largest heap while f runs, in bytes.
 func peak(f func()) uint64 {
 	runtime.GC()
 	var most atomic.Uint64
@@ -77,7 +77,7 @@ func peak(f func()) uint64 {
 	return most.Load()
 }
 
-// bigView has every app without a selection see so many apps.
+// bigView makes every app without a selection see so many apps.
 func (s *service) bigView(apps int) {
 	s.t.Helper()
 	change := topology.InstanceChange{Source: "many", Full: true}
@@ -87,7 +87,7 @@ func (s *service) bigView(apps int) {
 	s.apply(topology.Change{Instances: []topology.InstanceChange{change}})
 }
 
-// TestStreamsThatNeverReadCostLittle has 40 clients send the largest hellos and read nothing.
+// TestStreamsThatNeverReadCostLittle lets 40 clients send the largest hellos and read nothing.
 // Without bounds they took 2 GB.
 func TestStreamsThatNeverReadCostLittle(t *testing.T) {
 	const streams, bound = 40, 250 << 20
@@ -106,7 +106,7 @@ func TestStreamsThatNeverReadCostLittle(t *testing.T) {
 					at := fmt.Sprintf("10.0.0.%d:50002", 1+i)
 					s.instances(orders, at)
 					honest.until(says(orders, "["+at+"]"))
-					time.Sleep(20 * time.Millisecond) // is no condition: it has the clients go on for a second
+					time.Sleep(20 * time.Millisecond) // not a condition: the clients continue for a second
 				}
 			})
 			t.Logf("%d streams with %d known entries (%d KiB each): %d MiB at most", streams, known, len(text)>>10, used>>20)
@@ -117,7 +117,7 @@ func TestStreamsThatNeverReadCostLittle(t *testing.T) {
 	}
 }
 
-// TestAHelloTooLongIsRefused so that the client comes back with less.
+// TestAHelloTooLongIsRefused checks that a client learns to reconnect with fewer entries.
 func TestAHelloTooLongIsRefused(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
 	for _, known := range []int{95_000, stream.DefaultMaxKnown + 1} {
@@ -132,8 +132,8 @@ func TestAHelloTooLongIsRefused(t *testing.T) {
 	}
 }
 
-// TestAClientThatDoesNotReadIsDropped has its connection closed, since the end of its stream
-// would wait behind what it does not take.
+// TestAClientThatDoesNotReadIsDropped checks that its connection is closed: the end of its stream
+// would wait behind unread messages.
 func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	s := start(t, stream.Config{StallTimeout: 500 * time.Millisecond}, "127.0.0.1:0", selection(checkout, orders))
 	s.bigView(20_000) // whose message is longer than flow control lets through
@@ -153,7 +153,7 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 	reads.until(says(orders, "[10.0.0.1:50002]"))
 }
 
-// TestASlowClientIsNotDropped as long as it takes something.
+// TestASlowClientIsNotDropped checks that a client may read slowly.
 func TestASlowClientIsNotDropped(t *testing.T) {
 	s := start(t, stream.Config{StallTimeout: time.Second}, "127.0.0.1:0")
 	s.bigView(20_000)
@@ -177,7 +177,7 @@ func TestHellosThatNeverEndHoldUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for { // a sidecar comes back until it is let in
+	for { // a sidecar retries until it is accepted
 		c := s.dial().send(helloOf(checkout, ""))
 		if _, err := c.stream.Recv(); err == nil {
 			return

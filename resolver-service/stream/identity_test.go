@@ -33,7 +33,7 @@ func sourceOf(t *testing.T, ca *identitytest.CA, app catalog.App) *identity.Sour
 	return source
 }
 
-// secured is a service with mTLS, as app says it is.
+// secured is a service with mTLS, with the identity of app.
 func secured(t *testing.T, ca *identitytest.CA, as catalog.App, objects ...catalog.Object) *service {
 	t.Helper()
 	cfg := stream.Config{Operators: []catalog.App{identity.CLIApp("")}}
@@ -93,7 +93,7 @@ func TestAnAppHasItsOwnViewOnly(t *testing.T) {
 	}
 }
 
-// A sidecar believes only the service of its own cluster.
+// A sidecar accepts only the service of its own cluster.
 func TestAWrongServiceIsRefused(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	for what, service := range map[string]catalog.App{

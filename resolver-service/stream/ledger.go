@@ -7,13 +7,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// ledger knows which instances stand, who holds each, and what the topology has not
-// been told yet. It belongs to one goroutine.
+// ledger knows the registered instances, the stream that holds each, and the changes that the
+// topology does not have yet. It belongs to one goroutine.
 type ledger struct {
 	records   map[topology.InstanceKey]*record
 	addresses map[place]*record // each has one holder
-	// touched has what was told of each instance that may differ by now; nil for one
-	// that was not told of.
+	// touched has the published state of each instance that may differ by now; nil for one that
+	// is not published.
 	touched map[topology.InstanceKey]*catalog.Instance
 }
 
@@ -29,7 +29,7 @@ func placeOf(i *catalog.Instance) place { return place{i.Address, i.Unverified} 
 // record is one instance. It is replaced, never changed.
 type record struct {
 	instance catalog.Instance
-	held     *registration // nil: from a former life, and nobody came back yet
+	held     *registration // nil: restored, and its sidecar has not reconnected
 }
 
 func (r *record) key() topology.InstanceKey {
@@ -44,15 +44,15 @@ func newLedger() *ledger {
 	}
 }
 
-// restore enters an instance of a former life.
+// restore adds an instance of the snapshot.
 func (l *ledger) restore(i catalog.Instance) {
 	if _, taken := l.addresses[placeOf(&i)]; !taken {
 		l.set(&record{instance: i})
 	}
 }
 
-// register enters an instance and returns the records that had to give way: that of
-// the same instance, and that of whoever had its address.
+// register adds an instance and returns the records that it replaces: that of the same instance,
+// and that of the address.
 func (l *ledger) register(held *registration) (replaced []*record) {
 	key := held.key()
 	if old := l.records[key]; old != nil {
@@ -66,7 +66,7 @@ func (l *ledger) register(held *registration) (replaced []*record) {
 	return replaced
 }
 
-// drain marks an instance as draining, if the registration still holds it.
+// drain marks an instance as draining if the registration still holds it.
 func (l *ledger) drain(held *registration) {
 	if r := l.records[held.key()]; r != nil && r.held == held {
 		next := *r
@@ -75,14 +75,14 @@ func (l *ledger) drain(held *registration) {
 	}
 }
 
-// withdraw removes an instance, if the registration still holds it.
+// withdraw removes an instance if the registration still holds it.
 func (l *ledger) withdraw(held *registration) {
 	if r := l.records[held.key()]; r != nil && r.held == held {
 		l.remove(held.key())
 	}
 }
 
-// expire removes the instances of a former life that nobody came back for.
+// expire removes the restored instances whose sidecars have not reconnected.
 func (l *ledger) expire() (gone []catalog.Instance) {
 	for key, r := range l.records {
 		if r.held == nil {
@@ -109,7 +109,7 @@ func (l *ledger) remove(key topology.InstanceKey) {
 	delete(l.records, key)
 }
 
-// touch notes what was told of an instance, before its first change since.
+// touch keeps the published state of an instance before its first change.
 func (l *ledger) touch(key topology.InstanceKey) {
 	if _, noted := l.touched[key]; noted {
 		return

@@ -14,9 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// prepared is a message from one view to another, encoded. Streams of the same app,
-// and all of apps without a selection, go from the same view to the same view: what
-// was encoded for one is sent to all.
+// prepared is an encoded message from one view to another. Streams of the same app, and of all
+// apps without a selection, go from the same view to the same view, so they share the message.
 type prepared struct {
 	from, to    *catalog.View
 	provisional bool
@@ -24,50 +23,50 @@ type prepared struct {
 	revision    uint64
 	entries     int
 
-	users int32 // who send it, and Server.latest; see hold
-	mu    sync.Mutex
-	free  func() // gives back what it counts in Server.messages
+	holders int32 // streams that send it, and Server.latest; see hold
+	mu      sync.Mutex
+	uncount func() // gives back its bytes to Server.messages
 }
 
-// hold keeps a message's bytes counted until release. It returns false if nobody has held it
-// any more.
+// hold keeps a message's bytes counted until release. It returns false if the message has no
+// holder any more.
 func (p *prepared) hold() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.users == 0 {
+	if p.holders == 0 {
 		return false
 	}
-	p.users++
+	p.holders++
 	return true
 }
 
 func (p *prepared) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.users--; p.users == 0 && p.free != nil {
-		p.free()
+	if p.holders--; p.holders == 0 && p.uncount != nil {
+		p.uncount()
 	}
 }
 
-// uncounted is how long a message may be that does not count in Server.messages. gRPC holds
-// as much of each stream before it waits for the client.
-const uncounted = 64 << 10
+// uncountedBytes is the longest message that does not count in Server.messages. gRPC buffers as
+// much of each stream before it waits for the client.
+const uncountedBytes = 64 << 10
 
-// message is what brings the client from the view that it has to another. The caller holds it.
+// message returns the message from the client's view to another one. The caller holds it.
 func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool) (*prepared, error) {
 	special := w.drained != 0 || w.sent == nil && w.hello.known != nil
 	if last := w.last(to, provisional); last != nil && !special {
 		return last, nil
 	}
 	var free func()
-	if n := w.estimate(to); n > uncounted {
+	if n := w.estimate(to); n > uncountedBytes {
 		ctx, cancel := context.WithTimeout(ctx, w.s.cfg.StallTimeout)
 		defer cancel()
 		var err error
 		if free, err = w.s.messages.Acquire(ctx, w.client, n); err != nil {
-			return nil, status.Error(codes.Unavailable, "too many clients are being sent their views; come back")
+			return nil, status.Error(codes.Unavailable, "too many clients are being sent their views; reconnect")
 		}
-		// Others may have made it meanwhile.
+		// Another stream may have made it meanwhile.
 		if last := w.last(to, provisional); last != nil && !special {
 			free()
 			return last, nil
@@ -80,9 +79,9 @@ func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool)
 		}
 		return nil, fmt.Errorf("encode revision %d: %w", to.Revision, err)
 	}
-	msg.users, msg.free = 1, free
+	msg.holders, msg.uncount = 1, free
 	if !special {
-		msg.users++
+		msg.holders++
 		if old := w.s.latest.Swap(msg); old != nil {
 			old.release()
 		}
@@ -90,7 +89,7 @@ func (w *watch) message(ctx context.Context, to *catalog.View, provisional bool)
 	return msg, nil
 }
 
-// last is the message that was made last, held, if it is the one that is wanted.
+// last returns the newest message, held, if it is the right one.
 func (w *watch) last(to *catalog.View, provisional bool) *prepared {
 	last := w.s.latest.Load()
 	if last != nil && last.from == w.sent && last.to == to && last.provisional == provisional && last.hold() {
@@ -99,10 +98,10 @@ func (w *watch) last(to *catalog.View, provisional bool) *prepared {
 	return nil
 }
 
-// estimate is about how many bytes a message will have, and rather too many.
+// estimate returns about how many bytes a message will have, rather too many.
 func (w *watch) estimate(to *catalog.View) (n int64) {
 	if w.sent != nil {
-		for edit := range to.Entries.Diff(&w.sent.Entries, same) {
+		for edit := range to.Entries.Diff(&w.sent.Entries, sameEntry) {
 			if n += nameBytes; !edit.Remove {
 				n += entrySize(edit.Value)
 			}
@@ -115,7 +114,7 @@ func (w *watch) estimate(to *catalog.View) (n int64) {
 	return n + int64(len(w.hello.known.digests()))*nameBytes
 }
 
-// What the parts of a message take, with names of usual length.
+// Sizes of the parts of a message, with names of usual length.
 const (
 	nameBytes  = 64
 	routeBytes = 96
@@ -145,8 +144,8 @@ func (w *watch) encode(to *catalog.View, provisional bool) (*prepared, error) {
 	}, err
 }
 
-// draft is a message that is being made. Its field put is encoded already, in puts,
-// and joins the rest as bytes.
+// draft is a message in the making. The field put is encoded already, in puts, and is appended as
+// bytes.
 type draft struct {
 	pb.WatchResponse
 	puts    []byte
@@ -163,7 +162,7 @@ func (m *draft) remove(app catalog.App) {
 	m.entries++
 }
 
-// first makes the client's view equal to another, given the digests of what it has.
+// first fills in the difference to a view from known digests.
 func (m *draft) first(to *catalog.View, known map[catalog.App]uint64) {
 	m.Gateways = wire.Gateways(to.Gateways)
 	for app, entry := range to.Entries.All() {
@@ -178,12 +177,12 @@ func (m *draft) first(to *catalog.View, known map[catalog.App]uint64) {
 	}
 }
 
-// difference is what leads from one view to another.
+// difference fills in the difference between two views.
 func (m *draft) difference(from, to *catalog.View) {
 	if !to.Gateways.Equal(from.Gateways) {
 		m.Gateways = wire.Gateways(to.Gateways)
 	}
-	for edit := range to.Entries.Diff(&from.Entries, same) {
+	for edit := range to.Entries.Diff(&from.Entries, sameEntry) {
 		if edit.Remove {
 			m.remove(edit.App)
 		} else {
@@ -192,9 +191,8 @@ func (m *draft) difference(from, to *catalog.View) {
 	}
 }
 
-// same tells whether the client would see any difference. Most entries of two views
-// are one and the same; after a change elsewhere in a selection they are others that
-// say the same.
-func same(a, b *catalog.Entry) bool {
+// sameEntry tells whether two entries are equal for the client. Most entries of two views are one
+// and the same; after a change elsewhere in a selection they are equal copies.
+func sameEntry(a, b *catalog.Entry) bool {
 	return a == b || a.SameRoutes(b) && (a.Rule == b.Rule || a.Rule.String() == b.Rule.String())
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts what the streams do.
+// metrics are the counters of the streams.
 type metrics struct {
 	open    prometheus.Gauge
 	updates prometheus.Counter

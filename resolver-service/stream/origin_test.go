@@ -155,7 +155,7 @@ func TestTheSidecarTakesItsAddressFromADelegate(t *testing.T) {
 func TestADelegateTakesNothing(t *testing.T) {
 	const a = "10.0.0.7:50002"
 	cfg := stream.Config{
-		Source: believed, Snapshot: filepath.Join(t.TempDir(), "instances.json"), Settle: patience,
+		Source: believed, Snapshot: filepath.Join(t.TempDir(), "instances.json"), RejoinTimeout: patience,
 		Delegates: destination.Delegates{{Networks: networks("203.0.113.0/24"), Apps: []string{"*"}}},
 	}
 	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders, ledger))

@@ -22,7 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// resuming is a hello of somebody who holds a view already.
+// resuming is a hello of a client that has a view already.
 func resuming(app catalog.App, view *pb.WatchResponse) *pb.WatchRequest {
 	req := helloOf(app, "")
 	h := req.GetHello()
@@ -83,8 +83,7 @@ func TestNoClientSeesARevisionGoBackwards(t *testing.T) {
 	})
 }
 
-// What one client claims must not lock out those that were told of it, nor lose the
-// snapshot.
+// One client's claim must not lock out clients with a real revision, nor lose the snapshot.
 func TestARevisionBeyondAnyIsNoReasonToRefuse(t *testing.T) {
 	cfg := stream.Config{Snapshot: filepath.Join(t.TempDir(), "instances.json")}
 	s := start(t, cfg, "127.0.0.1:0", selection(checkout, orders))
@@ -232,14 +231,14 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 	}
 }
 
-// A client that reads nothing holds up neither the service nor the other clients, and
-// what it gets in the end is the newest view rather than all that came before.
+// A client that reads nothing delays neither the service nor other clients. In the end it gets
+// the newest view and not all earlier ones.
 func TestASlowClientHoldsUpNobody(t *testing.T) {
 	callees := make([]catalog.App, 200)
 	for i := range callees {
 		callees[i] = catalog.App{Namespace: "shop", ID: fmt.Sprintf("callee-%03d", i)}
 	}
-	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, callees...))
+	s := start(t, stream.Config{StallTimeout: time.Hour}, "127.0.0.1:0", selection(checkout, callees...))
 	slow, quick := s.dial().send(helloOf(checkout, "")), s.dial().send(helloOf(checkout, ""))
 	quick.recv()
 	const rounds = 300

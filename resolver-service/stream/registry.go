@@ -16,58 +16,57 @@ import (
 // Source is the name of this source of instances in the topology.
 const Source = "stream"
 
-// applier takes changes of instances in. Apply returns once they are published.
+// applier applies changes of instances. Apply returns once they are published.
 type applier interface {
 	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
 }
 
-// Sharer tells other replicas of the service which instances are registered with this one.
-// Its methods are called by one goroutine, and must not block.
+// Sharer tells other replicas of the service which instances are registered with this one. One
+// goroutine calls its methods, which must not block.
 type Sharer interface {
-	// Register says that an instance has registered here, later than anywhere else. taken
-	// is called, at most once, when it has registered with another replica since.
+	// Register announces an instance that has registered here, later than anywhere else. taken is
+	// called, at most once, when the instance registers with another replica.
 	Register(i catalog.Instance, taken func())
-	// Drain says that an instance which registered here takes no new calls.
+	// Drain announces that an instance which is registered here takes no new calls.
 	Drain(key topology.InstanceKey)
-	// Withdraw says that an instance is not registered here any more.
+	// Withdraw announces that an instance is no longer registered here.
 	Withdraw(key topology.InstanceKey)
 }
 
-// registry owns the instances that streams register, in the goroutine of run. What
-// many streams ask for at one time becomes one change of the topology.
+// registry owns the instances that streams register, in the goroutine of run. Concurrent requests
+// become one change of the topology.
 type registry struct {
 	to       applier
 	share    Sharer // nil: there are no other replicas, or they need not be told
 	clock    *topology.Clock
 	settle   time.Duration
 	log      *slog.Logger
-	often    *throttle.Log // for lines that sidecars cause
+	throttled *throttle.Log // for lines that sidecars cause
 	requests chan *request
 	stopped  chan struct{} // closed when run has ended
 
-	roster live.Value[roster] // what the topology was told, for the snapshot
+	published live.Value[instanceTable] // what the topology was told, for the snapshot
 	count  atomic.Int64
 
-	ledger *ledger // of run's goroutine
+	ledger *ledger // owned by run's goroutine
 }
 
-// registration is an instance's hold on its place: whoever registers the same
-// instance later takes it over.
+// registration is a stream's hold on an instance. A later registration of the same instance takes
+// it over.
 type registration struct {
-	instance catalog.Instance
-	lost     func() // called once another took over; must not block
+	instance   catalog.Instance
+	superseded func() // called after a later registration; must not block
 }
 
 func (r *registration) key() topology.InstanceKey {
 	return topology.KeyOf(&r.instance)
 }
 
-// request asks run to take a registration in, to mark it as draining, or to
-// withdraw it.
+// request asks run to register, drain or withdraw an instance.
 type request struct {
 	verb   verb
 	held   *registration
-	answer chan answer // has room for one
+	answer chan answer // buffered, one answer
 }
 
 type verb uint8
@@ -83,19 +82,19 @@ type answer struct {
 	err      error
 }
 
-// errStopped is the answer of a registry that does not run any more.
+// errStopped is the answer of a registry that no longer runs.
 var errStopped = errors.New("the registry of instances has stopped")
 
 func newRegistry(to applier, share Sharer, clock *topology.Clock, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, clock: clock, settle: settle, log: log, often: throttle.New(log, linesEvery),
+		to: to, share: share, clock: clock, settle: settle, log: log, throttled: throttle.New(log, logInterval),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }
 
-// do has run do what verb says with a registration, and returns once it is published,
-// with the revision from which on it is. A withdrawal passes even when ctx has ended.
-func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, error) {
+// request has run process a registration, and returns once the result is published, with the
+// first revision that has it. A withdrawal is processed even if ctx has ended.
+func (r *registry) request(ctx context.Context, v verb, held *registration) (uint64, error) {
 	req := &request{verb: v, held: held, answer: make(chan answer, 1)}
 	select {
 	case r.requests <- req:
@@ -108,7 +107,7 @@ func (r *registry) do(ctx context.Context, v verb, held *registration) (uint64, 
 	return a.revision, a.err
 }
 
-// restore publishes the instances of a former life. It comes before run.
+// restore publishes the instances of the snapshot. Call it before run.
 func (r *registry) restore(ctx context.Context, former []catalog.Instance) error {
 	for _, i := range former {
 		r.clock.Heard(i.Since)
@@ -118,16 +117,16 @@ func (r *registry) restore(ctx context.Context, former []catalog.Instance) error
 	return err
 }
 
-// blindly is how many times longer instances of a former life stand while no sidecar
-// at all comes back: then it is more likely that none can, as when the service has no
-// certificate yet, than that all are gone.
-const blindly = 10
+// noRejoinFactor extends the rejoin timeout while no sidecar at all reconnects. Then it is likely
+// that none can, for example because the service has no certificate yet, and not that all are
+// gone.
+const noRejoinFactor = 10
 
-// run owns the ledger until ctx ends. Instances of a former life are withdrawn unless
-// they come back in time after the first that does.
+// run owns the ledger until ctx ends. It withdraws restored instances whose sidecars do not
+// reconnect in time after the first one that does.
 func (r *registry) run(ctx context.Context) error {
 	defer close(r.stopped)
-	settled := time.NewTimer(blindly * r.settle) // monotonic: a clock that jumps moves nothing
+	settled := time.NewTimer(noRejoinFactor * r.settle) // by the monotonic clock
 	defer settled.Stop()
 	for first := true; ; {
 		var batch []*request
@@ -146,7 +145,7 @@ func (r *registry) run(ctx context.Context) error {
 		}
 		revision, err := r.publish(ctx)
 		if err == nil {
-			r.tellOthers(batch)
+			r.shareChanges(batch)
 		}
 		for _, req := range batch {
 			req.answer <- answer{revision, err}
@@ -157,11 +156,10 @@ func (r *registry) run(ctx context.Context) error {
 	}
 }
 
-// maxBatch bounds what becomes one change, so that the first who asked does not wait
-// for the last.
+// maxBatch bounds the requests in one change, so that the first does not wait for the last.
 const maxBatch = 1024
 
-// collect takes what others are waiting to ask as well.
+// collect takes the requests that are waiting already.
 func (r *registry) collect(first *request) []*request {
 	batch := []*request{first}
 	for len(batch) < maxBatch {
@@ -193,19 +191,19 @@ func (r *registry) register(held *registration) {
 	for _, old := range r.ledger.register(held) {
 		i := old.instance
 		if i.App != held.instance.App {
-			r.often.Warn("address "+held.instance.App.String(), "an address was registered by another app; the newest holder has it",
+			r.throttled.Warn("address "+held.instance.App.String(), "address reassigned to the app that registered it last",
 				"app", held.instance.App.String(), "instance", held.instance.ID, "address", i.Address.String(),
 				"formerApp", i.App.String(), "formerInstance", i.ID)
 		}
-		if old.held != nil && old.held.lost != nil {
-			old.held.lost()
+		if old.held != nil && old.held.superseded != nil {
+			old.held.superseded()
 		}
 	}
 }
 
 func (r *registry) expire() {
 	for _, i := range r.ledger.expire() {
-		r.often.Info("expired "+i.App.String(), "an instance of before the restart has not come back; it is withdrawn",
+		r.throttled.Info("expired "+i.App.String(), "sidecar did not reconnect after the restart; its instance is withdrawn",
 			"app", i.App.String(), "instance", i.ID, "address", i.Address.String())
 	}
 }
@@ -222,16 +220,16 @@ func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
 		return 0, err
 	}
 	if len(news.Instances) > 0 {
-		before, _ := r.roster.Load()
-		r.roster.Store(amend(before, &changed))
+		before, _ := r.published.Load()
+		r.published.Store(withChange(before, &changed))
 	}
 	r.count.Store(int64(len(r.ledger.records)))
 	return revision, nil
 }
 
-// tellOthers hands what was asked for to the other replicas, now that views here have it:
-// so no instance is away between what they said of it and what stands here.
-func (r *registry) tellOthers(batch []*request) {
+// shareChanges tells other replicas about the requests after views here have them. So an instance
+// is never missing both there and here.
+func (r *registry) shareChanges(batch []*request) {
 	if r.share == nil {
 		return
 	}
@@ -241,9 +239,9 @@ func (r *registry) tellOthers(batch []*request) {
 		switch {
 		case now == nil:
 			r.share.Withdraw(key)
-		case now.held != req.held: // it was taken over here
+		case now.held != req.held: // superseded here
 		case req.verb == register:
-			r.share.Register(req.held.instance, req.held.lost)
+			r.share.Register(req.held.instance, req.held.superseded)
 		case req.verb == drain:
 			r.share.Drain(key)
 		}

@@ -26,7 +26,7 @@ var (
 	payments = catalog.App{Namespace: "finance", ID: "ledger"}
 )
 
-// diary takes changes in and writes each down as one line.
+// diary records each change as one line.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -77,10 +77,10 @@ func instanceOf(app catalog.App, id, address string) catalog.Instance {
 
 func holding(app catalog.App, id, address string) (*registration, *bool) {
 	lost := new(bool)
-	return &registration{instance: instanceOf(app, id, address), lost: func() { *lost = true }}, lost
+	return &registration{instance: instanceOf(app, id, address), superseded: func() { *lost = true }}, lost
 }
 
-// inRegistry runs a registry in a bubble of its own time.
+// inRegistry runs a registry in a bubble with its own time.
 func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r *registry, d *diary, do func(verb, *registration))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r 
 		go func() { done <- r.run(ctx) }()
 		f(t, r, d, func(v verb, held *registration) {
 			t.Helper()
-			if _, err := r.do(ctx, v, held); err != nil {
+			if _, err := r.request(ctx, v, held); err != nil {
 				t.Errorf("verb %d of %v: %v", v, held.instance, err)
 			}
 		})
@@ -102,7 +102,7 @@ func inRegistry(t *testing.T, former []catalog.Instance, f func(t *testing.T, r 
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("run: %v", err)
 		}
-		if _, err := r.do(context.Background(), withdraw, &registration{}); !errors.Is(err, errStopped) {
+		if _, err := r.request(context.Background(), withdraw, &registration{}); !errors.Is(err, errStopped) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -186,7 +186,7 @@ func TestFormerInstancesStandUntilTheyHadTimeToComeBack(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		d.expect(t, "-orders/b")
-		if standing, _ := r.roster.Load(); standing.Len() != 1 || r.count.Load() != 2 {
+		if standing, _ := r.published.Load(); standing.Len() != 1 || r.count.Load() != 2 {
 			t.Errorf("%d apps and %d instances stand, want 1 and 2", standing.Len(), r.count.Load())
 		}
 	})
@@ -232,7 +232,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 		for i := range 200 {
 			held, _ := holding(orders, fmt.Sprint(i), fmt.Sprintf("10.0.0.%d:1", i+1))
 			all.Go(func() {
-				if _, err := r.do(t.Context(), register, held); err != nil {
+				if _, err := r.request(t.Context(), register, held); err != nil {
 					t.Error(err)
 				}
 			})
@@ -242,7 +242,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 			t.Errorf("%d changes for 200 registrations, want one for the first and one for the rest", n)
 		}
 		d.lines = nil
-		standing, _ := r.roster.Load()
+		standing, _ := r.published.Load()
 		if list, _ := standing.Get(orders); len(list) != 200 || !slices.IsSortedFunc(list, func(a, b catalog.Instance) int { return strings.Compare(a.ID, b.ID) }) {
 			t.Errorf("%d stand", len(list))
 		}
@@ -255,7 +255,7 @@ func TestATopologyThatFailsEndsTheRegistry(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- r.run(context.Background()) }()
 	held, _ := holding(orders, "a", "10.0.0.1:1")
-	if _, err := r.do(t.Context(), register, held); !errors.Is(err, d.fail) {
+	if _, err := r.request(t.Context(), register, held); !errors.Is(err, d.fail) {
 		t.Errorf("register: %v", err)
 	}
 	if err := <-done; !errors.Is(err, d.fail) {
@@ -268,7 +268,7 @@ func TestASnapshotComesBackAsItWas(t *testing.T) {
 	draining := instanceOf(orders, "b", "[fd00::1]:2")
 	draining.Draining = true
 	was := []catalog.Instance{instanceOf(payments, "x", "10.0.0.3:1"), instanceOf(orders, "a", "10.0.0.1:1"), draining}
-	r := amend(roster{}, &topology.InstanceChange{Put: was})
+	r := withChange(instanceTable{}, &topology.InstanceChange{Put: was})
 	if err := f.write(r, 41); err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestABadInstanceInASnapshotIsRefusedByNameAndTheRestStand(t *testing.T) {
 	}
 }
 
-// others is the other replicas, as far as a registry has told them.
+// others records the calls of a registry to its Sharer.
 type others struct {
 	said  []string
 	taken map[string]func()
@@ -368,7 +368,7 @@ func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
 	go func() { done <- r.run(ctx) }()
 	do := func(v verb, held *registration) {
 		t.Helper()
-		if _, err := r.do(ctx, v, held); err != nil {
+		if _, err := r.request(ctx, v, held); err != nil {
 			t.Error(err)
 		}
 	}
@@ -376,7 +376,7 @@ func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
 	do(register, a)
 	do(drain, a)
 	second, _ := holding(orders, "a", "10.0.0.1:1")
-	do(register, second) // comes back by another stream
+	do(register, second) // reconnects by another stream
 	do(drain, a)
 	do(withdraw, a)
 	b, lostB := holding(orders, "b", "10.0.0.1:1")
@@ -390,7 +390,7 @@ func TestOtherReplicasAreToldWhatStandsHere(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := r.do(context.Background(), withdraw, c); !errors.Is(err, errStopped) {
+	if _, err := r.request(context.Background(), withdraw, c); !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
 	want := []string{"register a", "drain a", "register a", "register b", "withdraw a", "withdraw b", "register c"}
@@ -410,10 +410,10 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	var log strings.Builder
 	f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: slog.New(slog.NewTextHandler(&log, nil))}
 	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
-	r.roster.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+	r.published.Store(withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	if err := f.follow(ctx, &r.roster, func() uint64 { return 1 }); err != nil {
+	if err := f.follow(ctx, &r.published, func() uint64 { return 1 }); err != nil {
 		t.Errorf("follow: %v", err)
 	}
 	if !strings.Contains(log.String(), "can't be saved") {
@@ -421,20 +421,20 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	}
 }
 
-// The end comes, and just before it an instance, while what stood before is being written.
+// An instance registers just before the end, while an earlier state is being written.
 func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
 	f := &snapshotFile{path: filepath.Join(t.TempDir(), "instances.json"), log: quiet}
 	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
 	one, two := instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1")
-	first := amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{one}})
-	r.roster.Store(first)
+	first := withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{one}})
+	r.published.Store(first)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	once := sync.OnceFunc(func() {
-		r.roster.Store(amend(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
+		r.published.Store(withChange(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
 		end()
 	})
-	if err := f.follow(ctx, &r.roster, func() uint64 { once(); return 1 }); err != nil {
+	if err := f.follow(ctx, &r.published, func() uint64 { once(); return 1 }); err != nil {
 		t.Errorf("follow: %v", err)
 	}
 	if former, _ := f.load(); len(former) != 2 {
@@ -444,7 +444,7 @@ func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
 
 func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 	for what, heal := range map[string]func(end func()){
-		"and nothing changes":  func(func()) { time.Sleep(2 * retry) },
+		"and nothing changes":  func(func()) { time.Sleep(2 * retryPause) },
 		"as the service stops": func(end func()) { end() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -454,10 +454,10 @@ func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 			}
 			f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: quiet}
 			r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
-			r.roster.Store(amend(roster{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+			r.published.Store(withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
 			ctx, end := context.WithCancel(t.Context())
 			var following sync.WaitGroup
-			following.Go(func() { _ = f.follow(ctx, &r.roster, func() uint64 { return 1 }) })
+			following.Go(func() { _ = f.follow(ctx, &r.published, func() uint64 { return 1 }) })
 			time.Sleep(time.Second)
 			if err := os.Remove(blocked); err != nil {
 				t.Fatal(err)

@@ -1,11 +1,10 @@
-// Package stream is the gRPC service Resolver: it streams each sidecar its app's view,
-// first whole and then as differences, and registers it as an instance for as long as
-// its stream lives.
+// Package stream is the gRPC service Resolver. It streams to each sidecar its app's view, first
+// whole and then as differences. It registers the sidecar as an instance for as long as its
+// stream lives.
 //
-// Each stream has one goroutine that follows the app's view and one that reads. For
-// each stream only the view that was sent last is kept, and compared with the newest
-// one when the client has room: a slow client skips revisions, and nothing queues up
-// for it.
+// Each stream has one goroutine that follows the app's view and one that reads. For each stream,
+// only the view that was sent last is kept. It is compared with the newest view once the client
+// has room. A slow client skips revisions, and nothing queues up for it.
 package stream
 
 import (
@@ -34,17 +33,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
-// Config is what a Server can be told. The zero Config works.
+// Config configures a Server. The zero Config works.
 type Config struct {
-	// Operators are the apps that may ask for the decisions of others.
+	// Operators are the apps that may ask for the decisions of other apps.
 	Operators []catalog.App
-	// Snapshot is the file that keeps the registered instances over a restart of the
-	// service. Without one, a restart withdraws every instance until its sidecar is
-	// back. One of several replicas has none: its instances may be with another by now.
+	// Snapshot is the file that keeps the registered instances over a restart of the service.
+	// Without one, a restart withdraws each instance until its sidecar reconnects. Replicas have
+	// no snapshot, since a sidecar may be at another replica by then.
 	Snapshot string
-	// Source is the IP address that a stream comes from, where it can't be taken from its
-	// connection: in tests and benchmarks, whose sidecars of many hosts are one process. claimed
-	// is the address that it registers; invalid for none. Nil: that of the connection.
+	// Source returns the source IP address of a stream if its connection does not tell: in tests
+	// and benchmarks, where one process stands for sidecars of many hosts. claimed is the address
+	// that the stream registers, invalid for none. Nil means the address of the connection.
 	Source func(ctx context.Context, claimed netip.Addr) netip.Addr
 	// Delegates may register instances from elsewhere.
 	Delegates destination.Delegates
@@ -60,49 +59,48 @@ type Config struct {
 	// Share tells other replicas what registers here; nil where there are none, or where
 	// all of them learn of instances elsewhere.
 	Share Sharer
-	// Gone tells whether an instance of the former life is gone for certain. It is called by
-	// many goroutines, and returns when ctx ends. Nil: nobody knows.
-	Gone func(ctx context.Context, address netip.AddrPort) bool
-	// Settle is how long an instance of the former life stands without its sidecar
-	// having come back, after the first that did. 0 means DefaultSettle.
-	Settle time.Duration
-	// Settled is closed once views have what peers and sidecars that were here before are
-	// to tell; nil: they have it from the start. Until then views are provisional. Who has
-	// no other is sent them; a client that has a view from before keeps it, since the new
-	// one would lack what the service knew before it was started again.
+	// Refuses tells whether connections to a restored instance are refused, so that it is
+	// certainly gone. It is called concurrently, and returns when ctx ends. Nil: no instance is
+	// checked.
+	Refuses func(ctx context.Context, address netip.AddrPort) bool
+	// RejoinTimeout is how long a restored instance stays without its sidecar, from the first
+	// sidecar that reconnects. 0 means DefaultRejoinTimeout.
+	RejoinTimeout time.Duration
+	// Settled is closed once views have what peers and known sidecars will report. Nil means that
+	// views have it from the start. Until then views are provisional. A client without a view
+	// gets the provisional one. A client with a view keeps its own, because the provisional one
+	// may lack what the service knew before it restarted.
 	Settled <-chan struct{}
-	// Peer says how the resolver service of a cluster is heard, for operators; nil:
-	// nothing is said.
+	// Peer describes the link to a cluster, for operators; nil: no description.
 	Peer func(cluster string) string
-	// Refute is told that callers agree that they don't reach a cluster, in words, and, without
-	// words, that they do no more. It must not wait. Nil: nobody is told.
-	Refute func(cluster, why string)
-	// HelloTimeout is how long a client may take for its first message. 0 means
-	// DefaultHelloTimeout.
+	// Unreachable is called when callers agree that they don't reach a cluster, with a reason,
+	// and with an empty reason once they no longer do. It must not block. Nil: no call.
+	Unreachable func(cluster, why string)
+	// HelloTimeout bounds the wait for a client's first message. 0 means DefaultHelloTimeout.
 	HelloTimeout time.Duration
-	// MaxKnown is how many entries a hello may name. 0 means DefaultMaxKnown.
+	// MaxKnown bounds the known entries of a hello. 0 means DefaultMaxKnown.
 	MaxKnown int
-	// StallTimeout is how long a client may take nothing while there is something for it.
-	// 0 means DefaultStallTimeout.
+	// StallTimeout is how long a client may read nothing while a message waits for it. 0 means
+	// DefaultStallTimeout.
 	StallTimeout time.Duration
-	// Hangup closes the connection of a client that takes nothing, by the address that gRPC
-	// has of it. It must not wait. Nil: such a client's stream ends when it reads.
+	// Hangup closes the connection of a client that does not read, by the address that gRPC has
+	// for it. It must not block. Nil: the client's stream ends when the client reads again.
 	Hangup func(client net.Addr)
 }
 
 // The defaults of a Config.
 const (
-	DefaultSettle       = 15 * time.Second
-	DefaultHelloTimeout = 10 * time.Second
-	DefaultMaxKnown     = 20_000 // as nameresolution
-	DefaultStallTimeout = 20 * time.Second
-	DefaultMaxInstances = 64
-	DefaultMaxStreams   = 8
+	DefaultRejoinTimeout = 15 * time.Second
+	DefaultHelloTimeout  = 10 * time.Second
+	DefaultMaxKnown      = 20_000 // as nameresolution
+	DefaultStallTimeout  = 20 * time.Second
+	DefaultMaxInstances  = 64
+	DefaultMaxStreams    = 8
 )
 
 func (c Config) withDefaults() Config {
-	if c.Settle <= 0 {
-		c.Settle = DefaultSettle
+	if c.RejoinTimeout <= 0 {
+		c.RejoinTimeout = DefaultRejoinTimeout
 	}
 	if c.HelloTimeout <= 0 {
 		c.HelloTimeout = DefaultHelloTimeout
@@ -125,35 +123,34 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// MaxRequestBytes is the longest message that the server takes: a hello with as many known
-// entries as clients name.
+// MaxRequestBytes is the longest message that the server accepts: a hello with as many known
+// entries as clients send.
 const MaxRequestBytes = 1 << 20
 
-// Bytes that all streams together may take, and a client: an app, or an address where apps
-// have no certificates.
+// Memory limits, for all streams together and for one client. A client is an app, or an address
+// if apps have no certificates.
 const (
 	helloBytes    = 4 * MaxRequestBytes // for each first message that is being read
 	hellosTotal   = 32 * helloBytes
 	hellosShare   = hellosTotal / 4
-	knownTotal    = 64 << 20 // of known entries that are held
+	knownTotal    = 64 << 20 // for known entries
 	knownShare    = knownTotal / 4
-	messagesTotal = 256 << 20 // of messages longer than uncounted that are on their way
+	messagesTotal = 256 << 20 // for unsent messages longer than uncountedBytes
 	messagesShare = messagesTotal / 4
 )
 
 // handshakeTimeout is how long a client may take from connecting to its HTTP/2 settings.
 const handshakeTimeout = 5 * time.Second
 
-// UserTimeout is what a listener should set as TCP_USER_TIMEOUT: as long as gRPC waits for the
+// UserTimeout is the TCP_USER_TIMEOUT that a listener should set: how long gRPC waits for the
 // answer to a ping.
 const UserTimeout = 4 * time.Second
 
-// maxStreams is how many calls a client may make at once on a connection. A sidecar makes one.
+// maxStreams bounds the concurrent calls on a connection. A sidecar makes one.
 const maxStreams = 16
 
-// ServerOptions are what a gRPC server that has this service must be made with:
-// clients that die silently are noticed within 10 s, and a stream costs little
-// memory.
+// ServerOptions are the options for the gRPC server of this service. It notices within 10 s that
+// a client has died silently, and a stream costs little memory.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -166,59 +163,58 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.WriteBufferSize(8 << 10),
 		grpc.ReadBufferSize(2 << 10),
-		// Windows that don't grow: measuring how far they might would cost a ping for
-		// every message. They are what a client can have the service hold that it does not read.
+		// Fixed windows: measuring the bandwidth would cost a ping for every message. They bound
+		// the unread bytes of a client that this service buffers.
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(128 << 10),
 	}
 }
 
-// Server is the service Resolver. Register it with a gRPC server that was made with
-// [ServerOptions], and have [Server.Run] run beside it.
+// Server is the service Resolver. Register it with a gRPC server made with [ServerOptions], and
+// run [Server.Run] beside it.
 type Server struct {
 	pb.UnsafeResolverServer
 
-	cfg      Config
-	topology *topology.Topology
-	registry *registry
-	evidence *evidence
-	seats    seats
-	snapshot *snapshotFile
-	metrics  *metrics
-	log      *slog.Logger
-	often    *throttle.Log  // for lines that clients cause
-	hellos   *budget.Budget // first messages that are being read
-	known    *knownSets
-	messages *budget.Budget // long messages on their way
+	cfg       Config
+	topology  *topology.Topology
+	registry  *registry
+	evidence  *evidence
+	limiter   streamLimiter
+	snapshot  *snapshotFile
+	metrics   *metrics
+	log       *slog.Logger
+	throttled *throttle.Log  // for log lines that clients cause
+	hellos    *budget.Budget // for first messages that are being read
+	known     *knownSets
+	messages  *budget.Budget // for long unsent messages
 
-	life     context.Context // ends, with a cause, when streams must
-	end      context.CancelCauseFunc
-	settling context.Context // ends once the service has settled
+	stopping context.Context // ends, with a cause, when streams must end
+	stop     context.CancelCauseFunc
+	settling context.Context // ends once Config.Settled is closed
 	settle   context.CancelFunc
 
-	gate  sync.Mutex // guards ended, and users against Wait
-	ended bool
-	users sync.WaitGroup // streams and their readers
+	closing sync.Mutex // guards ended, and running against Wait
+	ended   bool
+	running sync.WaitGroup // streams and their readers
 
 	restoring sync.Mutex
-	restored  chan struct{} // closed once the former life's instances are published
+	restored  chan struct{} // closed once the restored instances are published
 
-	latest atomic.Pointer[prepared] // the message that was made last
+	latest atomic.Pointer[prepared] // the newest encoded message
 }
 
-// linesEvery is how often a client can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
+// logInterval is how often a client can cause one and the same log line.
+const logInterval = 10 * time.Second
 
-// errStopping ends the streams of a service that stops. Clients keep what they have
-// and come back.
-var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; come back")
+// errStopping ends the streams of a service that stops. Clients keep their views and reconnect.
+var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; reconnect")
 
-// New makes a server of the views of t, and starts nothing.
+// New makes a server for the views of t. It starts nothing.
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Clock, cfg.Settle, log), log: log, restored: make(chan struct{}), seats: seats{taken: map[table]map[string]int{}}}
-	s.evidence = newEvidence(cfg.Refute)
-	s.often = throttle.New(log, linesEvery)
+	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Clock, cfg.RejoinTimeout, log), log: log, restored: make(chan struct{}), limiter: streamLimiter{open: map[appSource]map[string]int{}}}
+	s.evidence = newEvidence(cfg.Unreachable)
+	s.throttled = throttle.New(log, logInterval)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
 	s.known = newKnownSets(budget.New(knownTotal, knownShare))
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}
@@ -226,7 +222,7 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
 		return nil, err
 	}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	s.settling, s.settle = context.WithCancel(context.Background())
 	if cfg.Settled == nil {
 		s.settle()
@@ -234,12 +230,11 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	return s, nil
 }
 
-// Instances is how many instances are registered, those of before a restart included.
+// Instances is how many instances are registered, including restored ones.
 func (s *Server) Instances() int { return int(s.registry.count.Load()) }
 
-// Restore publishes the instances that the service's former life has left. Call it once
-// the topology runs, and before it has its objects or anything listens: then nobody is
-// served a view without them. If nobody did, Run does.
+// Restore publishes the instances of the snapshot. Call it once the topology runs, and before it
+// has objects or anything listens, so that no view lacks them. Run calls it otherwise.
 func (s *Server) Restore(ctx context.Context) error {
 	s.restoring.Lock()
 	defer s.restoring.Unlock()
@@ -249,7 +244,7 @@ func (s *Server) Restore(ctx context.Context) error {
 	default:
 	}
 	former, revision := s.snapshot.load()
-	former = s.present(ctx, former)
+	former = s.withoutRefusing(ctx, former)
 	if err := s.topology.AtLeast(ctx, catalog.App{}, revision); err != nil {
 		return fmt.Errorf("restore instances: %w", err)
 	}
@@ -260,9 +255,9 @@ func (s *Server) Restore(ctx context.Context) error {
 	return nil
 }
 
-// Run registers instances until ctx ends. Then it saves them, ends all streams and
-// waits for them: a service that stops withdraws nobody, since the sidecars will come
-// back to the next one. The topology must run until Run has returned.
+// Run registers instances until ctx ends. Then it saves them, ends all streams and waits for
+// them. A stopping service withdraws no instance, since the sidecars will reconnect to the next
+// one. The topology must run until Run has returned.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.close()
 	if err := s.Restore(ctx); err != nil {
@@ -279,7 +274,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return s.evidence.run(ctx) })
-	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.roster, s.topology.Revision) })
+	group.Go(func() error { return s.snapshot.follow(saving, &s.registry.published, s.topology.Revision) })
 	group.Go(func() error {
 		defer saved() // only now is there nothing left to save
 		return s.registry.run(ctx)
@@ -287,7 +282,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return ignoreEnd(ctx, group.Wait())
 }
 
-// ignoreEnd is err, unless it only says that ctx has ended.
+// ignoreEnd returns err, or nil if err only says that ctx has ended.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err())) {
 		return nil
@@ -297,21 +292,20 @@ func ignoreEnd(ctx context.Context, err error) error {
 
 // close ends all streams and waits for them.
 func (s *Server) close() {
-	s.gate.Lock()
+	s.closing.Lock()
 	s.ended = true
-	s.gate.Unlock()
-	s.end(errStopping)
-	s.users.Wait()
+	s.closing.Unlock()
+	s.stop(errStopping)
+	s.running.Wait()
 }
 
-// enter counts a stream with its reader in, unless the service stops. Each of both
-// calls users.Done.
+// enter counts a stream and its reader, unless the service stops. Each calls running.Done.
 func (s *Server) enter() bool {
-	s.gate.Lock()
-	defer s.gate.Unlock()
+	s.closing.Lock()
+	defer s.closing.Unlock()
 	if s.ended {
 		return false
 	}
-	s.users.Add(2)
+	s.running.Add(2)
 	return true
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// After a restart the service does not know yet what its peers will say in a moment.
+// After a restart the service lacks the exports that its peers will send in a moment.
 func TestAClientKeepsItsViewUntilTheServiceHasHeardItsPeers(t *testing.T) {
 	settled := make(chan struct{})
 	s := start(t, stream.Config{Settled: settled}, "127.0.0.1:0", selection(checkout, orders))
@@ -18,7 +18,7 @@ func TestAClientKeepsItsViewUntilTheServiceHasHeardItsPeers(t *testing.T) {
 
 	c := s.dial().send(resuming(checkout, &pb.WatchResponse{Revision: 7}))
 	time.Sleep(20 * time.Millisecond)     // not for correctness: time to send what must not be sent
-	s.instances(orders, "10.0.0.1:50002") // what a peer says, say
+	s.instances(orders, "10.0.0.1:50002") // as if from a peer
 	close(settled)
 	// Had it been sent a view before, this would not be its first.
 	m := c.recv()
@@ -32,7 +32,7 @@ func TestADrainIsConfirmedBeforeTheServiceHasHeardItsPeers(t *testing.T) {
 	s := start(t, stream.Config{Settled: settled}, "127.0.0.1:0")
 	s.instances(ledger, "10.0.0.3:50002")
 	had := s.dial().send(helloOf(orders, "")).recv()
-	s.instances(ledger) // as if it had not come back yet
+	s.instances(ledger) // as if it had not reconnected yet
 	hello := resuming(orders, had)
 	hello.GetHello().Instance = &pb.Instance{Id: "10.0.0.1:50002", Address: "10.0.0.1:50002"}
 	c := s.dial().send(hello).send(drainRequest())

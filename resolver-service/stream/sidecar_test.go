@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// daprd is the component as daprd has it, following a service.
+// daprd is the component as daprd runs it, following a service.
 type daprd struct {
 	*nameresolution.Resolver
 	t testing.TB
@@ -90,7 +90,7 @@ func TestSidecarsFindEachOther(t *testing.T) {
 
 func TestASidecarOutlivesTheService(t *testing.T) {
 	dir := t.TempDir()
-	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), Settle: patience}
+	cfg := stream.Config{Snapshot: filepath.Join(dir, "instances.json"), RejoinTimeout: patience}
 	s := start(t, cfg, anAddress(t), selection(checkout, orders))
 	more := map[string]any{"lastGood": filepath.Join(dir, "checkout.view")}
 	c := sidecarOf(t, s.address, checkout, 50001, more)
@@ -115,7 +115,7 @@ func TestASidecarOutlivesTheService(t *testing.T) {
 		t.Errorf("an old view is not said to be old: %q", d.Reason)
 	}
 
-	// The service comes back, and nobody is withdrawn before the sidecars are.
+	// The service restarts, and no instance is withdrawn before the sidecars reconnect.
 	again := start(t, cfg, s.address, selection(checkout, orders))
 	for range 100 {
 		if d := again.topology.Resolve(checkout, orders); d.Address != "127.0.0.1:50002" {
@@ -178,8 +178,8 @@ func TestASidecarIsInNoViewBeforeItIsReady(t *testing.T) {
 	}
 }
 
-// However often its app gets ill and well, the last word counts; also at a service that starts
-// meanwhile, and when the sidecar drains for good.
+// However often its app becomes unready and ready, the last report counts. That holds for a
+// service that restarts meanwhile, and when the sidecar drains for good.
 func TestASidecarWhoseAppIsIllDrainsAndComesBack(t *testing.T) {
 	s := start(t, stream.Config{}, anAddress(t), selection(checkout, orders))
 	c := sidecarOf(t, s.address, checkout, 50001, nil)

@@ -15,8 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// cable passes TCP on until it is cut: then nothing more gets through, and neither
-// side is told.
+// cable forwards TCP until it is cut. Then nothing gets through, and neither side gets an error.
 type cable struct {
 	listener net.Listener
 	cut      atomic.Bool
@@ -80,8 +79,7 @@ func (c *cable) pass(from io.Reader, to io.Writer) {
 	}
 }
 
-// A sidecar whose machine is gone says nothing. Its instance must be gone in seconds
-// all the same.
+// A sidecar on a dead machine closes nothing. Its instance must still be gone within seconds.
 func TestASilentlyDeadSidecarIsNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 10 s of waiting for pings")

@@ -20,24 +20,24 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
-// snapshotVersion is the format of the file. Another one is not read.
+// snapshotVersion is the format of the file. A file of another format is ignored.
 const snapshotVersion = 1
 
-// debounce is how long changes are gathered before they are written.
+// debounce is how long changes are gathered before a write.
 const debounce = 100 * time.Millisecond
 
-// restraint is how many times as long as a write took the file is left alone, so that
-// a large one does not keep a core busy; but no longer than mostRestraint, for a disk that
-// was slow once.
+// After a write, the file is left alone for writePauseFactor times as long as the write took, so
+// that a large file does not keep a core busy. maxWritePause bounds that, for a disk that was
+// slow once.
 const (
-	restraint     = 50
-	mostRestraint = 10 * time.Second
+	writePauseFactor = 50
+	maxWritePause    = 10 * time.Second
 )
 
-// retry is how long after a write that failed another is tried, if nothing changes.
-const retry = 5 * time.Second
+// retryPause is the pause after a failed write, if nothing changes.
+const retryPause = 5 * time.Second
 
-// snapshotFile keeps the registered instances over a restart. An empty path keeps
+// snapshotFile keeps the registered instances over a restart. With an empty path it keeps
 // nothing.
 type snapshotFile struct {
 	path  string
@@ -64,27 +64,27 @@ type savedInstance struct {
 	Since      int64  `json:"since,omitempty"`
 }
 
-// load reads what a former life has left. A file that can't be read is left out with
-// a warning: its instances register again by themselves.
+// load reads the file. An unusable file is ignored with a warning: its instances register again
+// by themselves.
 func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 	if f.path == "" {
 		return nil, 0
 	}
 	if err := atomicfile.Sweep(f.path, 0); err != nil {
-		f.log.Warn("snapshots that were not finished can't be removed", "err", err)
+		f.log.Warn("unfinished snapshot files can't be removed; remove them by hand", "err", err)
 	}
 	former, revision, refused, err := f.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0
 	}
 	if err != nil {
-		f.log.Warn("the snapshot of instances can't be used; they stand again as their sidecars come back", "err", err)
+		f.log.Warn("snapshot of instances unusable; the instances return as their sidecars reconnect", "err", err)
 		return nil, 0
 	}
 	for _, err := range refused {
-		f.log.Warn("an instance in the snapshot can't be used; it stands again when its sidecar is back, and the rest stand", "err", err)
+		f.log.Warn("instance in the snapshot unusable; it returns when its sidecar reconnects, and the others are restored", "err", err)
 	}
-	f.log.Info("took over the instances of before the restart", "instances", len(former), "revision", revision)
+	f.log.Info("restored instances from the snapshot", "instances", len(former), "revision", revision)
 	return former, revision
 }
 
@@ -99,8 +99,8 @@ func (f *snapshotFile) read() (former []catalog.Instance, revision uint64, refus
 	return former, revision, refused, nil
 }
 
-// parseSnapshot reads the file's text. An instance that can't be used is refused by its
-// name, or by its place where it has none.
+// parseSnapshot decodes the file. An unusable instance is refused by its name, or by its place if
+// it has none.
 func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Instance, revision uint64, refused []error, err error) {
 	var s snapshot
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -123,33 +123,33 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		}
 		former = append(former, instance)
 	}
-	return former, min(s.Revision, plausible(time.Now())), refused, nil
+	return former, min(s.Revision, maxPlausible(time.Now())), refused, nil
 }
 
 func (i savedInstance) instance() catalog.Instance {
 	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Since: i.Since}
 }
 
-// follow writes the file soon after each change until ctx ends, and then what stands
-// at last. A failure is logged, and the write tried again.
-func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster], revision func() uint64) error {
+// follow writes the file soon after each change until ctx ends, and then the final state. It logs
+// and retries failed writes.
+func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[instanceTable], revision func() uint64) error {
 	if f.path == "" {
 		return nil
 	}
-	var written <-chan struct{} // tells what was written from what stands
+	var written <-chan struct{} // identifies the state that was written
 	for wait := debounce; ; {
-		last := ctx.Err() != nil // asked before Follow: what changed until the end is not missed
+		last := ctx.Err() != nil // read before Follow, so that the last change is not missed
 		now, ok, changed := standing.Follow()
 		var again <-chan time.Time
 		if ok && changed != written {
 			start := time.Now()
 			if err := f.write(now, revision()); err != nil {
-				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
-				again = time.After(retry)
+				f.log.Error("instances can't be saved; after a restart of the service they would be missing until their sidecars reconnect", "err", err)
+				again = time.After(retryPause)
 			} else {
 				written = changed
 			}
-			wait = max(debounce, min(restraint*time.Since(start), mostRestraint))
+			wait = max(debounce, min(writePauseFactor*time.Since(start), maxWritePause))
 		}
 		if last {
 			return nil
@@ -166,16 +166,16 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 	}
 }
 
-// write replaces the file as a whole: whoever reads it sees the old one or the new.
-func (f *snapshotFile) write(r roster, revision uint64) error {
+// write replaces the whole file: a reader sees the old one or the new one.
+func (f *snapshotFile) write(r instanceTable, revision uint64) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
 	return atomicfile.Write(f.path, func(w io.Writer) error { return encode(w, r, revision) })
 }
 
-// encode writes one instance after the other, so that the whole is never in memory.
-func encode(to io.Writer, r roster, revision uint64) error {
+// encode writes one instance after the other, so that the whole file is never in memory.
+func encode(to io.Writer, r instanceTable, revision uint64) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, `{"version":%d,"revision":%d,"instances":[`, snapshotVersion, revision)
 	each, between := json.NewEncoder(w), ""

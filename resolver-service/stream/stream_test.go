@@ -50,8 +50,8 @@ type service struct {
 	ended    chan struct{}
 }
 
-// anAddress is one of loopback that stays free while no service has it: its port is none that
-// outgoing connections are given.
+// anAddress is a loopback address that stays free while no service has it: outgoing connections
+// never get its port.
 func anAddress(t testing.TB) string {
 	t.Helper()
 	port, err := sandbox.FreePort()
@@ -68,7 +68,7 @@ func start(t testing.TB, cfg stream.Config, address string, objects ...catalog.O
 	return startWith(t, cfg, address, quiet, nil, objects...)
 }
 
-// startAsIs runs a service that knows a stream's source by its connection.
+// startAsIs runs a service that takes a stream's source from its connection.
 func startAsIs(t testing.TB, cfg stream.Config, address string, objects ...catalog.Object) *service {
 	t.Helper()
 	return startNow(t, cfg, address, quiet, nil, objects...)
@@ -77,7 +77,7 @@ func startAsIs(t testing.TB, cfg stream.Config, address string, objects ...catal
 func startWith(t testing.TB, cfg stream.Config, address string, log *slog.Logger, opts []grpc.ServerOption, objects ...catalog.Object) *service {
 	t.Helper()
 	if cfg.Source == nil {
-		// Each sidecar here is one of another host, and there may be many.
+		// Each sidecar here is on a host of its own, and there may be many.
 		cfg.Source = func(_ context.Context, claimed netip.Addr) netip.Addr { return claimed }
 		cfg.MaxStreams = 1000
 	}
@@ -255,8 +255,8 @@ func selection(app catalog.App, callees ...catalog.App) *catalog.AppEndpoints {
 	return s
 }
 
-// ready is the local addresses of an app in a message; absent is true when the
-// message says nothing of it.
+// ready returns the local addresses of an app in a message; absent is true if the message does
+// not have the app.
 func ready(m *pb.WatchResponse, app catalog.App) (addresses string, absent bool) {
 	for _, e := range m.Put {
 		if e.App.Id == app.ID && e.App.Namespace == app.Namespace {

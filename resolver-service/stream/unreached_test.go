@@ -13,11 +13,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// Three sidecars agree that they don't reach east, lose their service, and say it again to
-// the next one; then one of them reaches east.
+// Three sidecars agree that they don't reach east. They lose their service and report again to
+// the next one. Then one of them reaches east.
 func TestSidecarsTellWhatTheyDoNotReach(t *testing.T) {
 	told := make(chan string, 1000)
-	cfg := stream.Config{Refute: func(cluster, why string) { told <- strings.TrimSpace(cluster + " " + why) }}
+	cfg := stream.Config{Unreachable: func(cluster, why string) { told <- strings.TrimSpace(cluster + " " + why) }}
 	await := func(what string, is func(string) bool) {
 		t.Helper()
 		for end := time.After(patience); ; {

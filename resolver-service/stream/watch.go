@@ -22,8 +22,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// errSuperseded ends a stream whose instance has another one by now.
-var errSuperseded = status.Error(codes.Aborted, "another stream has taken this instance or its address over")
+// errSuperseded ends a stream whose instance or address another stream has registered.
+var errSuperseded = status.Error(codes.Aborted, "another stream has registered this instance or its address")
 
 // watch is one stream.
 type watch struct {
@@ -31,20 +31,20 @@ type watch struct {
 	stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 	end    context.CancelCauseFunc // ends the stream
 
-	client  string        // whose budget the stream's memory counts to
-	first   chan *opening // the client's first message
-	started chan struct{} // closed once hello and held are set
-	hello   *hello
-	held    *registration // nil for one that only watches
-	sub     *topology.Subscription
-	who     *caller
-	box     outbox
+	client   string             // whose budget pays for the stream's memory
+	first    chan *firstRequest // the client's first message
+	started  chan struct{}      // closed once hello and held are set
+	hello    *hello
+	held     *registration // nil for a stream that only watches
+	sub      *topology.Subscription
+	caller   *caller
+	inFlight inFlight
 
-	sending sync.Mutex // guards what is below; held while a message leaves
+	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View
 	number  uint64 // the highest revision sent
-	drained uint64 // a revision to be told as drained; 0 for none
-	// provisional is whether the client was last told that its view is.
+	drained uint64 // a revision to confirm as drained; 0 for none
+	// provisional is what the client was last told about its view.
 	provisional bool
 }
 
@@ -53,29 +53,29 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	if !s.enter() {
 		return errStopping
 	}
-	defer s.users.Done()
+	defer s.running.Done()
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
-	defer context.AfterFunc(s.life, func() { end(context.Cause(s.life)) })()
-	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *opening, 1), started: make(chan struct{})}
-	w.box = outbox{timeout: s.cfg.StallTimeout, stalled: w.stalled}
-	defer w.box.close()
-	// Compressed, a message would be held once for each client, and not be known to have left.
+	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *firstRequest, 1), started: make(chan struct{})}
+	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
+	defer w.inFlight.close()
+	// A compressed message would be held once for each client, and its delivery could not be
+	// tracked.
 	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
 		s.log.Debug("answers may be compressed", "err", err)
 	}
-	// The reader ends when the stream does, that is soon after this returns; close
-	// waits for it.
+	// The reader ends soon after this returns; close waits for it.
 	go w.read(ctx)
 	err := w.serve(ctx)
 	if ctx.Err() != nil {
-		err = ending(ctx)
+		err = endError(ctx)
 	}
-	s.note(w, err)
+	s.noteEnd(w, err)
 	return err
 }
 
-// ClientOf is whose budget a call counts to: the app's by its certificate, or the address's.
+// ClientOf names the budget of a call: that of the app in its certificate, or of its address.
 func ClientOf(ctx context.Context) string {
 	if id, ok := identity.FromContext(ctx); ok {
 		return id.App.String()
@@ -86,20 +86,20 @@ func ClientOf(ctx context.Context) string {
 	return ""
 }
 
-// stalled ends a stream whose client does not read. To end the stream alone would not do:
-// its end waits behind what the client does not take.
+// stalled ends a stream whose client does not read. Ending the stream alone would not help: the
+// end waits behind the unread messages.
 func (w *watch) stalled() {
-	w.end(status.Errorf(codes.DeadlineExceeded, "the client has taken nothing for %s", w.s.cfg.StallTimeout))
+	w.end(status.Errorf(codes.DeadlineExceeded, "the client has read nothing for %s", w.s.cfg.StallTimeout))
 	p, ok := peer.FromContext(w.stream.Context())
 	if !ok || w.s.cfg.Hangup == nil {
 		return
 	}
-	w.s.often.Warn("stalled "+w.client, "closed the connection of a client that does not read", "client", w.client, "remote", p.Addr.String(), "after", w.s.cfg.StallTimeout)
+	w.s.throttled.Warn("stalled "+w.client, "closed the connection of a client that does not read", "client", w.client, "remote", p.Addr.String(), "after", w.s.cfg.StallTimeout)
 	w.s.cfg.Hangup(p.Addr)
 }
 
-// note counts and logs how a stream ended.
-func (s *Server) note(w *watch, err error) {
+// noteEnd counts and logs how a stream ended.
+func (s *Server) noteEnd(w *watch, err error) {
 	code := status.Code(err)
 	if code == codes.OK || code == codes.Canceled {
 		return
@@ -112,8 +112,8 @@ func (s *Server) note(w *watch, err error) {
 	s.log.Debug("refused a stream", "err", err)
 }
 
-// ending is why a stream's context has ended, as a gRPC status.
-func ending(ctx context.Context) error {
+// endError returns why a stream's context has ended, as a gRPC status.
+func endError(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, io.EOF): // the client has closed its side: it is done
@@ -125,31 +125,31 @@ func ending(ctx context.Context) error {
 	}
 }
 
-// serve greets the client, registers its instance and follows its app's view.
+// serve receives the hello, registers the instance and follows the app's view.
 func (w *watch) serve(ctx context.Context) error {
-	if err := w.greet(ctx); err != nil {
+	if err := w.receiveHello(ctx); err != nil {
 		return err
 	}
 	leave, err := w.s.admit(ctx, w.hello)
 	if err != nil {
-		w.s.often.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
+		w.s.throttled.Warn("refused "+w.hello.app.String(), "refused a stream", "app", w.hello.app.String(), "err", status.Convert(err).Message())
 		return err
 	}
 	defer leave()
 	select {
 	case <-w.s.restored:
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
 	if w.hello.instance != nil {
-		w.held = &registration{instance: *w.hello.instance, lost: func() { w.end(errSuperseded) }}
-		if _, err := w.s.registry.do(ctx, register, w.held); err != nil {
+		w.held = &registration{instance: *w.hello.instance, superseded: func() { w.end(errSuperseded) }}
+		if _, err := w.s.registry.request(ctx, register, w.held); err != nil {
 			return unavailable(err)
 		}
-		// However the stream ends, its instance goes with it, and at once.
-		defer func() { _, _ = w.s.registry.do(context.WithoutCancel(ctx), withdraw, w.held) }()
+		// The instance leaves with the stream, however that ends.
+		defer func() { _, _ = w.s.registry.request(context.WithoutCancel(ctx), withdraw, w.held) }()
 	}
 	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {
 		return unavailable(err)
@@ -158,9 +158,9 @@ func (w *watch) serve(ctx context.Context) error {
 	w.sub = w.s.topology.Subscribe(w.hello.app)
 	defer w.sub.Close()
 	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View}
-	w.s.evidence.come(who)
-	defer w.s.evidence.leave(who)
-	w.who = who
+	w.s.evidence.add(who)
+	defer w.s.evidence.remove(who)
+	w.caller = who
 	close(w.started)
 	return w.follow(ctx)
 }
@@ -169,17 +169,17 @@ func unavailable(err error) error {
 	return status.Errorf(codes.Unavailable, "the instance can't be registered: %v", err)
 }
 
-// greet waits for the client's hello, and checks it.
-func (w *watch) greet(ctx context.Context) error {
+// receiveHello waits for the client's hello, and checks it.
+func (w *watch) receiveHello(ctx context.Context) error {
 	limit := time.NewTimer(w.s.cfg.HelloTimeout)
 	defer limit.Stop()
-	var req *opening
+	var req *firstRequest
 	select {
 	case req = <-w.first:
 	case <-limit.C:
 		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", w.s.cfg.HelloTimeout)
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	h, err := parseHello(req, &w.s.cfg)
 	if err != nil {
@@ -188,10 +188,10 @@ func (w *watch) greet(ctx context.Context) error {
 	if err := authorizeOwn(ctx, h.app); err != nil {
 		return err
 	}
-	if h.revision > plausible(time.Now()) && h.revision > w.s.topology.Revision() {
-		// It lies, or the clock of one of us is wrong. It is served as one without a revision,
+	if h.revision > maxPlausible(time.Now()) && h.revision > w.s.topology.Revision() {
+		// The client lies, or one of the clocks is wrong. It is served as if it had no revision,
 		// and keeps the higher number itself.
-		w.s.log.Debug("a client holds a revision beyond any that can have been given out; it is not counted on from there",
+		w.s.log.Debug("the revision of a client is implausibly high; it is ignored",
 			"app", h.app.String(), "revision", h.revision)
 		h.revision = 0
 	}
@@ -202,21 +202,21 @@ func (w *watch) greet(ctx context.Context) error {
 	return nil
 }
 
-// read takes the client's messages until the stream ends.
+// read processes the client's messages until the stream ends.
 func (w *watch) read(ctx context.Context) {
-	defer w.s.users.Done()
+	defer w.s.running.Done()
 	first, err := w.readFirst(ctx)
 	if err != nil {
 		w.end(err)
 		return
 	}
-	defer first.known.drop()
+	defer first.known.release()
 	w.first <- first
 	for {
 		var raw rawRequest
 		err := w.stream.RecvMsg(&raw)
 		if err == nil {
-			err = w.later(ctx, &raw)
+			err = w.handle(ctx, &raw)
 		}
 		if err != nil {
 			w.end(err)
@@ -225,28 +225,28 @@ func (w *watch) read(ctx context.Context) {
 	}
 }
 
-// readFirst reads the first message once there is room for the largest that it may be. Until
-// then flow control holds the client back.
-func (w *watch) readFirst(ctx context.Context) (*opening, error) {
+// readFirst reads the first message once there is room for the largest possible one. Until then
+// flow control holds the client back.
+func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 	release, err := w.s.hellos.Acquire(ctx, w.client, helloBytes)
 	if err != nil {
-		return nil, ending(ctx)
+		return nil, endError(ctx)
 	}
 	defer release()
 	var raw rawRequest
 	if err := w.stream.RecvMsg(&raw); err != nil {
 		return nil, err
 	}
-	return parseOpening(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
+	return parseFirstRequest(&raw, w.s.known, w.client, w.s.cfg.MaxKnown)
 }
 
-// maxLater bounds the messages after the first, in bytes.
-const maxLater = 64 << 10
+// maxLaterBytes bounds each message after the first.
+const maxLaterBytes = 64 << 10
 
-// later handles a message after the first.
-func (w *watch) later(ctx context.Context, raw *rawRequest) error {
-	if len(raw.bytes) > maxLater {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are taken", len(raw.bytes), maxLater)
+// handle processes a message after the first.
+func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
+	if len(raw.bytes) > maxLaterBytes {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are allowed", len(raw.bytes), maxLaterBytes)
 	}
 	req := &pb.WatchRequest{}
 	if err := proto.Unmarshal(raw.bytes, req); err != nil {
@@ -255,7 +255,7 @@ func (w *watch) later(ctx context.Context, raw *rawRequest) error {
 	select {
 	case <-w.started:
 	case <-ctx.Done():
-		return ending(ctx)
+		return endError(ctx)
 	}
 	switch {
 	case req.GetUnreached() != nil:
@@ -265,23 +265,23 @@ func (w *watch) later(ctx context.Context, raw *rawRequest) error {
 	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}
-	revision, err := w.s.registry.do(ctx, drain, w.held)
+	revision, err := w.s.registry.request(ctx, drain, w.held)
 	if err != nil {
 		return unavailable(err)
 	}
 	return w.send(revision)
 }
 
-// reportPause is the least time between two reports of a client that are read.
+// reportPause is the least time between two reports of a client.
 const reportPause = 100 * time.Millisecond
 
-// unreached takes in what the client does not reach.
+// unreached processes a report on clusters that the client does not reach.
 func (w *watch) unreached(ctx context.Context, m *pb.Unreached) error {
 	all, err := parseUnreached(m)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "unreached: %v", err)
 	}
-	w.s.evidence.report(w.who, all)
+	w.s.evidence.report(w.caller, all)
 	live.Sleep(ctx, reportPause)
 	return nil
 }
@@ -292,7 +292,7 @@ func (w *watch) follow(ctx context.Context) error {
 		select {
 		case <-w.s.settling.Done():
 		case <-ctx.Done():
-			return ending(ctx)
+			return endError(ctx)
 		}
 	}
 	until, end := context.WithCancel(ctx)
@@ -302,16 +302,16 @@ func (w *watch) follow(ctx context.Context) error {
 	for {
 		next, err := w.sub.Next(until, seen)
 		if ctx.Err() != nil {
-			return ending(ctx)
+			return endError(ctx)
 		}
-		if err != nil { // the service has settled, which is to be told
+		if err != nil { // settled: the client must learn that its view is final
 			until, next = ctx, seen
 			if next == nil {
 				continue
 			}
 		}
 		if next.Revision < w.floor() {
-			// The app has lost its selection, and follows the default by now.
+			// The app has lost its selection, and now follows the default.
 			if err := w.s.topology.AtLeast(ctx, w.hello.app, w.floor()); err != nil {
 				return unavailable(err)
 			}
@@ -329,29 +329,28 @@ func (w *watch) floor() uint64 {
 	return w.number
 }
 
-// send brings the client up to date: it sends what differs between the view that was
-// sent last and the newest, if anything does. A drained other than 0 is the revision
-// from which on views are without the instance, and is told in any case.
+// send sends the difference between the view that was sent last and the newest one, if there is
+// any. If drained is not 0, the message confirms the drain as of that revision in any case.
 func (w *watch) send(drained uint64) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	w.drained = max(w.drained, drained)
-	provisional := w.s.settling.Err() == nil // of the view as it is read after this
+	provisional := w.s.settling.Err() == nil // must be read before the view
 	view, ok := w.sub.View()
 	if !ok || view == w.sent && w.drained == 0 && w.provisional == provisional {
-		return nil // before the first view, follow will send what is to be told
+		return nil // before the first view, follow sends it
 	}
 	if provisional && w.hello.keeps && w.hello.known != nil {
-		return w.confirm(view)
+		return w.confirmDrain(view)
 	}
 	msg, err := w.message(w.stream.Context(), view, provisional)
 	if err != nil {
 		return err
 	}
-	if err := w.box.send(msg, w.stream.SendMsg); err != nil {
+	if err := w.inFlight.send(msg, w.stream.SendMsg); err != nil {
 		return err
 	}
-	w.hello.known.drop()
+	w.hello.known.release()
 	w.hello.known = nil
 	w.sent, w.drained, w.number, w.provisional = view, 0, max(w.number, msg.revision), provisional
 	w.hello.known = nil
@@ -361,8 +360,8 @@ func (w *watch) send(drained uint64) error {
 	return nil
 }
 
-// confirm tells a client that keeps the view that it has of its drain, and of nothing else.
-func (w *watch) confirm(view *catalog.View) error {
+// confirmDrain confirms the drain to a client that keeps its own view, and sends nothing else.
+func (w *watch) confirmDrain(view *catalog.View) error {
 	revision := max(w.drained, w.number)
 	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true}); err != nil {
 		return err

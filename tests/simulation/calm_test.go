@@ -11,14 +11,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// How long it may take, once everything is well again, until each view has what is true.
+// How long each view may take to become right, once all faults are repaired.
 const (
 	calmWithin = 15 * time.Second
-	dampedMost = 2*time.Minute + 5*time.Second // where a peer came and went too often
+	dampedMost = 2*time.Minute + 5*time.Second // if a peer was damped
 	rampMost   = 11 * time.Second              // for all traffic to be back
 )
 
-// heal makes every path perfect.
+// heal repairs every path.
 func (w *world) heal() {
 	w.each(func(r *replica) {
 		for _, c := range w.clusters {
@@ -33,8 +33,8 @@ func (w *world) heal() {
 	})
 }
 
-// calm makes everything well again, waits until each view has what is true, and looks
-// whether that came in time. Nothing from before may ever be seen again.
+// calm repairs everything, waits until each view is right, and checks that this was in time. No
+// earlier state may ever be seen again.
 func (w *world) calm() {
 	w.look()
 	w.heal()
@@ -50,8 +50,7 @@ func (w *world) calm() {
 	})
 }
 
-// almost makes everything well but one of a cluster's two replicas: that has to be enough
-// for everybody else.
+// almost repairs everything except one of a cluster's two replicas, which has to be enough.
 func (m maker) almost() (string, func(*world)) {
 	i := m.IntN(2)
 	how := one(m, []string{"does not run", "has no gateway", "has a gateway that is silent", "has a gateway that hangs up", "has just started and can't reach its store"})
@@ -87,7 +86,8 @@ func (m maker) almost() (string, func(*world)) {
 	}
 }
 
-// nameBoth has whoever knows east know both of its gateways: who names but one depends on it.
+// nameBoth puts both of east's gateways into every Cluster object for it. A cluster that knows
+// only one depends on it.
 func (w *world) nameBoth() {
 	for _, c := range w.clusters {
 		_, all, _ := c.objects.newest()
@@ -97,8 +97,8 @@ func (w *world) nameBoth() {
 	}
 }
 
-// restore has everything run that is meant to, and read what it has to; but may be a
-// replica that is left as it is.
+// restore starts everything and gives it access to its store and source. It leaves out the
+// replica but, which may be nil.
 func (w *world) restore(but *replica) {
 	for _, c := range w.clusters {
 		for i, g := range c.gateways {
@@ -128,7 +128,7 @@ func (w *world) restore(but *replica) {
 	}
 }
 
-// converge waits until all views of all replicas but one have what is true.
+// converge waits until all views are right, in all replicas but one.
 func (w *world) converge(but *replica) {
 	start := time.Now()
 	for wrong := w.wrong(false, but); wrong != ""; wrong = w.wrong(false, but) {
@@ -159,7 +159,7 @@ func (w *world) converge(but *replica) {
 	}
 }
 
-// damped tells whether any peer was not relied on lately because it came and went.
+// damped tells whether any peer was damped lately.
 func (w *world) damped() (damped bool) {
 	w.each(func(r *replica) {
 		if r.service == nil {
@@ -172,7 +172,7 @@ func (w *world) damped() (damped bool) {
 	return damped
 }
 
-// served sees that damping leaves each caller a way to whatever is ready anywhere.
+// served checks that damping leaves each caller a route to everything that is ready.
 func (w *world) served(but *replica) {
 	w.each(func(r *replica) {
 		if r == but || r.service == nil {
@@ -197,7 +197,7 @@ func (w *world) served(but *replica) {
 	})
 }
 
-// wrong is what differs from the truth in any view; empty if nothing does.
+// wrong describes a difference between a view and the truth; empty if there is none.
 func (w *world) wrong(ramps bool, but *replica) (what string) {
 	synctest.Wait()
 	w.each(func(r *replica) {
@@ -326,7 +326,7 @@ func (w *world) route(c *cluster, objects map[catalog.Key]catalog.Object, caller
 	return catalog.Ready, shards
 }
 
-// reachesPods tells whether both clusters say of each other that they are on one network.
+// reachesPods tells whether both clusters put each other on one network.
 func (w *world) reachesPods(c *cluster, object *catalog.Cluster, in *cluster) bool {
 	_, theirs, _ := in.objects.newest()
 	back, _ := theirs[catalog.Key{Kind: catalog.KindCluster, Name: c.name}].(*catalog.Cluster)

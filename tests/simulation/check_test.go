@@ -10,11 +10,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// slack is how much longer than staleAfter a cluster may be called after the last moment
-// in which a round trip to it was possible.
+// slack is how much longer than staleAfter a cluster may be called after the last moment when a
+// round trip to it was possible.
 const slack = time.Second
 
-// check holds all views of a service to what it can know at this moment.
+// check compares all views of a service with what it can know now.
 func (w *world) check(s *service) {
 	have := s.objects()
 	if have == nil {
@@ -39,10 +39,10 @@ func (w *world) check(s *service) {
 // owners are the apps that views lead to, by the addresses of their instances in each cluster.
 type owners map[instanceOf]catalog.App
 
-// instanceOf is an address as one cluster names it: between clusters, nobody decides whose it is.
+// instanceOf is an address in one cluster. Several clusters may use the same address.
 type instanceOf struct{ cluster, address string }
 
-// see takes a view in. It says which address is that of two apps of a cluster; empty if none is.
+// see adds a view. It returns an error text if an address belongs to two apps of a cluster.
 func (os owners) see(view *catalog.View) (wrong string) {
 	for callee, entry := range view.Entries.All() {
 		for i := range entry.Routes {
@@ -61,8 +61,7 @@ func (os owners) see(view *catalog.View) (wrong string) {
 	return wrong
 }
 
-// checkGateway sees that the gateway leads to what this cluster exports, and to nothing
-// else.
+// checkGateway checks that the gateway leads to what this cluster exports, and to nothing else.
 func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
 	table, ok := s.topology.Gateway().Load()
 	if !ok {
@@ -83,7 +82,7 @@ func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
 		if there && !slices.Equal(b.Instances, ready(running, a)) {
 			w.fail("gateway: %s: that of %s leads to %v; ready are %v", s.replica.host, a, b.Instances, ready(running, a))
 		}
-		// A sidecar calls instances by names, perhaps of a view that is old: none may lead to another.
+		// A sidecar may use names from an old view: none may lead to another instance.
 		if there && !slices.Equal(b.Tokens, catalog.InstanceTokens(b.Instances)) {
 			w.fail("gateway: %s: the instances %v of %s are called %x", s.replica.host, b.Instances, a, b.Tokens)
 		}
@@ -96,8 +95,8 @@ func look(s *service, caller catalog.App) (*catalog.View, bool) {
 	return sub.View()
 }
 
-// checkView holds one view to the caller's selection, to the instances of its cluster and
-// to how long ago other clusters could be heard.
+// checkView compares a view with the caller's selection, with the instances of its cluster, and
+// with the time since other clusters were last reachable.
 func (w *world) checkView(s *service, caller catalog.App, selection *catalog.AppEndpoints, view *catalog.View) {
 	if view.Open != (selection == nil) {
 		w.fail("%s: the view of %s is open: %v; its selection is %v", s.replica.host, caller, view.Open, selection)
@@ -142,8 +141,8 @@ func endpoint(s *catalog.AppEndpoints, callee catalog.App) *catalog.Endpoint {
 	return nil
 }
 
-// checkLocal holds a route in the caller's own cluster to the instances that the service
-// was told of.
+// checkLocal compares a route in the caller's own cluster with the instances that the service
+// knows.
 func (w *world) checkLocal(s *service, callee catalog.App, r *catalog.Route) {
 	var want []string
 	if version := s.running.Load(); version >= 0 {
@@ -165,7 +164,7 @@ func ready(all map[topology.InstanceKey]catalog.Instance, a catalog.App) (addres
 	return addresses
 }
 
-// checkRemote holds a route to another cluster to what can be true of it at all.
+// checkRemote checks a route to another cluster.
 func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.Endpoint, r *catalog.Route) {
 	if len(r.Addresses) == 0 {
 		return
@@ -204,7 +203,7 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 	}
 }
 
-// had tells whether an instance of an app was ever in the cluster, by what its callers call it.
+// had tells whether the cluster ever had an instance of an app with a token.
 func (c *cluster) had(a catalog.App, token uint32) bool {
 	for at := range c.ever {
 		if at.app == a && catalog.InstanceToken(at.address) == token {
@@ -214,11 +213,11 @@ func (c *cluster) had(a catalog.App, token uint32) bool {
 	return false
 }
 
-// exportedStates are those of a route to an app that is exported to the caller.
+// exportedStates are the states of a route to an app that is exported to the caller.
 var exportedStates = []catalog.RouteState{catalog.Ready, catalog.Lapsed, catalog.Empty, catalog.LeaseExpired, catalog.Damped, catalog.LastResort}
 
-// checkExports sees that what callers of one replica can see of an export is what one of
-// its versions lets them see: never one from before a version that was known already.
+// checkExports checks that the callers of a replica see an export as one of its versions allows,
+// and never as a version before one that was known already.
 func (w *world) checkExports(s *service, have map[catalog.Key]catalog.Object) {
 	for of, versions := range w.exports {
 		if of.cluster == s.replica.cluster.name {
@@ -247,12 +246,12 @@ func (w *world) checkExports(s *service, have map[catalog.Key]catalog.Object) {
 			return
 		}
 		if len(w.cluster(of.cluster).replicas) == 1 {
-			w.floors[about] = v // one replica never tells what is older than what it told
+			w.floors[about] = v // one replica never goes back to an older version
 		}
 	}
 }
 
-// seenOf is who of those that could see an export sees it.
+// seenOf returns which callers see an export, out of those that could.
 func (w *world) seenOf(s *service, have map[catalog.Key]catalog.Object, of export) (seen map[catalog.App]bool, any bool) {
 	seen = map[catalog.App]bool{}
 	for _, d := range s.replica.cluster.sidecars {

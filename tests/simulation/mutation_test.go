@@ -8,19 +8,19 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// mutation is a fault that is put in at a seam of the simulation: what it then shows is
-// what a fault in the service would. The zero mutation is none.
+// mutation is a fault that is injected at a seam of the simulation. Its effect is that of a fault
+// in the service. The zero mutation is none.
 type mutation struct {
-	opensExports     bool // a service takes each export for one to everybody
+	opensExports     bool // a service takes each export as one to everybody
 	revivesExports   bool // a service goes back to the first version of an export
-	missesSelections bool // one of two replicas never hears of a selection
-	keepsPaths       bool // what is split can still be talked over: a lease that does not lapse
-	forgetsRevisions bool // a sidecar's revision is not counted on from
+	missesSelections bool // one of two replicas never gets a selection
+	keepsPaths       bool // a split path still works, so a lease does not lapse
+	forgetsRevisions bool // a sidecar's revision is ignored
 	losesGateways    bool // a cluster's gateways don't come back
 }
 
-// corrupt is what a mutation does to the objects of a replica; nil for nothing. An object
-// that comes out as nil is missed.
+// corrupt returns the effect of a mutation on a replica's objects; nil for none. An object that
+// becomes nil is missing.
 func (m mutation) corrupt(r *replica) func(catalog.Object) catalog.Object {
 	first, reads := map[catalog.Key]catalog.Object{}, map[catalog.Key]int{}
 	return func(o catalog.Object) catalog.Object {
@@ -43,7 +43,7 @@ func (m mutation) corrupt(r *replica) func(catalog.Object) catalog.Object {
 	}
 }
 
-// TestFaultsAreFound puts faults in and sees that each is found, and by which invariant.
+// TestFaultsAreFound injects faults and checks that the right invariant finds each.
 func TestFaultsAreFound(t *testing.T) {
 	if slow > 1 {
 		t.Skip("it is about the simulation, and the same without the race detector")
@@ -90,8 +90,8 @@ func everythingBut(these ...string) (without []string) {
 	return without
 }
 
-// TestTwoAppsAtOneAddressAreFound shows views to the invariant that a topology can't be made
-// to break from outside.
+// TestTwoAppsAtOneAddressAreFound checks the owner invariant with made-up views, because no input
+// makes a topology break it.
 func TestTwoAppsAtOneAddressAreFound(t *testing.T) {
 	view := func(a catalog.App, r catalog.Route) *catalog.View {
 		entry := catalog.NewEntry(a, catalog.Rule{}, []catalog.Route{r})

@@ -35,8 +35,7 @@ func object(name string, staleAfter time.Duration, gateways []int, rampUp time.D
 	return c
 }
 
-// knows changes what a cluster knows of another: the order of its gateways, its network,
-// whether it knows it at all.
+// knows changes a Cluster object: the order of its gateways, its network, or whether it exists.
 func (m maker) knows() (string, func(*world)) {
 	in := one(m, clusterNames)
 	of := one(m, slices.DeleteFunc(slices.Clone(clusterNames), func(name string) bool { return name == in }))
@@ -109,8 +108,8 @@ func (m maker) moves() (string, func(*world)) {
 	return m.movesIn(one(m, clusterNames))
 }
 
-// handsOver gives one of three addresses on the network that clusters share to an app of one of
-// them, which may be that of another before.
+// handsOver gives one of three addresses on the shared network to an app, which may take it from
+// another.
 func (m maker) handsOver() (string, func(*world)) {
 	in, a, n := one(m, []string{"north", "west"}), one(m, apps), m.IntN(3)
 	draining, gone := m.chance(20), m.chance(10)
@@ -149,14 +148,14 @@ func at(all map[topology.InstanceKey]catalog.Instance, address netip.AddrPort) (
 	return keys
 }
 
-// runs adds an instance to a cluster's.
+// runs adds an instance to a cluster.
 func (c *cluster) runs(all map[topology.InstanceKey]catalog.Instance, i catalog.Instance) {
 	c.ever[placed{i.App, i.Address.String()}] = true
 	all[topology.InstanceKey{App: i.App, ID: i.ID}] = i
 }
 
-// movesIn changes an instance of a cluster: there are eight addresses, each with one app at
-// a time.
+// movesIn changes an instance of a cluster. There are eight addresses, each with one app at a
+// time.
 func (m maker) movesIn(in string) (string, func(*world)) {
 	n, a, draining, gone := m.IntN(8), one(m, apps), m.chance(25), m.chance(25)
 	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(slices.Index(clusterNames, in)), 0, byte(n)}), 50002)

@@ -23,14 +23,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var discardLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// homecoming is how long after it has heard all sources a service takes what comes for
-// what was there all along, as the real one does.
-const homecoming = 5 * time.Second
+// settleDelay is how long after all sources are known the service calls Settle, as the real one
+// does.
+const settleDelay = 5 * time.Second
 
-// service is one life of one replica of a cluster's resolver service, with all its real
-// parts but the store, the source of instances and the network.
+// service is one life of one replica of a cluster's resolver service. All its parts are real
+// except for the store, the source of instances and the network.
 type service struct {
 	replica  *replica
 	topology *topology.Topology
@@ -38,32 +38,32 @@ type service struct {
 	links    *peering.Links
 	server   *peering.Server
 	grpc     *grpc.Server
-	settled  chan struct{} // closed once views have what they had in a former life
-	sourced  chan struct{} // closed once the source of instances was heard
-	running  atomic.Int64  // version of the instances that were applied; -1 before the first
+	settled  chan struct{} // closed once views have what they had before a restart
+	sourced  chan struct{} // closed once the source of instances is known
+	running  atomic.Int64  // version of the applied instances; -1 before the first
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	parts  sync.WaitGroup
 }
 
-// start starts a replica. With memory it has at once the instances of its former life.
+// start starts a replica. With memory it has the instances of its last life at once.
 func (r *replica) start(memory bool) {
 	w, c := r.cluster.world, r.cluster
 	s := &service{replica: r, settled: make(chan struct{}), sourced: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Store(-1)
-	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), quiet)
+	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), discardLog)
 	if err != nil {
 		w.fail("identity of %s: %v", r.host, err)
 		return
 	}
-	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, quiet)
-	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, quiet)
+	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, discardLog)
+	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, discardLog)
 	s.feed.After(s.sourced)
 	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.net.Host(r.host).Dial}
-	s.links = peering.NewLinks(cfg, s.topology, source, quiet)
-	s.server = peering.NewServer(cfg, s.topology, quiet)
+	s.links = peering.NewLinks(cfg, s.topology, source, discardLog)
+	s.server = peering.NewServer(cfg, s.topology, discardLog)
 	peering.Join(s.links, s.server)
 	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(w.watchRevisions(r.host)))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.server)
@@ -98,7 +98,7 @@ func (s *service) part(name string, run func(context.Context) error) {
 	})
 }
 
-// settle is what the real service does before it is taken at its word.
+// settle waits as the real service does.
 func (s *service) settle(ctx context.Context) error {
 	for _, heard := range []<-chan struct{}{s.links.Settled(), s.sourced} {
 		select {
@@ -108,14 +108,14 @@ func (s *service) settle(ctx context.Context) error {
 		}
 	}
 	close(s.settled)
-	if live.Sleep(ctx, homecoming) {
+	if live.Sleep(ctx, settleDelay) {
 		s.topology.Settle()
 	}
 	return nil
 }
 
-// followInstances follows the source of instances, and keeps what it said while it is out
-// of reach.
+// followInstances follows the source of instances, and keeps the last state while that is out of
+// reach.
 func (s *service) followInstances(ctx context.Context) error {
 	for {
 		err := read(ctx, s.replica.cluster.instances, s.replica.source, s.runs)
@@ -131,7 +131,7 @@ func (s *service) followInstances(ctx context.Context) error {
 	}
 }
 
-// runs takes in all that the source of instances says.
+// runs applies the full set of the source of instances.
 func (s *service) runs(version int, state map[topology.InstanceKey]catalog.Instance) error {
 	change := topology.InstanceChange{Source: "shared", Full: true, Put: slices.Collect(maps.Values(state))}
 	if _, err := s.topology.Apply(s.ctx, topology.Change{Instances: []topology.InstanceChange{change}}); err != nil {
@@ -179,7 +179,7 @@ func (r *replica) stop(kill bool) {
 	}
 }
 
-// objects are those that the service has by now, by the truth; nil before the first.
+// objects are the true objects at the version that the service has; nil before the first.
 func (s *service) objects() map[catalog.Key]catalog.Object {
 	status := s.feed.Status()
 	if !status.Synced {
@@ -192,7 +192,7 @@ func (s *service) objects() map[catalog.Key]catalog.Object {
 	return s.replica.cluster.objects.at(version)
 }
 
-// watchRevisions sees that no stream to a peer names a revision below one before it.
+// watchRevisions checks that revisions never decrease on a stream to a peer.
 func (w *world) watchRevisions(host string) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		return handle(srv, &watched{ServerStream: ss, world: w, host: host, method: info.FullMethod})

@@ -7,8 +7,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// sidecar follows an app's view from a replica of its cluster, as the stream to a sidecar
-// does: it says which revision it holds, and keeps its view while the service is away.
+// sidecar follows an app's view from a replica of its cluster, like a real sidecar: it reports
+// the revision that it holds, and keeps its view while the service is away.
 type sidecar struct {
 	app    catalog.App
 	at     *replica

@@ -21,10 +21,9 @@ var (
 	withoutFlag = flag.String("without", "", "kinds of steps to leave out, with commas between")
 )
 
-// TestMain has one goroutine run at a time. So what happens at one moment is nearly always
-// in the same order, and a seed that fails does so again. And the race detector needs it: Go
-// 1.26 lets two processors run timers of one bubble at a time, in one context of the
-// detector, which crashes.
+// TestMain lets one goroutine run at a time. So the order of events is nearly always the same,
+// and a failing seed fails again. The race detector needs it as well: in Go 1.26, two processors
+// may run timers of one bubble at a time, in one context of the detector, which crashes.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	runtime.GOMAXPROCS(1)
@@ -38,8 +37,8 @@ func without() []string {
 	return strings.Split(*withoutFlag, ",")
 }
 
-// TestSimulation runs many seeds. Each is a test of its own, so that its name tells which
-// one it was even if the run does not come to an end.
+// TestSimulation runs many seeds. Each is a subtest, so that its name tells the seed even if the
+// run never ends.
 func TestSimulation(t *testing.T) {
 	if *seedFlag != 0 {
 		for range *againFlag {
@@ -118,9 +117,9 @@ func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 // most bounds how many runs are made to shrink a list of steps.
 const most = 60
 
-// TestQuickRestartsTakeNobodysLastRoute restarts a cluster's only service three times, each
-// time for long enough that leases end: it is damped then, and callers that have no other way
-// go on calling it.
+// TestQuickRestartsTakeNobodysLastRoute restarts a cluster's only service three times, each time
+// long enough that leases end. It is damped then, and callers without another route still call
+// it.
 func TestQuickRestartsTakeNobodysLastRoute(t *testing.T) {
 	for seed := range uint64(10) {
 		p := newPlan(seed, 0, nil)

@@ -10,15 +10,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
 )
 
-// plan is what happens in one run. It follows from the seed alone.
+// plan is the events of one run. It follows from the seed alone.
 type plan struct {
 	seed       uint64
 	staleAfter map[string]time.Duration
 	steps      []step
 }
 
-// step is one thing that happens. What it does is fixed when the plan is made, and does
-// not depend on the steps before it, so that any of them can be left out.
+// step is one event. It is fixed when the plan is made and does not depend on earlier steps, so
+// that any step can be left out.
 type step struct {
 	kind string
 	text string
@@ -27,15 +27,15 @@ type step struct {
 
 func (s step) String() string { return strings.TrimSpace(s.kind + " " + s.text) }
 
-// maker makes steps by chance.
+// maker makes random steps.
 type maker struct{ *rand.Rand }
 
 func one[T any](m maker, of []T) T { return of[m.IntN(len(of))] }
 
-// chance is true so many times out of a hundred.
+// chance is true with the given probability, in percent.
 func (m maker) chance(percent int) bool { return m.IntN(100) < percent }
 
-// kinds are what can happen, and how often compared with the others.
+// kinds are the possible events, with their relative frequency.
 var kinds = []struct {
 	name   string
 	weight int
@@ -92,7 +92,7 @@ func newPlan(seed uint64, steps int, without []string) *plan {
 	return p
 }
 
-// begin makes the first state: clusters that know each other, run, and export some.
+// begin makes the initial state: clusters that know each other, run, and export some apps.
 func (m maker) begin(p *plan) (steps []step) {
 	add := func(kind, text string, do func(*world)) { steps = append(steps, step{kind, text, do}) }
 	near := m.chance(60) // clusters on one network know that from the start
@@ -127,7 +127,7 @@ func (m maker) begin(p *plan) (steps []step) {
 	return steps
 }
 
-// pause is how long the next step waits: mostly not long enough for anything to settle.
+// pause is the wait before the next step, mostly too short for anything to settle.
 func (m maker) pause() time.Duration {
 	return one(m, []time.Duration{
 		0, 0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond,
@@ -150,7 +150,7 @@ func (m maker) pair() (host, gateway string) {
 	return fmt.Sprintf("%s-%d", from, m.IntN(replicasOf[from])), fmt.Sprintf("%s-gw-%d", to, m.IntN(replicasOf[to]))
 }
 
-// between are the pairs that a step is for: one, or all between two clusters.
+// between returns the pairs of a step: one, or all between two clusters.
 func (m maker) between() (text string, pairs [][2]string) {
 	host, gateway := m.pair()
 	if m.chance(40) {
@@ -190,7 +190,7 @@ func (m maker) heal() (string, func(*world)) {
 	return text, paths(pairs, peeringtest.Path{})
 }
 
-// oneWay loses what goes from a cluster's machines to another's, and nothing that comes.
+// oneWay loses packets in one direction between two clusters.
 func (m maker) oneWay() (string, func(*world)) {
 	_, pairs := m.between()
 	a, b := pairs[0][0], pairs[0][1]
@@ -252,7 +252,7 @@ func (m maker) refuse() (string, func(*world)) {
 	}
 }
 
-// answer has a gateway take connections, maybe for another replica.
+// answer makes a gateway accept connections, maybe for another replica.
 func (m maker) answer() (string, func(*world)) {
 	text, which := m.gateway()
 	target := m.IntN(2)
@@ -283,7 +283,7 @@ func (m maker) stop() (string, func(*world)) {
 	return host, func(w *world) { which(w).stop(false) }
 }
 
-// start starts a replica if it does not run, with or without what it knew of instances.
+// start starts a replica if it does not run, with or without its instances.
 func (m maker) start() (string, func(*world)) {
 	host, which := m.replica()
 	memory := m.chance(50)
@@ -311,7 +311,7 @@ func (m maker) sourceAccess() (string, func(*world)) {
 	return m.access(func(r *replica) *access { return r.source })
 }
 
-// sidecarMoves has a sidecar go to another replica.
+// sidecarMoves moves a sidecar to another replica.
 func (m maker) sidecarMoves() (string, func(*world)) {
 	i, to := m.IntN(len(apps)), m.IntN(2)
 	return fmt.Sprintf("%s in east to replica %d", apps[i], to), func(w *world) {

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// history is every state that something shared was in, oldest first. States are immutable.
+// history is every state of something shared, oldest first. States are immutable.
 type history[K comparable, V any] struct {
 	mu      sync.Mutex
 	states  []map[K]V
@@ -48,8 +48,8 @@ func (h *history[K, V]) at(version int) map[K]V {
 	return h.states[version]
 }
 
-// access is how one replica reads a history: each state comes late, and none while it is
-// cut off. What was read stands.
+// access is how one replica reads a history: each state comes late, and none while it is cut off.
+// It keeps its last state.
 type access struct {
 	mu      sync.Mutex
 	cut     bool
@@ -75,8 +75,8 @@ func (a *access) now() (cut bool, delay time.Duration, changed <-chan struct{}) 
 
 var errCut = errors.New("the store is out of reach")
 
-// read delivers the newest state and each later one, or a later one yet, until ctx ends or
-// the replica is cut off.
+// read delivers the newest state and later ones, with gaps, until ctx ends or the replica is cut
+// off.
 func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access, deliver func(version int, state map[K]V) error) error {
 	for seen := -1; ; {
 		cut, delay, cutOff := a.now()
@@ -106,12 +106,12 @@ func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access,
 	}
 }
 
-// store is the config store of a cluster as one replica reaches it. Who comes back to it is
-// given the full set again.
+// store is the config store of a cluster as one replica reaches it. A reconnect delivers the full
+// set again.
 type store struct {
 	objects *history[catalog.Key, catalog.Object]
 	access  *access
-	corrupt func(catalog.Object) catalog.Object // what a mutation does to each object; nil: nothing
+	corrupt func(catalog.Object) catalog.Object // the effect of a mutation on each object; nil: none
 }
 
 // Watch delivers the full set, and again after each change.

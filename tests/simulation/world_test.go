@@ -12,15 +12,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// world is all clusters, the network between them, and what is true of them. Its methods
-// are called by one goroutine, but for fail.
+// world is all clusters, the network between them, and the truth about them. One goroutine calls
+// its methods, except for fail.
 type world struct {
 	net      *peeringtest.Network
 	clusters []*cluster
 	down     map[way]bool // paths that lose everything
 	mutation mutation
-	reached  map[way]time.Time    // when a round trip was possible last, from a host to a cluster
-	floors   map[subject]int      // versions of an export that can't be known any more are below
+	reached  map[way]time.Time    // when a round trip from a host to a cluster was last possible
+	floors   map[subject]int      // the oldest version of an export that may still be seen
 	exports  map[export][]allowed // every version of each export
 
 	mu    sync.Mutex
@@ -36,25 +36,24 @@ type export struct {
 	app     catalog.App
 }
 
-// subject is what one replica knows of an export.
+// subject is an export as one replica sees it.
 type subject struct {
 	host string
 	export
 }
 
-// cluster is a cluster: what is true of it, the replicas of its resolver service and its
-// gateways.
+// cluster is the truth about a cluster, the replicas of its resolver service and its gateways.
 type cluster struct {
 	world      *world
 	name       string
 	network    string
-	staleAfter time.Duration // that others have for it
+	staleAfter time.Duration // in the Cluster objects for it
 	objects    *history[catalog.Key, catalog.Object]
 	instances  *history[topology.InstanceKey, catalog.Instance]
 	replicas   []*replica
 	gateways   []*gateway
 	sidecars   []*sidecar
-	ever       map[placed]bool // instances that there were
+	ever       map[placed]bool // all instances so far
 }
 
 // placed is an app at an address.
@@ -63,13 +62,13 @@ type placed struct {
 	address string
 }
 
-// replica is a place where a cluster's resolver service runs, or does not.
+// replica is a place where a cluster's resolver service may run.
 type replica struct {
 	cluster       *cluster
 	host          string
 	store, source *access
 	service       *service // nil while it does not run
-	remembered    int      // version of the instances that its last life had
+	remembered    int      // version of the instances in its last life
 }
 
 // gateway is an address that other clusters connect to. It leads to one replica.
@@ -77,8 +76,8 @@ type gateway struct {
 	cluster  *cluster
 	host     string
 	target   *replica
-	up       bool // it is meant to take connections
-	hollow   bool // and ends them at once
+	up       bool // it should accept connections
+	hollow   bool // it accepts connections and ends them at once
 	listener net.Listener
 	serving  sync.WaitGroup
 }
@@ -121,7 +120,7 @@ func newWorld(p *plan, m mutation) *world {
 	return w
 }
 
-// fail notes what is wrong; the first counts.
+// fail records an error; only the first counts.
 func (w *world) fail(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +153,7 @@ func (w *world) each(visit func(*replica)) {
 	}
 }
 
-// listen has a gateway take connections, if its service runs.
+// listen makes a gateway accept connections, if its service runs.
 func (g *gateway) listen() {
 	if g.listener != nil || g.target.service == nil {
 		return
@@ -169,7 +168,7 @@ func (g *gateway) listen() {
 	g.serving.Go(func() { _ = server.Serve(l) })
 }
 
-// close has it refuse connections, and resets those that there are.
+// close makes it refuse connections, and resets open ones.
 func (g *gateway) close() {
 	if g.listener == nil {
 		return
@@ -180,7 +179,7 @@ func (g *gateway) close() {
 	g.listener, g.hollow = nil, false
 }
 
-// hangUp has it take connections and end them, as one does whose service is gone.
+// hangUp makes it accept connections and end them, like a gateway without a service.
 func (g *gateway) hangUp() {
 	l, err := g.cluster.world.net.Host(g.host).Listen(gatewayPort)
 	if err != nil {
@@ -208,7 +207,7 @@ func (w *world) path(from, to string, p peeringtest.Path) {
 	w.net.SetPath(from, to, p)
 }
 
-// note notes which clusters each replica could have a word with right now.
+// note records which clusters each replica could reach now.
 func (w *world) note() {
 	w.each(func(r *replica) {
 		for _, c := range w.clusters {
@@ -221,7 +220,7 @@ func (w *world) note() {
 	})
 }
 
-// pass lets time pass, and looks at everything again and again meanwhile.
+// pass lets time pass, and checks everything at short intervals.
 func (w *world) pass(d time.Duration) {
 	slice := max(200*time.Millisecond, d/100)
 	for d > 0 && w.failed() == nil {
@@ -233,7 +232,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// look holds everything to the model at one moment.
+// look checks everything against the model once.
 func (w *world) look() {
 	synctest.Wait()
 	w.note()

@@ -129,7 +129,7 @@ func (r *round) take() {
 		}
 	}
 	r.doubled = nil
-	for _, d := range catalog.DoubledAddresses(objects) {
+	for _, d := range catalog.DuplicateAddresses(objects) {
 		r.doubled = append(r.doubled, instances.Refusal{Where: d.Instance.Key().String(), Err: d.Problem()})
 	}
 }

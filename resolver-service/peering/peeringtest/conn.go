@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// pair is one connection: both of its ends.
+// pair is one connection with both ends.
 type pair struct {
 	net            *Network
 	client, server *conn
@@ -21,10 +21,10 @@ type conn struct {
 	pair    *pair
 	host    string
 	address address
-	in, out *half // what this end reads, and what it writes
+	in, out *half // read by this end, and written by it
 }
 
-// connect makes a connection, which nobody has accepted yet.
+// connect makes a connection that is not accepted yet.
 func (n *Network) connect(from, to, at string, r *rand.Rand) *pair {
 	p := &pair{net: n}
 	there, back := newHalf(p, direction{from, to}, r.Uint64()), newHalf(p, direction{to, from}, r.Uint64())
@@ -36,7 +36,7 @@ func (n *Network) connect(from, to, at string, r *rand.Rand) *pair {
 	return p
 }
 
-// reset ends both ends at once.
+// reset resets both ends at once.
 func (p *pair) reset() {
 	for _, h := range []*half{p.client.in, p.client.out} {
 		h.fail(syscall.ECONNRESET, syscall.ECONNRESET)
@@ -44,7 +44,7 @@ func (p *pair) reset() {
 	p.forget()
 }
 
-// kill ends the end that a host has; the other learns of it if the path leads there.
+// kill ends the end at a host. The other end is reset if the path allows it.
 func (p *pair) kill(host string) {
 	mine, other := p.client, p.server
 	if p.server.host == host {
@@ -70,7 +70,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, c.wrap("read", err)
 }
 
-// Write waits until the bytes are on their way, or in the buffer of this end.
+// Write returns when the bytes are sent or buffered.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.out.write(b)
 	return n, c.wrap("write", err)
@@ -83,7 +83,7 @@ func (c *conn) wrap(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Addr: c.RemoteAddr(), Err: err}
 }
 
-// Close sends what is in the buffer, and takes nothing more.
+// Close sends the buffer, and then accepts nothing more.
 func (c *conn) Close() error {
 	c.in.abandon()
 	c.out.finish()
@@ -109,10 +109,10 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return firstOf(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline ends Read at a time; the zero time at none.
+// SetReadDeadline sets the deadline of Read; the zero time means none.
 func (c *conn) SetReadDeadline(t time.Time) error { c.in.setDeadline(&c.in.readBy, t); return nil }
 
-// SetWriteDeadline ends Write at a time; the zero time at none.
+// SetWriteDeadline sets the deadline of Write; the zero time means none.
 func (c *conn) SetWriteDeadline(t time.Time) error { c.out.setDeadline(&c.out.writeBy, t); return nil }
 
 func firstOf(errs ...error) error {
@@ -124,17 +124,16 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// As TCP does it.
+// As in TCP.
 const (
 	window     = 256 << 10 // bytes that are written and not read
 	packetSize = 64 << 10  // bytes; larger than a real one, to save timers
 	leastRTO   = 200 * time.Millisecond
 	mostRTO    = 2 * time.Minute
-	giveUp     = 15 * time.Minute // that nothing could be sent for
+	giveUp     = 15 * time.Minute // without a sent packet
 )
 
-// half is one direction of a connection: bytes arrive whole and in order, however many
-// packets of them are lost.
+// half is one direction of a connection: bytes arrive in order, even if packets are lost.
 type half struct {
 	pair *pair
 	way  direction
@@ -145,15 +144,15 @@ type half struct {
 	waiting   []byte    // written, and not sent
 	flying    [][]byte  // sent, and not arrived
 	arrived   []byte    // and not read
-	due       time.Time // when the packet that was sent last arrives
+	due       time.Time // arrival of the packet that was sent last
 	rto       time.Duration
-	failing   time.Time // since when packets were lost without a break
-	unheard   bool      // what was sent last can't have been acknowledged
+	failing   time.Time // start of the current run of lost packets
+	unheard   bool      // the packet that was sent last can't have been acknowledged
 	resend    *time.Timer
-	finished  bool // nothing more is written
+	finished  bool // no more writes
 	sentEnd   bool
-	ended     bool // the reader has all there is
-	abandoned bool // nobody reads
+	ended     bool // the reader has everything
+	abandoned bool // no more reads
 	readErr   error
 	writeErr  error
 	readBy    time.Time
@@ -164,7 +163,7 @@ func newHalf(p *pair, way direction, seed uint64) *half {
 	return &half{pair: p, way: way, changed: make(chan struct{}), random: rand.New(rand.NewPCG(seed, 1))}
 }
 
-// wake tells of a change; with mu held.
+// wake signals a change; mu is held.
 func (h *half) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
@@ -177,7 +176,7 @@ func (h *half) setDeadline(which *time.Time, t time.Time) {
 	h.wake()
 }
 
-// wait returns at the next change, or at a deadline; with mu held, and again after it.
+// wait returns at the next change or deadline; mu is held before and after.
 func (h *half) wait(deadline time.Time) {
 	changed := h.changed
 	h.mu.Unlock()
@@ -242,7 +241,7 @@ func (h *half) write(b []byte) (written int, err error) {
 	return written, nil
 }
 
-// finish sends the end after what is waiting.
+// finish sends the end after the buffer.
 func (h *half) finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -254,7 +253,7 @@ func (h *half) finish() {
 	h.send()
 }
 
-// abandon reads no more: what arrives from now on is answered with a reset.
+// abandon ends reading: later packets are answered with a reset.
 func (h *half) abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -285,11 +284,11 @@ func (h *half) fail(read, write error) {
 	h.wake()
 }
 
-// send sends what waits, unless a packet is to be sent again first; with mu held. While
-// the way back is down nothing is acknowledged, and all that gets through is one packet.
+// send sends the buffer, unless a lost packet must be sent again first; mu is held. While the way
+// back is down, nothing is acknowledged, and only one packet gets through.
 func (h *half) send() {
 	if h.resend != nil {
-		return // what comes later has to wait for what was lost
+		return // later packets wait for the lost one
 	}
 	for h.writeErr == nil && (len(h.waiting) > 0 || h.finished && !h.sentEnd) {
 		path := h.pair.net.path(h.way)
@@ -311,7 +310,7 @@ func (h *half) send() {
 	}
 }
 
-// lose sends again after a while, twice as long each time; with mu held.
+// lose schedules a retransmission, twice as late each time; mu is held.
 func (h *half) lose(path Path) {
 	now := time.Now()
 	if h.failing.IsZero() {
@@ -340,8 +339,8 @@ func (h *half) inFlight() (bytes int) {
 	return bytes
 }
 
-// arrive hands the oldest packet that is under way to the reader. Each is due no sooner
-// than the one before, but timers that are due at one time fire in any order.
+// arrive passes the oldest packet to the reader. Packets are due in order, but timers that are
+// due at one time fire in any order.
 func (h *half) arrive() {
 	h.mu.Lock()
 	packet := h.flying[0]

@@ -1,6 +1,6 @@
-// Package peeringtest is a network in memory for tests of peers: hosts, connections as
-// TCP makes them, and paths that delay, lose, drop and reset. It keeps time by timers
-// alone, so it runs in a bubble of testing/synctest as on the real clock.
+// Package peeringtest is a network in memory for tests of peers: hosts, connections like those of
+// TCP, and paths that delay, lose, drop and reset. It keeps time by timers alone, so it runs in a
+// bubble of testing/synctest as well as on the real clock.
 package peeringtest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Network is a set of hosts and the paths between them. Paths are perfect unless
-// SetPath says otherwise. All methods may be called from any goroutine.
+// Network is a set of hosts and the paths between them. Paths are perfect until SetPath. It is
+// safe for concurrent use.
 type Network struct {
 	seed uint64
 
@@ -29,22 +29,22 @@ type Network struct {
 // direction is one way between two hosts.
 type direction struct{ from, to string }
 
-// Path is how one direction between two hosts is. The zero Path is perfect.
+// Path is the state of one direction between two hosts. The zero Path is perfect.
 type Path struct {
 	Delay  time.Duration
-	Jitter time.Duration // up to so much more delay
-	Loss   float64       // the share of packets that is lost, 0 to 1
-	Down   bool          // all packets are lost, and nobody is told
+	Jitter time.Duration // maximum of the random extra delay
+	Loss   float64       // share of lost packets, 0 to 1
+	Down   bool          // all packets are lost, without an error
 }
 
-// New makes a network. The seed decides which packets are lost, and how late each is.
+// New makes a network. The seed decides the losses and delays.
 func New(seed uint64) *Network {
 	return &Network{
 		seed: seed, paths: map[direction]Path{}, listeners: map[string]*listener{}, conns: map[*pair]struct{}{},
 	}
 }
 
-// SetPath changes one direction. Packets on their way arrive.
+// SetPath changes one direction. Packets on their way still arrive.
 func (n *Network) SetPath(from, to string, p Path) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,15 +57,14 @@ func (n *Network) SetPaths(a, b string, p Path) {
 	n.SetPath(b, a, p)
 }
 
-// path is how a direction is now.
+// path is the current state of a direction.
 func (n *Network) path(d direction) Path {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.paths[d]
 }
 
-// Drop loses every packet between two hosts, without a word to either; Heal makes the
-// paths perfect again.
+// Drop loses every packet between two hosts, without an error, until Heal.
 func (n *Network) Drop(a, b string) { n.SetPaths(a, b, Path{Down: true}) }
 
 // Heal makes the paths between two hosts perfect.
@@ -78,7 +77,7 @@ func (n *Network) Reset(a, b string) {
 	}, (*pair).reset)
 }
 
-// eachPair does something with the connections that are meant.
+// eachPair calls do for the selected connections.
 func (n *Network) eachPair(which func(*pair) bool, do func(*pair)) {
 	n.mu.Lock()
 	var all []*pair
@@ -99,12 +98,11 @@ type Host struct {
 	name string
 }
 
-// Host is the host of a name.
+// Host returns the host with a name.
 func (n *Network) Host(name string) *Host { return &Host{n, name} }
 
-// Kill ends every program on the host, as kill -9 does: its listeners are gone, so
-// that connections are refused, and the other ends of its connections are reset where
-// the paths lead to them.
+// Kill ends every program on the host, like kill -9: connections to its listeners are refused,
+// and its open connections are reset if the paths allow it.
 func (h *Host) Kill() {
 	h.net.mu.Lock()
 	var gone []*listener
@@ -121,7 +119,7 @@ func (h *Host) Kill() {
 		func(p *pair) { p.kill(h.name) })
 }
 
-// Listen takes connections at an address of the host.
+// Listen accepts connections at a port of the host.
 func (h *Host) Listen(port string) (net.Listener, error) {
 	l := &listener{net: h.net, address: address(net.JoinHostPort(h.name, port)), accept: make(chan *conn), closed: make(chan struct{})}
 	h.net.mu.Lock()
@@ -133,12 +131,11 @@ func (h *Host) Listen(port string) (net.Listener, error) {
 	return l, nil
 }
 
-// firstSYN is how long the first packet of a connection is waited for, before it is
-// sent again; from then on twice as long each time.
+// firstSYN is the wait before the first packet of a connection is sent again, doubled each time.
 const firstSYN = time.Second
 
-// Dial connects to an address, "host:port". Where the path is down it goes on until
-// ctx ends; where nobody listens it is refused.
+// Dial connects to an address, "host:port". It retries until ctx ends while the path is down, and
+// is refused if nobody listens.
 func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: err}
@@ -181,7 +178,7 @@ func (h *Host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	}
 }
 
-// random is a source of its own for the next connection.
+// random returns a random source for the next connection.
 func (n *Network) random() *rand.Rand {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,7 +186,7 @@ func (n *Network) random() *rand.Rand {
 	return rand.New(rand.NewPCG(n.seed, n.made))
 }
 
-// packet says how long a packet takes, or that it is lost.
+// packet returns the delay of a packet, or that it is lost.
 func (p Path) packet(r *rand.Rand) (delay time.Duration, lost bool) {
 	delay = p.Delay
 	if p.Jitter > 0 {
@@ -215,7 +212,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // address is "host:port".
 type address string
 
-// Network is "tcp", which this stands for.
+// Network is "tcp".
 func (address) Network() string { return "tcp" }
 
 // String is the address.

@@ -88,7 +88,7 @@ func newParts(ctx context.Context, p place, log *slog.Logger) (s parts, err erro
 	}
 	s.topology = topology.New(topology.Config{Cluster: cluster, Domain: catalog.DefaultDomain, Open: true}, log)
 	s.feed = objects.NewFeed(s.store, s.topology, log)
-	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), Settle: settle, Source: manyHosts, MaxStreams: math.MaxInt}, s.topology, prometheus.NewRegistry(), log)
+	s.streams, err = stream.New(stream.Config{Snapshot: p.snapshot(), RejoinTimeout: settle, Source: manyHosts, MaxStreams: math.MaxInt}, s.topology, prometheus.NewRegistry(), log)
 	if err != nil {
 		return s, err
 	}

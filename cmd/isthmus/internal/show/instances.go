@@ -17,7 +17,7 @@ func WarnOfInstances(w io.Writer, all []catalog.Object) {
 			placed = append(placed, i)
 		}
 	}
-	for _, d := range catalog.DoubledAddresses(placed) {
+	for _, d := range catalog.DuplicateAddresses(placed) {
 		fmt.Fprintf(w, "warning: %s:%d: %s\n", d.Instance.Source.File, d.Instance.Source.Line, d)
 	}
 }

@@ -1,0 +1,69 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Explain is [View.Resolve] with the reasons for its outcome.
+func (v *View) Explain(app App) Decision {
+	e, ok := v.Entries.Get(app)
+	if !ok {
+		r := v.refuse(app)
+		return Decision{Outcome: r.Outcome, Rule: v.Rule, Revision: v.Revision, Reason: r.Reason}
+	}
+	d := e.Explain()
+	d.Revision = v.Revision
+	return d
+}
+
+// Explain chooses as [Entry.Pick] does, and returns the reasons.
+func (e *Entry) Explain() Decision {
+	d := Decision{Outcome: e.Outcome(), Rule: e.Rule.String()}
+	address, taken := e.Pick()
+	d.Routes = make([]RouteDecision, len(e.Routes))
+	for i := range e.Routes {
+		r := &e.Routes[i]
+		d.Routes[i] = RouteDecision{
+			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
+			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
+			Zones: r.Zones.String(),
+		}
+	}
+	if taken == nil {
+		d.Reason = e.refusalReason()
+		return d
+	}
+	d.Address, d.Cluster = address, taken.Cluster
+	if taken.Gateway {
+		d.Gateway, _, _ = strings.Cut(address, ":")
+	}
+	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.why(e.App))
+	return d
+}
+
+func (e *Entry) routeReason(r, taken *Route) string {
+	why := r.why(e.App)
+	if taken == nil || !r.Usable() || r == taken {
+		return why
+	}
+	switch first, last := e.levels(); {
+	case r.Priority > last:
+		return fmt.Sprintf("%s, but priority %d comes first", why, last)
+	case r.Priority == first && taken.Priority == first:
+		return fmt.Sprintf("%s; shares priority %d by weight, and this lookup fell on %s", why, r.Priority, taken.Cluster)
+	case r.Priority == first:
+		return fmt.Sprintf("%s, and this lookup fell on %s", why, taken.Cluster)
+	default:
+		return fmt.Sprintf("%s; takes what priority %d leaves for now, and this lookup fell on %s", why, first, taken.Cluster)
+	}
+}
+
+// levels returns the first and the last priority that lookups reach. Something must be usable.
+func (p *Plan) levels() (first, last uint32) {
+	first = p.Routes[nextUsable(p.Routes, 0)].Priority
+	if p.choice == nil || p.choice.cuts == nil {
+		return first, first
+	}
+	return first, p.choice.cuts[len(p.choice.cuts)-1].route.Priority
+}

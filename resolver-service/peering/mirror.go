@@ -1,0 +1,224 @@
+package peering
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// exportMirror is a copy of one peer's exports: as much of each as a stream needs to resume, and
+// the changes that the topology does not have yet. It belongs to one goroutine at a time.
+type exportMirror struct {
+	exports map[catalog.App]mirroredExport
+	bytes   int // of all exports, encoded
+	ready   int // exports with a ready instance
+	refused map[catalog.App]error
+	stream  uint32 // number of the current stream, to find exports that its initial set lacks
+
+	initial bool                                 // the initial set of the stream is incomplete
+	synced  bool                                 // an initial set was complete once
+	pending map[catalog.App]*topology.PeerExport // nil: withdrawn
+}
+
+// mirroredExport is the kept part of an export.
+type mirroredExport struct {
+	digest uint64
+	bytes  int32
+	stream uint32 // that named it last
+	ready  bool
+}
+
+func newExportMirror() *exportMirror {
+	return &exportMirror{
+		exports: map[catalog.App]mirroredExport{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{},
+	}
+}
+
+// maxKnownBytes bounds the request of a stream. The peer sends again what the request does not
+// list.
+const maxKnownBytes = 3 << 20
+
+// resume lists the known digests for a new stream. Once the initial set is complete, the mirror
+// drops exports that neither this list nor the set names.
+func (k *exportMirror) resume() []*v1alpha1.Known {
+	k.stream++
+	k.initial = true
+	clear(k.refused)
+	all := make([]*v1alpha1.Known, 0, len(k.exports))
+	room := maxKnownBytes
+	for app, s := range k.exports {
+		if room -= len(app.Namespace) + len(app.ID) + knownOverhead; room < 0 {
+			break
+		}
+		s.stream = k.stream
+		k.exports[app] = s
+		all = append(all, &v1alpha1.Known{App: wire.App(app), Digest: s.digest})
+	}
+	return all
+}
+
+// knownOverhead is the size in bytes of a known export besides its names.
+const knownOverhead = 20
+
+// receive processes a message. An unusable or excess export is refused by name, and the others
+// stay. Of two exports of one app, the last one counts.
+func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
+	for _, r := range m.GetRemoved() {
+		app := appFromWire(r)
+		delete(k.refused, shortName(app))
+		k.remove(app)
+	}
+	for _, w := range m.GetPut() {
+		app := appFromWire(w.GetApp())
+		export, err := fromWire(w)
+		if err != nil {
+			k.refuse(app, err)
+			continue
+		}
+		delete(k.refused, app)
+		if err := k.put(export, w); err != nil {
+			k.refuse(app, err)
+		}
+	}
+	if k.initial && !m.GetMore() {
+		k.sweep()
+		k.initial, k.synced = false, true
+	}
+}
+
+// put keeps a usable export, within the bounds of one peer.
+func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) error {
+	before, known := k.exports[export.App]
+	bytes := proto.Size(w)
+	if !known && len(k.exports) >= maxExports {
+		return fmt.Errorf("the cluster exports more than %d apps to this one, which is the limit; export fewer there", maxExports)
+	}
+	if k.bytes-int(before.bytes)+bytes > maxBytes {
+		return fmt.Errorf("the cluster's exports to this one are more than %d bytes, which is the limit; export fewer apps there, or name fewer callers",
+			maxBytes)
+	}
+	k.remove(export.App)
+	k.exports[export.App] = mirroredExport{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}
+	k.bytes += bytes
+	if export.Ready > 0 {
+		k.ready++
+	}
+	k.pending[export.App] = export
+	return nil
+}
+
+// remove drops an export.
+func (k *exportMirror) remove(app catalog.App) {
+	s, known := k.exports[app]
+	if !known {
+		return
+	}
+	if s.ready {
+		k.ready--
+	}
+	k.bytes -= int(s.bytes)
+	delete(k.exports, app)
+	k.pending[app] = nil
+}
+
+// sweep drops the exports that a complete initial set has not named.
+func (k *exportMirror) sweep() {
+	for app, s := range k.exports {
+		if s.stream != k.stream {
+			k.remove(app)
+		}
+	}
+}
+
+// nextChange returns the next change for the topology, of at most so many apps. all tells whether
+// nothing more is pending.
+func (k *exportMirror) nextChange(cluster string, most int) (change topology.PeerChange, all bool) {
+	change.Cluster = cluster
+	for app, export := range k.pending {
+		if len(change.Put)+len(change.Delete) == most {
+			return change, false
+		}
+		delete(k.pending, app)
+		if export == nil {
+			change.Delete = append(change.Delete, app)
+		} else {
+			change.Put = append(change.Put, *export)
+		}
+	}
+	return change, true
+}
+
+// maxRefused bounds how many unusable exports are kept for status.
+const maxRefused = 100
+
+func (k *exportMirror) refuse(app catalog.App, err error) {
+	if len(k.refused) < maxRefused {
+		k.refused[shortName(app)] = err
+	}
+	k.remove(app)
+}
+
+// maxName is longer than any valid name.
+const maxName = 64
+
+// shortName cuts an app's names to a length that can be kept and logged.
+func shortName(app catalog.App) catalog.App {
+	return catalog.App{
+		Namespace: strings.Clone(app.Namespace[:min(len(app.Namespace), maxName)]),
+		ID:        strings.Clone(app.ID[:min(len(app.ID), maxName)]),
+	}
+}
+
+// fromWire decodes and checks an export.
+func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
+	e = &topology.PeerExport{
+		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
+		Instances: w.GetInstances(),
+	}
+	if shortName(e.App) != e.App {
+		return nil, fmt.Errorf("namespace of %d and app-id of %d bytes; at most %d are allowed", len(e.App.Namespace), len(e.App.ID), maxName-1)
+	}
+	if err := e.App.Check(); err != nil {
+		return nil, err
+	}
+	if e.Ready > maxInstances || e.Draining > maxInstances || e.Shards > catalog.MaxShards {
+		return nil, fmt.Errorf("%d instances ready, %d draining and %d shards; at most %d, %d and %d are allowed",
+			e.Ready, e.Draining, e.Shards, maxInstances, maxInstances, catalog.MaxShards)
+	}
+	if len(e.Instances) > catalog.MaxShards {
+		return nil, fmt.Errorf("%d named instances; at most %d are allowed", len(e.Instances), catalog.MaxShards)
+	}
+	if len(w.GetAllow()) > maxAllow || len(e.Addresses) > maxAddresses {
+		return nil, fmt.Errorf("%d callers and %d addresses; at most %d and %d are allowed",
+			len(w.GetAllow()), len(e.Addresses), maxAllow, maxAddresses)
+	}
+	for _, address := range e.Addresses {
+		if a, err := netip.ParseAddrPort(address); err != nil || a.Port() == 0 {
+			return nil, fmt.Errorf("address %.64q: want ip:port", address)
+		}
+	}
+	if e.Zones, err = zonesFromWire(w); err != nil {
+		return nil, err
+	}
+	e.Allow = make([]catalog.Allow, len(w.GetAllow()))
+	for i, a := range w.GetAllow() {
+		e.Allow[i] = catalog.Allow{Cluster: a.GetCluster(), Namespace: a.GetNamespace(), App: a.GetApp()}
+	}
+	return e, nil
+}
+
+// zonesFromWire decodes the zones of an export's instances or, if it has none, of its addresses.
+func zonesFromWire(w *v1alpha1.Export) (*catalog.Zones, error) {
+	instances, addresses := len(w.GetInstances()), len(w.GetAddresses())
+	if instances > 0 && addresses > 0 && len(w.GetZones()) > 0 {
+		return nil, fmt.Errorf("zones for both %d named instances and %d addresses; want zones for one of the two", instances, addresses)
+	}
+	return catalog.ParseZones(w.GetZones(), w.GetZoneOf(), instances+addresses)
+}

@@ -1,0 +1,109 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// addOperatorDetails adds details for operators to a decision: the links to the clusters behind
+// it, why a cluster is no route since it does not export the app, and addresses that belong to
+// another app. An app that asks for itself gets none of this.
+func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
+	if d.Outcome == catalog.NotReady {
+		return nil
+	}
+	told, err := s.topology.Report(ctx, caller, app)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == told.Own }); i >= 0 {
+		d.Routes[i].Reason += takenText(told.Taken) + keptText("not exported", &told.Kept)
+	}
+	for _, says := range told.Clusters {
+		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == says.Cluster })
+		if i < 0 {
+			if !told.Everywhere {
+				continue
+			}
+			i = len(d.Routes)
+			d.Routes = append(d.Routes, catalog.RouteDecision{
+				Cluster: says.Cluster, Priority: 1, Weight: catalog.DefaultWeight, Reason: "no route: nothing heard from its resolver service yet",
+			})
+		}
+		if says.Heard && !says.Allowed {
+			d.Routes[i].Reason = notExported(says, caller, app)
+		}
+		d.Routes[i].Reason += keptText("not called without a gateway", &says.Refused)
+		if s.cfg.Peer != nil {
+			d.Routes[i].Peer = s.cfg.Peer(says.Cluster)
+		}
+		if says.Allowed && !says.Direct {
+			d.Routes[i].Unnamed = unnamed(says, told.Unnamed)
+		}
+	}
+	return nil
+}
+
+// unnamed says how callers without a server name reach the app, such as those of Dapr's resolver
+// kubernetes. If no names are answered for those callers, it does so only if the app has a
+// gateway of its own.
+func unnamed(says topology.ClusterReport, answered bool) string {
+	switch {
+	case len(says.Gateways) > 0:
+		return "by " + strings.Join(says.Gateways, ", ") + doubledText(says.Doubled)
+	case answered:
+		return "refused: the Cluster object lists no gateway for this app alone"
+	default:
+		return ""
+	}
+}
+
+func doubledText(all []topology.Doubled) (text string) {
+	for i, d := range all {
+		if i == maxListed {
+			return text + fmt.Sprintf("; %d more", len(all)-i)
+		}
+		whose := "all apps"
+		if d.App != (catalog.App{}) {
+			whose = d.App.String()
+		}
+		text += fmt.Sprintf("; the Cluster object %s has %s for %s, and it leads to one app of one cluster: correct spec.gateways of one of the two", d.Cluster, d.Address, whose)
+	}
+	return text
+}
+
+func notExported(says topology.ClusterReport, caller, app catalog.App) string {
+	if says.Exported {
+		return "exports " + app.String() + " to this cluster, but not to " + caller.String()
+	}
+	return "exports no " + app.String() + " to this cluster"
+}
+
+// maxListed is how many addresses a text lists.
+const maxListed = 3
+
+// keptText says which addresses the rules exclude from something, and why.
+func keptText(what string, kept *topology.Kept) string {
+	if kept.Count == 0 {
+		return ""
+	}
+	return "; " + what + ": " + kept.String()
+}
+
+// takenText says which instances don't count, since their address belongs to another app.
+func takenText(taken []topology.Taken) string {
+	var b strings.Builder
+	for i, t := range taken {
+		if i == maxListed {
+			fmt.Fprintf(&b, "; and %d more like that", len(taken)-i)
+			break
+		}
+		fmt.Fprintf(&b, "; %s, where %s has an instance, is that of %s by now, says %s", t.Address, t.Source, t.By, t.From)
+	}
+	return b.String()
+}
