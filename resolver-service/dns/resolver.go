@@ -31,11 +31,12 @@ func answerAll(ctx context.Context, conn net.Conn, f *forward.Forwarder) {
 		if _, err := io.ReadFull(conn, query); err != nil {
 			return
 		}
-		response := f.Forward(ctx, query, make([]byte, len(length)))
-		if len(response) == len(length) {
+		response := f.Forward(ctx, query, nil)
+		if len(response) == 0 {
 			return // it was no query
 		}
-		binary.BigEndian.PutUint16(response, uint16(len(response)-len(length)))
+		framed := binary.BigEndian.AppendUint16(make([]byte, 0, len(length)+len(response)), uint16(len(response)))
+		response = append(framed, response...)
 		if _, err := conn.Write(response); err != nil {
 			return
 		}

@@ -52,9 +52,9 @@ type Config struct {
 
 // Forwarder asks other servers. It keeps none of the slices that it is given.
 type Forwarder interface {
-	// Forward appends the response to query, whole as by TCP and with its ID, to out:
-	// SERVFAIL where no server has one. An OPT is its last record. It returns when ctx
-	// ends.
+	// Forward writes the response to query, whole as by TCP and with its ID, into out, which
+	// is empty. The response is SERVFAIL if no server has one. An OPT is its last record.
+	// Forward returns when ctx ends.
 	Forward(ctx context.Context, query []byte, out []byte) []byte
 	// Cached is Forward for a response that is there already. It never blocks.
 	Cached(query, out []byte) (response []byte, ok bool)
