@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -133,7 +133,7 @@ func Load(path string) (*Config, error) {
 // Parse is [Load] for a text that was read already.
 func Parse(file string, text []byte) (*Config, error) {
 	cfg := &Config{}
-	doc := strictyaml.Decode(file, text, cfg)
+	doc := strict.Decode(file, text, cfg)
 	if !doc.Has("listen") {
 		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}
 	}

@@ -8,15 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // check adds to the document what its syntax can't tell.
-func (c *Config) check(doc *strictyaml.Document) {
+func (c *Config) check(doc *strict.Document) {
 	c.checkNames(doc)
 	c.checkStore(doc)
 	c.checkInstances(doc)
@@ -35,10 +34,10 @@ func (c *Config) check(doc *strictyaml.Document) {
 	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
-	refuseErr(doc, "tracing", c.Tracing.Check())
+	doc.Merge("tracing", c.Tracing.Check())
 }
 
-func (c *Config) checkNames(doc *strictyaml.Document) {
+func (c *Config) checkNames(doc *strict.Document) {
 	if c.Cluster == "" {
 		if !doc.Has("cluster") {
 			doc.Refuse("cluster", "is missing", "name this cluster as other clusters' Cluster objects name it: \"cluster: west\"")
@@ -56,7 +55,7 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkListen(doc *strictyaml.Document) {
+func (c *Config) checkListen(doc *strict.Document) {
 	if c.Listen.nothing() && !doc.Wrong("listen") {
 		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
 	}
@@ -74,7 +73,7 @@ func (c *Config) checkListen(doc *strictyaml.Document) {
 }
 
 // checkIdle refuses what is said of a listener that is not there: somebody thinks that it is.
-func (c *Config) checkIdle(doc *strictyaml.Document) {
+func (c *Config) checkIdle(doc *strict.Document) {
 	if doc.Wrong("listen") {
 		return
 	}
@@ -92,11 +91,11 @@ func (c *Config) checkIdle(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkIdentity(doc *strictyaml.Document) {
+func (c *Config) checkIdentity(doc *strict.Document) {
 	if err := catalog.CheckNamespace(c.Identity.Namespace); err != nil {
 		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
-	refuseErr(doc, "identity", c.Identity.Check())
+	doc.Merge("identity", c.Identity.Check())
 	for i, d := range c.Identity.TrustDomains {
 		if err := identity.CheckTrustDomain(d); err != nil && d != "" {
 			doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")
@@ -109,7 +108,7 @@ func (c *Config) checkIdentity(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkBounds(doc *strictyaml.Document) {
+func (c *Config) checkBounds(doc *strict.Document) {
 	for _, n := range []struct {
 		path  string
 		value int
@@ -127,39 +126,15 @@ func (c *Config) checkBounds(doc *strictyaml.Document) {
 	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
 		doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
 	}
-	for _, d := range []struct {
-		path  string
-		value time.Duration
-	}{
-		{"gateway.helloTimeout", c.Gateway.HelloTimeout},
-		{"gateway.dialTimeout", c.Gateway.DialTimeout},
-		{"gateway.drainTimeout", c.Gateway.DrainTimeout},
-		{"gateway.stallTimeout", c.Gateway.StallTimeout},
-		{"gateway.answerTimeout", c.Gateway.AnswerTimeout},
-	} {
-		if d.value < 0 || d.value == 0 && doc.Has(d.path) && !doc.Wrong(d.path) {
-			doc.Refuse(d.path, fmt.Sprintf("%s is out of bounds", d.value), "write a time such as 5s, or leave it out")
-		}
-	}
 }
 
-// refuseErr adds what a part's own check found. Such an error begins with the part's
-// name, and says after a semicolon what to do.
-func refuseErr(doc *strictyaml.Document, path string, err error) {
-	if err == nil {
-		return
-	}
-	what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), path+": "), "; ")
-	doc.Refuse(path, what, fix)
-}
-
-func oneOf(doc *strictyaml.Document, path, value string, allowed ...string) {
+func oneOf(doc *strict.Document, path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		doc.Refuse(path, fmt.Sprintf("%q is not known here", value), "write "+strings.Join(allowed, " or "))
 	}
 }
 
-func checkAddress(doc *strictyaml.Document, path, address, such string) {
+func checkAddress(doc *strict.Document, path, address, such string) {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)

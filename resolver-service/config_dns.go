@@ -17,8 +17,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // DNSListener is an address where DNS is answered: by UDP and TCP, or by TLS.
@@ -67,7 +67,7 @@ const (
 )
 
 // checkDNS adds to the document what is wrong with listen.dns and dns.
-func (c *Config) checkDNS(doc *strictyaml.Document) {
+func (c *Config) checkDNS(doc *strict.Document) {
 	c.checkDNSListeners(doc)
 	d := &c.DNS
 	for _, l := range []struct {
@@ -83,8 +83,7 @@ func (c *Config) checkDNS(doc *strictyaml.Document) {
 	}
 	if d.Kubernetes != "" {
 		if err := catalog.CheckKubernetes(catalog.Kubernetes(d.Kubernetes), catalog.Domain(c.Domain)); err != nil {
-			what, fix, _ := strings.Cut(err.Error(), "; ")
-			doc.Refuse("dns.kubernetes", what, cmp.Or(fix, "write the cluster domain of Kubernetes, such as cluster.local"))
+			doc.Refuse("dns.kubernetes", err.Error(), "write the cluster domain of Kubernetes, such as cluster.local")
 		}
 	}
 	c.checkDNSAddresses(doc)
@@ -95,7 +94,7 @@ func (c *Config) checkDNS(doc *strictyaml.Document) {
 // longestNSID is what a response has room for.
 const longestNSID = 128
 
-func (c *Config) checkDNSListeners(doc *strictyaml.Document) {
+func (c *Config) checkDNSListeners(doc *strict.Document) {
 	if doc.Has("listen.dns") && len(c.Listen.DNS) == 0 && !doc.Wrong("listen.dns") {
 		doc.Refuse("listen.dns", "names no listener", "write an address such as "+DefaultDNS+", or leave dns out")
 	}
@@ -133,7 +132,7 @@ func (c *Config) checkDNSListeners(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkDNSAddresses(doc *strictyaml.Document) {
+func (c *Config) checkDNSAddresses(doc *strict.Document) {
 	for i, s := range c.DNS.Nameserver {
 		if a, err := netip.ParseAddr(s); s != "" && (err != nil || a.IsUnspecified() || a.Zone() != "") {
 			doc.Refuse(fmt.Sprintf("dns.nameserver[%d]", i), fmt.Sprintf("%q is no address that others could ask", s), "write an IP address such as 192.0.2.53")
@@ -158,22 +157,21 @@ func (c *Config) checkDNSAddresses(doc *strictyaml.Document) {
 	} else if right && len(c.DNS.Forward) > 0 {
 		_, err := forward.New(forward.Config{Upstreams: c.DNS.upstreams(), Own: c.dnsAddresses()}, slog.New(slog.DiscardHandler))
 		if err != nil {
-			what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), "dns: "), "; ")
-			doc.Refuse("dns.forward", what, cmp.Or(fix, "name other servers"))
+			doc.Refuse("dns.forward", strings.TrimPrefix(err.Error(), "dns: "), "")
 		}
 	}
 }
 
-func (c *Config) checkDNSSecrets(doc *strictyaml.Document) {
+func (c *Config) checkDNSSecrets(doc *strict.Document) {
 	if t := c.DNS.TLS; t != nil && !doc.Wrong("dns.tls") && (t.Cert == "" || t.Key == "") {
 		doc.Refuse("dns.tls", "cert and key go together", "name both files, in PEM")
 	}
-	if err := c.DNS.CookieSecret.Check(); err != nil && !doc.Wrong("dns.cookieSecret") {
-		doc.Refuse("dns.cookieSecret", "does not say where the secret is", err.Error())
+	if !doc.Wrong("dns.cookieSecret") {
+		doc.Merge("dns.cookieSecret", c.DNS.CookieSecret.Check())
 	}
 }
 
-func (c *Config) checkDNSBounds(doc *strictyaml.Document) {
+func (c *Config) checkDNSBounds(doc *strict.Document) {
 	refuse := func(path string, value, least, most int) {
 		if doc.Has(path) && !doc.Wrong(path) && (value < least || value > most) {
 			doc.Refuse(path, fmt.Sprintf("%d is out of bounds", value), fmt.Sprintf("write a number from %d to %d, or leave it out", least, most))

@@ -101,7 +101,7 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"listen: {dns: 7453}":                                              `isthmus.yaml:3:15: listen.dns: "7453" is no address; write host:port, such as 127.0.0.1:7453`,
 		"listen: {dns: 'unix:///run/x'}":                                   `isthmus.yaml:3:15: listen.dns: "unix:///run/x" is no address`,
 		"listen: {dns: []}":                                                `isthmus.yaml:3:15: listen.dns: names no listener; write an address`,
-		"listen: {dns: ''}":                                                `isthmus.yaml:3:15: listen.dns: "" does not fit`,
+		"listen: {dns: ''}":                                                `isthmus.yaml:3:15: listen.dns: is empty`,
 		"listen: {dns: {as: shop/checkout}}":                               `isthmus.yaml:3:15: listen.dns: has no address; write {address:`,
 		"listen: {dns: {address: x}}":                                      `isthmus.yaml:3:25: listen.dns.address: "x" is no address`,
 		"listen: {dns: {adress: x}}":                                       `isthmus.yaml:3:16: listen.dns.adress: unknown field; did you mean "address"?`,
@@ -111,7 +111,7 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"listen: {dns: {address: ':853', tls: true}}":                      `isthmus.yaml:3:38: listen.dns.tls: there is no certificate for it; write dns: {tls: {cert: …, key: …}}`,
 		"dns: {tls: {cert: a, key: b}}":                                    `isthmus.yaml:3:12: dns.tls: no listener has TLS; write listen:`,
 		"listen: {dns: {address: ':1', tls: true}}\ndns: {tls: {cert: a}}": `isthmus.yaml:4:12: dns.tls: cert and key go together; name both files, in PEM`,
-		"dns: {ttl: 0s}":                                                   `isthmus.yaml:3:12: dns.ttl: 0s is out of bounds; write 1s to 1h`,
+		"dns: {ttl: 0s}":                                                   `isthmus.yaml:3:12: dns.ttl: "0s" does not fit`,
 		"dns: {gatewayTTL: 2h}":                                            `isthmus.yaml:3:19: dns.gatewayTTL: 2h0m0s is out of bounds`,
 		"dns: {nsid: \"a\\nb\"}":                                           `isthmus.yaml:3:13: dns.nsid: is no short text in ASCII; write at most 128 characters`,
 		"dns: {kubernetes: Cluster.local}":                                 `isthmus.yaml:3:19: dns.kubernetes: a label of domain`,
@@ -129,11 +129,11 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"dns: {cache: -1}":                                                 `isthmus.yaml:3:14: dns.cache: -1 is out of bounds; write a number from 0 to 10000000, or leave it out`,
 		"dns: {maxTCP: 0}":                                                 `isthmus.yaml:3:15: dns.maxTCP: 0 is out of bounds`,
 		"dns: {cookieSecret: abc}":                                         `isthmus.yaml:3:21: dns.cookieSecret: a secret does not stand here itself`,
-		"dns: {cookieSecret: {file: a, env: b}}":                           `isthmus.yaml:3:21: dns.cookieSecret: does not say where the secret is; want one of file and env`,
+		"dns: {cookieSecret: {file: a, env: b}}":                           `isthmus.yaml:3:21: dns.cookieSecret: does not say where the secret is; write one of {file`,
 		"dns: {rateLimit: {slip: 2}}":                                      `isthmus.yaml:3:18: dns.rateLimit: does not say how many; write {responses: 20, slip: 2}`,
 		"dns: {rateLimit: {responses: -1}}":                                `isthmus.yaml:3:30: dns.rateLimit.responses: -1 is out of bounds`,
 		"dns: {rateLimit: {responses: 1, slip: 101}}":                      `dns.rateLimit.slip: 101 is out of bounds`,
-		"dns: {rateLimit: 20}":                                             `isthmus.yaml:3:18: dns.rateLimit: is "20" where a mapping is wanted`,
+		"dns: {rateLimit: 20}":                                             `isthmus.yaml:3:18: dns.rateLimit: is 20 where a mapping is wanted`,
 	} {
 		_, err := Parse("isthmus.yaml", []byte(least+text))
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -7,11 +7,11 @@ import (
 	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // checkAdmin adds to the document what is wrong with listen.debug and admin.
-func (c *Config) checkAdmin(doc *strictyaml.Document) {
+func (c *Config) checkAdmin(doc *strict.Document) {
 	if d := c.Listen.Debug; d != "" && !loopback(d) && !c.Listen.DebugExposed && !doc.Wrong("listen.debug") {
 		doc.Refuse("listen.debug", fmt.Sprintf("whoever reaches %s could read every view and take profiles", d),
 			"write a loopback address such as "+DefaultDebug+", or \"debugExposed: true\" if that is meant")
@@ -27,7 +27,7 @@ func (c *Config) checkAdmin(doc *strictyaml.Document) {
 const defaultSocketMode os.FileMode = 0o600
 
 // checkResolver adds to the document what is wrong with resolver, but for the bounds.
-func (c *Config) checkResolver(doc *strictyaml.Document) {
+func (c *Config) checkResolver(doc *strict.Document) {
 	if c.Resolver.SocketMode == "" || doc.Wrong("resolver.socketMode") {
 		return
 	}

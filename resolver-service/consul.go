@@ -4,10 +4,10 @@ import (
 	"context"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-func (c *Config) checkConsul(doc *strictyaml.Document) {
+func (c *Config) checkConsul(doc *strict.Document) {
 	if doc.Wrong("consul") {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Instances says where instances are known from, beside their own streams and
@@ -28,22 +28,22 @@ type Instances struct {
 	Delegates  []Delegate         `yaml:"delegates"` // of streams
 }
 
-func (c *Config) checkInstances(doc *strictyaml.Document) {
+func (c *Config) checkInstances(doc *strict.Document) {
 	silent := slog.New(slog.DiscardHandler)
 	if k := c.Instances.Kubernetes; k != nil && !doc.Wrong("instances.kubernetes") {
 		_, err := kubernetes.New(*k, silent)
-		refuseBelow(doc, "instances.kubernetes", err)
+		doc.Merge("instances.kubernetes", err)
 	}
 	if k := c.Instances.Consul; k != nil && !doc.Wrong("instances.consul") {
 		_, err := consul.New(*k, silent)
-		refuseBelow(doc, "instances.consul", err)
+		doc.Merge("instances.consul", err)
 	}
 	if e := c.Instances.Etcd; e != nil && !doc.Wrong("instances.etcd") {
 		source, err := etcd.Open(*e, "any", "any", silent)
 		if err == nil {
 			err = source.Close()
 		}
-		refuseBelow(doc, "instances.etcd", err)
+		doc.Merge("instances.etcd", err)
 	}
 }
 

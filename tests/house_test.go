@@ -77,14 +77,15 @@ func TestImportsPointDown(t *testing.T) {
 		"live":                         {},
 		"throttle":                     {},
 		"atomicfile":                   {},
-		"api":                          {"api", "catalog"},
-		"settings":                     {"api", "settings"},
-		"configstore":                  {"api", "atomicfile", "catalog", "live", "settings", "configstore"},
-		"identity":                     {"api", "catalog", "live", "identity", "throttle"},
-		"tracing":                      {"api", "catalog", "tracing"},
+		"api":                          {"api", "catalog", "strict"},
+		"settings":                     {"settings", "strict"},
+		"strict":                       {"catalog"},
+		"configstore":                  {"api", "atomicfile", "catalog", "live", "settings", "configstore", "strict"},
+		"identity":                     {"api", "catalog", "live", "identity", "strict", "throttle"},
+		"tracing":                      {"api", "catalog", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
 		"resolver-service/destination": {"catalog"},
-		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "tracing", "nameresolution"},
+		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "strict", "tracing", "nameresolution"},
 	}
 	edges := []string{"stream", "dns", "consulapi", "gateway", "peering", "admin", "objects"}
 	for path, p := range packages(t) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // All stands for every kind.
@@ -36,7 +37,7 @@ func Parse(s string) (catalog.Kind, error) {
 		}
 	}
 	err := fmt.Errorf("unknown kind %q; want appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all", s)
-	if near := api.Nearest(s, known); near != "" {
+	if near := strict.Nearest(s, known); near != "" {
 		err = fmt.Errorf("unknown kind %q; did you mean %q?", s, near)
 	}
 	return All, err
