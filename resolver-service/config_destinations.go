@@ -108,8 +108,10 @@ func (s *Service) rules() *destination.Rules {
 	for _, l := range s.listeners {
 		r.Listeners = addListener(r.Listeners, l.Addr())
 	}
-	for i := 0; s.dnsListeners.Addr(i) != nil; i++ {
-		r.Listeners = addListener(r.Listeners, s.dnsListeners.Addr(i))
+	for _, sockets := range s.sockets {
+		for i := 0; sockets.Addr(i) != nil; i++ {
+			r.Listeners = addListener(r.Listeners, sockets.Addr(i))
+		}
 	}
 	return r
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 )
 
 func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
@@ -16,7 +19,7 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
-		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
+		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []dns.Endpoint{{Address: dns.DefaultAddress}}, Gateway: DefaultGateway, Admin: admin.DefaultAddress, Debug: admin.DefaultDebugAddress}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
 		cfg.Log != (Log{"info", "text"}) || !reflect.DeepEqual(cfg.Gateway, Gateway{}) || cfg.Development.Loopback {
 		t.Errorf("got %+v", cfg)
 	}

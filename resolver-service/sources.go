@@ -151,9 +151,7 @@ func (s *Service) settle(ctx context.Context) error {
 func (s *Service) addSources(answer *v1alpha1.StatusResponse) {
 	answer.Replica = s.cfg.replica()
 	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.stream.Instances())})
-	if s.consul != nil {
-		answer.Sources = append(answer.Sources, s.consul.Status())
-	}
+	s.addEdges(answer)
 	all, _ := s.sources.feed.Status().Load()
 	for _, status := range all {
 		answer.Sources = append(answer.Sources, status.Message())
