@@ -24,10 +24,7 @@ type resource struct {
 }
 
 func resourceOf(kind catalog.Kind) resource {
-	return resource{kind: kind, plural: map[catalog.Kind]string{
-		catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports",
-		catalog.KindAppInstance: "appinstances", catalog.KindCluster: "clusters",
-	}[kind]}
+	return resource{kind: kind, plural: kind.Definition().Plural}
 }
 
 // resourcesOf is what a scope has. The order is that of a Version.
