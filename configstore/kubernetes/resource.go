@@ -24,7 +24,11 @@ type resource struct {
 }
 
 func resourceOf(kind catalog.Kind) resource {
-	return resource{kind: kind, plural: kind.Definition().Plural}
+	r := resource{kind: kind}
+	if d := kind.Definition(); d != nil {
+		r.plural = d.Plural
+	}
+	return r
 }
 
 // resourcesOf is what a scope has. The order is that of a Version.

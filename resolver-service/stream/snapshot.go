@@ -135,34 +135,14 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[roster],
 	if f.path == "" {
 		return nil
 	}
-	var written <-chan struct{} // tells what was written from what stands
-	for wait := debounce; ; {
-		last := ctx.Err() != nil // asked before Follow: what changed until the end is not missed
-		now, ok, changed := standing.Follow()
-		var again <-chan time.Time
-		if ok && changed != written {
-			start := time.Now()
-			if err := f.write(now, revision()); err != nil {
-				f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
-				again = time.After(retry)
-			} else {
-				written = changed
-			}
-			wait = max(debounce, min(restraint*time.Since(start), mostRestraint))
+	standing.Save(ctx, live.Saving{Delay: debounce, Factor: restraint, Most: mostRestraint, Retry: retry}, func(now roster) error {
+		err := f.write(now, revision())
+		if err != nil {
+			f.log.Error("the instances can't be saved; a restart of the service would withdraw them until their sidecars are back", "err", err)
 		}
-		if last {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-again:
-		case <-ctx.Done():
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-	}
+		return err
+	})
+	return nil
 }
 
 // write replaces the file as a whole: whoever reads it sees the old one or the new.
