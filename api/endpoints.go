@@ -42,7 +42,7 @@ func (v *validator) lines(s *catalog.AppEndpoints) {
 	items := v.root.Field("spec").Field("endpoints")
 	for i := range s.Endpoints {
 		if n := items.Item(i); n != nil {
-			s.Endpoints[i].Line = n.At.Line
+			s.Endpoints[i].Line = int(n.At.Line)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors 
 			return
 		}
 		if err := domain.CheckHost(app, cluster); err != nil {
-			r.Add(strict.Position{Line: line}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
+			r.Add(strict.Position{Line: int32(line)}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
 		}
 	}
 	switch o := obj.(type) {

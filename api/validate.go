@@ -130,7 +130,7 @@ func (v *validator) atMost(path string, n, most int, fix string) bool {
 // source is where the object begins.
 func (v *validator) source() catalog.Source {
 	if v.written {
-		return catalog.Source{File: v.report.File, Line: v.root.At.Line}
+		return catalog.Source{File: v.report.File, Line: int(v.root.At.Line)}
 	}
 	return catalog.Source{Line: 1}
 }

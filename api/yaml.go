@@ -88,7 +88,7 @@ func (f *yamlFile) document(i int) {
 		f.double(r.Key, root.At, line)
 		return
 	}
-	f.first[r.Key] = root.At.Line
+	f.first[r.Key] = int(root.At.Line)
 	if obj != nil {
 		f.objects = append(f.objects, Manifest{obj, revisionOf(&root)})
 	}
@@ -102,7 +102,7 @@ func (f *yamlFile) double(key catalog.Key, at strict.Position, first int) {
 	}
 	f.doubled[key] = true
 	f.errors = append(f.errors, &Error{
-		File: f.name, Line: at.Line, Column: at.Column, Key: key,
+		File: f.name, Line: int(at.Line), Column: int(at.Column), Key: key,
 		What: fmt.Sprintf("%s is there twice, first in line %d; neither is taken", key, first),
 		Fix:  "keep one of them",
 	})

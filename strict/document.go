@@ -28,7 +28,7 @@ func Decode(file string, text []byte, into any) *Document {
 		mistake.File = file
 		d.report.Errors = Errors{mistake}
 	case parsed.Len() > 1:
-		d.report.Add(Position{parsed.Line(1), 1}, "", "a second document begins here", "keep one document in this file")
+		d.report.Add(Position{int32(parsed.Line(1)), 1}, "", "a second document begins here", "keep one document in this file")
 	case parsed.Len() == 1:
 		if root, ok := parsed.Root(0, &d.report); ok && root.Kind != Null {
 			d.root = &root

@@ -141,7 +141,7 @@ func (r *Report) Add(at Position, path, what, fix string) {
 		what += fmt.Sprintf(" (reading stops here, after %d mistakes)", MaxErrors)
 	}
 	r.Errors = append(r.Errors, &Error{
-		File: r.File, Line: at.Line, Column: at.Column, Key: r.Key, Path: path, What: what, Fix: fix,
+		File: r.File, Line: int(at.Line), Column: int(at.Column), Key: r.Key, Path: path, What: what, Fix: fix,
 	})
 }
 

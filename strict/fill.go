@@ -67,7 +67,7 @@ func (f filler) mapping(path string, n *Node, v reflect.Value) {
 		f.Add(n.At, path, "is "+n.shown()+" where a mapping is wanted", "write its fields: "+strings.Join(names, ", "))
 		return
 	}
-	first := map[string]int{}
+	first := map[string]int32{}
 	for i := 0; i+1 < len(n.Children) && !f.Full(); i += 2 {
 		key, value := &n.Children[i], &n.Children[i+1]
 		below := join(path, Shorten(key.Text))

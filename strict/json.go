@@ -33,7 +33,7 @@ func ParseJSON(data []byte, r *Report) (*Node, bool) {
 func positionAt(text string, offset int) Position {
 	before := text[:min(max(offset, 0), len(text))]
 	start := strings.LastIndexByte(before, '\n') + 1
-	return Position{strings.Count(before, "\n") + 1, utf8.RuneCountInString(before[start:]) + 1}
+	return Position{int32(strings.Count(before, "\n") + 1), int32(utf8.RuneCountInString(before[start:]) + 1)}
 }
 
 // jsonParser reads text that is known to be valid JSON and UTF-8.
@@ -47,7 +47,7 @@ type jsonParser struct {
 // position is that of the next byte. It counts on from where it was last asked, so
 // that one long line is not counted again for each value in it.
 func (p *jsonParser) position() Position {
-	p.at.Column += utf8.RuneCountInString(p.text[p.counted:p.i])
+	p.at.Column += int32(utf8.RuneCountInString(p.text[p.counted:p.i]))
 	p.counted = p.i
 	return p.at
 }

@@ -19,11 +19,11 @@ type Node struct {
 	Text     string // of a scalar, without quotes
 	Children []Node // of a list its items; of a mapping key, value, key, value
 
-	value any // an untyped scalar as it came
+	value *any // an untyped scalar as it came
 }
 
 // Position is where a value stands. It is zero for values that came untyped.
-type Position struct{ Line, Column int }
+type Position struct{ Line, Column int32 }
 
 // Kind is the kind of a Node.
 type Kind uint8

@@ -27,7 +27,8 @@ func nodeOf(v reflect.Value) Node {
 	if !v.IsValid() {
 		return Node{}
 	}
-	n := Node{Kind: Other, Text: fmt.Sprint(v.Interface()), value: v.Interface()}
+	value := v.Interface()
+	n := Node{Kind: Other, value: &value}
 	switch {
 	case v.Kind() == reflect.Map:
 		n = Node{Kind: Map}
@@ -50,6 +51,9 @@ func nodeOf(v reflect.Value) Node {
 		n.Kind, n.Text = Int, strconv.FormatFloat(v.Float(), 'f', -1, 64)
 	case v.CanFloat():
 		n.Kind = Float
+	}
+	if n.value != nil && n.Text == "" {
+		n.Text = fmt.Sprint(value)
 	}
 	return n
 }
@@ -89,5 +93,5 @@ func (f filler) plain(path string, n *Node) any {
 	if n.value == nil {
 		return n.Text
 	}
-	return n.value
+	return *n.value
 }

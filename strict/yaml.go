@@ -81,7 +81,7 @@ type converter struct {
 }
 
 func (c *converter) convert(y *yaml.Node, depth int) (Node, bool) {
-	n := Node{At: Position{y.Line, y.Column}}
+	n := Node{At: Position{int32(y.Line), int32(y.Column)}}
 	if y.Kind == yaml.DocumentNode {
 		if len(y.Content) == 0 {
 			return n, true
