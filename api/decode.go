@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // DecodeJSON reads the object that a key-value store holds under a key. The object's
@@ -26,26 +27,26 @@ func DecodeJSON(path string, data []byte) (catalog.Object, error) {
 }
 
 func decodeJSON(path string, key catalog.Key, data []byte) (catalog.Object, Errors) {
-	r := &report{file: path, key: key}
+	r := &strict.Report{File: path, Key: key}
 	if len(data) > MaxObjectBytes {
-		r.add(position{}, "", fmt.Sprintf("is %d bytes long; an object has at most %d", len(data), MaxObjectBytes), "split the selection")
-		return nil, r.close()
+		r.Add(strict.Position{}, "", fmt.Sprintf("is %d bytes long; an object has at most %d", len(data), MaxObjectBytes), "split the selection")
+		return nil, r.Close()
 	}
-	root, ok := parseJSON(data, r)
+	root, ok := strict.ParseJSON(data, r)
 	if !ok {
-		return nil, r.close()
+		return nil, r.Close()
 	}
 	obj := decodeObject(root, r, false)
-	if r.key != key && (r.key != (catalog.Key{}) || len(r.errors) == 0) {
+	if r.Key != key && (r.Key != (catalog.Key{}) || len(r.Errors) == 0) {
 		what := "the object names no kind and metadata that could be " + key.String()
-		if r.key != (catalog.Key{}) {
-			what = fmt.Sprintf("the object is %s, but its key is that of %s", r.key, key)
+		if r.Key != (catalog.Key{}) {
+			what = fmt.Sprintf("the object is %s, but its key is that of %s", r.Key, key)
 		}
-		r.add(root.at, "metadata", what, "write it under its own key with \"isthmus apply\"")
+		r.Add(root.At, "metadata", what, "write it under its own key with \"isthmus apply\"")
 	}
-	r.key = key
-	if len(r.errors) > 0 {
-		return nil, r.close()
+	r.Key = key
+	if len(r.Errors) > 0 {
+		return nil, r.Close()
 	}
 	return obj, nil
 }
@@ -56,64 +57,64 @@ const MaxObjectBytes = 4 << 20
 // decodeObject reads and checks one object, and sets the report's key as soon as it
 // can be told. It returns nil if there is any mistake. written says that the node's
 // lines are those of a file that a user wrote.
-func decodeObject(root *node, r *report, written bool) catalog.Object {
-	r.key = catalog.Key{}
-	if root.kind != mapNode {
-		r.add(root.at, "", "is "+root.kind.String()+" where an object is wanted", "begin with apiVersion, kind, metadata and spec")
+func decodeObject(root *strict.Node, r *strict.Report, written bool) catalog.Object {
+	r.Key = catalog.Key{}
+	if root.Kind != strict.Map {
+		r.Add(root.At, "", "is "+root.Kind.String()+" where an object is wanted", "begin with apiVersion, kind, metadata and spec")
 		return nil
 	}
 	m := messageFor(root, r)
 	if m == nil {
 		return nil
 	}
-	r.key = keyOf(root)
+	r.Key = keyOf(root)
 	w := walker{report: r}
 	w.message(m.ProtoReflect(), root)
-	if r.full() {
+	if r.Full() {
 		return nil
 	}
 	v := validator{report: r, root: root, written: written}
 	obj := v.object(m)
-	if len(r.errors) > 0 {
+	if len(r.Errors) > 0 {
 		return nil
 	}
 	return obj
 }
 
 // ofService is what to do with a configuration of the service that is taken for an object.
-func ofService(root *node) string {
-	if root.field("cluster") == nil && root.field("listen") == nil && root.field("identity") == nil {
+func ofService(root *strict.Node) string {
+	if root.Field("cluster") == nil && root.Field("listen") == nil && root.Field("identity") == nil {
 		return ""
 	}
 	return "; the configuration of the service is no object: \"isthmus serve --check -c FILE\" checks it"
 }
 
 // messageFor checks apiVersion and kind, and returns an empty message of the kind.
-func messageFor(root *node, r *report) proto.Message {
-	missing := root.field("kind") == nil
+func messageFor(root *strict.Node, r *strict.Report) proto.Message {
+	missing := root.Field("kind") == nil
 	for _, name := range []string{"apiVersion", "kind"} {
-		if n := root.field(name); n == nil {
-			r.add(root.at, name, "is missing", "begin with \"apiVersion: "+catalog.Version+"\" and \"kind: …\", one of "+kindList()+ofService(root))
+		if n := root.Field(name); n == nil {
+			r.Add(root.At, name, "is missing", "begin with \"apiVersion: "+catalog.Version+"\" and \"kind: …\", one of "+kindList()+ofService(root))
 			if name == "apiVersion" && missing {
 				return nil // one error is enough for what is no object at all
 			}
 		}
 	}
-	version := root.field("apiVersion")
-	if version != nil && version.kind == stringNode && version.text != catalog.Version {
-		r.add(version.at, "apiVersion", fmt.Sprintf("%q is not known here", shorten(version.text)), "write "+catalog.Version)
+	version := root.Field("apiVersion")
+	if version != nil && version.Kind == strict.String && version.Text != catalog.Version {
+		r.Add(version.At, "apiVersion", fmt.Sprintf("%q is not known here", strict.Shorten(version.Text)), "write "+catalog.Version)
 	}
-	kind := root.field("kind")
+	kind := root.Field("kind")
 	if kind == nil {
 		return nil
 	}
-	m := newMessage(catalog.Kind(kind.text))
-	if kind.kind != stringNode || m == nil {
+	m := newMessage(catalog.Kind(kind.Text))
+	if kind.Kind != strict.String || m == nil {
 		fix := "write one of " + kindList()
-		if name := Nearest(kind.text, kindNames()); name != "" {
+		if name := strict.Nearest(kind.Text, kindNames()); name != "" {
 			fix = fmt.Sprintf("did you mean %q?", name)
 		}
-		r.add(kind.at, "kind", fmt.Sprintf("%q is not a kind of object", shorten(kind.text)), fix)
+		r.Add(kind.At, "kind", fmt.Sprintf("%q is not a kind of object", strict.Shorten(kind.Text)), fix)
 		return nil
 	}
 	return m
@@ -121,14 +122,14 @@ func messageFor(root *node, r *report) proto.Message {
 
 // keyOf is the key of an object with a known kind, or zero where its metadata does
 // not name one.
-func keyOf(root *node) catalog.Key {
-	key := catalog.Key{Kind: catalog.Kind(root.field("kind").text)}
-	metadata := root.field("metadata")
-	if name := metadata.field("name"); name != nil && name.kind == stringNode {
-		key.Name = name.text
+func keyOf(root *strict.Node) catalog.Key {
+	key := catalog.Key{Kind: catalog.Kind(root.Field("kind").Text)}
+	metadata := root.Field("metadata")
+	if name := metadata.Field("name"); name != nil && name.Kind == strict.String {
+		key.Name = name.Text
 	}
-	if ns := metadata.field("namespace"); ns != nil && ns.kind == stringNode && key.Kind.Namespaced() {
-		key.Namespace = ns.text
+	if ns := metadata.Field("namespace"); ns != nil && ns.Kind == strict.String && key.Kind.Namespaced() {
+		key.Namespace = ns.Text
 	}
 	if CheckKey(key) != nil {
 		return catalog.Key{}

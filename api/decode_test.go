@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // design is the example of docs/objects.md.
@@ -192,8 +193,8 @@ func TestAFileThatIsCutOffGivesNothing(t *testing.T) {
 
 func TestMistakesOfOneObjectAreBounded(t *testing.T) {
 	_, errs := DecodeYAML("f.yaml", []byte(apitest.Selection(strings.Repeat("  - {ap: a}\n", 1000))))
-	if len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].Error(), "stops here, after 100 mistakes") {
-		t.Errorf("%d errors, the last %v; want %d and that reading stops", len(errs), errs[len(errs)-1], maxErrors)
+	if len(errs) != strict.MaxErrors || !strings.Contains(errs[strict.MaxErrors-1].Error(), "stops here, after 100 mistakes") {
+		t.Errorf("%d errors, the last %v; want %d and that reading stops", len(errs), errs[len(errs)-1], strict.MaxErrors)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestMistakesOfOneFileAreBounded(t *testing.T) {
 	good := apitest.Object("Cluster", "{name: east}", "{network: a}")
 	objs, errs := DecodeYAML("f.yaml", []byte(good+strings.Repeat("---\na: b\n", 1000)+"---\n"+good))
 	last := errs[len(errs)-1]
-	if len(objs) != 1 || len(errs) != maxErrors+1 || !strings.Contains(last.Error(), "stops here, after 100 objects") || last.Key != (catalog.Key{}) {
+	if len(objs) != 1 || len(errs) != strict.MaxErrors+1 || !strings.Contains(last.Error(), "stops here, after 100 objects") || last.Key != (catalog.Key{}) {
 		t.Errorf("%d objects, %d errors, the last %v", len(objs), len(errs), last)
 	}
 }
@@ -210,16 +211,16 @@ func TestMistakesOfOneFileAreBounded(t *testing.T) {
 // TestReadingStops holds that what stands below the last mistake that is told costs nothing.
 func TestReadingStops(t *testing.T) {
 	cost := func(keys int, text string) float64 {
-		root := node{kind: mapNode}
+		root := strict.Node{Kind: strict.Map}
 		for name, value := range map[string]string{"apiVersion": catalog.Version, "kind": "AppEndpoints"} {
-			root.children = append(root.children, node{kind: stringNode, text: name}, node{kind: stringNode, text: value})
+			root.Children = append(root.Children, strict.Node{Kind: strict.String, Text: name}, strict.Node{Kind: strict.String, Text: value})
 		}
-		spec := node{kind: mapNode}
+		spec := strict.Node{Kind: strict.Map}
 		for n := range keys {
-			spec.children = append(spec.children, node{kind: stringNode, text: fmt.Sprint(text, n)}, node{kind: stringNode, text: "x"})
+			spec.Children = append(spec.Children, strict.Node{Kind: strict.String, Text: fmt.Sprint(text, n)}, strict.Node{Kind: strict.String, Text: "x"})
 		}
-		root.children = append(root.children, node{kind: stringNode, text: "spec"}, spec)
-		return testing.AllocsPerRun(1, func() { decodeObject(&root, &report{}, false) })
+		root.Children = append(root.Children, strict.Node{Kind: strict.String, Text: "spec"}, spec)
+		return testing.AllocsPerRun(1, func() { decodeObject(&root, &strict.Report{}, false) })
 	}
 	for _, text := range []string{"k", "a-key-that-is-rather-long-"} {
 		if few, many := cost(1000, text), cost(100_000, text); many > few+few/10 { // what else allocates meanwhile counts, too

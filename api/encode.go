@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // ToProto is the message of an object, with defaults left out.
@@ -57,26 +58,26 @@ func ToProto(obj catalog.Object) proto.Message {
 // FromProto checks a message and makes the object of it. Its Source is as that of
 // [DecodeJSON].
 func FromProto(m proto.Message) (catalog.Object, error) {
-	r := &report{}
+	r := &strict.Report{}
 	v := validator{report: r}
 	obj := v.object(m)
 	if obj == nil {
 		return nil, fmt.Errorf("message %s is not an object; want one of %s", m.ProtoReflect().Descriptor().FullName(), kindList())
 	}
 	if key := obj.Key(); CheckKey(key) == nil {
-		r.key = key
+		r.Key = key
 	}
 	head := m.(interface {
 		GetApiVersion() string
 		GetKind() string
 	})
 	if head.GetApiVersion() != catalog.Version {
-		v.refuse("apiVersion", fmt.Sprintf("%q is not known here", shorten(head.GetApiVersion())), "write "+catalog.Version)
+		v.refuse("apiVersion", fmt.Sprintf("%q is not known here", strict.Shorten(head.GetApiVersion())), "write "+catalog.Version)
 	}
 	if kind := string(obj.Key().Kind); head.GetKind() != kind {
-		v.refuse("kind", fmt.Sprintf("is %q in a message of kind %s", shorten(head.GetKind()), kind), "write "+kind)
+		v.refuse("kind", fmt.Sprintf("is %q in a message of kind %s", strict.Shorten(head.GetKind()), kind), "write "+kind)
 	}
-	return obj, r.close().Err()
+	return obj, r.Close().Err()
 }
 
 func appMetadata(a catalog.App) *v1alpha1.Metadata {

@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 func TestCanonicalYAML(t *testing.T) {
@@ -303,7 +304,7 @@ func TestKeys(t *testing.T) {
 func TestNearestName(t *testing.T) {
 	fields := []string{"app", "namespace", "routes", "whenStale"}
 	for in, want := range map[string]string{"route": "routes", "namepsace": "namespace", "when_stale": "whenStale", "WhenStale": "whenStale", "apps": "app", "spec": "", "": "", "x": ""} {
-		if got := Nearest(in, fields); got != want {
+		if got := strict.Nearest(in, fields); got != want {
 			t.Errorf("nearest to %q is %q, want %q", in, got, want)
 		}
 	}

@@ -116,7 +116,7 @@ func plain(s string) bool {
 			return false
 		}
 	}
-	switch fold(s) {
+	switch strings.ToLower(s) {
 	case "null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf":
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
@@ -38,10 +39,10 @@ func (v *validator) lines(s *catalog.AppEndpoints) {
 		canonicalLines(s)
 		return
 	}
-	items := v.root.field("spec").field("endpoints")
+	items := v.root.Field("spec").Field("endpoints")
 	for i := range s.Endpoints {
-		if n := items.item(i); n != nil {
-			s.Endpoints[i].Line = n.at.line
+		if n := items.Item(i); n != nil {
+			s.Endpoints[i].Line = int(n.At.Line)
 		}
 	}
 }
@@ -89,10 +90,10 @@ func (v *validator) choice(s, path, first, second string) int {
 		return 1
 	}
 	fix := "write " + first + " or " + second
-	if name := Nearest(s, []string{first, second}); name != "" {
+	if name := strict.Nearest(s, []string{first, second}); name != "" {
 		fix = fmt.Sprintf("did you mean %q?", name)
 	}
-	v.refuse(path, fmt.Sprintf("%q is not known", shorten(s)), fix)
+	v.refuse(path, fmt.Sprintf("%q is not known", strict.Shorten(s)), fix)
 	return 0
 }
 
@@ -153,13 +154,13 @@ func intern(s string) string { return unique.Make(s).Value() }
 // that it leads to fit into DNS and SNI under the cluster's domain. cluster is this
 // cluster's own name, or "" where it is not known.
 func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors {
-	r := &report{file: obj.Origin().File, key: obj.Key()}
+	r := &strict.Report{File: obj.Origin().File, Key: obj.Key()}
 	check := func(app catalog.App, cluster string, line int, path string) {
 		if cluster == "" || cluster == catalog.LocalCluster || cluster == "*" {
 			return
 		}
 		if err := domain.CheckHost(app, cluster); err != nil {
-			r.add(position{line: line}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
+			r.Add(strict.Position{Line: int32(line)}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
 		}
 	}
 	switch o := obj.(type) {
@@ -174,5 +175,5 @@ func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors 
 	case *catalog.AppExport:
 		check(o.App, cluster, o.Source.Line, "metadata")
 	}
-	return r.close()
+	return r.Close()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Bounds and defaults of an AppInstance.
@@ -89,7 +90,7 @@ func (v *validator) instanceAddress(s string) netip.AddrPort {
 	default:
 		return a
 	}
-	v.refuse(path, fmt.Sprintf("%q %s", shorten(s), what), fix)
+	v.refuse(path, fmt.Sprintf("%q %s", strict.Shorten(s), what), fix)
 	return netip.AddrPort{}
 }
 
@@ -143,7 +144,7 @@ func (v *validator) httpCheck(m *v1alpha1.HTTPCheck, c *catalog.HealthCheck) {
 	if m.Path != "" {
 		c.Path = m.Path
 		if !strings.HasPrefix(m.Path, "/") {
-			v.refuse("spec.check.http.path", fmt.Sprintf("%q does not begin with /", shorten(m.Path)), "write one such as "+DefaultPath)
+			v.refuse("spec.check.http.path", fmt.Sprintf("%q does not begin with /", strict.Shorten(m.Path)), "write one such as "+DefaultPath)
 		} else {
 			v.check(cmp.Or(checkText("path", m.Path, MaxPath), checkEscapes(m.Path)), "spec.check.http.path", "write one such as "+DefaultPath)
 		}
@@ -153,7 +154,7 @@ func (v *validator) httpCheck(m *v1alpha1.HTTPCheck, c *catalog.HealthCheck) {
 	case "https":
 		c.TLS = true
 	default:
-		v.refuse("spec.check.http.scheme", fmt.Sprintf("%q is not known", shorten(m.Scheme)), "write http or https")
+		v.refuse("spec.check.http.scheme", fmt.Sprintf("%q is not known", strict.Shorten(m.Scheme)), "write http or https")
 	}
 	v.check(checkText("host", m.Host, MaxHost), "spec.check.http.host", "write a name, with or without a port")
 }
@@ -211,8 +212,8 @@ func (v *validator) isZero(path string) bool {
 	if v.root == nil || !v.there(path) {
 		return false
 	}
-	n := v.root.find(path)
-	return n.kind == intNode && strings.Trim(n.text, "0") == ""
+	n := v.root.Find(path)
+	return n.Kind == strict.Int && strings.Trim(n.Text, "0") == ""
 }
 
 func count(all ...bool) int {

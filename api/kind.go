@@ -10,34 +10,28 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// newMessage is an empty message for an object of a kind, or nil.
+// newMessage is an empty message for an object of a kind, or nil. The message has the kind's
+// name.
 func newMessage(k catalog.Kind) proto.Message {
-	switch k {
-	case catalog.KindAppEndpoints:
-		return &v1alpha1.AppEndpoints{}
-	case catalog.KindAppExport:
-		return &v1alpha1.AppExport{}
-	case catalog.KindAppInstance:
-		return &v1alpha1.AppInstance{}
-	case catalog.KindCluster:
-		return &v1alpha1.Cluster{}
+	if !knownKind(k) {
+		return nil
 	}
-	return nil
+	name := v1alpha1.File_isthmus_v1alpha1_objects_proto.Package().Append(protoreflect.Name(k))
+	m, err := protoregistry.GlobalTypes.FindMessageByName(name)
+	if err != nil {
+		return nil
+	}
+	return m.New().Interface()
 }
 
-func knownKind(k catalog.Kind) bool {
-	for _, known := range catalog.Kinds() {
-		if k == known {
-			return true
-		}
-	}
-	return false
-}
+func knownKind(k catalog.Kind) bool { return k.Definition() != nil }
 
 func kindNames() []string {
 	var names []string

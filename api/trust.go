@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Bounds of what a Cluster's resolver service is checked against.
@@ -130,10 +131,10 @@ func root(block string) (der []byte, what, fix string) {
 	}
 	c, err := x509.ParseCertificate(b.Bytes)
 	if err != nil {
-		return nil, "is no certificate that can be read: " + shorten(err.Error()), "copy it again from where it came from"
+		return nil, "is no certificate that can be read: " + strict.Shorten(err.Error()), "copy it again from where it came from"
 	}
 	if !c.BasicConstraintsValid || !c.IsCA {
-		return nil, fmt.Sprintf("is not the certificate of an authority (CA) but of %q", shorten(c.Subject.String())), "write the root that signs the peer's certificates"
+		return nil, fmt.Sprintf("is not the certificate of an authority (CA) but of %q", strict.Shorten(c.Subject.String())), "write the root that signs the peer's certificates"
 	}
 	return b.Bytes, "", ""
 }

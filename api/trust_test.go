@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 func TestRootsAreKeptWithNothingElse(t *testing.T) {
@@ -90,10 +91,10 @@ func FuzzRoots(f *testing.F) {
 	f.Add(apitest.EastRoot[:100] + apitest.Key)
 	f.Add("-----BEGIN CERTIFICATE-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END CERTIFICATE-----\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		v := validator{report: &report{}}
+		v := validator{report: &strict.Report{}}
 		roots := v.roots("spec.trust.roots", text)
-		if (roots == "") != (len(v.report.errors) > 0) {
-			t.Fatalf("%q and the errors %v", roots, v.report.errors)
+		if (roots == "") != (len(v.report.Errors) > 0) {
+			t.Fatalf("%q and the errors %v", roots, v.report.Errors)
 		}
 		if again := v.roots("spec.trust.roots", roots); roots != "" && again != roots {
 			t.Fatalf("%q is read again as %q", roots, again)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Bounds of an object, beside those in package catalog.
@@ -26,9 +27,9 @@ const (
 // validator turns a message into a value of package catalog, and reports what the
 // descriptors can't know.
 type validator struct {
-	report  *report
-	root    *node // nil for a message that was not read from text
-	written bool  // lines are those of root, not those of the canonical YAML
+	report  *strict.Report
+	root    *strict.Node // nil for a message that was not read from text
+	written bool         // lines are those of root, not those of the canonical YAML
 }
 
 func (v *validator) object(m proto.Message) catalog.Object {
@@ -46,14 +47,14 @@ func (v *validator) object(m proto.Message) catalog.Object {
 }
 
 func (v *validator) refuse(path, what, fix string) {
-	v.report.add(v.position(path), path, what, fix)
+	v.report.Add(v.position(path), path, what, fix)
 }
 
-func (v *validator) position(path string) position {
+func (v *validator) position(path string) strict.Position {
 	if v.root == nil {
-		return position{}
+		return strict.Position{}
 	}
-	return v.root.find(path).at
+	return v.root.Find(path).At
 }
 
 // written by a user, though perhaps not as it should be: then that was reported.
@@ -67,9 +68,9 @@ func (v *validator) there(path string) bool {
 	}
 	n := v.root
 	if parent != "" {
-		n = n.find(parent)
+		n = n.Find(parent)
 	}
-	return n.kind != mapNode || n.field(name) != nil
+	return n.Kind != strict.Map || n.Field(name) != nil
 }
 
 // blank tells whether a list or a mapping was written with nothing in it.
@@ -77,8 +78,8 @@ func (v *validator) blank(path string) bool {
 	if v.root == nil {
 		return true
 	}
-	n := v.root.find(path)
-	return (n.kind == listNode || n.kind == mapNode) && len(n.children) == 0
+	n := v.root.Find(path)
+	return (n.Kind == strict.List || n.Kind == strict.Map) && len(n.Children) == 0
 }
 
 // required reports a field with no value, and tells whether there is one.
@@ -129,7 +130,7 @@ func (v *validator) atMost(path string, n, most int, fix string) bool {
 // source is where the object begins.
 func (v *validator) source() catalog.Source {
 	if v.written {
-		return catalog.Source{File: v.report.file, Line: v.root.at.line}
+		return catalog.Source{File: v.report.File, Line: int(v.root.At.Line)}
 	}
 	return catalog.Source{Line: 1}
 }
@@ -219,9 +220,9 @@ func (v *validator) networkRanges(texts []string, network string) (all []netip.P
 		switch {
 		case text == "" && v.root != nil: // that was reported
 		case err != nil || p.Addr().Is4In6():
-			v.refuse(at, fmt.Sprintf("%q is no range of IP addresses", shorten(text)), "write one such as 10.2.0.0/16")
+			v.refuse(at, fmt.Sprintf("%q is no range of IP addresses", strict.Shorten(text)), "write one such as 10.2.0.0/16")
 		case p != p.Masked():
-			v.refuse(at, fmt.Sprintf("%q has bits set after its first %d", shorten(text), p.Bits()), "write "+p.Masked().String())
+			v.refuse(at, fmt.Sprintf("%q has bits set after its first %d", strict.Shorten(text), p.Bits()), "write "+p.Masked().String())
 		default:
 			all = append(all, p)
 		}
@@ -234,7 +235,7 @@ func (v *validator) duration(path, s string, min, max time.Duration) time.Durati
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		v.refuse(path, fmt.Sprintf("%q is not a length of time", shorten(s)), "write one such as \"10s\" or \"1m30s\"")
+		v.refuse(path, fmt.Sprintf("%q is not a length of time", strict.Shorten(s)), "write one such as \"10s\" or \"1m30s\"")
 	case d < min || d > max || strings.HasPrefix(s, "-"):
 		v.refuse(path, fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", min, max))
 	}
@@ -244,12 +245,12 @@ func (v *validator) duration(path, s string, min, max time.Duration) time.Durati
 // checkNetwork holds a network's name to what every store and log can show.
 func checkNetwork(s string) error {
 	if len(s) > MaxNetwork {
-		return fmt.Errorf("network %q is %d characters long; at most %d are taken", shorten(s), len(s), MaxNetwork)
+		return fmt.Errorf("network %q is %d characters long; at most %d are taken", strict.Shorten(s), len(s), MaxNetwork)
 	}
 	for i, c := range s {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !letter && (i == 0 || !strings.ContainsRune("-._/", c)) {
-			return fmt.Errorf("network %q has %q at position %d; letters, digits, and after the first also . _ - / are taken", shorten(s), c, i+1)
+			return fmt.Errorf("network %q has %q at position %d; letters, digits, and after the first also . _ - / are taken", strict.Shorten(s), c, i+1)
 		}
 	}
 	return nil

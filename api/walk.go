@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/isthmus-mesh/isthmus/strict"
+
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,7 +14,7 @@ import (
 // walker fills a message from a node, by the message's descriptor. It goes on after
 // a mistake, so that all of them are reported, until the report is full.
 type walker struct {
-	report *report
+	report *strict.Report
 	path   []step
 }
 
@@ -44,29 +46,29 @@ func (w *walker) pathString(more ...string) string {
 	return b.String()
 }
 
-func (w *walker) refuse(n *node, what, fix string) {
-	w.report.add(n.at, w.pathString(), what, fix)
+func (w *walker) refuse(n *strict.Node, what, fix string) {
+	w.report.Add(n.At, w.pathString(), what, fix)
 }
 
 // message fills m from a mapping.
-func (w *walker) message(m protoreflect.Message, n *node) {
-	if n.kind != mapNode {
-		w.refuse(n, "is "+n.kind.String()+" where a mapping is wanted", "write its fields: "+strings.Join(fieldNames(m.Descriptor()), ", "))
+func (w *walker) message(m protoreflect.Message, n *strict.Node) {
+	if n.Kind != strict.Map {
+		w.refuse(n, "is "+n.Kind.String()+" where a mapping is wanted", "write its fields: "+strings.Join(fieldNames(m.Descriptor()), ", "))
 		return
 	}
 	fields := m.Descriptor().Fields()
 	var seen uint64
-	for i := 0; i+1 < len(n.children) && !w.report.full(); i += 2 {
-		key, value := &n.children[i], &n.children[i+1]
-		field := fields.ByJSONName(key.text)
-		if field == nil || key.kind != stringNode {
+	for i := 0; i+1 < len(n.Children) && !w.report.Full(); i += 2 {
+		key, value := &n.Children[i], &n.Children[i+1]
+		field := fields.ByJSONName(key.Text)
+		if field == nil || key.Kind != strict.String {
 			w.unknown(m.Descriptor(), key)
 			continue
 		}
-		w.path = append(w.path, step{field: key.text})
+		w.path = append(w.path, step{field: key.Text})
 		if bit := uint64(1) << field.Index(); seen&bit != 0 {
-			first := n.field(key.text)
-			w.report.add(key.at, w.pathString(), fmt.Sprintf("is there twice, first in line %d", first.at.line), "keep one of them")
+			first := n.Field(key.Text)
+			w.report.Add(key.At, w.pathString(), fmt.Sprintf("is there twice, first in line %d", first.At.Line), "keep one of them")
 		} else {
 			seen |= bit
 			w.value(m, field, value)
@@ -75,22 +77,13 @@ func (w *walker) message(m protoreflect.Message, n *node) {
 	}
 }
 
-func (w *walker) unknown(d protoreflect.MessageDescriptor, key *node) {
-	names := fieldNames(d)
-	if key.text == "<<" {
-		w.report.add(key.at, w.pathString(), "merge keys (<<) are not taken", "write the fields out")
-		return
-	}
-	fix := "the fields here are " + strings.Join(names, ", ")
-	if name := Nearest(key.text, names); name != "" {
-		fix = fmt.Sprintf("did you mean %q?", name)
-	}
-	w.report.add(key.at, w.pathString(shorten(key.text)), "unknown field", fix)
+func (w *walker) unknown(d protoreflect.MessageDescriptor, key *strict.Node) {
+	w.report.Unknown(key.At, w.pathString(strict.Shorten(key.Text)), key.Text, fieldNames(d))
 }
 
-func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescriptor, n *node) {
+func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescriptor, n *strict.Node) {
 	switch {
-	case n.kind == nullNode:
+	case n.Kind == strict.Null:
 		w.refuse(n, "has no value", noValueFix(field))
 	case field.IsList():
 		w.list(m.Mutable(field).List(), field, n)
@@ -101,11 +94,11 @@ func (w *walker) value(m protoreflect.Message, field protoreflect.FieldDescripto
 			m.Set(field, protoreflect.ValueOfUint32(v))
 		}
 	case field.Kind() == protoreflect.BoolKind:
-		if n.kind != boolNode || n.text != "true" && n.text != "false" {
-			w.refuse(n, "is "+n.kind.String()+" where true or false is wanted", "write true or false, without quotes")
+		if n.Kind != strict.Bool || n.Text != "true" && n.Text != "false" {
+			w.refuse(n, "is "+n.Kind.String()+" where true or false is wanted", "write true or false, without quotes")
 			return
 		}
-		m.Set(field, protoreflect.ValueOfBool(n.text == "true"))
+		m.Set(field, protoreflect.ValueOfBool(n.Text == "true"))
 	default:
 		if v, ok := w.text(n); ok {
 			m.Set(field, protoreflect.ValueOfString(v))
@@ -124,34 +117,34 @@ func noValueFix(field protoreflect.FieldDescriptor) string {
 }
 
 // list fills a list of messages, or of strings: one that can't be read is empty.
-func (w *walker) list(l protoreflect.List, field protoreflect.FieldDescriptor, n *node) {
-	if n.kind != listNode {
-		w.refuse(n, "is "+n.kind.String()+" where a list is wanted", "begin each item with \"- \"")
+func (w *walker) list(l protoreflect.List, field protoreflect.FieldDescriptor, n *strict.Node) {
+	if n.Kind != strict.List {
+		w.refuse(n, "is "+n.Kind.String()+" where a list is wanted", "begin each item with \"- \"")
 		return
 	}
-	for i := range n.children {
-		if w.report.full() {
+	for i := range n.Children {
+		if w.report.Full() {
 			return
 		}
 		w.path = append(w.path, step{index: i})
 		if field.Kind() == protoreflect.MessageKind {
-			w.message(l.AppendMutable().Message(), &n.children[i])
+			w.message(l.AppendMutable().Message(), &n.Children[i])
 		} else {
-			text, _ := w.text(&n.children[i])
+			text, _ := w.text(&n.Children[i])
 			l.Append(protoreflect.ValueOfString(text))
 		}
 		w.path = w.path[:len(w.path)-1]
 	}
 }
 
-func (w *walker) number(n *node) (uint32, bool) {
-	if n.kind != intNode {
-		w.refuse(n, "is "+n.kind.String()+" where a whole number is wanted", "write a number such as 1, without quotes")
+func (w *walker) number(n *strict.Node) (uint32, bool) {
+	if n.Kind != strict.Int {
+		w.refuse(n, "is "+n.Kind.String()+" where a whole number is wanted", "write a number such as 1, without quotes")
 		return 0, false
 	}
-	v, err := strconv.ParseUint(n.text, 10, 32)
+	v, err := strconv.ParseUint(n.Text, 10, 32)
 	if err != nil {
-		w.refuse(n, shorten(n.text)+" is not a number from 0 to 4294967295 in plain digits", "write a number such as 1")
+		w.refuse(n, strict.Shorten(n.Text)+" is not a number from 0 to 4294967295 in plain digits", "write a number such as 1")
 		return 0, false
 	}
 	return uint32(v), true
@@ -159,22 +152,22 @@ func (w *walker) number(n *node) (uint32, bool) {
 
 // text reads a string. An empty one is refused: in "allow" it would mean anybody,
 // which nobody should get by way of a template that was given nothing.
-func (w *walker) text(n *node) (string, bool) {
-	switch n.kind {
-	case stringNode:
-		if n.text == "" {
+func (w *walker) text(n *strict.Node) (string, bool) {
+	switch n.Kind {
+	case strict.String:
+		if n.Text == "" {
 			w.refuse(n, "is empty", "give it a value, or leave the field out")
 			return "", false
 		}
-		return n.text, true
-	case intNode, floatNode, boolNode, otherNode:
+		return n.Text, true
+	case strict.Int, strict.Float, strict.Bool, strict.Other:
 		if slices.Contains(lengths, w.path[len(w.path)-1].field) {
-			w.refuse(n, fmt.Sprintf("%s is %s where a length of time is wanted", shorten(n.text), n.kind), fmt.Sprintf("write one with its unit, such as \"%ss\"", shorten(n.text)))
+			w.refuse(n, fmt.Sprintf("%s is %s where a length of time is wanted", strict.Shorten(n.Text), n.Kind), fmt.Sprintf("write one with its unit, such as \"%ss\"", strict.Shorten(n.Text)))
 			break
 		}
-		w.refuse(n, fmt.Sprintf("%s is %s where a string is wanted", shorten(n.text), n.kind), fmt.Sprintf("put it in quotes: %q", shorten(n.text)))
+		w.refuse(n, fmt.Sprintf("%s is %s where a string is wanted", strict.Shorten(n.Text), n.Kind), fmt.Sprintf("put it in quotes: %q", strict.Shorten(n.Text)))
 	default:
-		w.refuse(n, "is "+n.kind.String()+" where a string is wanted", "write one value")
+		w.refuse(n, "is "+n.Kind.String()+" where a string is wanted", "write one value")
 	}
 	return "", false
 }
@@ -188,13 +181,4 @@ func fieldNames(d protoreflect.MessageDescriptor) []string {
 		names[i] = d.Fields().Get(i).JSONName()
 	}
 	return names
-}
-
-// shorten keeps what a user wrote from flooding an error.
-func shorten(s string) string {
-	const most = 80
-	if runes := []rune(s); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return s
 }

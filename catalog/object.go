@@ -10,23 +10,6 @@ import (
 // Version is the apiVersion of every object.
 const Version = "isthmus.dev/v1alpha1"
 
-// Kind is the kind of an object.
-type Kind string
-
-// The kinds of objects.
-const (
-	KindAppEndpoints Kind = "AppEndpoints"
-	KindAppExport    Kind = "AppExport"
-	KindCluster      Kind = "Cluster"
-	KindAppInstance  Kind = "AppInstance"
-)
-
-// Kinds lists every kind.
-func Kinds() []Kind { return []Kind{KindAppEndpoints, KindAppExport, KindAppInstance, KindCluster} }
-
-// Namespaced tells whether objects of this kind have a namespace.
-func (k Kind) Namespaced() bool { return k != KindCluster }
-
 // Key names an object. Namespace is empty for a Cluster.
 type Key struct {
 	Kind      Kind
@@ -35,11 +18,14 @@ type Key struct {
 }
 
 // String is "Kind namespace/name", or "Kind name" without a namespace.
-func (k Key) String() string {
+func (k Key) String() string { return string(k.Kind) + " " + k.NamespacedName() }
+
+// NamespacedName is "namespace/name", or "name" without a namespace.
+func (k Key) NamespacedName() string {
 	if k.Namespace == "" {
-		return string(k.Kind) + " " + k.Name
+		return k.Name
 	}
-	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+	return k.Namespace + "/" + k.Name
 }
 
 // Compare orders keys by kind, namespace and name.

@@ -2,7 +2,6 @@ package identity
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config says where a process gets its identity: exactly one of files, sentry and insecure. Its
@@ -92,9 +93,9 @@ func (c Config) check() error {
 	}
 	switch {
 	case len(chosen) == 0:
-		return errors.New("identity: nothing configured; want one of files, sentry and insecure: true (plain text)")
+		return &strict.Error{What: "nothing configured", Fix: "write one of files, sentry and insecure: true (plain text)"}
 	case len(chosen) > 1:
-		return fmt.Errorf("identity: %s exclude each other; keep one", strings.Join(chosen, " and "))
+		return &strict.Error{What: strings.Join(chosen, " and ") + " exclude each other", Fix: "keep one"}
 	case c.Files != nil:
 		return c.Files.check()
 	case c.Sentry != nil:
@@ -111,38 +112,40 @@ func (f *Files) check() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("identity: files: %s missing; want cert, key and ca", strings.Join(missing, " and "))
+		return &strict.Error{Path: "files", What: strings.Join(missing, " and ") + " missing", Fix: "name cert, key and ca"}
 	}
 	return nil
 }
 
 func (s *Sentry) check() error {
 	if s.Address == "" {
-		return errors.New(`identity: sentry: address missing; want host:port, such as "127.0.0.1:50001"`)
+		return &strict.Error{Path: "sentry.address", What: "is missing", Fix: `write host:port, such as "127.0.0.1:50001"`}
 	}
 	if _, port, err := net.SplitHostPort(s.Address); err != nil || port == "" {
-		return fmt.Errorf(`identity: sentry: address %q: want host:port, such as "127.0.0.1:50001"`, s.Address)
+		return &strict.Error{Path: "sentry.address", What: fmt.Sprintf("%q is no address", s.Address), Fix: `write host:port, such as "127.0.0.1:50001"`}
 	}
 	if s.TrustAnchors != "" && s.TrustAnchorsFile != "" {
-		return errors.New("identity: sentry: trustAnchors and trustAnchorsFile exclude each other; keep one")
+		return &strict.Error{Path: "sentry", What: "trustAnchors and trustAnchorsFile exclude each other", Fix: "keep one"}
 	}
 	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" {
-		return errors.New("identity: sentry: trustAnchors missing; want the text of Sentry's ca.crt, " +
-			"or its path as trustAnchorsFile, or the text in the environment's DAPR_TRUST_ANCHORS")
+		return &strict.Error{
+			Path: "sentry.trustAnchors", What: "is missing",
+			Fix: "write the text of Sentry's ca.crt, or its path as trustAnchorsFile, or set DAPR_TRUST_ANCHORS in the environment",
+		}
 	}
 	if s.TrustAnchors != "" {
 		if _, err := parseCertificates([]byte(s.TrustAnchors)); err != nil {
-			return fmt.Errorf("identity: sentry: trustAnchors: %w", err)
+			return strict.Below("sentry.trustAnchors", err)
 		}
 	}
 	if s.Token != "" && s.TokenFile != "" {
-		return errors.New("identity: sentry: token and tokenFile exclude each other; keep one")
+		return &strict.Error{Path: "sentry", What: "token and tokenFile exclude each other", Fix: "keep one"}
 	}
 	if _, err := spiffeid.TrustDomainFromString(s.AppTrustDomain); s.AppTrustDomain != "" && err != nil {
-		return fmt.Errorf("identity: sentry: appTrustDomain %q: %w", s.AppTrustDomain, err)
+		return strict.Below("sentry.appTrustDomain", fmt.Errorf("%q: %w", s.AppTrustDomain, err))
 	}
 	if _, err := s.id(); err != nil {
-		return fmt.Errorf("identity: sentry: trustDomain %q and namespace %q: %w", s.TrustDomain, s.Namespace, err)
+		return strict.Below("sentry", fmt.Errorf("trustDomain %q and namespace %q: %w", s.TrustDomain, s.Namespace, err))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
@@ -54,7 +55,7 @@ type Source struct {
 func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 	cfg = cfg.withDefaults(os.Getenv)
 	if err := cfg.check(); err != nil {
-		return nil, err
+		return nil, strict.Below("identity", err)
 	}
 	s := &Source{app: app, log: log, refusals: throttle.New(log, time.Second), loading: make(chan struct{}, 1)}
 	switch {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // DefaultResolveTimeout is how long a lookup waits for the first view when the
@@ -62,12 +62,12 @@ func parseConfig(configuration any) (*config, error) {
 	if configuration == nil {
 		return nil, errors.New("isthmus configuration: there is none; want spec.nameResolution.configuration " + example)
 	}
-	errs := settings.Decode("", configuration, c)
+	errs := strict.DecodeValue("", configuration, c)
 	if len(errs) == 0 {
 		errs = c.check()
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("isthmus configuration: %w", errors.Join(errs...))
+		return nil, fmt.Errorf("isthmus configuration: %w", errs)
 	}
 	if c.ResolveTimeout == 0 {
 		c.ResolveTimeout = DefaultResolveTimeout
@@ -78,53 +78,45 @@ func parseConfig(configuration any) (*config, error) {
 	return c, nil
 }
 
-func (c *config) check() (errs []error) {
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+func (c *config) check() (errs strict.Errors) {
 	switch {
 	case c.Resolver == "" && c.Store == nil:
-		refuse("neither resolver nor store is there; name the resolver service, %s, or the config store to run without one", example)
+		errs.Add("", "neither resolver nor store is there", "name the resolver service, "+example+", or the config store to run without one")
 	case c.Resolver != "" && c.Store != nil:
-		refuse("resolver and store exclude each other; keep resolver to use the service, or store to run without it")
+		errs.Add("", "resolver and store exclude each other", "keep resolver to use the service, or store to run without it")
 	case c.Resolver != "":
 		errs = append(errs, c.checkService()...)
 	default:
 		errs = append(errs, c.checkStore()...)
 	}
 	if c.Cluster == "" {
-		refuse("cluster: is missing; want the name of this cluster, as its resolver service has it")
-	} else if err := catalog.CheckCluster(c.Cluster); err != nil {
-		refuse("cluster: %w", err)
+		errs.Add("cluster", "is missing", "write the name of this cluster, as its resolver service has it")
+	} else {
+		errs.Merge("cluster", catalog.CheckCluster(c.Cluster))
 	}
 	if c.Domain != "" {
-		if err := catalog.CheckDomain(c.Domain); err != nil {
-			refuse("domain: %w", err)
-		}
-	}
-	if c.ResolveTimeout < 0 {
-		refuse("resolveTimeout: %s is negative", c.ResolveTimeout)
+		errs.Merge("domain", catalog.CheckDomain(c.Domain))
 	}
 	return errs
 }
 
 // checkService checks what concerns the service.
-func (c *config) checkService() (errs []error) {
+func (c *config) checkService() (errs strict.Errors) {
 	errs = append(errs, c.checkResolvers()...)
 	if c.Local != nil {
-		errs = append(errs, errors.New("local: is for running without a service, beside store; with resolver the service knows this cluster's apps"))
+		errs.Add("local", "is for running without a service, beside store", "leave it out; the service knows this cluster's apps")
 	}
 	if c.Domain != "" {
-		errs = append(errs, errors.New("domain: is for running without a service, beside store; with resolver the service says which it is"))
+		errs.Add("domain", "is for running without a service, beside store", "leave it out; the service says which it is")
 	}
 	if c.Identity == nil {
-		errs = append(errs, errors.New("identity: is missing; want identity: {sentry: {address: …}} or identity: {files: {cert: …, key: …, ca: …}}; "+
-			"identity: {insecure: true} is plain text, for development"))
-	} else if err := c.Identity.Check(); err != nil {
-		errs = append(errs, err) // names its keys itself
+		errs.Add("identity", "is missing", "write identity: {sentry: {address: …}} or identity: {files: {cert: …, key: …, ca: …}}; "+
+			"identity: {insecure: true} is plain text, for development")
+	} else {
+		errs.Merge("identity", c.Identity.Check())
 	}
 	if c.ResolverNamespace != "" {
-		if err := catalog.CheckNamespace(c.ResolverNamespace); err != nil {
-			errs = append(errs, fmt.Errorf("resolverNamespace: %w", err))
-		}
+		errs.Merge("resolverNamespace", catalog.CheckNamespace(c.ResolverNamespace))
 	}
 	if c.Zone != nil {
 		errs = append(errs, c.readZone()...)
@@ -133,42 +125,39 @@ func (c *config) checkService() (errs []error) {
 }
 
 // readZone takes the zone from where the configuration says.
-func (c *config) readZone() (errs []error) {
+func (c *config) readZone() (errs strict.Errors) {
 	zone, isText := c.Zone.(string)
 	if !isText && reflect.ValueOf(c.Zone).Kind() != reflect.Map {
-		return []error{fmt.Errorf("zone: is %v; want text, or {env: NAME}", c.Zone)}
+		return strict.Errors{{Path: "zone", What: fmt.Sprintf("is %v", c.Zone), Fix: "write a text, or {env: NAME}"}}
 	}
 	if !isText {
 		var from zoneEnv
-		if errs := settings.Decode("zone", c.Zone, &from); len(errs) > 0 {
+		if errs := strict.DecodeValue("zone", c.Zone, &from); len(errs) > 0 {
 			return errs
 		}
 		if from.Env == "" {
-			return []error{errors.New("zone: names no variable; want text, or {env: NAME}")}
+			return strict.Errors{{Path: "zone", What: "names no variable", Fix: "write a text, or {env: NAME}"}}
 		}
 		zone = os.Getenv(from.Env) // empty where the platform does not know it
 	} else if zone == "" {
-		return []error{errors.New("zone: is empty; want the name of the zone, or leave the key out")}
-	}
-	if err := catalog.CheckZone(zone); err != nil {
-		return []error{fmt.Errorf("zone: %w", err)}
+		return strict.Errors{{Path: "zone", What: "is empty", Fix: "write the name of the zone, or leave the field out"}}
 	}
 	c.zone = zone
-	return nil
+	return strict.Below("zone", catalog.CheckZone(zone))
 }
 
 // checkStore checks what concerns running without a service.
-func (c *config) checkStore() (errs []error) {
+func (c *config) checkStore() (errs strict.Errors) {
 	for _, key := range []struct {
 		name string
 		set  bool
 	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}} {
 		if key.set {
-			errs = append(errs, fmt.Errorf("%s: is for the resolver service; there is none beside store", key.name))
+			errs.Add(key.name, "is for the resolver service, and there is none beside store", "leave it out")
 		}
 	}
 	if c.Local == nil || c.Local.Component == "" {
-		errs = append(errs, errors.New("local.component: is missing; without a service this cluster's own apps are left to a resolver of Dapr's, such as {component: mdns, version: v1}"))
+		errs.Add("local.component", "is missing", "name Dapr's resolver for this cluster's own apps, such as {component: mdns, version: v1}")
 	}
 	return errs
 }
@@ -182,17 +171,15 @@ func (c *config) resolvers() []string {
 	return all
 }
 
-func (c *config) checkResolvers() (errs []error) {
+func (c *config) checkResolvers() (errs strict.Errors) {
 	all := c.resolvers()
 	if len(all) > maxReplicas {
-		errs = append(errs, fmt.Errorf("resolver: %d addresses; at most %d are taken, or one DNS name that stands for them", len(all), maxReplicas))
+		errs.Add("resolver", fmt.Sprintf("has %d addresses", len(all)), fmt.Sprintf("write at most %d, or one DNS name that stands for them", maxReplicas))
 	}
 	for i, address := range all {
-		if err := checkTarget(address); err != nil {
-			errs = append(errs, fmt.Errorf("resolver: %w", err))
-		}
+		errs.Merge("resolver", checkTarget(address))
 		if slices.Index(all, address) < i {
-			errs = append(errs, fmt.Errorf("resolver: %q is there twice; name each replica once", address))
+			errs.Add("resolver", fmt.Sprintf("%q is there twice", address), "name each replica once")
 		}
 	}
 	return errs

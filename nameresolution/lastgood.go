@@ -140,37 +140,15 @@ func (f *lastGood) format(m *mirror, now time.Time) ([]byte, error) {
 // follow writes the file soon after each change, until ctx ends, and then what stands
 // at last.
 func (f *lastGood) follow(ctx context.Context, current *live.Value[*mirror]) {
-	var saved *mirror
 	failing := false
-	for pause := saveDelay; ; {
-		var retry <-chan time.Time
-		last := ctx.Err() != nil // asked before Follow: what is stored until the end is not missed
-		m, ok, changed := current.Follow()
-		if ok && m != saved {
-			start := time.Now()
-			err := f.write(m)
-			if err == nil {
-				saved = m
-			} else {
-				retry = time.After(saveAgain)
-				f.complain(err, failing)
-			}
-			failing = err != nil
-			pause = max(saveDelay, saveRestraint*time.Since(start))
+	current.Save(ctx, live.Saving{Delay: saveDelay, Factor: saveRestraint, Retry: saveAgain}, func(m *mirror) error {
+		err := f.write(m)
+		if err != nil {
+			f.complain(err, failing)
 		}
-		if last {
-			return
-		}
-		select {
-		case <-changed:
-		case <-retry:
-		case <-ctx.Done():
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-	}
+		failing = err != nil
+		return err
+	})
 }
 
 // complain reports that the file can't be written, unless it was so before.

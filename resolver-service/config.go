@@ -12,8 +12,11 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -36,28 +39,30 @@ type Config struct {
 	Resolver    Resolver           `yaml:"resolver"`
 	Gateway     Gateway            `yaml:"gateway"`
 	Development Development        `yaml:"development"`
-	DNS         DNS                `yaml:"dns"`
+	DNS         dns.Settings       `yaml:"dns"`
 	Consul      consulapi.Settings `yaml:"consul"`
-	Admin       Admin              `yaml:"admin"`
+	Admin       admin.Settings     `yaml:"admin"`
 	Tracing     otlp.Config        `yaml:"tracing"`
 	Log         Log                `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
 	// source is stream.Config.Source, for tests whose sidecars of many hosts are one process.
 	source func(ctx context.Context, claimed netip.Addr) netip.Addr
+	// moreEdges are beside those of the table, for tests.
+	moreEdges []edge.Edge
 
 	Cores int `yaml:"-"` // that the program's work is spread over; 0 for what Go says
 }
 
 // Listen says which parts run and where. A part without an address does not run.
 type Listen struct {
-	Resolver string        `yaml:"resolver"` // host:port, or unix:///path
-	DNS      []DNSListener `yaml:"dns,single"`
-	Gateway  string        `yaml:"gateway"`
-	Apps     []AppListener `yaml:"apps"`
-	Consul   string        `yaml:"consul"`
-	Admin    string        `yaml:"admin"`
-	Debug    string        `yaml:"debug"`
+	Resolver string         `yaml:"resolver"` // host:port, or unix:///path
+	DNS      []dns.Endpoint `yaml:"dns,single"`
+	Gateway  string         `yaml:"gateway"`
+	Apps     []AppListener  `yaml:"apps"`
+	Consul   string         `yaml:"consul"`
+	Admin    string         `yaml:"admin"`
+	Debug    string         `yaml:"debug"`
 	// DebugExposed says that Debug is meant where more than this machine reaches it.
 	DebugExposed bool `yaml:"debugExposed"`
 }
@@ -79,11 +84,6 @@ type Resolver struct {
 	MaxConnections          int    `yaml:"maxConnections"`
 	MaxConnectionsPerClient int    `yaml:"maxConnectionsPerClient"`
 	SocketMode              string `yaml:"socketMode"` // of a unix socket
-}
-
-// Admin says who may ask for the pages of listen.admin and listen.debug.
-type Admin struct {
-	Hosts []string `yaml:"hosts,single"` // names that requests may have in their Host header
 }
 
 // Gateway bounds what the gateway takes. Zero values are the gateway's defaults.
@@ -110,8 +110,6 @@ type Log struct {
 const (
 	DefaultResolver = "127.0.0.1:7400"
 	DefaultGateway  = "127.0.0.1:15443"
-	DefaultAdmin    = "127.0.0.1:7480"
-	DefaultDebug    = "127.0.0.1:7481"
 )
 
 // Values of defaultSelection.
@@ -133,9 +131,9 @@ func Load(path string) (*Config, error) {
 // Parse is [Load] for a text that was read already.
 func Parse(file string, text []byte) (*Config, error) {
 	cfg := &Config{}
-	doc := strictyaml.Decode(file, text, cfg)
+	doc := strict.Decode(file, text, cfg)
 	if !doc.Has("listen") {
-		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}
+		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []dns.Endpoint{{Address: dns.DefaultAddress}}, Gateway: DefaultGateway, Admin: admin.DefaultAddress, Debug: admin.DefaultDebugAddress}
 	}
 	cfg.setDefaults()
 	cfg.check(doc)

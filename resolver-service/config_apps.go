@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // AppListener is an address where the gateway leads to one app, for callers that dial an
@@ -18,7 +18,7 @@ type AppListener struct {
 
 // checkApps adds to the document what is wrong with listen.apps, but for addresses that
 // are none.
-func (c *Config) checkApps(doc *strictyaml.Document) {
+func (c *Config) checkApps(doc *strict.Document) {
 	first := map[string]int{}
 	for i, l := range c.Listen.Apps {
 		path := fmt.Sprintf("listen.apps[%d]", i)

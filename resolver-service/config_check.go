@@ -2,43 +2,39 @@ package resolverservice
 
 import (
 	"fmt"
-	"net"
+	"maps"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // check adds to the document what its syntax can't tell.
-func (c *Config) check(doc *strictyaml.Document) {
+func (c *Config) check(doc *strict.Document) {
 	c.checkNames(doc)
 	c.checkStore(doc)
 	c.checkInstances(doc)
 	c.checkReplicas(doc)
 	c.checkListen(doc)
-	c.checkDNS(doc)
-	c.checkApps(doc)
-	c.checkConsul(doc)
-	c.checkIdle(doc)
-	c.checkAdmin(doc)
-	c.checkResolver(doc)
+	for _, e := range c.edges() {
+		if e.Check != nil {
+			e.Check(doc)
+		}
+	}
 	c.checkIdentity(doc)
-	c.checkBounds(doc)
 	c.checkDestinations(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
 	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
-	refuseErr(doc, "tracing", c.Tracing.Check())
+	doc.Merge("tracing", c.Tracing.Check())
 }
 
-func (c *Config) checkNames(doc *strictyaml.Document) {
+func (c *Config) checkNames(doc *strict.Document) {
 	if c.Cluster == "" {
 		if !doc.Has("cluster") {
 			doc.Refuse("cluster", "is missing", "name this cluster as other clusters' Cluster objects name it: \"cluster: west\"")
@@ -56,131 +52,67 @@ func (c *Config) checkNames(doc *strictyaml.Document) {
 	}
 }
 
-func (c *Config) checkListen(doc *strictyaml.Document) {
+func (c *Config) checkListen(doc *strict.Document) {
 	if c.Listen.nothing() && !doc.Wrong("listen") {
 		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
 	}
-	for _, l := range c.listens() {
-		if path, ok := unixPath(l.address); ok && l.name == "resolver" {
-			if !filepath.IsAbs(path) {
-				doc.Refuse("listen.resolver", fmt.Sprintf("%q has no absolute path", l.address), "write unix:///path/to/socket")
+	for _, e := range c.edges() {
+		for _, l := range e.Listen {
+			if path, ok := unixPath(l.Address); ok && l.Name == "resolver" {
+				if !filepath.IsAbs(path) {
+					doc.Refuse("listen.resolver", fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
+				}
+			} else if e.Open == nil && l.Address != "" {
+				edge.CheckAddress(doc, "listen."+l.Name, l.Address, DefaultResolver)
 			}
-			continue
-		}
-		if l.address != "" {
-			checkAddress(doc, "listen."+l.name, l.address, DefaultResolver)
 		}
 	}
 }
 
-// checkIdle refuses what is said of a listener that is not there: somebody thinks that it is.
-func (c *Config) checkIdle(doc *strictyaml.Document) {
-	if doc.Wrong("listen") {
-		return
-	}
-	if doc.Has("consul") && c.Listen.Consul == "" && !doc.Wrong("consul") {
-		doc.Refuse("consul", "nobody listens for it", "write listen: {consul: \"127.0.0.1:8500\"}, beside the other parts that are to run, or leave consul out")
-	}
-	if len(c.Listen.DNS) > 0 {
-		return
-	}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[DNS]()) {
-		key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		if path := "dns." + key; key != "kubernetes" && doc.Has(path) && !doc.Wrong(path) { // that is the gateway's, too
-			doc.Refuse(path, "nobody listens for DNS", "write listen: {dns: \""+DefaultDNS+"\"}, beside the other parts that are to run, or leave it out")
-		}
-	}
-}
-
-func (c *Config) checkIdentity(doc *strictyaml.Document) {
+func (c *Config) checkIdentity(doc *strict.Document) {
 	if err := catalog.CheckNamespace(c.Identity.Namespace); err != nil {
 		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
-	refuseErr(doc, "identity", c.Identity.Check())
+	doc.Merge("identity", c.Identity.Check())
 	for i, d := range c.Identity.TrustDomains {
 		if err := identity.CheckTrustDomain(d); err != nil && d != "" {
 			doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")
 		}
 	}
 	at := c.Listen.Resolver
-	if _, unix := unixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !onLoopback(at) {
+	if _, unix := unixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !edge.OnLoopback(at) {
 		doc.Refuse("identity.insecure", "without certificates everybody who reaches listen.resolver, "+at+", is an operator",
 			"listen on 127.0.0.1, give the service a certificate, or write insecureExposed: true beside it")
 	}
 }
 
-func (c *Config) checkBounds(doc *strictyaml.Document) {
-	for _, n := range []struct {
-		path  string
-		value int
-	}{
-		{"gateway.maxConnections", c.Gateway.MaxConnections},
-		{"gateway.maxPerSource", c.Gateway.MaxPerSource},
-		{"gateway.maxHellos", c.Gateway.MaxHellos},
-		{"resolver.maxConnections", c.Resolver.MaxConnections},
-		{"resolver.maxConnectionsPerClient", c.Resolver.MaxConnectionsPerClient},
-	} {
-		if n.value < 0 || n.value == 0 && doc.Has(n.path) {
-			doc.Refuse(n.path, fmt.Sprintf("%d is out of bounds", n.value), "write a number from 1 up, or leave it out")
-		}
-	}
+// checkGateway adds to the document what is wrong with the gateway and listen.apps.
+func (c *Config) checkGateway(doc *strict.Document) {
+	c.checkApps(doc)
+	checkCounts(doc, "gateway", map[string]int{
+		"maxConnections": c.Gateway.MaxConnections, "maxPerSource": c.Gateway.MaxPerSource, "maxHellos": c.Gateway.MaxHellos,
+	})
 	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
 		doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
 	}
-	for _, d := range []struct {
-		path  string
-		value time.Duration
-	}{
-		{"gateway.helloTimeout", c.Gateway.HelloTimeout},
-		{"gateway.dialTimeout", c.Gateway.DialTimeout},
-		{"gateway.drainTimeout", c.Gateway.DrainTimeout},
-		{"gateway.stallTimeout", c.Gateway.StallTimeout},
-		{"gateway.answerTimeout", c.Gateway.AnswerTimeout},
-	} {
-		if d.value < 0 || d.value == 0 && doc.Has(d.path) && !doc.Wrong(d.path) {
-			doc.Refuse(d.path, fmt.Sprintf("%s is out of bounds", d.value), "write a time such as 5s, or leave it out")
+}
+
+// checkCounts refuses counts below a block of settings that are less than one.
+func checkCounts(doc *strict.Document, block string, counts map[string]int) {
+	for _, key := range slices.Sorted(maps.Keys(counts)) {
+		if n, path := counts[key], block+"."+key; n < 0 || n == 0 && doc.Has(path) && !doc.Wrong(path) {
+			doc.Refuse(path, fmt.Sprintf("%d is out of bounds", n), "write a number from 1 up, or leave it out")
 		}
 	}
 }
 
-// refuseErr adds what a part's own check found. Such an error begins with the part's
-// name, and says after a semicolon what to do.
-func refuseErr(doc *strictyaml.Document, path string, err error) {
-	if err == nil {
-		return
-	}
-	what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), path+": "), "; ")
-	doc.Refuse(path, what, fix)
-}
-
-func oneOf(doc *strictyaml.Document, path, value string, allowed ...string) {
+func oneOf(doc *strict.Document, path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		doc.Refuse(path, fmt.Sprintf("%q is not known here", value), "write "+strings.Join(allowed, " or "))
-	}
-}
-
-func checkAddress(doc *strictyaml.Document, path, address, such string) {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as "+such)
 	}
 }
 
 // unixPath is the path in "unix:///path".
 func unixPath(address string) (path string, ok bool) {
 	return strings.CutPrefix(address, "unix://")
-}
-
-type listen struct{ name, address string }
-
-// listens are the listeners, in the order in which they are opened.
-func (c *Config) listens() []listen {
-	all := []listen{{"resolver", c.Listen.Resolver}, {"gateway", c.Listen.Gateway}, {"consul", c.Listen.Consul}, {"admin", c.Listen.Admin}, {"debug", c.Listen.Debug}}
-	for i, l := range c.Listen.Apps {
-		all = append(all, listen{appListener(i), l.Address})
-	}
-	return all
 }

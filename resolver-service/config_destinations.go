@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Development has what only a machine for development should have.
@@ -32,7 +32,7 @@ type Delegate struct {
 // mostOfDelegate is how many instances of one app a delegate may register from one source.
 const mostOfDelegate = 100_000
 
-func (c *Config) checkDestinations(doc *strictyaml.Document) {
+func (c *Config) checkDestinations(doc *strict.Document) {
 	networks(doc, "gateway.allow", c.Gateway.Allow)
 	for i, d := range c.Instances.Delegates {
 		path := fmt.Sprintf("instances.delegates[%d]", i)
@@ -69,7 +69,7 @@ func checkPattern(pattern string) error {
 }
 
 // networks reads a list of networks, and refuses those that are none.
-func networks(doc *strictyaml.Document, path string, texts []string) (all []netip.Prefix) {
+func networks(doc *strict.Document, path string, texts []string) (all []netip.Prefix) {
 	for i, text := range texts {
 		p, err := netip.ParsePrefix(text)
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -108,8 +108,10 @@ func (s *Service) rules() *destination.Rules {
 	for _, l := range s.listeners {
 		r.Listeners = addListener(r.Listeners, l.Addr())
 	}
-	for i := 0; s.dnsListeners.Addr(i) != nil; i++ {
-		r.Listeners = addListener(r.Listeners, s.dnsListeners.Addr(i))
+	for _, sockets := range s.sockets {
+		for i := 0; sockets.Addr(i) != nil; i++ {
+			r.Listeners = addListener(r.Listeners, sockets.Addr(i))
+		}
 	}
 	return r
 }

@@ -1,29 +1,23 @@
 package resolverservice
 
 import (
-	"fmt"
-	"net/netip"
-	"os"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 )
 
 const least = "cluster: west\nidentity: {insecure: true}\n"
 
 func TestListenersForDNSMayBeWrittenInThreeWays(t *testing.T) {
-	for text, want := range map[string][]DNSListener{
+	for text, want := range map[string][]dns.Endpoint{
 		"listen: {dns: '127.0.0.1:53'}":                          {{Address: "127.0.0.1:53"}},
 		"listen: {dns: {address: '10.0.0.1:53', as: shop/cart}}": {{Address: "10.0.0.1:53", As: "shop/cart"}},
 		"listen: {dns: ['127.0.0.1:53', {address: '[::1]:853', tls: true}, ':5353']}\ndns: {tls: {cert: a, key: b}}": {
 			{Address: "127.0.0.1:53"}, {Address: "[::1]:853", TLS: true}, {Address: ":5353"}},
 		"listen: {admin: '127.0.0.1:1'}": nil,
-		"":                               {{Address: DefaultDNS}},
+		"":                               {{Address: dns.DefaultAddress}},
 	} {
 		cfg, err := Parse("isthmus.yaml", []byte(least+text))
 		if err != nil {
@@ -34,74 +28,12 @@ func TestListenersForDNSMayBeWrittenInThreeWays(t *testing.T) {
 	}
 }
 
-func TestEveryKeyOfDNSIsTaken(t *testing.T) {
-	t.Setenv("ISTHMUS_COOKIES", "000102030405060708090a0b0c0d0e0f")
-	cfg, err := Parse("isthmus.yaml", []byte(least+`listen: {dns: ["127.0.0.1:53", {address: "0.0.0.0:853", tls: true}]}
-dns:
-  ttl: 2s
-  gatewayTTL: 1m
-  nsid: west-1
-  kubernetes: cluster.local
-  nameserver: [192.0.2.53, "2001:db8::53"]
-  forwarders: [10.0.0.0/8, 192.0.2.1]
-  forward: [10.96.0.10, "1.1.1.1:5353", "[2001:db8::1]:53"]
-  cache: 0
-  tls: {cert: a, key: b}
-  cookieSecret: {env: ISTHMUS_COOKIES}
-  rateLimit: {responses: 5, slip: 0}
-  maxTCP: 10
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := cfg.zone()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if z.Cluster != "west" || z.Domain != catalog.DefaultDomain || z.Kubernetes != "cluster.local" || z.TTL != 2*time.Second || z.GatewayTTL != time.Minute || z.NSID != "west-1" ||
-		fmt.Sprint(z.Nameserver, z.Forwarders) != "[192.0.2.53 2001:db8::53] [10.0.0.0/8 192.0.2.1/32]" || z.CookieSecret[15] != 15 {
-		t.Errorf("zone %+v", z)
-	}
-	if got := fmt.Sprint(cfg.DNS.upstreams()); got != "[10.96.0.10:53 1.1.1.1:5353 [2001:db8::1]:53]" {
-		t.Errorf("upstreams %s", got)
-	}
-	for _, l := range cfg.Listen.DNS {
-		if got := cfg.DNS.rateLimit(l); got != (transport.RateLimit{Responses: 5}) {
-			t.Errorf("%s is limited to %+v", l.Address, got)
-		}
-	}
-}
-
-func TestOnlyListenersThatOthersReachAreLimitedByDefault(t *testing.T) {
-	slip := 7
-	for _, c := range []struct {
-		address string
-		limit   *DNSRateLimit
-		want    transport.RateLimit
-	}{
-		{"127.0.0.1:53", nil, transport.RateLimit{}},
-		{"127.7.0.1:53", nil, transport.RateLimit{}},
-		{"[::1]:53", nil, transport.RateLimit{}},
-		{"localhost:53", nil, transport.RateLimit{}},
-		{"0.0.0.0:53", nil, transport.RateLimit{Responses: 20, Slip: 2}},
-		{":53", nil, transport.RateLimit{Responses: 20, Slip: 2}},
-		{"10.0.0.1:53", nil, transport.RateLimit{Responses: 20, Slip: 2}},
-		{"10.0.0.1:53", &DNSRateLimit{}, transport.RateLimit{Slip: 2}},
-		{"127.0.0.1:53", &DNSRateLimit{Responses: 3, Slip: &slip}, transport.RateLimit{Responses: 3, Slip: 7}},
-	} {
-		d := DNS{RateLimit: c.limit}
-		if got := d.rateLimit(DNSListener{Address: c.address}); got != c.want {
-			t.Errorf("%s with %+v: %+v, want %+v", c.address, c.limit, got, c.want)
-		}
-	}
-}
-
 func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 	for text, want := range map[string]string{
 		"listen: {dns: 7453}":                                              `isthmus.yaml:3:15: listen.dns: "7453" is no address; write host:port, such as 127.0.0.1:7453`,
 		"listen: {dns: 'unix:///run/x'}":                                   `isthmus.yaml:3:15: listen.dns: "unix:///run/x" is no address`,
 		"listen: {dns: []}":                                                `isthmus.yaml:3:15: listen.dns: names no listener; write an address`,
-		"listen: {dns: ''}":                                                `isthmus.yaml:3:15: listen.dns: "" does not fit`,
+		"listen: {dns: ''}":                                                `isthmus.yaml:3:15: listen.dns: is empty`,
 		"listen: {dns: {as: shop/checkout}}":                               `isthmus.yaml:3:15: listen.dns: has no address; write {address:`,
 		"listen: {dns: {address: x}}":                                      `isthmus.yaml:3:25: listen.dns.address: "x" is no address`,
 		"listen: {dns: {adress: x}}":                                       `isthmus.yaml:3:16: listen.dns.adress: unknown field; did you mean "address"?`,
@@ -111,7 +43,7 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"listen: {dns: {address: ':853', tls: true}}":                      `isthmus.yaml:3:38: listen.dns.tls: there is no certificate for it; write dns: {tls: {cert: …, key: …}}`,
 		"dns: {tls: {cert: a, key: b}}":                                    `isthmus.yaml:3:12: dns.tls: no listener has TLS; write listen:`,
 		"listen: {dns: {address: ':1', tls: true}}\ndns: {tls: {cert: a}}": `isthmus.yaml:4:12: dns.tls: cert and key go together; name both files, in PEM`,
-		"dns: {ttl: 0s}":                                                   `isthmus.yaml:3:12: dns.ttl: 0s is out of bounds; write 1s to 1h`,
+		"dns: {ttl: 0s}":                                                   `isthmus.yaml:3:12: dns.ttl: "0s" does not fit`,
 		"dns: {gatewayTTL: 2h}":                                            `isthmus.yaml:3:19: dns.gatewayTTL: 2h0m0s is out of bounds`,
 		"dns: {nsid: \"a\\nb\"}":                                           `isthmus.yaml:3:13: dns.nsid: is no short text in ASCII; write at most 128 characters`,
 		"dns: {kubernetes: Cluster.local}":                                 `isthmus.yaml:3:19: dns.kubernetes: a label of domain`,
@@ -129,11 +61,11 @@ func TestAMistakeAboutDNSSaysWhereAndWhatToDo(t *testing.T) {
 		"dns: {cache: -1}":                                                 `isthmus.yaml:3:14: dns.cache: -1 is out of bounds; write a number from 0 to 10000000, or leave it out`,
 		"dns: {maxTCP: 0}":                                                 `isthmus.yaml:3:15: dns.maxTCP: 0 is out of bounds`,
 		"dns: {cookieSecret: abc}":                                         `isthmus.yaml:3:21: dns.cookieSecret: a secret does not stand here itself`,
-		"dns: {cookieSecret: {file: a, env: b}}":                           `isthmus.yaml:3:21: dns.cookieSecret: does not say where the secret is; want one of file and env`,
+		"dns: {cookieSecret: {file: a, env: b}}":                           `isthmus.yaml:3:21: dns.cookieSecret: does not say where the secret is; write one of {file`,
 		"dns: {rateLimit: {slip: 2}}":                                      `isthmus.yaml:3:18: dns.rateLimit: does not say how many; write {responses: 20, slip: 2}`,
 		"dns: {rateLimit: {responses: -1}}":                                `isthmus.yaml:3:30: dns.rateLimit.responses: -1 is out of bounds`,
 		"dns: {rateLimit: {responses: 1, slip: 101}}":                      `dns.rateLimit.slip: 101 is out of bounds`,
-		"dns: {rateLimit: 20}":                                             `isthmus.yaml:3:18: dns.rateLimit: is "20" where a mapping is wanted`,
+		"dns: {rateLimit: 20}":                                             `isthmus.yaml:3:18: dns.rateLimit: is 20 where a mapping is wanted`,
 	} {
 		_, err := Parse("isthmus.yaml", []byte(least+text))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -157,62 +89,6 @@ func TestWhatIsSaidOfAListenerThatIsNotThereIsRefused(t *testing.T) {
 		_, err := Parse("isthmus.yaml", []byte(least+text))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%q:\n%v\nwant %s", text, err, want)
-		}
-	}
-}
-
-func TestASecretOfCookiesIsRead(t *testing.T) {
-	for text, want := range map[string]string{
-		"000102030405060708090a0b0c0d0e0f":   "",
-		"000102030405060708090A0B0C0D0E0F\n": "",
-		"":                                   "dns.cookieSecret: read the secret: ",
-		"0001":                               "dns.cookieSecret: is not 16 bytes in hexadecimal; make one with: openssl rand -hex 16",
-		"000102030405060708090a0b0c0d0e0f00": "is not 16 bytes",
-		"zz0102030405060708090a0b0c0d0e0f":   "is not 16 bytes",
-	} {
-		path := t.TempDir() + "/secret"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		cfg, err := Parse("isthmus.yaml", []byte(least+"dns: {cookieSecret: {file: "+path+"}}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		z, err := cfg.zone()
-		if want == "" && (err != nil || z.CookieSecret[1] != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-		if err != nil && len(text) > 10 && strings.Contains(err.Error(), text) {
-			t.Errorf("the secret is shown: %v", err)
-		}
-	}
-}
-
-func TestAddressesOfTheListenersAreKnown(t *testing.T) {
-	cfg, err := Parse("isthmus.yaml", []byte(least+"listen: {dns: [':53', '0.0.0.0:54', 'localhost:55', '[::1]:56']}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []netip.AddrPort{netip.MustParseAddrPort("[::]:53"), netip.MustParseAddrPort("0.0.0.0:54"), netip.MustParseAddrPort("[::1]:56")}
-	if got := cfg.dnsAddresses(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestPort53HasAdviceOfItsOwn(t *testing.T) {
-	for _, c := range []struct {
-		address string
-		err     error
-		want    string
-	}{
-		{"0.0.0.0:53", syscall.EADDRINUSE, "systemd-resolved"},
-		{"127.0.0.1:53", syscall.EACCES, "CAP_NET_BIND_SERVICE"},
-		{"127.0.0.1:853", syscall.EACCES, "CAP_NET_BIND_SERVICE"},
-		{"127.0.0.1:7453", syscall.EADDRINUSE, "stop what listens there"},
-		{"192.0.2.1:53", syscall.EADDRNOTAVAIL, "this machine has no such address"},
-	} {
-		if got := adviceDNS(c.address, c.err); !strings.Contains(got, c.want) {
-			t.Errorf("%s, %v: %s", c.address, c.err, got)
 		}
 	}
 }

@@ -2,32 +2,20 @@ package resolverservice
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
-
-// checkAdmin adds to the document what is wrong with listen.debug and admin.
-func (c *Config) checkAdmin(doc *strictyaml.Document) {
-	if d := c.Listen.Debug; d != "" && !loopback(d) && !c.Listen.DebugExposed && !doc.Wrong("listen.debug") {
-		doc.Refuse("listen.debug", fmt.Sprintf("whoever reaches %s could read every view and take profiles", d),
-			"write a loopback address such as "+DefaultDebug+", or \"debugExposed: true\" if that is meant")
-	}
-	for i, name := range c.Admin.Hosts {
-		if err := hostcheck.Check(name); err != nil {
-			doc.Refuse(fmt.Sprintf("admin.hosts[%d]", i), err.Error(), "write a name without a port, such as isthmus.example.com")
-		}
-	}
-}
 
 // defaultSocketMode lets the service's own user connect, and nobody else.
 const defaultSocketMode os.FileMode = 0o600
 
-// checkResolver adds to the document what is wrong with resolver, but for the bounds.
-func (c *Config) checkResolver(doc *strictyaml.Document) {
+// checkResolver adds to the document what is wrong with the resolver.
+func (c *Config) checkResolver(doc *strict.Document) {
+	checkCounts(doc, "resolver", map[string]int{
+		"maxConnections": c.Resolver.MaxConnections, "maxConnectionsPerClient": c.Resolver.MaxConnectionsPerClient,
+	})
 	if c.Resolver.SocketMode == "" || doc.Wrong("resolver.socketMode") {
 		return
 	}
@@ -55,10 +43,4 @@ func (r Resolver) socketMode() os.FileMode {
 	}
 	mode, _ := parseSocketMode(r.SocketMode) // was checked
 	return mode
-}
-
-// loopback tells whether only this machine reaches an address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 )
 
 func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
@@ -16,7 +19,7 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.Domain != "isthmus.internal" || cfg.DefaultSelection != "local" || cfg.Store.Embedded.Path != filepath.Join("data", "isthmus.db") ||
-		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []DNSListener{{Address: DefaultDNS}}, Gateway: DefaultGateway, Admin: DefaultAdmin, Debug: DefaultDebug}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
+		!reflect.DeepEqual(cfg.Listen, Listen{Resolver: DefaultResolver, DNS: []dns.Endpoint{{Address: dns.DefaultAddress}}, Gateway: DefaultGateway, Admin: admin.DefaultAddress, Debug: admin.DefaultDebugAddress}) || cfg.Operators[0] != "isthmus-system/isthmus-cli" ||
 		cfg.Log != (Log{"info", "text"}) || !reflect.DeepEqual(cfg.Gateway, Gateway{}) || cfg.Development.Loopback {
 		t.Errorf("got %+v", cfg)
 	}
@@ -83,9 +86,9 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		"cluster: West\nidentity: {insecure: true}":                            `isthmus.yaml:1:10: cluster: cluster name "West" has 'W'`,
 		"cluster: local\nidentity: {insecure: true}":                           `isthmus.yaml:1:10: cluster: cluster name "local" is reserved`,
 		"cluster: " + strings.Repeat("a", 60) + "\nidentity: {insecure: true}": `at most 50 fit`,
-		"cluster: west": `identity: nothing configured; want one of files, sentry and insecure: true`,
+		"cluster: west": `identity: nothing configured; write one of files, sentry and insecure: true`,
 		"cluster: west\nidentity: {insecure: true, files: {cert: a, key: b, ca: c}}": `isthmus.yaml:2:11: identity: files and insecure exclude each other; keep one`,
-		"cluster: west\nidentity: {files: {cert: a}}":                                `isthmus.yaml:2:11: identity: files: key and ca missing`,
+		"cluster: west\nidentity: {files: {cert: a}}":                                `isthmus.yaml:2:19: identity.files: key and ca missing`,
 		"cluster: west\nidentity: {files: {crt: a}}":                                 `isthmus.yaml:2:20: identity.files.crt: unknown field; did you mean "cert"?`,
 		"cluster: west\nidentity: {insecure: true, namespace: A}":                    `isthmus.yaml:2:39: identity.namespace: namespace "A"`,
 		good + "domain: a..b":                                                                       `isthmus.yaml:3:9: domain: a label of domain "a..b" is empty`,
@@ -110,12 +113,12 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		good + "instances: {delegates: [{networks: [10.0.0.7/32], apps: [\"*\"], addresses: [x]}]}": `instances.delegates[0].addresses[0]: "x" is no network`,
 		good + "gateway: {maxHellos: -1}":                                                           `isthmus.yaml:3:22: gateway.maxHellos: -1 is out of bounds`,
 		good + "gateway: {helloTimeout: fast}":                                                      `isthmus.yaml:3:25: gateway.helloTimeout: "fast" does not fit; write a length of time`,
-		good + "tracing: {sampleRatio: 2}":                                                          `isthmus.yaml:3:10: tracing: sampleRatio 2: want 0 to 1`,
+		good + "tracing: {sampleRatio: 2}":                                                          `isthmus.yaml:3:24: tracing.sampleRatio: 2 is out of bounds`,
 		good + "log: {level: loud}":                                                                 `isthmus.yaml:3:14: log.level: "loud" is not known here; write debug or info or warn or error`,
 		good + "gateway: {maxPerSource: 0}":                                                         `isthmus.yaml:3:25: gateway.maxPerSource: 0 is out of bounds`,
 		good + "gateway: {maxPerSource: 9, maxConnections: 8}":                                      `isthmus.yaml:3:25: gateway.maxPerSource: 9 is more than gateway.maxConnections; write at most that`,
 		good + "gateway: {answerTimeout: -1s}":                                                      `gateway.answerTimeout: `,
-		good + "gateway: {answerTimeout: 0s}":                                                       `isthmus.yaml:3:26: gateway.answerTimeout: 0s is out of bounds; write a time such as 5s`,
+		good + "gateway: {answerTimeout: 0s}":                                                       `isthmus.yaml:3:26: gateway.answerTimeout: "0s" does not fit; write a length of time`,
 	} {
 		_, err := Parse("isthmus.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) {

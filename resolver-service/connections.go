@@ -2,52 +2,46 @@ package resolverservice
 
 import (
 	"net"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
-// requestGrace is how long a request for a page may take to come before its connection gives
-// way to others. It comes in one packet.
-const requestGrace = 100 * time.Millisecond
+// connections bounds what listeners take, and counts it. Edges that are not in it have bounds
+// of their own.
+type connections struct {
+	refused *prometheus.CounterVec
+	open    *openConnections
+}
 
-// boundListeners bounds what the resolver's, the admin and the debug listener take. The other
-// listeners have bounds of their own.
-func (s *Service) boundListeners() error {
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "isthmus_connections_refused_total", Help: "Connections closed for want of room, by listener and reason.",
-	}, []string{"listener", "reason"})
-	open := &openConnections{of: map[string]*bounded.Listener{}}
-	b := s.bounds
-	for name, limits := range map[string]bounded.Bounds{
-		"resolver": {Max: b.resolver, PerClient: b.resolverPerClient, Pending: b.handshakes, UserTimeout: stream.UserTimeout},
-		// A connection that waits for a request gives way, so nobody keeps a probe out.
-		"admin": {Max: b.admin, PerClient: max(b.admin/2, 1), Pending: b.admin, Grace: requestGrace, Wait: 5 * requestGrace},
-		"debug": {Max: b.debug, PerClient: b.debug, Pending: b.debug, Grace: requestGrace, Wait: 50 * requestGrace},
-	} {
-		if s.listeners[name] == nil {
-			continue
-		}
-		for _, r := range bounded.Reasons() {
-			refused.WithLabelValues(name, string(r))
-		}
-		limits.Count = func(r bounded.Reason) { refused.WithLabelValues(name, string(r)).Inc() }
-		open.of[name] = bounded.New(s.listeners[name], limits)
+func newConnections(to prometheus.Registerer) (*connections, error) {
+	c := &connections{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isthmus_connections_refused_total", Help: "Connections closed for want of room, by listener and reason.",
+		}, []string{"listener", "reason"}),
+		open: &openConnections{of: map[string]*bounded.Listener{}},
 	}
-	s.bounded = open.of
-	if err := s.registry.Register(refused); err != nil {
-		return err
+	if err := to.Register(c.refused); err != nil {
+		return nil, err
 	}
-	return s.registry.Register(open)
+	return c, to.Register(c.open)
+}
+
+// bound bounds a listener. It is called before anything is served.
+func (c *connections) bound(name string, l net.Listener, limits bounded.Bounds) *bounded.Listener {
+	for _, r := range bounded.Reasons() {
+		c.refused.WithLabelValues(name, string(r))
+	}
+	limits.Count = func(r bounded.Reason) { c.refused.WithLabelValues(name, string(r)).Inc() }
+	c.open.of[name] = bounded.New(l, limits)
+	return c.open.of[name]
 }
 
 // hangup closes the connection of a client of the resolver, by the address that gRPC has of it.
 func (s *Service) hangup(client net.Addr) {
-	if l := s.bounded["resolver"]; l != nil {
-		l.Hangup(client)
+	if s.resolver != nil {
+		s.resolver.Hangup(client)
 	}
 }
 

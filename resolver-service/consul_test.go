@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
@@ -172,7 +173,14 @@ func TestARestartTakesNothingBack(t *testing.T) {
 	}
 	register(second, "127.0.0.22")
 	again := start(t, firstConfig, nil)
-	registered := func(r *running) int { return r.consul.Instances() }
+	registered := func(r *running) (n uint32) {
+		for _, source := range r.status().GetSources() {
+			if source.GetName() == consulapi.Source {
+				n = source.GetInstances()
+			}
+		}
+		return n
+	}
 	again.within("it has let go", func() bool { return registered(again) == 0 })
 	leads(again, "127.0.0.22")
 	register(again, "127.0.0.23") // and whoever comes last has it

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"syscall"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 )
 
 // Defaults of the listeners' bounds.
@@ -14,12 +16,7 @@ const (
 	defaultConnections          = 20_000 // of listen.resolver
 	defaultConnectionsPerClient = 5_000
 	defaultGatewayConnections   = 50_000
-	defaultDNSConnections       = 1_000 // of each listener
-	defaultConsulConnections    = 10_000
-
-	maxHandshakes    = 2048 // of listen.resolver, at once
-	adminConnections = 1024 // an eighth of the limit of descriptors where that is less
-	debugConnections = 128
+	maxHandshakes               = 2048 // of listen.resolver, at once
 )
 
 // descriptorsPerGatewayConnection: a client's and a backend's socket. Pipes between them are
@@ -30,76 +27,65 @@ const descriptorsPerGatewayConnection = 2
 // reserve of descriptors. The reserve is for the store, peers, checks and files, and for
 // health pages, which must answer while everything else is full.
 type bounds struct {
-	resolver, resolverPerClient, handshakes int
-	gateway, dns, consul                    int // each of the gateway's and DNS' listeners
-	admin, debug                            int
+	of                            map[string]int // each listener of an edge, by the edge's name
+	resolverPerClient, handshakes int
 }
 
 // reserve is how many of the process's descriptors no listener gets.
 func reserve(limit int) int { return min(max(limit/8, 64), 4096) }
 
-// claim is what one kind of listener wants.
+// claim is what one edge wants.
 type claim struct {
+	edge.Claim
 	name   string
-	key    string
-	each   *int // connections of each listener
-	copies int  // listeners
-	cost   int  // descriptors of each connection
-	said   bool // by the configuration
+	each   int // connections of each listener
+	copies int // listeners
 }
 
-// fit fits the bounds into a limit of descriptors. Every kind of listener has the same share;
-// what one doesn't want is for the others. It returns the names of those that got less.
+// fit fits the bounds into a limit of descriptors. Every edge has the same share; what one
+// doesn't want is for the others. It returns the claims of those that got less.
 func (c *Config) fit(limit int) (b bounds, reduced []claim) {
-	b = bounds{
-		resolver: cmp.Or(c.Resolver.MaxConnections, defaultConnections), gateway: cmp.Or(c.Gateway.MaxConnections, defaultGatewayConnections),
-		dns: cmp.Or(c.DNS.MaxTCP, defaultDNSConnections), consul: cmp.Or(c.Consul.MaxConnections, defaultConsulConnections),
-		admin: min(adminConnections, limit/8), debug: min(debugConnections, limit/64),
-	}
+	b.of = map[string]int{}
 	left := limit - reserve(limit)
-	if c.Listen.Admin != "" {
-		left -= b.admin
+	var claims []claim
+	for _, e := range c.edges() {
+		cl := claim{Claim: e.Claim, name: e.Name, each: cmp.Or(e.Claim.Max, e.Claim.Default), copies: len(e.Listen)}
+		if cl.Part > 0 {
+			cl.each = min(cl.each, limit/cl.Part)
+		}
+		b.of[e.Name] = cl.each
+		switch {
+		case cl.copies == 0:
+		case cl.Part > 0:
+			left -= cl.wants()
+		default:
+			claims = append(claims, cl)
+		}
 	}
-	if c.Listen.Debug != "" {
-		left -= b.debug
-	}
-	gateways := len(c.Listen.Apps) + count(c.Listen.Gateway)
-	claims := []claim{
-		{"resolver", "resolver.maxConnections", &b.resolver, count(c.Listen.Resolver), 1, c.Resolver.MaxConnections > 0},
-		{"gateway", "gateway.maxConnections", &b.gateway, gateways, descriptorsPerGatewayConnection, c.Gateway.MaxConnections > 0},
-		{"dns", "dns.maxTCP", &b.dns, len(c.Listen.DNS), 1, c.DNS.MaxTCP > 0},
-		{"consul", "consul.maxConnections", &b.consul, count(c.Listen.Consul), 1, c.Consul.MaxConnections > 0},
-	}
-	claims = slices.DeleteFunc(claims, func(cl claim) bool { return cl.copies == 0 })
 	slices.SortStableFunc(claims, func(x, y claim) int { return cmp.Compare(x.wants(), y.wants()) })
 	for i, cl := range claims {
 		share := max(left, 0) / (len(claims) - i)
 		if cl.wants() > share {
-			*cl.each = max(share/cl.cost/cl.copies, leastConnections)
+			cl.each = max(share/cmp.Or(cl.Cost, 1)/cl.copies, leastConnections)
+			b.of[cl.name] = cl.each
 			reduced = append(reduced, cl)
 		}
 		left -= cl.wants()
 	}
 	// However few there are, one client never has all, and neither have half-open ones.
-	b.resolverPerClient = min(cmp.Or(c.Resolver.MaxConnectionsPerClient, defaultConnectionsPerClient), max(b.resolver/2, 1))
+	half := max(b.of["resolver"]/2, 1)
+	b.resolverPerClient = min(cmp.Or(c.Resolver.MaxConnectionsPerClient, defaultConnectionsPerClient), half)
 	if c.Resolver.MaxConnectionsPerClient > 0 && !slices.ContainsFunc(reduced, func(cl claim) bool { return cl.name == "resolver" }) {
 		b.resolverPerClient = c.Resolver.MaxConnectionsPerClient
 	}
-	b.handshakes = min(maxHandshakes, max(b.resolver/2, 1))
+	b.handshakes = min(maxHandshakes, half)
 	return b, reduced
 }
 
 // leastConnections is what each listener takes however low the limit is.
 const leastConnections = 8
 
-func (cl claim) wants() int { return *cl.each * cl.copies * cl.cost }
-
-func count(address string) int {
-	if address == "" {
-		return 0
-	}
-	return 1
-}
+func (cl claim) wants() int { return cl.each * cl.copies * cmp.Or(cl.Cost, 1) }
 
 // openFiles is how many descriptors the process may have. Go has raised it to the hard limit.
 func openFiles() int {
@@ -122,8 +108,8 @@ func (s *Service) fitBounds() {
 	level := slog.LevelInfo
 	args := []any{"openFiles", limit, "reserve", reserve(limit)}
 	for _, cl := range reduced {
-		args = append(args, cl.key, *cl.each)
-		if cl.said {
+		args = append(args, cl.Key, cl.each)
+		if cl.Max > 0 {
 			level = slog.LevelWarn
 		}
 	}

@@ -22,20 +22,17 @@ func TestBoundsFitBelowTheLimitOfOpenFiles(t *testing.T) {
 		for _, limit := range []int{1024, 4096, 20_000, 65_536, 1 << 20, 1 << 31} {
 			b, reduced := cfg.fit(limit)
 			used := 0
-			for _, l := range []struct{ each, copies int }{
-				{b.resolver, count(cfg.Listen.Resolver)}, {2 * b.gateway, count(cfg.Listen.Gateway) + len(cfg.Listen.Apps)}, {b.dns, len(cfg.Listen.DNS)},
-				{b.consul, count(cfg.Listen.Consul)}, {b.admin, count(cfg.Listen.Admin)}, {b.debug, count(cfg.Listen.Debug)},
-			} {
-				used += l.each * l.copies
+			for _, e := range cfg.edges() {
+				used += b.of[e.Name] * len(e.Listen) * max(e.Claim.Cost, 1)
 			}
 			what := fmt.Sprintf("%s, limit %d: %+v", name, limit, b)
 			if used > limit-reserve(limit) {
 				t.Errorf("%s: %d descriptors leave no reserve of %d", what, used, reserve(limit))
 			}
-			if len(reduced) > 0 && (b.resolverPerClient > max(b.resolver/2, 1)) && name != "small" {
+			if len(reduced) > 0 && (b.resolverPerClient > max(b.of["resolver"]/2, 1)) && name != "small" {
 				t.Errorf("%s: one client can have all", what)
 			}
-			if b.handshakes > b.resolver/2 || b.handshakes < 1 || b.resolver < leastConnections {
+			if b.handshakes > b.of["resolver"]/2 || b.handshakes < 1 || b.of["resolver"] < leastConnections {
 				t.Errorf("%s: is of no use", what)
 			}
 			if limit >= 1<<20 && len(reduced) > 0 && name != "large" {
@@ -43,7 +40,7 @@ func TestBoundsFitBelowTheLimitOfOpenFiles(t *testing.T) {
 			}
 		}
 		if name == "small" {
-			if b, reduced := cfg.fit(20_000); b.resolver != 100 || b.resolverPerClient != 100 || b.gateway != 100 || len(reduced) != 0 {
+			if b, reduced := cfg.fit(20_000); b.of["resolver"] != 100 || b.resolverPerClient != 100 || b.of["gateway"] != 100 || len(reduced) != 0 {
 				t.Errorf("what is configured and fits became %+v", b)
 			}
 		}

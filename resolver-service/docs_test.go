@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 func serviceDocs(t *testing.T) string {
@@ -49,7 +49,7 @@ func compare(t *testing.T, what string, documented, real []string) {
 }
 
 func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
-	compare(t, "key", firstCells(serviceDocs(t), "Configuration"), strictyaml.Paths(&Config{}))
+	compare(t, "key", firstCells(serviceDocs(t), "Configuration"), strict.Paths(&Config{}))
 }
 
 func TestTheDocsHaveEveryMetric(t *testing.T) {

@@ -2,12 +2,13 @@ package resolverservice
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 )
 
 // Listen opens every listener that the configuration names, or none and returns an
@@ -34,29 +35,56 @@ func (s *Service) Listen() error {
 // over, and another to end.
 const stoppingWithin = time.Second
 
-// listen opens every listener: with the socket of a predecessor, or one of its own.
-func (s *Service) listen() error {
-	open, addresses := map[string]net.Listener{}, map[string]string{}
-	for _, l := range s.cfg.listens() {
-		if l.address == "" {
+// listen opens the listeners of every edge: with the sockets of a predecessor, or its own.
+func (s *Service) listen() (err error) {
+	s.listeners, s.addresses, s.sockets = map[string]net.Listener{}, map[string]string{}, map[string]edge.Sockets{}
+	for _, e := range s.cfg.edges() {
+		if len(e.Listen) == 0 {
 			continue
 		}
-		listener, err := s.takeOver(l.name, l.address)
-		if listener == nil && err == nil {
-			listener, err = s.listenOn(l.address)
+		if e.Open == nil {
+			err = s.listenPlainly(e)
+		} else {
+			var open edge.Sockets
+			if open, err = e.Open(s.opening(e)); err == nil {
+				s.sockets[e.Name] = open
+			}
 		}
 		if err != nil {
-			closeAll(open)
-			return fmt.Errorf("listen.%s: %s: %w; %s", l.name, l.address, plainError(err), advice(err))
+			closeAll(s.listeners)
+			s.closeSockets()
+			s.listeners, s.sockets = nil, nil
+			return err
 		}
-		open[l.name], addresses[l.name] = listener, l.address
 	}
-	if err := s.listenDNS(); err != nil {
-		closeAll(open)
-		return err
-	}
-	s.listeners, s.addresses = open, addresses
 	return nil
+}
+
+func (s *Service) listenPlainly(e edge.Edge) error {
+	for _, l := range e.Listen {
+		listener, err := s.takeOver(l.Name, l.Address)
+		if listener == nil && err == nil {
+			listener, err = s.listenOn(l.Address)
+		}
+		if err != nil {
+			return edge.ListenError(l.Name, l.Address, err, "")
+		}
+		s.listeners[l.Name], s.addresses[l.Name] = listener, l.Address
+	}
+	return nil
+}
+
+func (s *Service) opening(e edge.Edge) edge.Opening {
+	return edge.Opening{
+		Connections: s.bounds.of[e.Name], Cores: s.cfg.Cores, Log: s.log,
+		TakeOver: func(address string) (net.Listener, error) { return s.takeOver(e.Name, address) },
+	}
+}
+
+func (s *Service) closeSockets() {
+	for _, sockets := range s.sockets {
+		sockets.Close()
+	}
 }
 
 // socketName names a listener for a successor, which may list those of single apps otherwise.
@@ -83,11 +111,11 @@ func (s *Service) takeOver(name, address string) (net.Listener, error) {
 	return l, err
 }
 
-// Addr is where a listener - resolver, dns, gateway, consul, admin or debug - listens; nil when it does
-// not. Of several for DNS it is the first.
+// Addr is where an edge such as resolver, gateway or dns listens; nil when it does not. Of
+// several addresses it is the first.
 func (s *Service) Addr(name string) net.Addr {
-	if name == "dns" {
-		return s.dnsListeners.Addr(0)
+	if sockets := s.sockets[name]; sockets != nil {
+		return sockets.Addr(0)
 	}
 	if l := s.listeners[name]; l != nil {
 		return l.Addr()
@@ -127,30 +155,4 @@ func removeDead(path string) error {
 		return os.Remove(path)
 	}
 	return err
-}
-
-// plainError leaves out what the message says already.
-func plainError(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
-		var sys *os.SyscallError
-		if errors.As(op.Err, &sys) {
-			return sys.Err
-		}
-		return op.Err
-	}
-	return err
-}
-
-func advice(err error) string {
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "stop what listens there, or write another address in isthmus.yaml"
-	case errors.Is(err, syscall.EACCES):
-		return "this user may not listen there; write a port above 1023, or a directory that it can write"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "this machine has no such address; write one that it has, or 0.0.0.0 for all of them"
-	default:
-		return "write another address in isthmus.yaml"
-	}
 }

@@ -19,8 +19,11 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 			return err
 		}
 	}
-	if s.consul != nil {
-		if err := s.consul.Restore(ctx); err != nil {
+	for _, p := range s.parts {
+		if p.Restore == nil {
+			continue
+		}
+		if err := p.Restore(ctx); err != nil {
 			return err
 		}
 	}
@@ -37,12 +40,7 @@ func (s *Service) startCore(ctx context.Context, core *stage) error {
 	})
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
-	if l := s.bounded["admin"]; l != nil {
-		core.start("listen.admin", func(ctx context.Context) error { return s.admin.Serve(ctx, l) })
-	}
-	if l := s.bounded["debug"]; l != nil {
-		core.start("listen.debug", func(ctx context.Context) error { return s.admin.ServeDebug(ctx, l) })
-	}
+	s.startParts(core, true)
 	return nil
 }
 
@@ -56,7 +54,7 @@ func ended(ctx context.Context, err error) error {
 
 // startEdges starts what others connect to.
 func (s *Service) startEdges(edges, ingress *stage) {
-	if l := s.bounded["resolver"]; l != nil {
+	if l := s.resolver; l != nil {
 		edges.start("streams", s.stream.Run)
 		edges.start("listen.resolver", func(ctx context.Context) error {
 			first, cancel := context.WithTimeout(ctx, headStart)
@@ -65,8 +63,7 @@ func (s *Service) startEdges(edges, ingress *stage) {
 			return s.serveResolver(ctx, l)
 		})
 	}
-	s.startDNS(edges)
-	s.startConsul(edges)
+	s.startParts(edges, false)
 	if l := s.listeners["gateway"]; l != nil {
 		ingress.start("listen.gateway", func(ctx context.Context) error {
 			s.afterPredecessor(ctx)

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 )
 
 func TestAPartAloneRuns(t *testing.T) {
@@ -15,7 +17,7 @@ func TestAPartAloneRuns(t *testing.T) {
 		case "resolver":
 			cfg.Listen.Resolver = "127.0.0.1:0"
 		case "dns":
-			cfg.Listen.DNS = []DNSListener{{Address: "127.0.0.1:0"}}
+			cfg.Listen.DNS = []dns.Endpoint{{Address: "127.0.0.1:0"}}
 		case "gateway":
 			cfg.Listen.Gateway = "127.0.0.1:0"
 		case "admin":

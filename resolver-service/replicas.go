@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Replicas says that this is one of several resolver services of one cluster, which
@@ -66,7 +66,7 @@ var ownStores = map[string]string{
 }
 
 // checkReplicas refuses what several replicas can't do as one.
-func (c *Config) checkReplicas(doc *strictyaml.Document) {
+func (c *Config) checkReplicas(doc *strict.Document) {
 	if c.Replicas == nil {
 		if c.Instances.Etcd != nil {
 			doc.Refuse("instances.etcd", "is where replicas share what sidecars register, and this is the only service",

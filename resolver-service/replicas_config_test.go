@@ -30,7 +30,7 @@ func TestWhichReplicasAreTaken(t *testing.T) {
 		etcdStore + shared: `instances.etcd: is where replicas share what sidecars register, and this is the only service; write "replicas: {name: a}"`,
 		etcdStore + shared + "replicas: {name: 'a b'}\n":                                     `replicas.name: "a b" is no name`,
 		etcdStore + shared + "replicas:\n":                                                   `replicas: has no value`,
-		etcdStore + replicas + "instances: {etcd: {}}\n":                                     `instances.etcd: endpoints is missing`,
+		etcdStore + replicas + "instances: {etcd: {}}\n":                                     `instances.etcd.endpoints: is missing`,
 		etcdStore + replicas + "instances: {etcd: {endpoints: [x]}}\n":                       `instances.etcd.endpoints[0]: "x": want host:port`,
 		etcdStore + replicas + "instances: {etcd: {endpoints: ['a:1'], ttl: 1s}}\n":          `instances.etcd.ttl: 1s is out of bounds; write a time from 2s to 10m0s`,
 		etcdStore + replicas + "instances: {etcd: {endpoints: ['a:1'], tls: {ca: /none}}}\n": `instances.etcd.tls: ca: open /none`,

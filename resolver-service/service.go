@@ -17,11 +17,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
-	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
@@ -38,11 +36,10 @@ type Service struct {
 	listeners map[string]net.Listener
 	bounds    bounds // of the listeners
 
-	addresses map[string]string // of the listeners, as they are configured
-	before    *predecessor      // nil: none was there, or stops
-	handing   sockets           // for a successor
-
-	dnsListeners *dns.Listeners // nil: DNS is not answered
+	addresses map[string]string       // of the listeners, as they are configured
+	sockets   map[string]edge.Sockets // of edges that open their own, by edge
+	before    *predecessor            // nil: none was there, or stops
+	handing   sockets                 // for a successor
 
 	started  time.Time
 	stopping live.Value[bool]
@@ -69,16 +66,15 @@ type Service struct {
 	peerGRPC *grpc.Server // of peers; nil: they are not served
 	handed   *handover    // their connections, from the gateway
 	gateway  *gateway.Gateway
-	prober   *probe.Prober     // holds all checks to one set of rules
-	consul   *consulapi.Server // nil: there is no Consul API
-	dns      *dns.Server       // nil: DNS is not answered
-	admin    *admin.Server
+	prober   *probe.Prober // holds all checks to one set of rules
+	parts    []part        // the other edges, in the order of the table
 	spans    *otlp.Provider
 	calls    calls
 
-	operators []catalog.App
-	bounded   map[string]*bounded.Listener // of those in listeners
-	often     *throttle.Log                // for lines that clients cause
+	operators   []catalog.App
+	connections *connections
+	resolver    *bounded.Listener // nil: sidecars are not served
+	often       *throttle.Log     // for lines that clients cause
 }
 
 // linesEvery is how often a client can cause one and the same line of the log.
@@ -101,7 +97,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer closeAll(s.listeners) // most are closed by then
-	defer s.dnsListeners.Close()
+	defer s.closeSockets()
 	if s.before != nil {
 		defer s.before.part()
 		if err := s.before.release(); err != nil {
@@ -129,8 +125,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		return errors.Join(err, s.closeStores(), s.closeSpans())
 	}
 	s.startEdges(edges, ingress)
-	s.log.Info("resolver service is running", "version", s.cfg.Version,
-		"resolver", addrText(s.Addr("resolver")), "dns", s.dnsListeners.String(), "gateway", addrText(s.Addr("gateway")), "consul", addrText(s.Addr("consul")), "admin", addrText(s.Addr("admin")), "debug", addrText(s.Addr("debug")))
+	s.log.Info("resolver service is running", append([]any{"version", s.cfg.Version}, s.addressArgs()...)...)
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -160,13 +155,6 @@ func (s *Service) Run(ctx context.Context) (err error) {
 // restartWithin is for how long peers are told that what this service said holds where it stops:
 // enough for one that is started in its place.
 const restartWithin = time.Second
-
-func addrText(a net.Addr) string {
-	if a == nil {
-		return "off"
-	}
-	return a.String()
-}
 
 // build makes every part, from the bottom up.
 func (s *Service) build(ctx context.Context) (err error) {
@@ -203,13 +191,14 @@ func (s *Service) buildEdges() (err error) {
 	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
 		return err
 	}
-	if err = s.boundListeners(); err != nil {
+	if s.connections, err = newConnections(s.registry); err != nil {
 		return err
 	}
-	s.admin = admin.New(admin.Config{
-		Status: s.status, Registry: s.registry, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
-		Hosts: hostcheck.Hosts{Names: s.cfg.Admin.Hosts, Key: "admin.hosts", Domain: s.cfg.DNS.Kubernetes, Log: s.often},
-	}, s.log)
+	if l := s.listeners["resolver"]; l != nil {
+		s.resolver = s.connections.bound("resolver", l, bounded.Bounds{
+			Max: s.bounds.of["resolver"], PerClient: s.bounds.resolverPerClient, Pending: s.bounds.handshakes, UserTimeout: stream.UserTimeout,
+		})
+	}
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.operators, Snapshot: s.cfg.snapshot(), Refuses: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source,
@@ -224,15 +213,12 @@ func (s *Service) buildEdges() (err error) {
 	s.gateway, err = gateway.New(gateway.Config{
 		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(), Check: s.destinations.Exported,
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
-		MaxConnections: s.bounds.gateway, MaxPerSource: min(g.MaxPerSource, s.bounds.gateway), MaxHellos: g.MaxHellos,
+		MaxConnections: s.bounds.of["gateway"], MaxPerSource: min(g.MaxPerSource, s.bounds.of["gateway"]), MaxHellos: g.MaxHellos,
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.buildConsul(); err != nil {
-		return err
-	}
-	return s.buildDNS()
+	return s.buildParts()
 }
 
 func (s *Service) view(app catalog.App) (*catalog.View, bool) {

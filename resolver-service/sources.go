@@ -16,8 +16,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Instances says where instances are known from, beside their own streams and
@@ -29,22 +29,22 @@ type Instances struct {
 	Delegates  []Delegate         `yaml:"delegates"`
 }
 
-func (c *Config) checkInstances(doc *strictyaml.Document) {
+func (c *Config) checkInstances(doc *strict.Document) {
 	silent := slog.New(slog.DiscardHandler)
 	if k := c.Instances.Kubernetes; k != nil && !doc.Wrong("instances.kubernetes") {
 		_, err := kubernetes.New(*k, silent)
-		refuseBelow(doc, "instances.kubernetes", err)
+		doc.Merge("instances.kubernetes", err)
 	}
 	if k := c.Instances.Consul; k != nil && !doc.Wrong("instances.consul") {
 		_, err := consul.New(*k, silent)
-		refuseBelow(doc, "instances.consul", err)
+		doc.Merge("instances.consul", err)
 	}
 	if e := c.Instances.Etcd; e != nil && !doc.Wrong("instances.etcd") {
 		source, err := etcd.Open(*e, "any", "any", silent)
 		if err == nil {
 			err = source.Close()
 		}
-		refuseBelow(doc, "instances.etcd", err)
+		doc.Merge("instances.etcd", err)
 	}
 }
 
@@ -157,9 +157,7 @@ func (s *Service) settle(ctx context.Context) error {
 func (s *Service) addSources(answer *v1alpha1.StatusResponse) {
 	answer.Replica = s.cfg.replica()
 	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.stream.Instances())})
-	if s.consul != nil {
-		answer.Sources = append(answer.Sources, s.consul.Status())
-	}
+	s.addEdges(answer)
 	all, _ := s.sources.feed.Status().Load()
 	for _, status := range all {
 		answer.Sources = append(answer.Sources, status.Message())

@@ -35,9 +35,6 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addSources(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
-	if s.dns != nil {
-		answer.Dns = s.dns.Status()
-	}
 	return answer
 }
 
@@ -79,14 +76,7 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	all := s.identity.Trusted()
-	if s.dns != nil {
-		all = append(all, s.dns.Trusted()...)
-	}
-	if s.consul != nil {
-		all = append(all, s.consul.Trusted()...)
-	}
-	for _, t := range all {
+	for _, t := range append(s.identity.Trusted(), s.shown()...) {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Store says where the objects are: one of the backends.
@@ -119,7 +119,7 @@ func LoadStore(path string) (Store, error) {
 		return Store{}, fmt.Errorf("read configuration: %w; name an isthmus.yaml, or a file with only its \"store\"", err)
 	}
 	cfg := &Config{}
-	doc := strictyaml.Decode(path, text, cfg)
+	doc := strict.Decode(path, text, cfg)
 	if !doc.Has("store") && !doc.Has("cluster") {
 		doc.Refuse("store", "is missing", "name the store, such as \"store: {file: {path: ./config}}\"")
 	}
@@ -137,7 +137,7 @@ func (c *Config) defaultStore() {
 	}
 }
 
-func (c *Config) checkStore(doc *strictyaml.Document) {
+func (c *Config) checkStore(doc *strict.Document) {
 	chosen := c.Store.chosen()
 	if len(chosen) > 1 {
 		var names []string
@@ -152,34 +152,7 @@ func (c *Config) checkStore(doc *strictyaml.Document) {
 	}
 	for _, b := range chosen {
 		if path := "store." + b.name; !doc.Wrong(path) {
-			refuseBelow(doc, path, b.check())
+			doc.Merge(path, b.check())
 		}
 	}
-}
-
-// refuseBelow adds what a part's own check found, which may be several errors joined.
-// One that begins with a key of the part, such as "tls.ca: …", has its place there.
-func refuseBelow(doc *strictyaml.Document, path string, err error) {
-	if err == nil {
-		return
-	}
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
-			refuseBelow(doc, path, err)
-		}
-		return
-	}
-	what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), "store "+strings.TrimPrefix(path, "store.")+": "), "; ")
-	if key, rest, ok := strings.Cut(what, ": "); ok && isStorePath(path+"."+key) {
-		path, what = path+"."+key, rest
-	}
-	doc.Refuse(path, what, fix)
-}
-
-// isStorePath tells whether a path is a key below "store", or an item of its list.
-func isStorePath(path string) bool {
-	path, _, _ = strings.Cut(path, "[")
-	return slices.ContainsFunc(strictyaml.Paths(&Config{}), func(known string) bool {
-		return known == path || strings.HasPrefix(known, path+".")
-	})
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 func storeFile(t *testing.T, text string) string {
@@ -62,19 +62,19 @@ func TestAMistakeInTheSettingsOfAStoreHasItsPlace(t *testing.T) {
 		"store: {consul: {}, etcd: {}, dapr: {}}":                                   ":1:8: store: consul and etcd and dapr exclude each other; keep one of them",
 		"store: {consul: {adress: a}}":                                              `:1:18: store.consul.adress: unknown field; did you mean "address"?`,
 		"store: {consul: {address: a}}":                                             ":1:27: store.consul.address: ",
-		"store: {consul: {token: {}}}":                                              ":1:25: store.consul.token: want one of file and env",
+		"store: {consul: {token: {}}}":                                              ":1:25: store.consul.token: does not say where the secret is",
 		"store: {consul: {token: hunter2}}":                                         ":1:25: store.consul.token: a secret does not stand here itself; write where it is",
 		"store: {consul: {prefix: /a}}":                                             ":1:26: store.consul.prefix: ",
 		"store:\n  consul:\n    address: https://a\n    tls: {cert: a}":             ":4:10: store.consul.tls: cert and key go together; name both files or none",
 		"store:\n  consul:\n    address: https://a\n    tls: {ca: /nowhere/ca.pem}": ":4:10: store.consul.tls: ca: open /nowhere/ca.pem: no such file",
-		"store: {etcd: {}}":                                                         ":1:15: store.etcd: endpoints is missing; name one member or more",
+		"store: {etcd: {}}":                                                         ":1:15: store.etcd.endpoints: is missing; name one member or more",
 		"store: {etcd: {endpoints: a}}":                                             ":1:27: store.etcd.endpoints: is \"a\" where a list is wanted",
 		"store: {etcd: {endpoints: [a]}}":                                           ":1:28: store.etcd.endpoints[0]: \"a\": want host:port",
 		"store: {etcd: {endpoints: [a:1], username: me}}":                           ":1:15: store.etcd: username and password go together; name both or none",
 		"store: {etcd: {endpoints: [a:1], timeout: soon}}":                          ":1:43: store.etcd.timeout: \"soon\" does not fit; write a length of time",
 		"store: {kubernetes: {kubeconfig: /nowhere/config}}":                        ":1:34: store.kubernetes.kubeconfig: /nowhere/config: ",
 		"store: {kubernetes: {status: maybe, kubeconfig: a}}":                       ":1:30: store.kubernetes.status: \"maybe\" does not fit; write true or false",
-		"store: {dapr: {}}":                                                         ":1:15: store.dapr: component is missing; give the file of a Dapr configuration store",
+		"store: {dapr: {}}":                                                         ":1:15: store.dapr.component: is missing; give the file of a Dapr configuration store",
 		"store: {dapr: {component: /nowhere/redis.yaml}}":                           "/nowhere/redis.yaml",
 		"store: {dapr: {component: a, prefix: 'a b'}}":                              ":1:38: store.dapr.prefix: ",
 	} {
@@ -98,11 +98,9 @@ func TestAStoreThatFailsToOpenIsNone(t *testing.T) {
 // What a backend's own check finds has the place of its key.
 func TestAMistakeThatABackendFindsHasItsPlace(t *testing.T) {
 	cfg := &Config{}
-	doc := strictyaml.Decode("isthmus.yaml", []byte("store:\n  file:\n    path: a\n"), cfg)
-	refuseBelow(doc, "store.file", errors.Join(
-		errors.New("path: is no directory; name one"),
-		fmt.Errorf("it is Tuesday: come back; on Wednesday"),
-	))
+	doc := strict.Decode("isthmus.yaml", []byte("store:\n  file:\n    path: a\n"), cfg)
+	doc.Merge("store.file", fmt.Errorf("store file: %w", strict.Errors{{Path: "path", What: "is no directory", Fix: "name one"}}))
+	doc.Merge("store.file", errors.New("it is Tuesday: come back; on Wednesday"))
 	want := "isthmus.yaml:3:11: store.file.path: is no directory; name one\nisthmus.yaml:3:5: store.file: it is Tuesday: come back; on Wednesday"
 	if err := doc.Err(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -21,8 +21,10 @@ func (s *Service) awaits() {
 	for name, l := range s.listeners {
 		all[socketName(name, s.addresses[name])] = l
 	}
-	for address, l := range s.dnsListeners.TCP() {
-		all[socketName("dns", address)] = l
+	for name, sockets := range s.sockets {
+		for address, l := range sockets.TCP() {
+			all[socketName(name, address)] = l
+		}
 	}
 	if len(all) > maxSockets {
 		return

@@ -17,6 +17,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	dnsedge "github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -68,7 +69,7 @@ func takenOver(t *testing.T, ca *identitytest.CA) (first, next *Config) {
 	first = configOf(t, "east", ca)
 	first.Gateway.DrainTimeout = time.Hour
 	first.Listen.Resolver = "unix://" + filepath.Join(t.TempDir(), "s")
-	first.Listen.DNS = []DNSListener{{Address: "127.0.0.1:0"}}
+	first.Listen.DNS = []dnsedge.Endpoint{{Address: "127.0.0.1:0"}}
 	copied := *first
 	return first, &copied
 }

@@ -1,11 +1,13 @@
+// Package settings is what the configurations of stores and of the Dapr component share:
+// secrets that stay where they are, and TLS.
 package settings
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Secret says where a secret is: in a file, or in an environment variable. It has no
@@ -15,12 +17,11 @@ type Secret struct {
 	Env  string `yaml:"env,omitempty" json:"env,omitempty"`   // the variable's name
 }
 
-// SecretType is the type of a Secret, for decoders: what stands in its stead must not be
-// shown in an error, since it may be the secret itself. They say NoSecretHere.
-var SecretType = reflect.TypeFor[Secret]()
-
-// NoSecretHere is what is wrong with a secret that stands in a configuration.
-const NoSecretHere = "a secret does not stand here itself; write where it is: {file: /run/secrets/name} or {env: NAME}"
+// Instead is what is wrong with a secret that stands in a configuration itself, and what to
+// write: see [strict.Hidden].
+func (Secret) Instead() (what, fix string) {
+	return "a secret does not stand here itself", "write where it is: {file: /run/secrets/name} or {env: NAME}"
+}
 
 // Check tells whether exactly one place is named. The error is about the key that the
 // Secret stands at.
@@ -29,7 +30,7 @@ func (s *Secret) Check() error {
 		return nil
 	}
 	if (s.File == "") == (s.Env == "") {
-		return errors.New("want one of file and env: {file: /run/secrets/name} or {env: NAME}")
+		return &strict.Error{What: "does not say where the secret is", Fix: "write one of {file: /run/secrets/name} and {env: NAME}"}
 	}
 	return nil
 }

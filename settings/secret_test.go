@@ -65,8 +65,8 @@ func TestASecretThatIsNotThereSaysWhere(t *testing.T) {
 		want   string
 		check  bool // says so, too
 	}{
-		{"no place", &Secret{}, "want one of file and env: {file: /run/secrets/name} or {env: NAME}", true},
-		{"two places", &Secret{File: "a", Env: "B"}, "want one of file and env", true},
+		{"no place", &Secret{}, "does not say where the secret is; write one of {file: /run/secrets/name} and {env: NAME}", true},
+		{"two places", &Secret{File: "a", Env: "B"}, "does not say where the secret is", true},
 		{"no file", &Secret{File: "/nowhere/token"}, "read the secret: open /nowhere/token: no such file", false},
 		{"an empty file", &Secret{File: empty}, "read the secret: " + empty + " is empty", false},
 		{"no variable", &Secret{Env: "ISTHMUS_TEST_NONE"}, "the environment has no ISTHMUS_TEST_NONE; set it, or name a file instead", false},

@@ -3,9 +3,10 @@ package settings
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // TLS says how a server is checked, and who we are to it. The files are PEM.
@@ -19,7 +20,7 @@ type TLS struct {
 // Check tells what is wrong without reading a file.
 func (t *TLS) Check() error {
 	if t != nil && (t.Cert == "") != (t.Key == "") {
-		return errors.New("cert and key go together; name both files or none")
+		return &strict.Error{What: "cert and key go together", Fix: "name both files or none"}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // pages are the README and everything in docs/ and the folders below it.
@@ -168,7 +168,7 @@ func decodeStore(t *testing.T, path string, store any) (server bool) {
 			t.Errorf("%s: store: unknown kind %s", path, kind)
 			continue
 		}
-		for _, err := range settings.Decode("store."+kind, from, into) {
+		for _, err := range strict.DecodeValue("store."+kind, from, into) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

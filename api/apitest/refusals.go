@@ -68,7 +68,7 @@ func Refusals() []Refusal {
 		{"an empty string, which would allow anybody", Object("AppExport", shop, `{allow: [{cluster: ""}]}`), `f.yaml:4:26: spec.allow[0].cluster: is empty; give it a value, or leave the field out`},
 
 		// What YAML can do and objects can't.
-		{"a merge key", Selection("  - &a {app: a}\n  - {<<: *a, app: b}\n"), `spec.endpoints[1]: merge keys (<<) are not taken; write the fields out`},
+		{"a merge key", Selection("  - &a {app: a}\n  - {<<: *a, app: b}\n"), `spec.endpoints[1].<<: merge keys (<<) are not taken; write the fields out`},
 		{"a tag", Selection("  - app: !!str 7\n"), `f.yaml:6:10: tag !!str is not taken; leave it out`},
 		{"a tag of one's own", Selection("  - !app {app: a}\n"), `tag !app is not taken`},
 		{"an alias within its own value", Selection("  - &a {app: a, routes: [*a]}\n"), `alias *a stands within the value that it repeats; write the value out`},

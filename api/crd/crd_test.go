@@ -23,7 +23,7 @@ func read(t *testing.T) map[catalog.Kind]definition {
 	all := map[catalog.Kind]definition{}
 	decoder := yaml.NewDecoder(file)
 	decoder.KnownFields(true)
-	for range kinds() {
+	for range catalog.Kinds() {
 		var d definition
 		if err := decoder.Decode(&d); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func newDelete(c *connection) *cobra.Command {
 change. If one of them is not there, nothing is deleted.
 
 With --dry-run nothing is deleted, and the lookups that would end in another way are listed.`,
-		Example: `  isthmus delete ae shop/checkout
+		Example: `  isthmus delete aep shop/checkout
   isthmus delete cluster east --dry-run
   isthmus delete -f objects.yaml`,
 		ValidArgsFunction: completeKind,

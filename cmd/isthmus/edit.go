@@ -28,7 +28,7 @@ and left. A text that is not changed is not applied.
 
 If somebody else changes the object meanwhile, or the text has a mistake, nothing is written and
 your text is kept in a file that is named.`,
-		Example: `  isthmus edit ae shop/checkout
+		Example: `  isthmus edit aep shop/checkout
   EDITOR=nano isthmus edit cluster east`,
 		Args:              arguments(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeKind,

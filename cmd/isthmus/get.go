@@ -20,10 +20,10 @@ func newGet(c *connection) *cobra.Command {
 		Short: "Print objects",
 		Long: `Print the objects of a kind, or one of them by name.
 
-KIND is appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all, in upper or lower case. A
-Cluster has no namespace. What -o yaml and -o json print has the revision of each object in its
+KIND is ` + kinds.List() + `,
+in upper or lower case. kubectl takes the same short names. A Cluster has no namespace. What -o yaml and -o json print has the revision of each object in its
 metadata: change it and apply it, and nobody's change is written over unseen.`,
-		Example: `  isthmus get ae
+		Example: `  isthmus get aep
   isthmus get appendpoints shop/checkout -o yaml
   isthmus get all -n shop`,
 		Args:              arguments(cobra.RangeArgs(1, 2)),

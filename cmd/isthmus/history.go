@@ -24,9 +24,9 @@ what it changed (+ is new, - is gone, ~ is different). A deleted object has a hi
 
 With --diff the changes are shown line by line, with -o yaml and -o json whole objects. One version
 by --revision, with -o yaml, can be applied again.`,
-		Example: `  isthmus history ae shop/checkout
-  isthmus history ae shop/checkout --diff
-  isthmus history ae shop/checkout --revision 12 -o yaml | isthmus apply -f -`,
+		Example: `  isthmus history aep shop/checkout
+  isthmus history aep shop/checkout --diff
+  isthmus history aep shop/checkout --revision 12 -o yaml | isthmus apply -f -`,
 		Args:              arguments(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeKind,
 	}

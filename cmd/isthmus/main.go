@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Exit codes.
@@ -89,7 +89,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	for _, sub := range cmd.Commands() {
 		names = append(names, sub.Name())
 	}
-	if near := api.Nearest(args[0], names); near != "" {
+	if near := strict.Nearest(args[0], names); near != "" {
 		return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], near))
 	}
 	return misused(fmt.Errorf("unknown command %q; see isthmus --help", args[0]))

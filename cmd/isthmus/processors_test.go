@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 )
 
@@ -11,15 +12,15 @@ import (
 // each core. One more than those is left for everything else.
 func TestAProcessorIsLeftBesideWhatWaitsInTheKernel(t *testing.T) {
 	const cores = 4
-	dns := []resolverservice.DNSListener{{Address: "127.0.0.1:53"}}
+	at := []dns.Endpoint{{Address: "127.0.0.1:53"}}
 	for name, test := range map[string]struct {
 		listen resolverservice.Listen
 		want   int
 	}{
 		"neither": {resolverservice.Listen{}, cores},
 		"gateway": {resolverservice.Listen{Gateway: "127.0.0.1:15443"}, cores + gateway.Loops()},
-		"DNS":     {resolverservice.Listen{DNS: dns}, cores + 1},
-		"both":    {resolverservice.Listen{Gateway: "127.0.0.1:15443", DNS: dns}, cores + gateway.Loops() + 1},
+		"DNS":     {resolverservice.Listen{DNS: at}, cores + 1},
+		"both":    {resolverservice.Listen{Gateway: "127.0.0.1:15443", DNS: at}, cores + gateway.Loops() + 1},
 	} {
 		if n := processors(&resolverservice.Config{Cores: cores, Listen: test.listen}); n != test.want {
 			t.Errorf("%s: %d processors, want %d", name, n, test.want)

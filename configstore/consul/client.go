@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 const (
@@ -34,10 +35,10 @@ func (c *Config) check() error {
 		return err
 	}
 	if strings.HasPrefix(c.Prefix, "/") {
-		return fmt.Errorf("prefix: %q begins with a slash, and keys of Consul do not; leave it out", c.Prefix)
+		return &strict.Error{Path: "prefix", What: fmt.Sprintf("%q begins with a slash, and keys of Consul do not", c.Prefix), Fix: "leave it out"}
 	}
 	if clean := slashed.Clean(c.Prefix + "x"); clean != c.Prefix+"x" {
-		return fmt.Errorf("prefix: %q is read by Consul as %q at one time and not at another; write it so", c.Prefix, strings.TrimSuffix(clean, "x"))
+		return &strict.Error{Path: "prefix", What: fmt.Sprintf("Consul reads %q as %q at one time and not at another", c.Prefix, strings.TrimSuffix(clean, "x")), Fix: "write the latter"}
 	}
 	return nil
 }

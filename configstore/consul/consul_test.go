@@ -163,9 +163,9 @@ func TestSettingsThatAreWrongAreNamed(t *testing.T) {
 		{"tls: the address http://a", Config{Address: "http://a", TLS: &settings.TLS{}}},
 		{"tls: ca:", Config{Address: "https://a", TLS: &settings.TLS{CA: "/nowhere"}}},
 		{`prefix: "/a"`, Config{Prefix: "/a"}},
-		{`prefix: "a//" is read by Consul as "a/"`, Config{Prefix: "a//"}},
-		{`prefix: "a/../b/" is read by Consul as "b/"`, Config{Prefix: "a/../b/"}},
-		{"token: want one of", Config{Token: &settings.Secret{}}},
+		{`prefix: Consul reads "a//" as`, Config{Prefix: "a//"}},
+		{`prefix: Consul reads "a/../b/" as`, Config{Prefix: "a/../b/"}},
+		{"token: does not say where the secret is", Config{Token: &settings.Secret{}}},
 	} {
 		s, err := Open(c.c, configstore.Scope{}, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {

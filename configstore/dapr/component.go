@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // component is a Dapr configuration store as its YAML has it, with every secret in place.
@@ -97,11 +99,11 @@ func readComponent(path, name string, secrets secretSource) (component, error) {
 	case len(names) == 0:
 		return component{}, fmt.Errorf("%s has no Dapr configuration store; want a Component of apiVersion dapr.io/v1alpha1 with a spec.type such as %s", path, kindRedis)
 	case len(found) == 0:
-		return component{}, fmt.Errorf("name: %s has no configuration store %q, but %s", path, name, strings.Join(names, ", "))
+		return component{}, &strict.Error{Path: "name", What: fmt.Sprintf("%s has no configuration store %q, but %s", path, name, strings.Join(names, ", "))}
 	case len(found) > 1 && name == "":
 		return component{}, fmt.Errorf("%s has %d configuration stores (%s); say which one with name", path, len(found), strings.Join(names, ", "))
 	case len(found) > 1:
-		return component{}, fmt.Errorf("name: %s has %d configuration stores %q; names must differ", path, len(found), name)
+		return component{}, &strict.Error{Path: "name", What: fmt.Sprintf("%s has %d configuration stores %q", path, len(found), name), Fix: "give each a name of its own"}
 	}
 	c, err := resolve(found[0], secrets)
 	if err != nil {
@@ -113,14 +115,14 @@ func readComponent(path, name string, secrets secretSource) (component, error) {
 func componentFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("component: %w; give the YAML of a Dapr configuration store, or the directory that has it", err)
+		return nil, &strict.Error{Path: "component", What: err.Error(), Fix: "give the YAML of a Dapr configuration store, or the directory that has it"}
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("component: %w", err)
+		return nil, strict.Below("component", err)
 	}
 	var files []string
 	for _, e := range entries {
@@ -134,15 +136,15 @@ func componentFiles(path string) ([]string, error) {
 func readLimited(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("component: %w", err)
+		return nil, strict.Below("component", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, componentLimit+1))
 	if err != nil {
-		return nil, fmt.Errorf("component: %w", err)
+		return nil, strict.Below("component", err)
 	}
 	if len(text) > componentLimit {
-		return nil, fmt.Errorf("component: %s is longer than %d bytes; that is no Dapr component", file, componentLimit)
+		return nil, &strict.Error{Path: "component", What: fmt.Sprintf("%s is longer than %d bytes", file, componentLimit), Fix: "name the file of a Dapr component"}
 	}
 	return text, nil
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config is the settings of a store on a Dapr component.
@@ -81,10 +82,10 @@ var _ configstore.Indexer = (*Store)(nil)
 // Open reads the component and checks it. It does not connect.
 func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if c.Component == "" {
-		return nil, errors.New("component is missing; give the file of a Dapr configuration store, such as ./redis.yaml")
+		return nil, &strict.Error{Path: "component", What: "is missing", Fix: "give the file of a Dapr configuration store, such as ./redis.yaml"}
 	}
 	if !allowedPrefix.MatchString(c.Prefix) {
-		return nil, fmt.Errorf("prefix: %q has a character that is not a letter, a digit or one of . _ : / { } -", c.Prefix)
+		return nil, &strict.Error{Path: "prefix", What: fmt.Sprintf("%q has a character that is not a letter, a digit or one of . _ : / { } -", c.Prefix)}
 	}
 	if err := secretSource(c.Secrets).check(); err != nil {
 		return nil, err

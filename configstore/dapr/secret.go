@@ -2,11 +2,12 @@ package dapr
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // secretSource is where the secrets are that a component refers to by secretKeyRef. It
@@ -113,7 +114,7 @@ func (s secretSource) check() error {
 		return nil
 	}
 	if _, err := os.Stat(string(s)); err != nil {
-		return errors.Join(errors.New("secrets: want a directory <name>/<key>, a JSON file, or \"env\""), err)
+		return &strict.Error{Path: "secrets", What: err.Error(), Fix: "name a directory <name>/<key>, a JSON file, or \"env\""}
 	}
 	return nil
 }

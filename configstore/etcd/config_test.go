@@ -16,7 +16,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 		config Config
 		want   string
 	}{
-		"no endpoint":             {Config{}, "endpoints is missing"},
+		"no endpoint":             {Config{}, "endpoints: is missing"},
 		"no port":                 {Config{Endpoints: []string{"127.0.0.1"}}, "endpoints[0]: \"127.0.0.1\": want host:port"},
 		"another scheme":          {Config{Endpoints: []string{"ftp://127.0.0.1:2379"}}, "want host:port, http://host:port or https://host:port"},
 		"a path":                  {Config{Endpoints: []string{"http://127.0.0.1:2379/v3"}}, "nothing after it"},
@@ -24,7 +24,7 @@ func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 		"TLS to a plain endpoint": {Config{Endpoints: []string{"http://127.0.0.1:2379"}, TLS: &settings.TLS{}}, "is without TLS"},
 		"some with TLS":           {Config{Endpoints: []string{"http://127.0.0.1:2379", "https://127.0.0.1:2380"}}, "some are https"},
 		"a user alone":            {Config{Endpoints: one, Username: "isthmus"}, "username and password go together"},
-		"a password nowhere":      {Config{Endpoints: one, Username: "isthmus", Password: &settings.Secret{}}, "password: want one of file and env"},
+		"a password nowhere":      {Config{Endpoints: one, Username: "isthmus", Password: &settings.Secret{}}, "password: does not say where the secret is"},
 		"half a certificate":      {Config{Endpoints: one, TLS: &settings.TLS{Cert: "cert.pem"}}, "tls: cert and key go together"},
 		"no CA":                   {Config{Endpoints: one, TLS: &settings.TLS{CA: "/nowhere/ca.pem"}}, "tls: ca: open /nowhere/ca.pem"},
 		"a long prefix":           {Config{Endpoints: one, Prefix: strings.Repeat("p", 513)}, "prefix: is 513 bytes long"},

@@ -2,19 +2,12 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -25,8 +18,6 @@ const (
 	askAgain  = 100 * time.Millisecond
 	mostAsked = 20
 )
-
-var errNoStream = errors.New("open a stream: no answer")
 
 // receiver reads one stream of a server, with a watch for each span, into a Pending.
 //
@@ -67,61 +58,18 @@ func watchID(i int) int64 { return int64(i) + 1 }
 // everyWatch is the id of what the server says of all watches of a stream.
 const everyWatch = -1
 
-// run opens the stream and reads it until it ends. The error is never nil.
+// run reads a stream until it ends. The error is never nil.
 func (r *receiver) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	patience := time.AfterFunc(r.store.config.Timeout, func() { cancel(errNoStream) })
-	defer patience.Stop()
-	var err error
-	// The server ends the stream when its member is cut off from the majority.
-	r.stream, err = pb.NewWatchClient(r.store.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
-	if err != nil {
-		return err
-	}
-	if err := r.create(); err != nil {
-		return err
-	}
 	defer r.finish()
-	for {
-		response, err := r.stream.Recv()
-		if err != nil {
-			if r.ready() {
-				return err
-			}
-			if errors.Is(context.Cause(ctx), errNoStream) {
-				return fmt.Errorf("%w within %s; does a proxy in between let streams of gRPC through?", errNoStream, r.store.config.Timeout)
-			}
-			return fmt.Errorf("open a stream: %w", err)
-		}
-		if err := r.take(response); err != nil {
-			return err
-		}
-		if r.ready() {
-			patience.Stop()
-		}
-	}
-}
-
-// create asks for a watch of each span. An error of Send is told by Recv.
-func (r *receiver) create() error {
+	watches := make([]*pb.WatchCreateRequest, len(r.spans))
 	for i, s := range r.spans {
-		request := &pb.WatchCreateRequest{
+		watches[i] = &pb.WatchCreateRequest{
 			Key: []byte(s.begin), RangeEnd: []byte(s.end), WatchId: watchID(i),
 			StartRevision: r.begin + 1, ProgressNotify: true, Fragment: true,
 		}
-		if err := r.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: request}}); err != nil {
-			_, err := r.stream.Recv()
-			return err
-		}
 	}
-	return nil
-}
-
-func (r *receiver) ready() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.created == len(r.spans)
+	read := &pb.ResponseHeader{ClusterId: r.last.cluster, RaftTerm: r.last.term}
+	return r.store.client.Follow(ctx, read, watches, r.take)
 }
 
 // finish lets no timer do anything more.
@@ -134,14 +82,13 @@ func (r *receiver) finish() {
 	}
 }
 
-func (r *receiver) take(response *pb.WatchResponse) error {
+func (r *receiver) take(stream pb.Watch_WatchClient, response *pb.WatchResponse) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.stream = stream
 	switch {
-	case response.Canceled:
-		return r.canceled(response)
 	case response.Created:
-		return r.opened(response.Header)
+		r.opened()
 	case len(response.Events) == 0 && !response.Fragment && !r.partial[response.WatchId]:
 		r.progress(response)
 	default:
@@ -150,32 +97,17 @@ func (r *receiver) take(response *pb.WatchResponse) error {
 	return nil
 }
 
-func (r *receiver) canceled(response *pb.WatchResponse) error {
-	if response.CompactRevision > 0 {
-		return fmt.Errorf("%w: it has compacted its history up to revision %d", errAnew, response.CompactRevision)
-	}
-	if response.CancelReason == "" {
-		return errors.New("the server has ended the watch without a reason")
-	}
-	return rpctypes.Error(status.Error(codes.Unknown, response.CancelReason))
-}
-
 // opened is told of each watch when it stands. When all do, the reader is told what it has
 // missed, even if that is nothing.
-func (r *receiver) opened(header *pb.ResponseHeader) error {
-	if header.ClusterId != r.last.cluster || header.RaftTerm != r.last.term {
-		return fmt.Errorf("the server has changed while it was read: cluster %x in term %d, and then %x in term %d; everything is read anew at the next try", r.last.cluster, r.last.term, header.ClusterId, header.RaftTerm)
-	}
+func (r *receiver) opened() {
 	r.created++
-	if r.created < len(r.spans) {
-		return nil
-	}
-	if r.until > 0 {
+	switch {
+	case r.created < len(r.spans):
+	case r.until > 0:
 		r.ask()
-	} else {
+	default:
 		r.commit()
 	}
-	return nil
 }
 
 // events notes what a response holds.

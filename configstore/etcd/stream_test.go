@@ -35,11 +35,10 @@ func TestHalfATransactionIsNotTakenHoweverLongTheRestTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pending := configstore.NewPending()
 		r := newReceiver(&Store{}, pending, place{cluster: 1, term: 1, revision: 5}, 7)
-		r.stream = silent{}
 		defer r.finish()
 		take := func(response *pb.WatchResponse) {
 			t.Helper()
-			if err := r.take(response); err != nil {
+			if err := r.take(silent{}, response); err != nil {
 				t.Fatal(err)
 			}
 		}

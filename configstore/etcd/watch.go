@@ -10,11 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 )
-
-// errAnew says that the server can't tell any more what has changed: it has compacted its
-// history, or is another than it was. Everything has to be read anew.
-var errAnew = errors.New("the server can't tell what has changed since")
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
@@ -57,7 +54,7 @@ func (w *watch) run(ctx context.Context, from configstore.Version) error {
 			w.at = from
 			err = w.follow(ctx, begin, head, nil)
 		}
-		if !errors.Is(err, errAnew) {
+		if !errors.Is(err, etcdclient.ErrAnew) {
 			return err
 		}
 	}
@@ -66,7 +63,7 @@ func (w *watch) run(ctx context.Context, from configstore.Version) error {
 		if err != nil {
 			return err
 		}
-		if err := w.follow(ctx, begin, begin.revision, &change); !errors.Is(err, errAnew) {
+		if err := w.follow(ctx, begin, begin.revision, &change); !errors.Is(err, etcdclient.ErrAnew) {
 			return err
 		}
 	}
@@ -87,7 +84,7 @@ func (w *watch) newLedger() *configstore.Ledger {
 	return &configstore.Ledger{Prefix: w.store.config.Prefix}
 }
 
-// resume tells whether the server still is what it was at a place, or errAnew, and learns
+// resume tells whether the server still is what it was at a place, or etcdclient.ErrAnew, and learns
 // what was refused then. The head is the server's revision now. It is one request, where
 // the Watch before was of this Store.
 func (w *watch) resume(ctx context.Context, from configstore.Version, begin place) (head int64, err error) {
@@ -104,7 +101,7 @@ func (w *watch) resume(ctx context.Context, from configstore.Version, begin plac
 		found = testify(answer.Kvs[0])
 	}
 	if now := at(answer.Header, begin.revision, found); now != begin {
-		return 0, errAnew
+		return 0, etcdclient.ErrAnew
 	}
 	if w.ledger = w.store.takeKept(from); w.ledger != nil {
 		return answer.Header.Revision, nil
@@ -118,12 +115,12 @@ func (w *watch) resume(ctx context.Context, from configstore.Version, begin plac
 	return answer.Header.Revision, nil
 }
 
-// anew makes errAnew of what a server says that does not have a revision, or that does
+// anew makes etcdclient.ErrAnew of what a server says that does not have a revision, or that does
 // not let us read the key that was of another scope.
 func anew(err error) error {
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrCompacted, rpctypes.ErrFutureRev, rpctypes.ErrPermissionDenied:
-		return fmt.Errorf("%w: %w", errAnew, err)
+		return fmt.Errorf("%w: %w", etcdclient.ErrAnew, err)
 	}
 	return err
 }

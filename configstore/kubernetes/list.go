@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"sync"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
@@ -30,44 +32,32 @@ func (a *apiServer) list(ctx context.Context, r resource) (items []item, at stri
 
 // listAll lists every resource at once. One that can't be read fails them all.
 func (s *Store) listAll(ctx context.Context) (items []item, at []string, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	group, ctx := errgroup.WithContext(ctx)
 	each := make([][]item, len(s.resources))
 	at = make([]string, len(s.resources))
-	var wait sync.WaitGroup
 	for i, r := range s.resources {
-		wait.Go(func() {
-			var err error
-			if each[i], at[i], err = s.api.list(ctx, r); err != nil {
-				cancel(err) // the first one is the reason
-			}
+		group.Go(func() (err error) {
+			each[i], at[i], err = s.api.list(ctx, r)
+			return err
 		})
 	}
-	wait.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, nil, err
-	}
-	for _, some := range each {
-		items = append(items, some...)
-	}
-	return items, at, nil
+	err = group.Wait()
+	return slices.Concat(each...), at, err
 }
 
 // now is the resourceVersion that each resource is at, for the price of one object each.
 func (s *Store) now(ctx context.Context) (at []string, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	group, ctx := errgroup.WithContext(ctx)
 	at = make([]string, len(s.resources))
-	var wait sync.WaitGroup
 	for i, r := range s.resources {
-		wait.Go(func() {
+		group.Go(func() error {
 			p, err := s.api.Page(ctx, r.collection(), 1, "")
 			if err != nil {
-				cancel(fmt.Errorf("list %s %w", r, advise(err, "list", r)))
+				return fmt.Errorf("list %s %w", r, advise(err, "list", r))
 			}
 			at[i] = p.Metadata.ResourceVersion
+			return nil
 		})
 	}
-	wait.Wait()
-	return at, context.Cause(ctx)
+	return at, group.Wait()
 }

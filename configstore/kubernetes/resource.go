@@ -24,10 +24,11 @@ type resource struct {
 }
 
 func resourceOf(kind catalog.Kind) resource {
-	return resource{kind: kind, plural: map[catalog.Kind]string{
-		catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports",
-		catalog.KindAppInstance: "appinstances", catalog.KindCluster: "clusters",
-	}[kind]}
+	r := resource{kind: kind}
+	if d := kind.Definition(); d != nil {
+		r.plural = d.Plural
+	}
+	return r
 }
 
 // resourcesOf is what a scope has. The order is that of a Version.

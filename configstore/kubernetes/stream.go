@@ -11,10 +11,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
-// shortest is how long a watch that ends is taken to have lasted at least: where something
-// between us and the API server ends each at once, there is one a second.
-const shortest = time.Second
-
 // event is what a watch says of one object.
 type event struct {
 	item    item
@@ -71,56 +67,24 @@ type stream struct {
 }
 
 func (s *stream) run(ctx context.Context) error {
-	for {
-		began := time.Now()
-		if err := s.once(ctx); err != nil {
-			return fmt.Errorf("watch %s %w", s.r, advise(err, "watch", s.r))
-		}
-		timer := time.NewTimer(shortest - time.Since(began))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
-	}
-}
-
-// once makes one request, which lasts until the server ends it. It returns nil when that
-// is in good order, as servers do once in a while.
-func (s *stream) once(ctx context.Context) error {
-	s.news.mu.Lock()
-	from := s.news.at[s.index]
-	s.news.mu.Unlock()
-	opened := func() { s.news.note(func() { s.news.open[s.index] = true }) }
-	return s.api.Watch(ctx, s.r.collection(), from, opened, s.take)
-}
-
-// take takes an event. A BOOKMARK tells how far the server is, with no object.
-func (s *stream) take(kind string, object json.RawMessage) error {
-	if kind == apiserver.Bookmark {
-		var mark struct {
-			Metadata meta `json:"metadata"`
-		}
-		if err := json.Unmarshal(object, &mark); err != nil {
-			return err
-		}
-		if mark.Metadata.ResourceVersion == "" {
-			return apiserver.ErrNoVersion
-		}
-		s.news.note(func() { s.news.at[s.index], s.news.moved = mark.Metadata.ResourceVersion, true })
-		return nil
-	}
-	i, err := s.r.parse(object)
-	if err != nil {
-		return err
-	}
-	if i.meta.ResourceVersion == "" {
-		return apiserver.ErrNoVersion
-	}
-	s.news.note(func() {
-		s.news.pending[i.key] = event{item: i, deleted: kind == apiserver.Deleted}
-		s.news.at[s.index] = i.meta.ResourceVersion
+	n := s.news
+	n.mu.Lock()
+	from := n.at[s.index]
+	n.mu.Unlock()
+	err := s.api.Follow(ctx, s.r.collection(), from, apiserver.Follower{
+		Opened: func() { n.note(func() { n.open[s.index] = true }) },
+		Mark:   func(version string) { n.note(func() { n.at[s.index], n.moved = version, true }) },
+		Take: func(object json.RawMessage, deleted bool) (string, error) {
+			i, err := s.r.parse(object)
+			if err != nil || i.meta.ResourceVersion == "" {
+				return "", err
+			}
+			n.note(func() { n.pending[i.key], n.at[s.index] = event{i, deleted}, i.meta.ResourceVersion })
+			return i.meta.ResourceVersion, nil
+		},
 	})
-	return nil
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("watch %s %w", s.r, advise(err, "watch", s.r))
 }

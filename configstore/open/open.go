@@ -4,18 +4,16 @@
 package open
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config is a "store" as a configuration file or a Dapr component has it: one kind
@@ -37,12 +35,12 @@ func Of[C any, S configstore.ReadWriter](name string, open func(C, configstore.S
 		if from == nil {
 			from = map[string]any{} // the backend says what is missing
 		}
-		if errs := settings.Decode("store."+name, from, &c); len(errs) > 0 {
-			return nil, errors.Join(errs...)
+		if errs := strict.DecodeValue("store."+name, from, &c); len(errs) > 0 {
+			return nil, errs
 		}
 		s, err := open(c, scope, log)
 		if err != nil {
-			return nil, fmt.Errorf("store.%s: %w", name, err)
+			return nil, strict.Below("store."+name, err)
 		}
 		return s, nil
 	}}
@@ -71,7 +69,7 @@ func File(c file.Config, scope configstore.Scope, log *slog.Logger) (configstore
 
 func checkPath(path string) error {
 	if path == "" {
-		return errors.New("path is missing; give it a value")
+		return &strict.Error{Path: "path", What: "is missing", Fix: "give it a value"}
 	}
 	return nil
 }
@@ -106,7 +104,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger, more ...Kind) (co
 }
 
 func hint(name string, names []string) string {
-	if near := api.Nearest(name, names); near != "" {
+	if near := strict.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "want one of " + strings.Join(names, ", ")

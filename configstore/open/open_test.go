@@ -49,9 +49,9 @@ func TestConfigurationsThatNameNone(t *testing.T) {
 		{"two", Config{"file": map[string]any{"path": dir}, "embedded": map[string]any{"path": dir}}, "names 2 kinds of store (embedded, file)"},
 		{"a misspelt kind", Config{"files": map[string]any{"path": dir}}, `unknown kind "files"; did you mean "file"?`},
 		{"another kind", Config{"zookeeper": nil}, `unknown kind "zookeeper"; want one of embedded, file`},
-		{"a misspelt setting", Config{"file": map[string]any{"pth": dir}}, `store.file.pth: unknown key; did you mean "path"?`},
-		{"no path", Config{"embedded": nil}, "store.embedded: path is missing; give it a value"},
-		{"a number for a path", Config{"embedded": map[string]any{"path": 7}}, "store.embedded.path: is the number 7; want a text"},
+		{"a misspelt setting", Config{"file": map[string]any{"pth": dir}}, `store.file.pth: unknown field; did you mean "path"?`},
+		{"no path", Config{"embedded": nil}, "store.embedded.path: is missing; give it a value"},
+		{"a number for a path", Config{"embedded": map[string]any{"path": 7}}, "store.embedded.path: 7 is a whole number where a text is wanted"},
 		{"a path that can't be", Config{"embedded": map[string]any{"path": dir}}, "store.embedded: store embedded: open " + dir},
 	} {
 		t.Run(c.name, func(t *testing.T) {

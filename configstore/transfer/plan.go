@@ -98,7 +98,6 @@ func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable
 // order is that of the writes: what is written before what is deleted, clusters and
 // instances before exports, and those before selections.
 func (p *plan) order() []*step {
-	rank := map[catalog.Kind]int{catalog.KindCluster: 0, catalog.KindAppInstance: 1, catalog.KindAppExport: 2, catalog.KindAppEndpoints: 3}
 	var steps []*step
 	for i := range p.steps {
 		if p.steps[i].writes() {
@@ -112,7 +111,7 @@ func (p *plan) order() []*step {
 			}
 			return 1
 		}
-		return rank[a.key.Kind] - rank[b.key.Kind]
+		return a.key.Kind.Definition().WriteOrder - b.key.Kind.Definition().WriteOrder
 	})
 	return steps
 }

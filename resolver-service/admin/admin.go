@@ -26,7 +26,9 @@ import (
 // Config is what the pages are made from. Its functions are called for each request,
 // from any goroutine, and must not block.
 type Config struct {
-	Status   func() *v1alpha1.StatusResponse
+	Status func() *v1alpha1.StatusResponse
+	// Ready is why the edges are not ready, and what else is wrong with them; nil: nothing.
+	Ready    func() (reasons, notes []string)
 	Registry *prometheus.Registry
 	// Apps are those with a selection, in order.
 	Apps func() []catalog.App
@@ -70,17 +72,7 @@ const (
 // shutdownTimeout is how long requests that run may go on after the end.
 const shutdownTimeout = 2 * time.Second
 
-// Serve answers the pages of health and metrics on a listener until ctx ends, and then closes
-// it and returns nil.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	return s.serve(ctx, l, s.Handler())
-}
-
-// ServeDebug is Serve for the pages that show what the service holds.
-func (s *Server) ServeDebug(ctx context.Context, l net.Listener) error {
-	return s.serve(ctx, l, s.DebugHandler())
-}
-
+// serve answers pages on a listener until ctx ends, and then closes it and returns nil.
 func (s *Server) serve(ctx context.Context, l net.Listener, pages http.Handler) error {
 	server := &http.Server{
 		Handler:           limitBody(pages),

@@ -121,12 +121,6 @@ func readinessSays(t *testing.T) {
 		{"an object is refused", func(s *v1alpha1.StatusResponse) {
 			s.Refused = []*v1alpha1.RefusedObject{{Source: "a.yaml", Error: "a.yaml:3:1: bad"}}
 		}, 200, "ok\nnote: object refused: a.yaml:3:1: bad\n"},
-		{"DNS has troubles", func(s *v1alpha1.StatusResponse) {
-			s.Dns = &v1alpha1.DNSStatus{
-				Upstreams: []*v1alpha1.DNSUpstream{{Address: "1.1.1.1:53", Error: "timeout"}, {Address: "1.0.0.1:53", Up: true}},
-				Hosts:     []*v1alpha1.DNSHost{{Name: "gw.example", Error: "no such host"}, {Name: "gw2.example"}},
-			}
-		}, 200, "ok\nnote: dns: forward to 1.1.1.1:53: timeout\nnote: dns: gateway gw.example not resolved: no such host\n"},
 		{"certificates are not renewed", func(s *v1alpha1.StatusResponse) {
 			s.Trust = []*v1alpha1.TrustStatus{
 				{Use: identity.PeerRoot, Cluster: "east", Error: "no PEM"}, {Use: identity.DNSCertificate, Error: "no PEM"},
@@ -311,6 +305,21 @@ func TestPagesAreForKnownHosts(t *testing.T) {
 	}
 }
 
+func TestEdgesHaveAPartInReadyz(t *testing.T) {
+	s := New(Config{
+		Status: func() *v1alpha1.StatusResponse { return ready() },
+		Ready: func() (reasons, notes []string) {
+			return []string{"xds: no snapshot"}, []string{"dns: forward to 1.1.1.1:53: timeout"}
+		},
+		Stopping: &live.Value[bool]{},
+	}, quiet)
+	w := httptest.NewRecorder()
+	s.readyz(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if want := "not ready: xds: no snapshot\nnote: dns: forward to 1.1.1.1:53: timeout\n"; w.Code != 503 || w.Body.String() != want {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
+
 func TestServingEndsWithItsContext(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -319,7 +328,7 @@ func TestServingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	s := New(Config{Registry: prometheus.NewRegistry()}, quiet)
-	go func() { done <- s.Serve(ctx, l) }()
+	go func() { done <- s.serve(ctx, l, s.Handler()) }()
 	resp, err := http.Get("http://" + l.Addr().String() + "/livez")
 	if err != nil {
 		t.Fatal(err)

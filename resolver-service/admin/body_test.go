@@ -38,7 +38,8 @@ func TestABodyThatNeverComesHoldsNoConnection(t *testing.T) {
 				l.conns <- server
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
-				go func() { done <- New(Config{Registry: prometheus.NewRegistry()}, quiet).Serve(ctx, l) }()
+				s := New(Config{Registry: prometheus.NewRegistry()}, quiet)
+				go func() { done <- s.serve(ctx, l, s.Handler()) }()
 				begun := time.Now()
 				if _, err := io.WriteString(client, "GET /livez HTTP/1.1\r\nHost: west\r\n"+header+"\r\n\r\n"); err != nil {
 					t.Fatal(err)

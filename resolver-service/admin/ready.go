@@ -49,26 +49,11 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 			r.Notes = append(r.Notes, t.GetUse()+" not renewed: "+t.GetError())
 		}
 	}
-	r.dns(s.GetDns())
 	for _, o := range s.GetRefused() {
 		r.Notes = append(r.Notes, "object refused: "+o.GetError())
 	}
 	r.Ready = len(r.Reasons) == 0
 	return r
-}
-
-// dns tells what is wrong with how DNS is answered. What was known stands.
-func (r *readiness) dns(s *v1alpha1.DNSStatus) {
-	for _, u := range s.GetUpstreams() {
-		if !u.GetUp() && u.GetError() != "" {
-			r.Notes = append(r.Notes, "dns: forward to "+u.GetAddress()+": "+u.GetError())
-		}
-	}
-	for _, h := range s.GetHosts() {
-		if h.GetError() != "" {
-			r.Notes = append(r.Notes, "dns: gateway "+h.GetName()+" not resolved: "+h.GetError())
-		}
-	}
 }
 
 // source tells of a source of instances: objects wait for it when the service starts, for
@@ -89,6 +74,11 @@ func (r *readiness) source(s *v1alpha1.SourceStatus, served bool) {
 func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
 	stopping, _ := s.cfg.Stopping.Load()
 	r := assess(s.cfg.Status(), stopping)
+	if s.cfg.Ready != nil {
+		reasons, notes := s.cfg.Ready()
+		r.Reasons, r.Notes = append(r.Reasons, reasons...), append(r.Notes, notes...)
+		r.Ready = len(r.Reasons) == 0
+	}
 	code := http.StatusOK
 	if !r.Ready {
 		code = http.StatusServiceUnavailable

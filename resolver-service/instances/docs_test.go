@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/kubernetes"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // TestThePageShowsWhatIsRead holds what docs/instances.md shows of each source's settings
@@ -40,10 +40,8 @@ func TestThePageShowsWhatIsRead(t *testing.T) {
 			default:
 				continue
 			}
-			for _, err := range append(settings.Decode("instances."+kind, from, into), into.Check()) {
-				if err != nil {
-					t.Errorf("%v\n%s", err, match[1])
-				}
+			for _, err := range append(strict.DecodeValue("instances."+kind, from, into), strict.Below("instances."+kind, into.Check())...) {
+				t.Errorf("%v\n%s", err, match[1])
 			}
 		}
 	}

@@ -36,17 +36,17 @@ type Sharer interface {
 // registry owns the instances that streams register, in the goroutine of run. Concurrent requests
 // become one change of the topology.
 type registry struct {
-	to       applier
-	share    Sharer // nil: there are no other replicas, or they need not be told
-	clock    *topology.Clock
-	settle   time.Duration
-	log      *slog.Logger
+	to        applier
+	share     Sharer // nil: there are no other replicas, or they need not be told
+	clock     *topology.Clock
+	settle    time.Duration
+	log       *slog.Logger
 	throttled *throttle.Log // for lines that sidecars cause
-	requests chan *request
-	stopped  chan struct{} // closed when run has ended
+	requests  chan *request
+	stopped   chan struct{} // closed when run has ended
 
 	published live.Value[instanceTable] // what the topology was told, for the snapshot
-	count  atomic.Int64
+	count     atomic.Int64
 
 	ledger *ledger // owned by run's goroutine
 }

@@ -136,34 +136,14 @@ func (f *snapshotFile) follow(ctx context.Context, standing *live.Value[instance
 	if f.path == "" {
 		return nil
 	}
-	var written <-chan struct{} // identifies the state that was written
-	for wait := debounce; ; {
-		last := ctx.Err() != nil // read before Follow, so that the last change is not missed
-		now, ok, changed := standing.Follow()
-		var again <-chan time.Time
-		if ok && changed != written {
-			start := time.Now()
-			if err := f.write(now, revision()); err != nil {
-				f.log.Error("instances can't be saved; after a restart of the service they would be missing until their sidecars reconnect", "err", err)
-				again = time.After(retryPause)
-			} else {
-				written = changed
-			}
-			wait = max(debounce, min(writePauseFactor*time.Since(start), maxWritePause))
+	standing.Save(ctx, live.Saving{Delay: debounce, Factor: writePauseFactor, Most: maxWritePause, Retry: retryPause}, func(now instanceTable) error {
+		err := f.write(now, revision())
+		if err != nil {
+			f.log.Error("instances can't be saved; after a restart of the service they would be missing until their sidecars reconnect", "err", err)
 		}
-		if last {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-again:
-		case <-ctx.Done():
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-	}
+		return err
+	})
+	return nil
 }
 
 // write replaces the whole file: a reader sees the old one or the new one.

@@ -3,13 +3,14 @@ package otlp
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config says where spans go and how many traces are begun. The zero Config leaves
@@ -35,35 +36,33 @@ type Exporter struct {
 // Check tells what is wrong with the configuration, reading no file.
 func (c Config) Check() error {
 	if r := c.SampleRatio; r != nil && !(*r >= 0 && *r <= 1) {
-		return fmt.Errorf("tracing: sampleRatio %v: want 0 to 1", *r)
+		return &strict.Error{Path: "sampleRatio", What: fmt.Sprintf("%v is out of bounds", *r), Fix: "write a number from 0 to 1"}
 	}
 	if c.OTLP == nil {
 		return nil
 	}
-	if _, err := c.OTLP.url(); err != nil {
-		return fmt.Errorf("tracing: otlp: %w", err)
-	}
-	return nil
+	_, err := c.OTLP.url()
+	return strict.Below("otlp", err).Err()
 }
 
 // url is the endpoint with its scheme.
 func (e *Exporter) url() (string, error) {
 	if e.Endpoint == "" {
-		return "", errors.New("endpoint missing; want one such as 127.0.0.1:4317 or https://otlp.example:4317")
+		return "", &strict.Error{Path: "endpoint", What: "is missing", Fix: "write one such as 127.0.0.1:4317 or https://otlp.example:4317"}
 	}
 	text := e.Endpoint
 	if !strings.Contains(text, "://") {
 		if !onThisMachine(text) {
-			return "", fmt.Errorf("endpoint %q is not on this machine: say http://%[1]s for plain text or https://%[1]s for TLS", text)
+			return "", &strict.Error{Path: "endpoint", What: fmt.Sprintf("%q is not on this machine", text), Fix: fmt.Sprintf("write http://%s for plain text or https://%[1]s for TLS", text)}
 		}
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return "", fmt.Errorf("endpoint %q: %w", e.Endpoint, err)
+		return "", strict.Below("endpoint", fmt.Errorf("%q: %w", e.Endpoint, err))
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || strings.Trim(u.Path, "/") != "" {
-		return "", fmt.Errorf("endpoint %q: want host:port, http://host:port or https://host:port", e.Endpoint)
+		return "", &strict.Error{Path: "endpoint", What: fmt.Sprintf("%q is no address", e.Endpoint), Fix: "write host:port, http://host:port or https://host:port"}
 	}
 	return text, nil
 }

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
@@ -38,7 +39,7 @@ type Provider struct {
 // errors in the whole process.
 func New(ctx context.Context, cfg Config, cluster string, log *slog.Logger) (*Provider, error) {
 	if err := cfg.Check(); err != nil {
-		return nil, err
+		return nil, strict.Below("tracing", err)
 	}
 	if !enabled(cfg) {
 		return &Provider{TracerProvider: noop.NewTracerProvider()}, nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 const dialTimeout = 5 * time.Second
@@ -44,19 +45,19 @@ func (c Config) Check() error {
 	u, err := url.Parse(c.address())
 	switch {
 	case err != nil || strings.ContainsAny(c.Address, "@?"): // not shown: it may hold a password or a token
-		return errors.New("address: not a URL, or one with a user or a query in it; want one such as http://127.0.0.1:8500, and a token by the key token")
+		return &strict.Error{Path: "address", What: "not a URL, or one with a user or a query in it", Fix: "write one such as http://127.0.0.1:8500, and a token by the key token"}
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
 	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Fragment == "":
 	default:
-		return fmt.Errorf("address: %q is no address of an agent; want one such as http://127.0.0.1:8500, https://consul.example:8501 or unix:///run/consul.sock", c.Address)
+		return &strict.Error{
+			Path: "address", What: fmt.Sprintf("%q is no address of an agent", c.Address),
+			Fix: "write one such as http://127.0.0.1:8500, https://consul.example:8501 or unix:///run/consul.sock",
+		}
 	}
 	if c.TLS != nil && u.Scheme != "https" {
-		return fmt.Errorf("tls: the address %s is not https; change it, or leave tls out", c.address())
+		return &strict.Error{Path: "tls", What: fmt.Sprintf("the address %s is not https", c.address()), Fix: "change it, or leave tls out"}
 	}
-	if err := c.Token.Check(); err != nil {
-		return fmt.Errorf("token: %w", err)
-	}
-	return nil
+	return strict.Below("token", c.Token.Check()).Err()
 }
 
 func (c Config) address() string {
@@ -72,7 +73,7 @@ func (c Config) address() string {
 func (c Config) Connect() (*api.Client, *http.Transport, error) {
 	tls, err := c.TLS.Client()
 	if err != nil {
-		return nil, nil, fmt.Errorf("tls: %w", err)
+		return nil, nil, strict.Below("tls", err)
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{
@@ -100,7 +101,7 @@ func (c Config) Connect() (*api.Client, *http.Transport, error) {
 		Datacenter: c.Datacenter,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("address: %w", err)
+		return nil, nil, strict.Below("address", err)
 	}
 	return client, transport, nil
 }

@@ -14,6 +14,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // A connection on which nothing has come for KeepaliveTime is asked for a sign of life,
@@ -54,7 +56,7 @@ func New(c Config) (*Client, error) {
 	secure, _ := c.secure(c.Endpoints[0]) // has been checked
 	security, err := c.TLS.Client()
 	if err != nil {
-		return nil, fmt.Errorf("tls: %w", err)
+		return nil, strict.Below("tls", err)
 	}
 	if secure && security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}

@@ -1,7 +1,6 @@
 package etcdclient
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // What a server takes unless it was started with other flags.
@@ -66,45 +66,40 @@ func (c Config) WithDefaults() Config {
 
 // Check returns every mistake, with its key.
 func (c Config) Check() error {
-	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var errs strict.Errors
 	if len(c.Endpoints) == 0 {
-		refuse(`endpoints is missing; name one member or more, such as ["127.0.0.1:2379"]`)
+		errs.Add("endpoints", "is missing", `name one member or more, such as ["127.0.0.1:2379"]`)
 	}
 	schemes := map[bool]bool{}
 	for i, endpoint := range c.Endpoints {
 		secure, err := c.secure(endpoint)
 		if err != nil {
-			refuse("endpoints[%d]: %w", i, err)
+			errs.Merge(fmt.Sprintf("endpoints[%d]", i), err)
 			continue
 		}
 		schemes[secure] = true
 	}
 	if len(schemes) > 1 {
-		refuse("endpoints: some are https and some are not; all members are reached in one way")
+		errs.Add("endpoints", "some are https and some are not", "reach all members in one way")
 	}
 	if len(c.Prefix) > longestPrefix {
-		refuse("prefix: is %d bytes long; at most %d are held", len(c.Prefix), longestPrefix)
+		errs.Add("prefix", fmt.Sprintf("is %d bytes long", len(c.Prefix)), fmt.Sprintf("write at most %d", longestPrefix))
 	}
 	if (c.Username == "") != (c.Password == nil) {
-		refuse("username and password go together; name both or none")
+		errs.Add("", "username and password go together", "name both or none")
 	}
-	if err := c.Password.Check(); err != nil {
-		refuse("password: %w", err)
-	}
-	if err := c.TLS.Check(); err != nil {
-		refuse("tls: %w", err)
-	}
+	errs.Merge("password", c.Password.Check())
+	errs.Merge("tls", c.TLS.Check())
 	if c.Timeout < 0 {
-		refuse("timeout: %s is less than no time", c.Timeout)
+		errs.Add("timeout", fmt.Sprintf("%s is less than no time", c.Timeout), "write one such as 10s")
 	}
 	if n := c.MaxRequestBytes; n != 0 && n <= 2*RequestOverhead {
-		refuse("maxRequestBytes: %d is too few for any object; it is the servers' --max-request-bytes, %d by default", n, DefaultMaxRequestBytes)
+		errs.Add("maxRequestBytes", fmt.Sprintf("%d is too few for any object", n), fmt.Sprintf("write the servers' --max-request-bytes, %d by default", DefaultMaxRequestBytes))
 	}
 	if c.MaxTxnOps < 0 {
-		refuse("maxTxnOps: %d is less than none; it is the servers' --max-txn-ops, %d by default", c.MaxTxnOps, DefaultMaxTxnOps)
+		errs.Add("maxTxnOps", fmt.Sprintf("%d is less than none", c.MaxTxnOps), fmt.Sprintf("write the servers' --max-txn-ops, %d by default", DefaultMaxTxnOps))
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // secure tells whether an endpoint is reached by TLS. Its errors never quote what may be a
@@ -116,11 +111,11 @@ func (c Config) secure(endpoint string) (bool, error) {
 	}
 	switch {
 	case strings.Contains(rest, "@"):
-		return false, errors.New("holds a user; put it into username and password")
+		return false, &strict.Error{What: "holds a user", Fix: "put it into username and password"}
 	case scheme != "" && scheme != "http" && scheme != "https":
 		return false, fmt.Errorf("%q: want host:port, http://host:port or https://host:port", endpoint)
 	case scheme == "http" && c.TLS != nil:
-		return false, fmt.Errorf("%q is without TLS, and there is tls; write https, or leave tls out", endpoint)
+		return false, &strict.Error{What: fmt.Sprintf("%q is without TLS, and there is tls", endpoint), Fix: "write https, or leave tls out"}
 	}
 	if u, err := url.Parse("etcd://" + rest); err != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
 		return false, fmt.Errorf("%q: want host:port and nothing after it", endpoint)

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // pageSize is how many objects a list asks for at once, as kubectl does: the API server
@@ -90,20 +93,70 @@ func (a *Server) List(ctx context.Context, c Collection) (items []json.RawMessag
 	}
 }
 
-// Bookmark is the type of an event that has no object, but says how far the server is.
-const Bookmark = "BOOKMARK"
+// Types of events: bookmark has no object, but says how far the server is.
+const (
+	bookmark = "BOOKMARK"
+	gone     = "DELETED"
+)
 
-// Deleted is the type of an event of an object that is gone.
-const Deleted = "DELETED"
+var errNoVersion = errors.New("an event has no resourceVersion; is this an API server?")
 
-// ErrNoVersion is what no API server would cause.
-var ErrNoVersion = errors.New("an event has no resourceVersion; is this an API server?")
+// shortest is how long a watch that ends is taken to have lasted at least: where something
+// between us and the API server ends each at once, there is one a second.
+const shortest = time.Second
 
-// Watch asks for what happens in a collection after a resourceVersion, in one request,
-// which lasts until the server ends it, an error of take, or the context's end. It returns
-// nil when the server ends it in good order, as servers do once in a while. opened is
-// called when the server has begun to answer.
-func (a *Server) Watch(ctx context.Context, c Collection, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
+// Follower is what a stream of events is told to.
+type Follower struct {
+	// Opened is called each time that the server has begun to answer; nil: it need not be known.
+	Opened func()
+	// Take takes an object, and returns its resourceVersion.
+	Take func(object json.RawMessage, deleted bool) (version string, err error)
+	// Mark is told how far the server is, where it says so without an object; nil as Opened.
+	Mark func(version string)
+}
+
+// Follow tells what happens in a collection after a resourceVersion, until ctx ends, Take
+// fails or the server can't be watched. The error is never nil.
+func (a *Server) Follow(ctx context.Context, c Collection, from string, to Follower) error {
+	for {
+		began := time.Now()
+		err := a.watch(ctx, c, from, to.Opened, func(kind string, object json.RawMessage) (err error) {
+			if kind == bookmark {
+				from, err = versionOf(object)
+			} else {
+				from, err = to.Take(object, kind == gone)
+			}
+			if err == nil && from == "" {
+				err = errNoVersion
+			}
+			if err == nil && kind == bookmark && to.Mark != nil {
+				to.Mark(from)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !live.Sleep(ctx, shortest-time.Since(began)) {
+			return ctx.Err()
+		}
+	}
+}
+
+func versionOf(object json.RawMessage) (string, error) {
+	var mark struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	err := json.Unmarshal(object, &mark)
+	return mark.Metadata.ResourceVersion, err
+}
+
+// watch asks for what happens in a collection after a resourceVersion, in one request, which
+// lasts until the server ends it, an error of take, or the context's end. It returns nil when
+// the server ends it in good order, as servers do once in a while.
+func (a *Server) watch(ctx context.Context, c Collection, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
 	r := c.request("watch")
 	r.Query.Set("watch", "true")
 	r.Query.Set("allowWatchBookmarks", "true")
@@ -113,7 +166,9 @@ func (a *Server) Watch(ctx context.Context, c Collection, from string, opened fu
 		return err
 	}
 	defer response.Body.Close()
-	opened()
+	if opened != nil {
+		opened()
+	}
 	decoder := json.NewDecoder(response.Body)
 	for {
 		var e struct {

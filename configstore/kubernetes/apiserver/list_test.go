@@ -3,6 +3,7 @@ package apiserver
 import (
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -57,29 +58,44 @@ func TestListReadsPagesAndOnlyWhatIsWanted(t *testing.T) {
 	}
 }
 
-func TestWatchTellsEventsUntilTheServerEndsOrForgets(t *testing.T) {
-	end := `{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}`
+func TestFollowTellsEventsUntilTheServerForgets(t *testing.T) {
+	var asked []string
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if got, want := r.URL.RequestURI(), "/api/v1/pods?allowWatchBookmarks=true&labelSelector=a%3Db&resourceVersion=5&watch=true"; got != want {
-			t.Errorf("asked %s, want %s", got, want)
-		}
+		asked = append(asked, r.URL.RequestURI())
 		if got := r.Header.Get("Accept"); !strings.Contains(got, "as=PartialObjectMetadata;") {
 			t.Errorf("accepts %s", got)
 		}
-		fmt.Fprint(w, `{"type":"ADDED","object":{"a":1}}{"type":"BOOKMARK","object":{}}`, end)
-	})
-	for _, forgets := range []bool{true, false} {
-		if !forgets {
-			end = ""
+		if len(asked) > 1 {
+			fmt.Fprint(w, `{"type":"DELETED","object":{"a":2}}{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}`)
+			return
 		}
-		var got []string
-		opened := 0
-		err := s.Watch(t.Context(), pods, "5", func() { opened++ }, func(kind string, object json.RawMessage) error {
-			got = append(got, kind+string(object))
-			return nil
-		})
-		if want := []string{`ADDED{"a":1}`, "BOOKMARK{}"}; !slices.Equal(got, want) || opened != 1 || Expired(err) != forgets || !forgets && err != nil {
-			t.Errorf("told %q, opened %d times, %v; want %q", got, opened, err, want)
+		fmt.Fprint(w, `{"type":"ADDED","object":{"a":1}}{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`)
+	})
+	var got []string
+	opened := 0
+	err := s.Follow(t.Context(), pods, "5", Follower{
+		Opened: func() { opened++ },
+		Mark:   func(version string) { got = append(got, "mark "+version) },
+		Take: func(object json.RawMessage, deleted bool) (string, error) {
+			got = append(got, fmt.Sprintf("%s %t", object, deleted))
+			return "6", nil
+		},
+	})
+	if want := []string{`{"a":1} false`, "mark 7", `{"a":2} true`}; !slices.Equal(got, want) || opened != 2 || !Expired(err) {
+		t.Errorf("told %q, opened %d times, %v; want %q", got, opened, err, want)
+	}
+	query := "/api/v1/pods?allowWatchBookmarks=true&labelSelector=a%3Db&resourceVersion="
+	if want := []string{query + "5&watch=true", query + "7&watch=true"}; !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+}
+
+func TestAnEventWithoutAVersionIsNoneOfAnAPIServer(t *testing.T) {
+	for _, event := range []string{`{"type":"BOOKMARK","object":{}}`, `{"type":"ADDED","object":{}}`} {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, event) })
+		err := s.Follow(t.Context(), pods, "5", Follower{Take: func(json.RawMessage, bool) (string, error) { return "", nil }})
+		if !errors.Is(err, errNoVersion) {
+			t.Errorf("%s: %v", event, err)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // How soon a server that is gone, or a link that drops everything, is noticed: after
@@ -60,7 +61,7 @@ type Config struct {
 // Check tells what is wrong without reading a file.
 func (c Config) Check() error {
 	if c.Context != "" && c.Kubeconfig == "" {
-		return errors.New("context: names a context of a kubeconfig, and there is none; add kubeconfig, or leave context out")
+		return &strict.Error{Path: "context", What: "names a context of a kubeconfig, and there is none", Fix: "add kubeconfig, or leave context out"}
 	}
 	return nil
 }
@@ -76,22 +77,22 @@ func New(c Config) (*Server, error) {
 	}
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: server %q: %w", config.Host, err)
+		return nil, strict.Below("kubeconfig", fmt.Errorf("server %q: %w", config.Host, err))
 	}
 	config.UserAgent = FieldManager
 	wire, err := config.TransportConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, strict.Below("kubeconfig", err)
 	}
 	base, err := newTransport(wire)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, strict.Below("kubeconfig", err)
 	}
 	all := &connections{open: map[*connection]bool{}}
 	base.DialContext = all.dialing(base.DialContext)
 	wrapped, err := transport.HTTPWrappersForConfig(wire, base)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, strict.Below("kubeconfig", err)
 	}
 	return &Server{url: server, http: &http.Client{Transport: wrapped}, base: base, all: all}, nil
 }
@@ -100,7 +101,7 @@ func restConfig(c Config) (*rest.Config, error) {
 	if c.Kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("kubeconfig: is missing, and this is no pod of a cluster; name the file, such as /etc/isthmus/kubeconfig")
+			return nil, &strict.Error{Path: "kubeconfig", What: "is missing, and this is no pod of a cluster", Fix: "name the file, such as /etc/isthmus/kubeconfig"}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the pod's service account: %w; let the pod mount it (automountServiceAccountToken), or name a kubeconfig", err)
@@ -112,7 +113,7 @@ func restConfig(c Config) (*rest.Config, error) {
 		&clientcmd.ConfigOverrides{CurrentContext: c.Context},
 	).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %s: %w", c.Kubeconfig, err)
+		return nil, strict.Below("kubeconfig", fmt.Errorf("%s: %w", c.Kubeconfig, err))
 	}
 	return config, nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config is the settings of instances from Consul.
@@ -83,11 +84,14 @@ func (c *Config) Check() error {
 		return err
 	}
 	if err := catalog.CheckNamespace(c.AppNamespace); err != nil {
-		return fmt.Errorf("appNamespace: %w", err)
+		return strict.Below("appNamespace", err)
 	}
 	for _, k := range []struct{ key, value string }{{"portMeta", c.PortMeta}, {"tag", c.Tag}, {"namespaceMeta", c.NamespaceMeta}, {"zoneMeta", c.ZoneMeta}} {
 		if _, err := quoted(k.value); err != nil || len(k.value) > longestKey {
-			return fmt.Errorf("%s: %.40q can't be asked for; want printable text of up to %d characters, without both ` and \"", k.key, k.value, longestKey)
+			return &strict.Error{
+				Path: k.key, What: fmt.Sprintf("%.40q can't be asked for", k.value),
+				Fix: fmt.Sprintf("write printable text of up to %d characters, without both ` and \"", longestKey),
+			}
 		}
 	}
 	return nil

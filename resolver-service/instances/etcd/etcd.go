@@ -15,7 +15,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Name is what this source is called.
@@ -51,11 +51,11 @@ type Config struct {
 
 // Check returns every mistake, with its key.
 func (c Config) Check() error {
-	errs := []error{c.Config.Check()}
+	errs := strict.Below("", c.Config.Check())
 	if c.TTL != 0 && (c.TTL < shortestTTL || c.TTL > longestTTL) {
-		errs = append(errs, fmt.Errorf("ttl: %s is out of bounds; write a time from %s to %s", c.TTL, shortestTTL, longestTTL))
+		errs.Add("ttl", fmt.Sprintf("%s is out of bounds", c.TTL), fmt.Sprintf("write a time from %s to %s", shortestTTL, longestTTL))
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }
 
 // Source is the instances that other replicas have written, and keeps those written that

@@ -294,7 +294,7 @@ func TestHowSoonOthersKnow(t *testing.T) {
 func TestMistakesInTheConfigurationAreNamed(t *testing.T) {
 	one := etcdclient.Config{Endpoints: []string{"127.0.0.1:2379"}}
 	for want, c := range map[string]Config{
-		"endpoints is missing":     {},
+		"endpoints: is missing":    {},
 		"ttl: 1s is out of bounds": {Config: one, TTL: time.Second},
 		"ttl: 1h0m0s is out":       {Config: one, TTL: time.Hour},
 	} {

@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
@@ -28,8 +23,7 @@ const (
 // errEmit is an error of who watches, not of the server.
 type errEmit struct{ error }
 
-// Watch is that of instances.Source. It works below the client library's watcher, which
-// comes back by itself and says nothing of it: so would nobody know that etcd is away.
+// Watch is that of instances.Source.
 func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) error {
 	s.tellTo(func(c instances.Change) error {
 		if err := emit(c); err != nil {
@@ -143,52 +137,19 @@ func (s *Source) pair(kv *mvccpb.KeyValue) pair {
 	return pair{key: strings.TrimPrefix(string(kv.Key), s.root), value: kv.Value, lease: replicaOf(kv.Lease), revision: kv.ModRevision}
 }
 
-var errNoStream = errors.New("open a stream: no answer")
-
 // stream follows what happens after what a header tells of. The error is never nil.
 func (s *Source) stream(ctx context.Context, begin *pb.ResponseHeader) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	patience := time.AfterFunc(s.client.Config.Timeout, func() { cancel(errNoStream) })
-	defer patience.Stop()
-	// The server ends the stream when its member is cut off from the majority.
-	stream, err := pb.NewWatchClient(s.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
-	if err != nil {
-		return err
-	}
-	create := &pb.WatchCreateRequest{
+	all := &pb.WatchCreateRequest{
 		Key: []byte(s.root), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.root)),
 		StartRevision: begin.Revision + 1, Fragment: true,
 	}
-	// An error of Send is told by Recv.
-	_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}})
-	for {
-		response, err := stream.Recv()
-		if err != nil {
-			if errors.Is(context.Cause(ctx), errNoStream) {
-				return fmt.Errorf("%w within %s; does a proxy in between let streams of gRPC through?", errNoStream, s.client.Config.Timeout)
-			}
-			return err
-		}
-		patience.Stop()
-		if err := s.take(response, begin); err != nil {
-			return err
-		}
-	}
+	return s.client.Follow(ctx, begin, []*pb.WatchCreateRequest{all}, func(_ pb.Watch_WatchClient, response *pb.WatchResponse) error {
+		return s.take(response, begin)
+	})
 }
 
 // take takes in one response of the stream.
 func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) error {
-	switch {
-	case response.Canceled && response.CompactRevision > 0:
-		return fmt.Errorf("the server has compacted its history up to revision %d; everything is read anew", response.CompactRevision)
-	case response.Canceled && response.CancelReason == "":
-		return errors.New("the server has ended the watch without a reason")
-	case response.Canceled:
-		return rpctypes.Error(status.Error(codes.Unknown, response.CancelReason))
-	case response.Created && (response.Header.ClusterId != begin.ClusterId || response.Header.RaftTerm != begin.RaftTerm):
-		return fmt.Errorf("the server has changed while it was read: cluster %x in term %d, and then %x in term %d; everything is read anew", begin.ClusterId, begin.RaftTerm, response.Header.ClusterId, response.Header.RaftTerm)
-	}
 	pairs := make([]pair, 0, len(response.Events))
 	for _, event := range response.Events {
 		if event.Kv.ModRevision <= begin.Revision {

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Config is the settings of instances from Kubernetes.
@@ -55,21 +56,21 @@ func (c *Config) Check() error {
 		return err
 	}
 	if c.IPFamily != "" && c.IPFamily != ipv4 && c.IPFamily != ipv6 {
-		return fmt.Errorf("ipFamily: %q is none; want %s or %s", c.IPFamily, ipv4, ipv6)
+		return &strict.Error{Path: "ipFamily", What: fmt.Sprintf("%q is none", c.IPFamily), Fix: "write " + ipv4 + " or " + ipv6}
 	}
 	if len(c.Namespaces) > maxNamespaces {
-		return fmt.Errorf("namespaces: %d are more than %d, and each takes a request that stays open; leave the list out to read all", len(c.Namespaces), maxNamespaces)
+		return &strict.Error{Path: "namespaces", What: fmt.Sprintf("%d are more than %d, and each takes a request that stays open", len(c.Namespaces), maxNamespaces), Fix: "leave the list out to read all"}
 	}
 	for i, ns := range c.Namespaces {
 		if err := catalog.CheckNamespace(ns); err != nil {
-			return fmt.Errorf("namespaces: %w", err)
+			return strict.Below("namespaces", err)
 		}
 		if slices.Contains(c.Namespaces[:i], ns) {
-			return fmt.Errorf("namespaces: %s is there twice; leave one out", ns)
+			return &strict.Error{Path: "namespaces", What: ns + " is there twice", Fix: "leave one out"}
 		}
 	}
 	if c.ZoneLabel != "" && (len(c.ZoneLabel) > 317 || strings.ContainsAny(c.ZoneLabel, " \t\n=,")) {
-		return fmt.Errorf("zoneLabel: %q is no name of a label; want one such as topology.kubernetes.io/zone", c.ZoneLabel)
+		return &strict.Error{Path: "zoneLabel", What: fmt.Sprintf("%q is no name of a label", c.ZoneLabel), Fix: "write one such as topology.kubernetes.io/zone"}
 	}
 	return nil
 }

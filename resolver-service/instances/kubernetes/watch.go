@@ -24,8 +24,9 @@ type watch struct {
 
 func (w *watch) run(ctx context.Context) error {
 	all := w.source.config.collections()
-	n := &news{pending: map[name]object{}, at: make([]string, len(all)), wake: make(chan struct{}, 1)}
-	objects, err := w.list(ctx, all, n.at)
+	n := &news{pending: map[name]object{}, wake: make(chan struct{}, 1)}
+	at := make([]string, len(all)) // resourceVersion that each collection was read at
+	objects, err := w.list(ctx, all, at)
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func (w *watch) run(ctx context.Context) error {
 		return err
 	}
 	w.told = time.Now()
-	return w.follow(ctx, all, n)
+	return w.follow(ctx, all, at, n)
 }
 
 // lists is how many lists are asked for at once.
@@ -74,14 +75,13 @@ func (w *watch) list(ctx context.Context, all []collection, at []string) ([]obje
 }
 
 // follow starts the streams and says what they bring.
-func (w *watch) follow(ctx context.Context, all []collection, n *news) error {
+func (w *watch) follow(ctx context.Context, all []collection, at []string, n *news) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer cancel(nil)
 	for i, c := range all {
-		s := &stream{api: w.source.api, collection: c, index: i, news: n}
-		streams.Go(func() { cancel(s.run(ctx)) })
+		streams.Go(func() { cancel(w.stream(ctx, c, at[i], n)) })
 	}
 	for {
 		select {
@@ -107,7 +107,6 @@ func (w *watch) say(c instances.Change) error {
 type news struct {
 	mu      sync.Mutex
 	pending map[name]object
-	at      []string      // resourceVersion that each collection has been heard up to
 	wake    chan struct{} // has something in it when there is news
 }
 
@@ -121,75 +120,29 @@ func (n *news) take() (objects []object) {
 	return objects
 }
 
-// shortest is how long a watch that ends is taken to have lasted at least: where something
-// between us and the API server ends each at once, there is one a second.
-const shortest = time.Second
-
-// stream follows one collection from where its news is, until the context ends or the
-// server can't be watched.
-type stream struct {
-	api        *apiserver.Server
-	collection collection
-	index      int // in news
-	news       *news
-}
-
-func (s *stream) run(ctx context.Context) error {
-	for {
-		began := time.Now()
-		if err := s.api.Watch(ctx, s.collection.Collection, s.from(), func() {}, s.take); err != nil {
-			return fmt.Errorf("watch %s %w", s.collection.resource, advise(err, "watch", s.collection))
-		}
-		timer := time.NewTimer(shortest - time.Since(began))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
+func (n *news) note(o object) {
+	n.mu.Lock()
+	n.pending[o.name] = o
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
 	}
 }
 
-func (s *stream) from() string {
-	s.news.mu.Lock()
-	defer s.news.mu.Unlock()
-	return s.news.at[s.index]
-}
-
-// take takes an event. A bookmark tells how far the server is, with no object.
-func (s *stream) take(kind string, text json.RawMessage) error {
-	if kind == apiserver.Bookmark {
-		var mark struct {
-			Metadata meta `json:"metadata"`
+// stream follows one collection until the context ends or the server can't be watched.
+func (w *watch) stream(ctx context.Context, c collection, from string, n *news) error {
+	err := w.source.api.Follow(ctx, c.Collection, from, apiserver.Follower{Take: func(text json.RawMessage, deleted bool) (string, error) {
+		o, err := parse(text, c.pods)
+		if err != nil || o.version == "" {
+			return "", err
 		}
-		if err := json.Unmarshal(text, &mark); err != nil {
-			return err
-		}
-		return s.note(mark.Metadata.ResourceVersion, nil)
+		o.deleted = deleted
+		n.note(o)
+		return o.version, nil
+	}})
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	o, err := parse(text, s.collection.pods)
-	if err != nil {
-		return err
-	}
-	o.deleted = kind == apiserver.Deleted
-	return s.note(o.version, &o)
-}
-
-func (s *stream) note(version string, o *object) error {
-	if version == "" {
-		return apiserver.ErrNoVersion
-	}
-	s.news.mu.Lock()
-	s.news.at[s.index] = version
-	if o != nil {
-		s.news.pending[o.name] = *o
-	}
-	s.news.mu.Unlock()
-	if o != nil {
-		select {
-		case s.news.wake <- struct{}{}:
-		default:
-		}
-	}
-	return nil
+	return fmt.Errorf("watch %s %w", c.resource, advise(err, "watch", c))
 }

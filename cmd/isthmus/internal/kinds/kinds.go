@@ -3,52 +3,52 @@ package kinds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // All stands for every kind.
 const All catalog.Kind = ""
 
-// names are what a kind is called besides its own name, in lower case.
-var names = []struct {
-	kind  catalog.Kind
-	names []string
-}{
-	{catalog.KindAppEndpoints, []string{"appendpoints", "appendpoint", "ae"}},
-	{catalog.KindAppExport, []string{"appexports", "appexport", "ax"}},
-	{catalog.KindAppInstance, []string{"appinstances", "appinstance", "ai"}},
-	{catalog.KindCluster, []string{"clusters", "cluster", "cl"}},
-	{All, []string{"all"}},
-}
-
 // Parse reads a kind in upper or lower case, singular, plural or short.
 func Parse(s string) (catalog.Kind, error) {
-	var known []string
-	for _, k := range names {
-		for _, name := range k.names {
-			if strings.EqualFold(s, name) {
-				return k.kind, nil
-			}
-			known = append(known, name)
+	known := []string{"all"}
+	for _, d := range catalog.Definitions() {
+		names := []string{d.Plural, d.Singular, d.Short}
+		if slices.Contains(names, strings.ToLower(s)) {
+			return d.Kind, nil
 		}
+		known = append(known, names...)
 	}
-	err := fmt.Errorf("unknown kind %q; want appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all", s)
-	if near := api.Nearest(s, known); near != "" {
-		err = fmt.Errorf("unknown kind %q; did you mean %q?", s, near)
+	if strings.EqualFold(s, "all") {
+		return All, nil
 	}
-	return All, err
+	if near := strict.Nearest(s, known); near != "" {
+		return All, fmt.Errorf("unknown kind %q; did you mean %q?", s, near)
+	}
+	return All, fmt.Errorf("unknown kind %q; want %s", s, List())
+}
+
+// List says what kinds there are, with their short names.
+func List() string {
+	var all []string
+	for _, d := range catalog.Definitions() {
+		all = append(all, d.Plural+" ("+d.Short+")")
+	}
+	return strings.Join(all, ", ") + " or all"
 }
 
 // Completions are the names that a shell offers.
 func Completions() []string {
 	var all []string
-	for _, k := range names {
-		all = append(all, k.names[0])
+	for _, d := range catalog.Definitions() {
+		all = append(all, d.Plural)
 	}
-	return all
+	return append(all, "all")
 }
 
 // ParseKey reads the name of an object: "namespace/name", or "name" for a Cluster.

@@ -9,10 +9,10 @@ import (
 
 func TestAKindHasManyNames(t *testing.T) {
 	for want, names := range map[catalog.Kind]string{
-		catalog.KindAppEndpoints: "AppEndpoints appendpoints APPENDPOINTS appendpoint ae AE",
-		catalog.KindAppExport:    "AppExport appexports ax",
-		catalog.KindAppInstance:  "AppInstance appinstances ai",
-		catalog.KindCluster:      "Cluster clusters cl",
+		catalog.KindAppEndpoints: "AppEndpoints appendpoints APPENDPOINTS appendpoint aep AEP",
+		catalog.KindAppExport:    "AppExport appexports axp",
+		catalog.KindAppInstance:  "AppInstance appinstances ain",
+		catalog.KindCluster:      "Cluster clusters icl",
 		All:                      "all ALL",
 	} {
 		for name := range strings.FieldsSeq(names) {
@@ -23,7 +23,7 @@ func TestAKindHasManyNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"clutser": `did you mean "cluster"?`,
-		"pods":    "want appendpoints (ae), appexports (ax), appinstances (ai), clusters (cl) or all",
+		"pods":    "want appendpoints (aep), appexports (axp), appinstances (ain), clusters (icl) or all",
 		"":        "unknown kind",
 	} {
 		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), want) {

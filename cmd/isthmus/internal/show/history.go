@@ -102,7 +102,7 @@ func changeOf(was, is catalog.Object) string {
 	words := slices.Concat(added, changed, removed)
 	switch {
 	case len(words) > 0:
-		return list(words)
+		return catalog.Brief(words)
 	case string(api.EncodeJSON(was)) == string(api.EncodeJSON(is)):
 		return "nothing"
 	}
@@ -117,14 +117,14 @@ func parts(o catalog.Object) map[string]string {
 	case *catalog.AppEndpoints:
 		for i := range o.Endpoints {
 			e := &o.Endpoints[i]
-			all[relative(e.App, o.App.Namespace)] = fmt.Sprint(e.Routes, e.WhenStale, e.Locality)
+			all[e.App.Within(o.App.Namespace)] = fmt.Sprint(e.Routes, e.WhenStale, e.Locality)
 		}
 	case *catalog.AppExport:
 		for _, a := range o.Allow {
-			all[allowed(a)] = ""
+			all[a.String()] = ""
 		}
 	case *catalog.Cluster:
-		for _, g := range gatewaysOf(o) {
+		for _, g := range o.GatewayNames() {
 			all["gateway "+g] = ""
 		}
 		if o.Network != "" {

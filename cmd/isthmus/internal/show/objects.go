@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -68,11 +67,11 @@ func objectsYAML(w io.Writer, all []Object) error {
 // objectTables writes a table for each kind.
 func objectTables(w io.Writer, all []Object) error {
 	first := true
-	for _, kind := range catalog.Kinds() {
+	for _, d := range catalog.Definitions() {
 		var table [][]string
 		for _, o := range all {
-			if o.Key().Kind == kind {
-				table = append(table, objectRow(o))
+			if o.Key().Kind == d.Kind {
+				table = append(table, objectRow(d, o))
 			}
 		}
 		if table == nil {
@@ -82,95 +81,29 @@ func objectTables(w io.Writer, all []Object) error {
 			fmt.Fprintln(w)
 		}
 		first = false
-		if err := rows(w, headings[kind], table); err != nil {
+		if err := rows(w, headings(d), table); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var headings = map[catalog.Kind][]string{
-	catalog.KindAppEndpoints: {"APPENDPOINTS", "CALLS", "REVISION", "SOURCE"},
-	catalog.KindAppExport:    {"APPEXPORT", "ALLOWS", "REVISION", "SOURCE"},
-	catalog.KindAppInstance:  {"APPINSTANCE", "APP", "ADDRESS", "ZONE", "CHECK", "REVISION", "SOURCE"},
-	catalog.KindCluster:      {"CLUSTER", "GATEWAYS", "NETWORK", "STALE AFTER", "REVISION", "SOURCE"},
-}
-
-func objectRow(o Object) []string {
-	switch spec := o.Object.(type) {
-	case *catalog.AppEndpoints:
-		var calls []string
-		for i := range spec.Endpoints {
-			calls = append(calls, relative(spec.Endpoints[i].App, spec.App.Namespace))
+func headings(d catalog.Definition) []string {
+	all := []string{strings.ToUpper(string(d.Kind))}
+	for _, c := range d.Columns {
+		if c.Value != nil {
+			all = append(all, c.Heading)
 		}
-		return []string{spec.App.String(), list(calls), o.Revision, o.Stored}
-	case *catalog.AppExport:
-		var allows []string
-		for _, a := range spec.Allow {
-			allows = append(allows, allowed(a))
+	}
+	return append(all, "REVISION", "SOURCE")
+}
+
+func objectRow(d catalog.Definition, o Object) []string {
+	row := []string{o.Key().NamespacedName()}
+	for _, c := range d.Columns {
+		if c.Value != nil {
+			row = append(row, c.Value(o.Object))
 		}
-		return []string{spec.App.String(), list(allows), o.Revision, o.Stored}
-	case *catalog.AppInstance:
-		return []string{spec.Namespace + "/" + spec.Name, spec.App, spec.Address.String(), orDash(spec.Zone), checked(spec), o.Revision, o.Stored}
-	case *catalog.Cluster:
-		return []string{spec.Name, list(gatewaysOf(spec)), spec.Network, spec.StaleAfter.String(), o.Revision, o.Stored}
 	}
-	return nil
-}
-
-// gatewaysOf are a cluster's gateways; of one for a single app, also which.
-func gatewaysOf(c *catalog.Cluster) []string {
-	all := slices.Clone(c.Gateways)
-	for _, g := range c.AppGateways {
-		all = append(all, g.Address+" for "+g.App.String())
-	}
-	return all
-}
-
-// checked is a health check in a few words, such as "http :3500/v1.0/healthz every 2s".
-func checked(i *catalog.AppInstance) string {
-	c := i.Check
-	if c == nil {
-		return "none"
-	}
-	return fmt.Sprintf("%s :%d%s every %s", c.Kind, c.Port, c.Path, c.Interval)
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-// relative is an app's name as seen from a namespace.
-func relative(a catalog.App, namespace string) string {
-	if a.Namespace == namespace {
-		return a.ID
-	}
-	return a.String()
-}
-
-// allowed is who may call, as "cluster:namespace/app".
-func allowed(a catalog.Allow) string {
-	return orAny(a.Cluster) + ":" + orAny(a.Namespace) + "/" + orAny(a.App)
-}
-
-func orAny(pattern string) string {
-	if pattern == "" {
-		return "*"
-	}
-	return pattern
-}
-
-// list joins a few items, and counts the rest.
-func list(items []string) string {
-	const most = 4
-	if len(items) == 0 {
-		return "none"
-	}
-	if len(items) > most {
-		return strings.Join(items[:most], ", ") + fmt.Sprintf(" and %d more", len(items)-most)
-	}
-	return strings.Join(items, ", ")
+	return append(row, o.Revision, o.Stored)
 }

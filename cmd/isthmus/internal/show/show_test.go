@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 func TestAnExplanationIsReadable(t *testing.T) {
@@ -125,7 +126,7 @@ func TestALongListIsCut(t *testing.T) {
 		"a, b":                  {"a", "b"},
 		"a, b, c, d and 2 more": {"a", "b", "c", "d", "e", "f"},
 	} {
-		if got := list(items); got != want {
+		if got := catalog.Brief(items); got != want {
 			t.Errorf("%v: %q, want %q", items, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package strictyaml
+package strict
 
 import (
 	"errors"
@@ -7,10 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/isthmus-mesh/isthmus/settings"
-
-	"github.com/isthmus-mesh/isthmus/api"
 )
 
 type example struct {
@@ -22,9 +18,9 @@ type example struct {
 	Tags         []string      `yaml:"tags"`
 	Part         *part         `yaml:"part"`
 	embeddedPart `yaml:",inline"`
-	Token        *settings.Secret `yaml:"token"`
-	At           []at             `yaml:"at,single"`
-	Hidden       string           `yaml:"-"`
+	Token        *secret `yaml:"token"`
+	At           []at    `yaml:"at,single"`
+	Hidden       string  `yaml:"-"`
 	Unnamed      string
 }
 
@@ -83,11 +79,10 @@ func TestAListMayBeItsOnlyItemAndAMappingItsMainField(t *testing.T) {
 	for text, want := range map[string]string{
 		"at: {adress: x}":        `x.yaml:1:6: at.adress: unknown field; did you mean "address"?`,
 		"at: [x, {ass: x}]":      `x.yaml:1:10: at[1].ass: unknown field; did you mean "as"?`,
-		`at: ""`:                 `x.yaml:1:5: at: "" does not fit; write a text that is not empty`,
+		`at: ""`:                 `x.yaml:1:5: at: is empty; write a text`,
 		"at:":                    `x.yaml:1:4: at: has no value`,
 		"at: [x, ~]":             `x.yaml:1:9: at[1]: has no value`,
 		"at: [[x]]":              `x.yaml:1:6: at[0]: is a list where a mapping is wanted`,
-		"at: &a x":               `x.yaml:1:5: at: anchors and aliases are not taken here`,
 		"at: {address: [x]}":     `x.yaml:1:15: at.address: is a list where one value is wanted`,
 		"at: x\nat: [y]":         `x.yaml:2:1: at: is there twice, first in line 1; keep one of them`,
 		"at: {as: x, as: x}":     `x.yaml:1:13: at.as: is there twice`,
@@ -148,12 +143,12 @@ func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
 		"part: {pth: x}":              `x.yaml:1:8: part.pth: unknown field; did you mean "path"?`,
 		"name: x\nname: y":            `x.yaml:2:1: name: is there twice, first in line 1; keep one of them`,
 		"name:":                       `x.yaml:1:6: name: has no value; give it one, or leave the field out`,
-		`name: ""`:                    `x.yaml:1:7: name: "" does not fit; write a text that is not empty`,
+		`name: ""`:                    `x.yaml:1:7: name: is empty; write a text`,
 		"name: [x]":                   `x.yaml:1:7: name: is a list where one value is wanted; write a text`,
 		"count: many":                 `x.yaml:1:8: count: "many" does not fit; write a whole number such as 100`,
-		"count: 1.5":                  `x.yaml:1:8: count: "1.5" does not fit`,
+		"count: 1.5":                  `x.yaml:1:8: count: 1.5 does not fit`,
 		"count: 99999999999999999999": `does not fit`,
-		"wait: 10":                    `x.yaml:1:7: wait: "10" does not fit; write a length of time such as "10s"`,
+		"wait: 10":                    `x.yaml:1:7: wait: 10 does not fit; write a length of time such as "10s"`,
 		"wait: -1s":                   `x.yaml:1:7: wait: "-1s" does not fit`,
 		"strict: yes please":          `x.yaml:1:9: strict: "yes please" does not fit; write true or false`,
 		"ratio: half":                 `x.yaml:1:8: ratio: "half" does not fit; write a number such as 0.5`,
@@ -161,9 +156,10 @@ func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
 		"tags:\n- a\n-":               `x.yaml:3:2: tags[1]: has no value`,
 		"part: x":                     `x.yaml:1:7: part: is "x" where a mapping is wanted; write its fields: path`,
 		"- x":                         `x.yaml:1:1: is a list where a mapping is wanted`,
-		"name: &a x":                  `x.yaml:1:7: name: anchors and aliases are not taken here`,
+		"name: !!str 1":               `x.yaml:1:7: tag !!str is not taken`,
+		"wait: 0s":                    `x.yaml:1:7: wait: "0s" does not fit`,
 		"name: x\n  count: 1":         `x.yaml:2:1: not YAML: mapping values are not allowed in this context; mend it near this line`,
-		"name: x\n---\nname: y":       `a second document begins here; one is wanted`,
+		"name: x\n---\nname: y":       `a second document begins here; keep one`,
 		"\tname: x":                   `x.yaml:1:1: not YAML: `,
 	} {
 		var got example
@@ -191,8 +187,8 @@ func TestReadingStopsAfterManyMistakes(t *testing.T) {
 				text += "- {addres: b}\n"
 			}
 		}
-		var errs api.Errors
-		if !errors.As(Decode("x.yaml", []byte(text), &example{}).Err(), &errs) || len(errs) != maxErrors || !strings.Contains(errs[maxErrors-1].What, "reading stops here") {
+		var errs Errors
+		if !errors.As(Decode("x.yaml", []byte(text), &example{}).Err(), &errs) || len(errs) != MaxErrors || !strings.Contains(errs[MaxErrors-1].What, "reading stops here") {
 			t.Errorf("%s: %d mistakes, the last %v", name, len(errs), errs[len(errs)-1])
 		}
 	}

@@ -1,4 +1,4 @@
-package api
+package strict
 
 import (
 	"encoding/json"
@@ -7,47 +7,47 @@ import (
 	"unicode/utf8"
 )
 
-// parseJSON reads one JSON value into nodes. Nothing is checked but the syntax:
-// doubled fields are both there.
-func parseJSON(data []byte, r *report) (*node, bool) {
+// ParseJSON reads one JSON value into nodes. It checks the syntax only: doubled fields are
+// both there.
+func ParseJSON(data []byte, r *Report) (*Node, bool) {
 	if !utf8.Valid(data) {
-		r.add(position{line: 1, column: 1}, "", "the text is not UTF-8", "write it again as UTF-8")
+		r.Add(Position{1, 1}, "", "the text is not UTF-8", "write it again as UTF-8")
 		return nil, false
 	}
 	text := string(data)
 	if !json.Valid(data) {
 		var raw json.RawMessage
 		var syntax *json.SyntaxError
-		at, what := position{1, 1}, "the text ends too early"
+		at, what := Position{1, 1}, "the text ends too early"
 		if err := json.Unmarshal(data, &raw); errors.As(err, &syntax) {
 			at, what = positionAt(text, int(syntax.Offset)-1), strings.TrimPrefix(syntax.Error(), "json: ")
 		}
-		r.add(at, "", "not JSON: "+what, "write the object again with \"isthmus apply\"")
+		r.Add(at, "", "not JSON: "+what, "write the object again with \"isthmus apply\"")
 		return nil, false
 	}
-	p := jsonParser{text: text, at: position{1, 1}}
+	p := jsonParser{text: text, at: Position{1, 1}}
 	root := p.value()
 	return &root, true
 }
 
-func positionAt(text string, offset int) position {
+func positionAt(text string, offset int) Position {
 	before := text[:min(max(offset, 0), len(text))]
 	start := strings.LastIndexByte(before, '\n') + 1
-	return position{strings.Count(before, "\n") + 1, utf8.RuneCountInString(before[start:]) + 1}
+	return Position{int32(strings.Count(before, "\n") + 1), int32(utf8.RuneCountInString(before[start:]) + 1)}
 }
 
 // jsonParser reads text that is known to be valid JSON and UTF-8.
 type jsonParser struct {
 	text    string
 	i       int
-	at      position // of the byte at counted
+	at      Position // of the byte at counted
 	counted int
 }
 
 // position is that of the next byte. It counts on from where it was last asked, so
 // that one long line is not counted again for each value in it.
-func (p *jsonParser) position() position {
-	p.at.column += utf8.RuneCountInString(p.text[p.counted:p.i])
+func (p *jsonParser) position() Position {
+	p.at.Column += int32(utf8.RuneCountInString(p.text[p.counted:p.i]))
 	p.counted = p.i
 	return p.at
 }
@@ -58,7 +58,7 @@ func (p *jsonParser) next() byte {
 		switch c := p.text[p.i]; c {
 		case '\n':
 			p.i++
-			p.at, p.counted = position{p.at.line + 1, 1}, p.i
+			p.at, p.counted = Position{p.at.Line + 1, 1}, p.i
 		case ' ', '\t', '\r':
 			p.i++
 		default:
@@ -67,29 +67,29 @@ func (p *jsonParser) next() byte {
 	}
 }
 
-func (p *jsonParser) value() node {
+func (p *jsonParser) value() Node {
 	c := p.next()
-	n := node{at: p.position()}
+	n := Node{At: p.position()}
 	switch c {
 	case '{', '[':
-		n.kind = listNode
+		n.Kind = List
 		if c == '{' {
-			n.kind = mapNode
+			n.Kind = Map
 		}
 		p.i++
-		n.children = p.children()
+		n.Children = p.children()
 	case '"':
-		n.kind, n.text = stringNode, p.string()
+		n.Kind, n.Text = String, p.string()
 	default:
-		n.kind, n.text = p.word()
+		n.Kind, n.Text = p.word()
 	}
 	return n
 }
 
 // children reads values up to the closing bracket or brace. In valid JSON, commas
 // and colons only stand where they may.
-func (p *jsonParser) children() []node {
-	var all []node
+func (p *jsonParser) children() []Node {
+	var all []Node
 	for {
 		switch p.next() {
 		case '}', ']':
@@ -99,7 +99,7 @@ func (p *jsonParser) children() []node {
 			p.i++
 		default:
 			if all == nil {
-				all = make([]node, 0, 4)
+				all = make([]Node, 0, 4)
 			}
 			all = append(all, p.value())
 		}
@@ -126,19 +126,19 @@ func (p *jsonParser) string() string {
 	return s
 }
 
-func (p *jsonParser) word() (nodeKind, string) {
+func (p *jsonParser) word() (Kind, string) {
 	start := p.i
 	for p.i < len(p.text) && !strings.ContainsRune(",]} \t\r\n", rune(p.text[p.i])) {
 		p.i++
 	}
 	switch word := p.text[start:p.i]; {
 	case word == "null":
-		return nullNode, word
+		return Null, word
 	case word == "true" || word == "false":
-		return boolNode, word
+		return Bool, word
 	case strings.ContainsAny(word, ".eE"):
-		return floatNode, word
+		return Float, word
 	default:
-		return intNode, word
+		return Int, word
 	}
 }

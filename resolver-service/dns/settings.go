@@ -1,13 +1,11 @@
-package resolverservice
+package dns
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,19 +15,20 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
-	"github.com/isthmus-mesh/isthmus/resolver-service/strictyaml"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-// DNSListener is an address where DNS is answered: by UDP and TCP, or by TLS.
-type DNSListener struct {
+// Endpoint is an address where DNS is answered: by UDP and TCP, or by TLS.
+type Endpoint struct {
 	Address string `yaml:"address,short"`
 	As      string `yaml:"as"`  // the app that everybody is who asks here
 	TLS     bool   `yaml:"tls"` // RFC 7858
 }
 
-// DNS says how DNS is answered. Zero values are the defaults of the parts.
-type DNS struct {
+// Settings are the block "dns" of isthmus.yaml. Zero values are the defaults of the parts.
+type Settings struct {
 	TTL          time.Duration    `yaml:"ttl"`
 	GatewayTTL   time.Duration    `yaml:"gatewayTTL"`
 	NSID         string           `yaml:"nsid"`
@@ -38,27 +37,27 @@ type DNS struct {
 	Forwarders   []string         `yaml:"forwarders,single"`
 	Forward      []string         `yaml:"forward,single"`
 	Cache        *int             `yaml:"cache"`
-	TLS          *DNSTLS          `yaml:"tls"`
+	TLS          *TLS             `yaml:"tls"`
 	CookieSecret *settings.Secret `yaml:"cookieSecret"`
-	RateLimit    *DNSRateLimit    `yaml:"rateLimit"`
+	RateLimit    *RateLimit       `yaml:"rateLimit"`
 	MaxTCP       int              `yaml:"maxTCP"`
 }
 
-// DNSTLS names the files that the listeners for TLS take, in PEM.
-type DNSTLS struct {
+// TLS names the files that the listeners for TLS take, in PEM.
+type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 }
 
-// DNSRateLimit bounds identical responses to one client network, by UDP. Where it is not
+// RateLimit bounds identical responses to one client network, by UDP. Where it is not
 // there, listeners that are not on loopback have DefaultResponses and DefaultSlip.
-type DNSRateLimit struct {
+type RateLimit struct {
 	Responses int  `yaml:"responses"` // a second; 0 for no bound
 	Slip      *int `yaml:"slip"`
 }
 
-// DefaultDNS is where DNS is answered where isthmus.yaml has no "listen".
-const DefaultDNS = "127.0.0.1:7453"
+// DefaultAddress is where DNS is answered where isthmus.yaml has no "listen".
+const DefaultAddress = "127.0.0.1:7453"
 
 // The rate limit of listeners that are not on loopback.
 const (
@@ -66,10 +65,10 @@ const (
 	DefaultSlip      = 2
 )
 
-// checkDNS adds to the document what is wrong with listen.dns and dns.
-func (c *Config) checkDNS(doc *strictyaml.Document) {
-	c.checkDNSListeners(doc)
-	d := &c.DNS
+// check adds to the document what is wrong with listen.dns and dns.
+func (e endpoints) check(doc *strict.Document, domain catalog.Domain) {
+	e.checkListeners(doc)
+	d := e.Settings
 	for _, l := range []struct {
 		path  string
 		value time.Duration
@@ -82,25 +81,39 @@ func (c *Config) checkDNS(doc *strictyaml.Document) {
 		doc.Refuse("dns.nsid", "is no short text in ASCII", fmt.Sprintf("write at most %d characters such as west-1", longestNSID))
 	}
 	if d.Kubernetes != "" {
-		if err := catalog.CheckKubernetes(catalog.Kubernetes(d.Kubernetes), catalog.Domain(c.Domain)); err != nil {
-			what, fix, _ := strings.Cut(err.Error(), "; ")
-			doc.Refuse("dns.kubernetes", what, cmp.Or(fix, "write the cluster domain of Kubernetes, such as cluster.local"))
+		if err := catalog.CheckKubernetes(catalog.Kubernetes(d.Kubernetes), domain); err != nil {
+			doc.Refuse("dns.kubernetes", err.Error(), "write the cluster domain of Kubernetes, such as cluster.local")
 		}
 	}
-	c.checkDNSAddresses(doc)
-	c.checkDNSSecrets(doc)
-	c.checkDNSBounds(doc)
+	e.checkAddresses(doc)
+	e.checkSecrets(doc)
+	e.checkBounds(doc)
+	e.checkIdle(doc)
+}
+
+// checkIdle refuses what is said of DNS where nobody listens: somebody thinks that it is on.
+func (e endpoints) checkIdle(doc *strict.Document) {
+	if doc.Wrong("listen") || len(e.all) > 0 {
+		return
+	}
+	for _, path := range strict.Paths(e.Settings) {
+		block, _, _ := strings.Cut(path, ".")
+		key := "dns." + block
+		if block != "kubernetes" && doc.Has(key) && !doc.Wrong(key) { // that is the gateway's, too
+			doc.Refuse(key, "nobody listens for DNS", "write listen: {dns: \""+DefaultAddress+"\"}, beside the other parts that are to run, or leave it out")
+		}
+	}
 }
 
 // longestNSID is what a response has room for.
 const longestNSID = 128
 
-func (c *Config) checkDNSListeners(doc *strictyaml.Document) {
-	if doc.Has("listen.dns") && len(c.Listen.DNS) == 0 && !doc.Wrong("listen.dns") {
-		doc.Refuse("listen.dns", "names no listener", "write an address such as "+DefaultDNS+", or leave dns out")
+func (e endpoints) checkListeners(doc *strict.Document) {
+	if doc.Has("listen.dns") && len(e.all) == 0 && !doc.Wrong("listen.dns") {
+		doc.Refuse("listen.dns", "names no listener", "write an address such as "+DefaultAddress+", or leave dns out")
 	}
 	withTLS := false
-	for i, l := range c.Listen.DNS {
+	for i, l := range e.all {
 		path := "listen.dns"
 		if item := fmt.Sprintf("listen.dns[%d]", i); doc.Has(item) {
 			path = item
@@ -110,42 +123,42 @@ func (c *Config) checkDNSListeners(doc *strictyaml.Document) {
 		case doc.Wrong(path):
 			continue
 		case l.Address == "":
-			doc.Refuse(path, "has no address", "write {address: \""+DefaultDNS+"\", …}")
+			doc.Refuse(path, "has no address", "write {address: \""+DefaultAddress+"\", …}")
 			continue
 		}
 		at := path
 		if doc.Has(path + ".address") {
 			at += ".address"
 		}
-		checkAddress(doc, at, l.Address, DefaultDNS)
-		if !strings.HasSuffix(l.Address, ":0") && slices.ContainsFunc(c.Listen.DNS[:i], func(o DNSListener) bool { return o.Address == l.Address }) {
+		edge.CheckAddress(doc, at, l.Address, DefaultAddress)
+		if !strings.HasSuffix(l.Address, ":0") && slices.ContainsFunc(e.all[:i], func(o Endpoint) bool { return o.Address == l.Address }) {
 			doc.Refuse(at, l.Address+" is there twice", "give each listener an address or a port of its own")
 		}
 		if _, err := catalog.ParseApp(l.As); err != nil && l.As != "" {
 			doc.Refuse(path+".as", err.Error(), "write namespace/app-id, such as shop/checkout")
 		}
-		if l.TLS && c.DNS.TLS == nil {
+		if l.TLS && e.TLS == nil {
 			doc.Refuse(path+".tls", "there is no certificate for it", "write dns: {tls: {cert: …, key: …}} with its files in PEM")
 		}
 	}
-	if c.DNS.TLS != nil && !withTLS && !doc.Wrong("listen.dns") {
+	if e.TLS != nil && !withTLS && !doc.Wrong("listen.dns") {
 		doc.Refuse("dns.tls", "no listener has TLS", "write listen: {dns: [{address: \"0.0.0.0:853\", tls: true}]}, or leave dns.tls out")
 	}
 }
 
-func (c *Config) checkDNSAddresses(doc *strictyaml.Document) {
-	for i, s := range c.DNS.Nameserver {
+func (e endpoints) checkAddresses(doc *strict.Document) {
+	for i, s := range e.Nameserver {
 		if a, err := netip.ParseAddr(s); s != "" && (err != nil || a.IsUnspecified() || a.Zone() != "") {
 			doc.Refuse(fmt.Sprintf("dns.nameserver[%d]", i), fmt.Sprintf("%q is no address that others could ask", s), "write an IP address such as 192.0.2.53")
 		}
 	}
-	for i, s := range c.DNS.Forwarders {
+	for i, s := range e.Forwarders {
 		if _, err := parsePrefix(s); s != "" && err != nil {
 			doc.Refuse(fmt.Sprintf("dns.forwarders[%d]", i), fmt.Sprintf("%q is no network", s), "write one such as 10.0.0.0/8, or an IP address")
 		}
 	}
 	right := true
-	for i, s := range c.DNS.Forward {
+	for i, s := range e.Forward {
 		if _, err := parseUpstream(s); err != nil {
 			right = false
 			if s != "" { // refused already
@@ -153,37 +166,36 @@ func (c *Config) checkDNSAddresses(doc *strictyaml.Document) {
 			}
 		}
 	}
-	if doc.Has("dns.forward") && len(c.DNS.Forward) == 0 && !doc.Wrong("dns.forward") {
+	if doc.Has("dns.forward") && len(e.Forward) == 0 && !doc.Wrong("dns.forward") {
 		doc.Refuse("dns.forward", "names no server", "write one such as 10.96.0.10, or leave forward out, and other names are refused")
-	} else if right && len(c.DNS.Forward) > 0 {
-		_, err := forward.New(forward.Config{Upstreams: c.DNS.upstreams(), Own: c.dnsAddresses()}, slog.New(slog.DiscardHandler))
+	} else if right && len(e.Forward) > 0 {
+		_, err := forward.New(forward.Config{Upstreams: e.upstreams(), Own: e.addresses()}, slog.New(slog.DiscardHandler))
 		if err != nil {
-			what, fix, _ := strings.Cut(strings.TrimPrefix(err.Error(), "dns: "), "; ")
-			doc.Refuse("dns.forward", what, cmp.Or(fix, "name other servers"))
+			doc.Refuse("dns.forward", strings.TrimPrefix(err.Error(), "dns: "), "")
 		}
 	}
 }
 
-func (c *Config) checkDNSSecrets(doc *strictyaml.Document) {
-	if t := c.DNS.TLS; t != nil && !doc.Wrong("dns.tls") && (t.Cert == "" || t.Key == "") {
+func (e endpoints) checkSecrets(doc *strict.Document) {
+	if t := e.TLS; t != nil && !doc.Wrong("dns.tls") && (t.Cert == "" || t.Key == "") {
 		doc.Refuse("dns.tls", "cert and key go together", "name both files, in PEM")
 	}
-	if err := c.DNS.CookieSecret.Check(); err != nil && !doc.Wrong("dns.cookieSecret") {
-		doc.Refuse("dns.cookieSecret", "does not say where the secret is", err.Error())
+	if !doc.Wrong("dns.cookieSecret") {
+		doc.Merge("dns.cookieSecret", e.CookieSecret.Check())
 	}
 }
 
-func (c *Config) checkDNSBounds(doc *strictyaml.Document) {
+func (e endpoints) checkBounds(doc *strict.Document) {
 	refuse := func(path string, value, least, most int) {
 		if doc.Has(path) && !doc.Wrong(path) && (value < least || value > most) {
 			doc.Refuse(path, fmt.Sprintf("%d is out of bounds", value), fmt.Sprintf("write a number from %d to %d, or leave it out", least, most))
 		}
 	}
-	refuse("dns.maxTCP", c.DNS.MaxTCP, 1, 1_000_000)
-	if c.DNS.Cache != nil {
-		refuse("dns.cache", *c.DNS.Cache, 0, 10_000_000)
+	refuse("dns.maxTCP", e.MaxTCP, 1, 1_000_000)
+	if e.Cache != nil {
+		refuse("dns.cache", *e.Cache, 0, 10_000_000)
 	}
-	if r := c.DNS.RateLimit; r != nil {
+	if r := e.RateLimit; r != nil {
 		refuse("dns.rateLimit.responses", r.Responses, 0, 1_000_000)
 		if r.Slip != nil {
 			refuse("dns.rateLimit.slip", *r.Slip, 0, 100)
@@ -221,7 +233,7 @@ func parseUpstream(s string) (netip.AddrPort, error) {
 	return a, err
 }
 
-func (d *DNS) upstreams() []netip.AddrPort {
+func (d *Settings) upstreams() []netip.AddrPort {
 	all := make([]netip.AddrPort, len(d.Forward))
 	for i, s := range d.Forward {
 		all[i], _ = parseUpstream(s) // was checked
@@ -229,10 +241,10 @@ func (d *DNS) upstreams() []netip.AddrPort {
 	return all
 }
 
-// dnsAddresses are where DNS is answered, of those that are written as IP addresses.
-func (c *Config) dnsAddresses() []netip.AddrPort {
+// addresses are where DNS is answered, of those that are written as IP addresses.
+func (e endpoints) addresses() []netip.AddrPort {
 	var all []netip.AddrPort
-	for _, l := range c.Listen.DNS {
+	for _, l := range e.all {
 		address := l.Address
 		if strings.HasPrefix(address, ":") {
 			address = "[::]" + address
@@ -244,13 +256,9 @@ func (c *Config) dnsAddresses() []netip.AddrPort {
 	return all
 }
 
-// zone is what is configured of the zone, with a secret for cookies from where it is.
-func (c *Config) zone() (zone.Config, error) {
-	d := &c.DNS
-	z := zone.Config{
-		Cluster: c.Cluster, Domain: catalog.Domain(c.Domain), Kubernetes: d.Kubernetes, TTL: d.TTL, GatewayTTL: d.GatewayTTL,
-		NSID: cmp.Or(d.NSID, c.replica(), c.Cluster), Version: strings.TrimSpace("Isthmus " + c.Version),
-	}
+// zone adds what is configured to a zone, with a secret for cookies from where it is.
+func (d *Settings) zone(z zone.Config) (zone.Config, error) {
+	z.Kubernetes, z.TTL, z.GatewayTTL = d.Kubernetes, d.TTL, d.GatewayTTL
 	for _, s := range d.Nameserver {
 		a, _ := netip.ParseAddr(s) // was checked, as the others
 		z.Nameserver = append(z.Nameserver, a.Unmap())
@@ -265,27 +273,21 @@ func (c *Config) zone() (zone.Config, error) {
 }
 
 // rateLimit is that of a listener.
-func (d *DNS) rateLimit(l DNSListener) transport.RateLimit {
+func (d *Settings) rateLimit(l Endpoint) transport.RateLimit {
 	switch {
 	case d.RateLimit != nil && d.RateLimit.Slip == nil:
 		return transport.RateLimit{Responses: d.RateLimit.Responses, Slip: DefaultSlip}
 	case d.RateLimit != nil:
 		return transport.RateLimit{Responses: d.RateLimit.Responses, Slip: *d.RateLimit.Slip}
-	case onLoopback(l.Address):
+	case edge.OnLoopback(l.Address):
 		return transport.RateLimit{}
 	default:
 		return transport.RateLimit{Responses: DefaultResponses, Slip: DefaultSlip}
 	}
 }
 
-func onLoopback(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.Unmap().IsLoopback()
-}
-
 // cookieSecret is the one that is configured, or a new one.
-func (d *DNS) cookieSecret() (secret [16]byte, err error) {
+func (d *Settings) cookieSecret() (secret [16]byte, err error) {
 	if d.CookieSecret == nil {
 		rand.Read(secret[:])
 		return secret, nil

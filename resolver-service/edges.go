@@ -1,0 +1,154 @@
+package resolverservice
+
+import (
+	"cmp"
+	"net"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+)
+
+// edges are all edges, in the order in which they listen, are built and start.
+func (c *Config) edges() []edge.Edge {
+	return append([]edge.Edge{
+		c.resolverEdge(), // which joins stream, objects and status on one listener
+		c.gatewayEdge(),  // which joins gateway and peering
+		consulapi.Edge(c.Listen.Consul, &c.Consul),
+		dns.Edge(c.Listen.DNS, &c.DNS, c.Domain),
+		admin.Edge(c.Listen.Admin, &c.Admin),
+		admin.DebugEdge(c.Listen.Debug, c.Listen.DebugExposed, &c.Admin),
+	}, c.moreEdges...)
+}
+
+// resolverEdge has what the service does for every edge. The rest is in calls.go and parts.go.
+func (c *Config) resolverEdge() edge.Edge {
+	return edge.Edge{
+		Name: "resolver", Listen: edge.At("resolver", c.Listen.Resolver),
+		Claim: edge.Claim{Key: "resolver.maxConnections", Max: c.Resolver.MaxConnections, Default: defaultConnections},
+		Check: c.checkResolver,
+	}
+}
+
+// gatewayEdge has the gateway's listener and those of single apps. The rest is in service.go,
+// parts.go and peers.go.
+func (c *Config) gatewayEdge() edge.Edge {
+	listen := edge.At("gateway", c.Listen.Gateway)
+	for i, l := range c.Listen.Apps {
+		listen = append(listen, edge.Listener{Name: appListener(i), Address: l.Address})
+	}
+	return edge.Edge{
+		Name: "gateway", Listen: listen,
+		Claim: edge.Claim{
+			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection,
+		},
+		Check: c.checkGateway,
+	}
+}
+
+// part is an edge that was built.
+type part struct {
+	edge.Edge
+	edge.Part
+}
+
+// buildParts makes the edges that have something to listen with.
+func (s *Service) buildParts() error {
+	for _, e := range s.cfg.edges() {
+		if len(e.Listen) == 0 || e.Build == nil {
+			continue
+		}
+		built, err := e.Build(s.host(e))
+		if err != nil {
+			return err
+		}
+		s.parts = append(s.parts, part{e, built})
+	}
+	return nil
+}
+
+// host is what the service offers to an edge.
+func (s *Service) host(e edge.Edge) edge.Host {
+	host := edge.Host{
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
+		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.own(e.Name),
+		Listener: s.listeners[e.Name], Sockets: s.sockets[e.Name], Connections: s.bounds.of[e.Name],
+		Bound:    func(l net.Listener, b bounded.Bounds) net.Listener { return s.connections.bound(e.Name, l, b) },
+		Topology: s.topology, Destinations: s.destinations, Prober: s.prober, Settled: s.settled,
+		Status: s.status, Ready: s.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
+		Metrics: s.registry, Log: s.log, Often: s.often,
+	}
+	if s.sources.shared != nil {
+		host.Share = s.sources.shared // and no Sharer that is not nil
+	} else if s.cfg.Replicas != nil {
+		host.Alone = "this is one of several replicas of Isthmus, and what is registered here the others would never know; " +
+			"have them share it by instances.etcd in isthmus.yaml, or register where they read instances from"
+	}
+	return host
+}
+
+// ready is why the edges are not ready, and what else is wrong with them.
+func (s *Service) ready() (reasons, notes []string) {
+	for _, p := range s.parts {
+		if p.Ready != nil {
+			why, beside := p.Ready()
+			reasons, notes = append(reasons, why...), append(notes, beside...)
+		}
+	}
+	return reasons, notes
+}
+
+// addEdges adds the edges' parts to the status.
+func (s *Service) addEdges(answer *v1alpha1.StatusResponse) {
+	for _, p := range s.parts {
+		if p.Status != nil {
+			p.Status(answer)
+		}
+	}
+}
+
+// shown are the certificates that the edges show to clients.
+func (s *Service) shown() (all []identity.Trusted) {
+	for _, p := range s.parts {
+		if p.Trusted != nil {
+			all = append(all, p.Trusted()...)
+		}
+	}
+	return all
+}
+
+// startParts starts the edges that end last, or the others.
+func (s *Service) startParts(stage *stage, last bool) {
+	for _, p := range s.parts {
+		if p.Last == last {
+			stage.start("listen."+p.Name, p.Run)
+		}
+	}
+}
+
+// addressArgs are where each edge listens, as arguments of a log line.
+func (s *Service) addressArgs() (args []any) {
+	for _, e := range s.cfg.edges() {
+		var all []string
+		for _, l := range e.Listen {
+			if at := s.listeners[l.Name]; at != nil && l.Name == e.Name {
+				all = append(all, at.Addr().String())
+			}
+		}
+		if sockets := s.sockets[e.Name]; sockets != nil {
+			for i := 0; sockets.Addr(i) != nil; i++ {
+				all = append(all, sockets.Addr(i).String())
+			}
+		}
+		args = append(args, e.Name, cmp.Or(strings.Join(all, " "), "off"))
+	}
+	return args
+}

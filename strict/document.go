@@ -1,0 +1,103 @@
+package strict
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Document is a YAML file that was read into a struct. It knows where each value stands, so
+// that mistakes which only the reader of the struct can see have a place too.
+type Document struct {
+	root   *Node
+	report Report
+}
+
+// Decode reads a YAML text of one document into a pointer to a struct. What is wrong is in
+// the document's [Document.Err].
+//
+// The fields of a struct are those with a yaml tag, or a json tag where there is none; those
+// of an embedded struct tagged ",inline" count as its own. Where a list is tagged ",single",
+// its only item may stand in its place. Where a struct has a field tagged ",short", a value
+// alone is that field.
+func Decode(file string, text []byte, into any) *Document {
+	d := &Document{root: &Node{At: Position{1, 1}}, report: Report{File: file}}
+	parsed, mistake := ParseYAML(text)
+	switch {
+	case mistake != nil:
+		mistake.File = file
+		d.report.Errors = Errors{mistake}
+	case parsed.Len() > 1:
+		d.report.Add(Position{int32(parsed.Line(1)), 1}, "", "a second document begins here", "keep one document in this file")
+	case parsed.Len() == 1:
+		if root, ok := parsed.Root(0, &d.report); ok && root.Kind != Null {
+			d.root = &root
+			fill("", &root, into, &d.report)
+		}
+	}
+	return d
+}
+
+// Has tells whether a path such as "listen.gateway" was written.
+func (d *Document) Has(path string) bool {
+	_, whole := d.root.follow(path)
+	return whole
+}
+
+// Refuse adds a mistake at a path. If nothing was written there, its place is that of
+// the nearest part of the path that was.
+func (d *Document) Refuse(path, what, fix string) {
+	at := d.root.Find(path)
+	if at == d.root {
+		d.report.Add(Position{1, 1}, path, what, fix)
+		return
+	}
+	d.report.Add(at.At, path, what, fix)
+}
+
+// Merge adds the mistakes that a part found in its own settings, which stand at path.
+func (d *Document) Merge(path string, err error) {
+	for _, e := range Below(path, err) {
+		d.Refuse(e.Path, e.What, e.Fix)
+	}
+}
+
+// Wrong tells whether there is a mistake at a path or below it.
+func (d *Document) Wrong(path string) bool {
+	return slices.ContainsFunc(d.report.Errors, func(e *Error) bool {
+		rest, below := strings.CutPrefix(e.Path, path)
+		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// Err is nil if there is no mistake, and otherwise an [Errors].
+func (d *Document) Err() error { return d.report.Errors.Err() }
+
+// Paths lists every path that a struct has, in the order of its fields: for
+// documentation, and for tests that hold documentation to the code. The fields of a list's
+// items are below "list[]".
+func Paths(of any) []string { return paths("", reflect.Indirect(reflect.ValueOf(of))) }
+
+func paths(path string, v reflect.Value) []string {
+	var all []string
+	for _, f := range fieldsOf(v) {
+		below := join(path, f.name)
+		t := f.value.Type()
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+			if f.single {
+				all = append(all, below)
+			}
+			all = append(all, paths(below+"[]", reflect.New(t.Elem()).Elem())...)
+			continue
+		}
+		if t.Kind() == reflect.Struct {
+			all = append(all, paths(below, reflect.New(t).Elem())...)
+			continue
+		}
+		all = append(all, below)
+	}
+	return all
+}

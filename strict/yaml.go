@@ -1,0 +1,160 @@
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a YAML document.
+const (
+	maxDepth      = 32      // of nesting; an object needs 6
+	maxAliasNodes = 100_000 // that aliases may add to a file: an alias can repeat much with few words
+)
+
+// YAML is a file of YAML documents.
+type YAML struct {
+	docs    []yaml.Node
+	aliases int // nodes added by aliases so far
+}
+
+// ParseYAML reads all documents of a text. The mistake, if any, has no File.
+func ParseYAML(text []byte) (file *YAML, mistake *Error) {
+	defer func() {
+		// The parser has panicked on hostile text before (CVE-2022-28948).
+		if p := recover(); p != nil {
+			file, mistake = nil, &Error{Line: 1, Column: 1, What: "this text makes the YAML parser fail", Fix: "check it with a YAML linter"}
+		}
+	}()
+	file = &YAML{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := decoder.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return file, nil
+		}
+		if err != nil {
+			return nil, syntaxError(err)
+		}
+		file.docs = append(file.docs, doc)
+	}
+}
+
+var yamlLine = regexp.MustCompile(`^line (\d+): `)
+
+func syntaxError(err error) *Error {
+	what := strings.TrimPrefix(err.Error(), "yaml: ")
+	line := 1
+	if m := yamlLine.FindStringSubmatch(what); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		what = what[len(m[0]):]
+	}
+	return &Error{Line: line, Column: 1, What: "not YAML: " + Shorten(what), Fix: "mend it near this line"}
+}
+
+// Len is how many documents there are.
+func (f *YAML) Len() int { return len(f.docs) }
+
+// Line is the line of a document.
+func (f *YAML) Line(i int) int { return max(f.docs[i].Line, 1) }
+
+// Root is the value of a document, null for an empty one. It is false after a mistake.
+func (f *YAML) Root(i int, r *Report) (Node, bool) {
+	c := converter{report: r, left: maxAliasNodes - f.aliases}
+	root, ok := c.convert(&f.docs[i], 0)
+	f.aliases = maxAliasNodes - c.left
+	return root, ok
+}
+
+// converter turns YAML nodes into nodes.
+type converter struct {
+	report *Report
+	left   int          // how many more nodes aliases may add
+	within []*yaml.Node // the anchors whose aliases are being followed
+}
+
+func (c *converter) convert(y *yaml.Node, depth int) (Node, bool) {
+	n := Node{At: Position{int32(y.Line), int32(y.Column)}}
+	if y.Kind == yaml.DocumentNode {
+		if len(y.Content) == 0 {
+			return n, true
+		}
+		return c.convert(y.Content[0], depth)
+	}
+	if depth > maxDepth {
+		c.report.Add(n.At, "", fmt.Sprintf("more than %d levels deep", maxDepth), "an object needs 6")
+		return n, false
+	}
+	if len(c.within) > 0 {
+		if c.left--; c.left < 0 {
+			c.report.Add(n.At, "", fmt.Sprintf("aliases repeat more than %d values", maxAliasNodes), "write fewer, or write them out")
+			return n, false
+		}
+	}
+	if y.Style&yaml.TaggedStyle != 0 {
+		c.report.Add(n.At, "", "tag "+Shorten(y.Tag)+" is not taken", "leave it out; put a string that looks like a number in quotes")
+		return n, false
+	}
+	return c.byKind(n, y, depth)
+}
+
+func (c *converter) byKind(n Node, y *yaml.Node, depth int) (Node, bool) {
+	switch y.Kind {
+	case yaml.ScalarNode:
+		n.Kind, n.Text = scalarKind(y), y.Value
+		return n, true
+	case yaml.AliasNode:
+		return c.alias(n, y, depth)
+	case yaml.MappingNode:
+		n.Kind = Map
+	default:
+		n.Kind = List
+	}
+	n.Children = make([]Node, 0, len(y.Content))
+	for _, child := range y.Content {
+		converted, ok := c.convert(child, depth+1)
+		if !ok {
+			return n, false
+		}
+		n.Children = append(n.Children, converted)
+	}
+	return n, true
+}
+
+// alias puts a copy of the anchored value in the alias's place.
+func (c *converter) alias(n Node, y *yaml.Node, depth int) (Node, bool) {
+	for _, anchor := range c.within {
+		if anchor == y.Alias {
+			c.report.Add(n.At, "", "alias *"+Shorten(y.Value)+" stands within the value that it repeats", "write the value out")
+			return n, false
+		}
+	}
+	c.within = append(c.within, y.Alias)
+	copied, ok := c.convert(y.Alias, depth)
+	c.within = c.within[:len(c.within)-1]
+	copied.At = n.At
+	return copied, ok
+}
+
+func scalarKind(y *yaml.Node) Kind {
+	switch y.ShortTag() {
+	case "!!str", "!!merge":
+		return String
+	case "!!null":
+		return Null
+	case "!!int":
+		return Int
+	case "!!float":
+		return Float
+	case "!!bool":
+		return Bool
+	}
+	return Other
+}
