@@ -30,7 +30,7 @@ const drainTimeout = 2 * time.Second
 // new one each time it loads its configuration anew.
 type Component struct {
 	log   *slog.Logger
-	names *dial.Names
+	names *dial.Dialer
 	app   *App                                                     // nil: none takes calls
 	make  func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 
@@ -41,7 +41,7 @@ type Component struct {
 }
 
 // New returns a component whose gateway names are answered by names.
-func New(log *slog.Logger, names *dial.Names) *Component {
+func New(log *slog.Logger, names *dial.Dialer) *Component {
 	return &Component{log: log, names: names, listen: func() {}, used: map[*resolver]struct{}{}}
 }
 

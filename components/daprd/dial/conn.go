@@ -11,61 +11,61 @@ import (
 )
 
 // pointKey is the attribute by which an address says which point it is of.
-type pointKey struct{}
+type endpointAttribute struct{}
 
 // handshake is daprd's own credentials. It has gRPC show us the socket: nothing else does,
 // and gRPC has no way to break a connection off.
-type handshake struct {
+type connCredentials struct {
 	credentials.TransportCredentials
 }
 
 // ClientHandshake lets daprd's credentials do theirs on a connection that is listened to.
-func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	p, ok := credentials.ClientHandshakeInfoFromContext(ctx).Attributes.Value(pointKey{}).(*point)
+func (h *connCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	p, ok := credentials.ClientHandshakeInfoFromContext(ctx).Attributes.Value(endpointAttribute{}).(*endpoint)
 	if !ok {
 		return h.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	}
-	beyondLosses(raw)
-	c := &conn{Conn: raw, point: p}
+	extendUserTimeout(raw)
+	c := &conn{Conn: raw, endpoint: p}
 	secured, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, c)
 	if err != nil {
 		return secured, info, err
 	}
-	c.frames = &frames{Conn: secured, ahead: len(preface)}
-	p.channel.names.watch.join(c)
-	c.joined.Store(true)
-	return c.frames, info, nil
+	c.writer = &frameWriter{Conn: secured, remaining: len(preface)}
+	p.channel.dialer.watcher.add(c)
+	c.watched.Store(true)
+	return c.writer, info, nil
 }
 
 // Clone copies daprd's credentials.
-func (h *handshake) Clone() credentials.TransportCredentials {
-	return &handshake{h.TransportCredentials.Clone()}
+func (h *connCredentials) Clone() credentials.TransportCredentials {
+	return &connCredentials{h.TransportCredentials.Clone()}
 }
 
 // conn is the socket of a point. It notes when something comes.
 type conn struct {
 	net.Conn
-	point  *point
-	frames *frames // what gRPC has of it
-	joined atomic.Bool
-	parted sync.Once
+	endpoint    *endpoint
+	writer      *frameWriter // what gRPC has of it
+	watched     atomic.Bool
+	unwatchOnce sync.Once
 
-	words atomic.Uint64 // reads that brought something
-	asked atomic.Int64  // when something went out that was not answered yet, in nanoseconds since began; negative where an app answers
+	reads      atomic.Uint64 // reads that brought something
+	unanswered atomic.Int64  // when something went out that was not answered yet, in nanoseconds since began; negative where an app answers
 
-	listening // of the watch
+	silence // of the watch
 }
 
 // began is what moments are measured from, without the clock of the wall.
-var began = time.Now()
+var processStart = time.Now()
 
 func (c *conn) Write(b []byte) (int, error) {
-	if c.asked.Load() == 0 {
-		now := int64(time.Since(began))
-		if c.words.Load() > 0 {
+	if c.unanswered.Load() == 0 {
+		now := int64(time.Since(processStart))
+		if c.reads.Load() > 0 {
 			now = -now
 		}
-		c.asked.CompareAndSwap(0, now)
+		c.unanswered.CompareAndSwap(0, now)
 	}
 	return c.Conn.Write(b)
 }
@@ -73,10 +73,10 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.words.Add(1)
-		if asked := c.asked.Load(); asked != 0 && c.asked.CompareAndSwap(asked, 0) {
-			now := int64(time.Since(began))
-			c.point.gate.took(time.Duration(now-max(asked, -asked)), asked < 0)
+		c.reads.Add(1)
+		if asked := c.unanswered.Load(); asked != 0 && c.unanswered.CompareAndSwap(asked, 0) {
+			now := int64(time.Since(processStart))
+			c.endpoint.remote.observe(time.Duration(now-max(asked, -asked)), asked < 0)
 		}
 	}
 	return n, err
@@ -84,33 +84,33 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Close closes the connection as gRPC wants it.
 func (c *conn) Close() error {
-	c.part()
+	c.unwatch()
 	return c.Conn.Close()
 }
 
 // breakOff ends it without a word, which gRPC's reader notices at once. gRPC ends the calls
 // on it with Unavailable.
-func (c *conn) breakOff() {
-	c.part()
+func (c *conn) abort() {
+	c.unwatch()
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // what has not been sent is dropped; a connection that is over needs none
 	}
 	_ = c.Conn.Close()
 }
 
-func (c *conn) part() {
-	if c.joined.Load() {
-		c.parted.Do(func() { c.point.channel.names.watch.part(c) })
+func (c *conn) unwatch() {
+	if c.watched.Load() {
+		c.unwatchOnce.Do(func() { c.endpoint.channel.dialer.watcher.remove(c) })
 	}
 }
 
 // inquire asks whoever is at the other end to say something. It is done by a frame that has
 // to be answered at once, whatever apps do (RFC 9113, 6.5.3): by the process that ends the
 // connection, which for one through a gateway is the sidecar behind it.
-func (c *conn) inquire() {
+func (c *conn) ping() {
 	go func() { // a socket that takes nothing any more blocks
-		if c.frames.inquire() {
-			c.asked.Store(int64(time.Since(began)))
+		if c.writer.ping() {
+			c.unanswered.Store(int64(time.Since(processStart)))
 		}
 	}()
 }
@@ -118,7 +118,7 @@ func (c *conn) inquire() {
 // preface is what an HTTP/2 connection begins with (RFC 9113, 3.4).
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-const frameHeader = 9 // bytes (RFC 9113, 4.1)
+const frameHeaderSize = 9 // bytes (RFC 9113, 4.1)
 
 // emptySettings is a SETTINGS frame that sets nothing. A server answers it as any other; of
 // PING frames gRPC's servers take but a few.
@@ -126,49 +126,49 @@ var emptySettings = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 
 // frames is a connection that knows where in what gRPC writes a frame ends, so that one of
 // ours can go between.
-type frames struct {
+type frameWriter struct {
 	net.Conn
 
-	mu     sync.Mutex // of writes
-	ahead  int        // bytes until the next frame's header
-	header [frameHeader]byte
-	have   int // bytes of the header
+	mu          sync.Mutex // of writes
+	remaining   int        // bytes until the next frame's header
+	header      [frameHeaderSize]byte
+	headerBytes int // bytes of the header
 }
 
-func (f *frames) Write(b []byte) (int, error) {
+func (f *frameWriter) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, err := f.Conn.Write(b)
-	f.pass(b[:n])
+	f.track(b[:n])
 	return n, err
 }
 
 // pass notes what was written.
-func (f *frames) pass(b []byte) {
+func (f *frameWriter) track(b []byte) {
 	for len(b) > 0 {
-		if f.ahead > 0 {
-			n := min(f.ahead, len(b))
-			f.ahead -= n
+		if f.remaining > 0 {
+			n := min(f.remaining, len(b))
+			f.remaining -= n
 			b = b[n:]
 			continue
 		}
-		n := copy(f.header[f.have:], b)
-		f.have += n
+		n := copy(f.header[f.headerBytes:], b)
+		f.headerBytes += n
 		b = b[n:]
-		if f.have == frameHeader {
-			f.ahead = int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
-			f.have = 0
+		if f.headerBytes == frameHeaderSize {
+			f.remaining = int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
+			f.headerBytes = 0
 		}
 	}
 }
 
 // inquire writes a frame that has to be answered, unless another is being written.
-func (f *frames) inquire() bool {
+func (f *frameWriter) ping() bool {
 	if !f.mu.TryLock() {
 		return false
 	}
 	defer f.mu.Unlock()
-	if f.ahead > 0 || f.have > 0 {
+	if f.remaining > 0 || f.headerBytes > 0 {
 		return false
 	}
 	_, err := f.Conn.Write(emptySettings)

@@ -127,8 +127,8 @@ func deadAddress(t testing.TB) string {
 }
 
 // world is Names that follow a view which tests set.
-type world struct {
-	*Names
+type testDialer struct {
+	*Dialer
 	views  live.Value[*catalog.View]
 	retry  bool
 	failed atomic.Int64
@@ -139,31 +139,31 @@ type world struct {
 
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
-func newWorld(t testing.TB) *world {
-	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
-	w.hosts.times.soonest = 10 * time.Millisecond
+func newTestDialer(t testing.TB) *testDialer {
+	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
+	w.hosts.times.minInterval = 10 * time.Millisecond
 	w.Use(w)
 	t.Cleanup(w.Close)
 	return w
 }
 
-func (w *world) View() (*catalog.View, <-chan struct{}) {
+func (w *testDialer) View() (*catalog.View, <-chan struct{}) {
 	view, _, changed := w.views.Follow()
 	return view, changed
 }
 
-func (w *world) RetryCutOff() bool { return w.retry }
+func (w *testDialer) RetryCutOff() bool { return w.retry }
 
-func (w *world) Failed(catalog.App, string) { w.failed.Add(1) }
+func (w *testDialer) Failed(catalog.App, string) { w.failed.Add(1) }
 
-func (w *world) ReportUnreached(all []nameresolution.Unreached) {
+func (w *testDialer) ReportUnreached(all []nameresolution.Unreached) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unreached = all
 }
 
 // reports waits for a report that is as wanted.
-func (w *world) reports(t *testing.T, want func([]nameresolution.Unreached) bool) {
+func (w *testDialer) waitForReport(t *testing.T, want func([]nameresolution.Unreached) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		w.mu.Lock()
@@ -179,22 +179,22 @@ func (w *world) reports(t *testing.T, want func([]nameresolution.Unreached) bool
 }
 
 // east has orders in cluster east, behind these gateways.
-func east(t testing.TB, addresses ...string) *world {
-	w := newWorld(t)
-	w.eastAt(addresses...)
+func newEastDialer(t testing.TB, addresses ...string) *testDialer {
+	w := newTestDialer(t)
+	w.setEast(addresses...)
 	return w
 }
 
-func (w *world) eastAt(addresses ...string) {
-	w.set(map[string][]string{"east": addresses}, through("east", 0))
+func (w *testDialer) setEast(addresses ...string) {
+	w.setRoutes(map[string][]string{"east": addresses}, gatewayRoute("east", 0))
 }
 
 // set makes these the routes to orders.
-func (w *world) set(gateways map[string][]string, routes ...catalog.Route) {
-	w.setFor(orders, gateways, routes...)
+func (w *testDialer) setRoutes(gateways map[string][]string, routes ...catalog.Route) {
+	w.setRoutesOf(orders, gateways, routes...)
 }
 
-func (w *world) setFor(app catalog.App, gateways map[string][]string, routes ...catalog.Route) {
+func (w *testDialer) setRoutesOf(app catalog.App, gateways map[string][]string, routes ...catalog.Route) {
 	w.views.Store(&catalog.View{
 		Entries:  catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: app, Value: catalog.NewEntry(app, catalog.Rule{}, routes)}),
 		Gateways: &catalog.Gateways{Domain: catalog.DefaultDomain, Addresses: gateways},
@@ -202,24 +202,24 @@ func (w *world) setFor(app catalog.App, gateways map[string][]string, routes ...
 }
 
 // through is a route through a cluster's gateways to one instance.
-func through(cluster string, priority uint32) catalog.Route {
+func gatewayRoute(cluster string, priority uint32) catalog.Route {
 	return catalog.Route{Cluster: cluster, Priority: priority, Weight: 1, Gateway: true, Ready: 1,
 		Addresses: catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, cluster, "15443", 0)}
 }
 
 // here is a route to instances in the caller's own cluster.
-func here(addresses ...string) catalog.Route {
+func localRoute(addresses ...string) catalog.Route {
 	return catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: uint32(len(addresses)), Addresses: addresses}
 }
 
 // dial dials orders as daprd does after a lookup.
-func (w *world) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
+func (w *testDialer) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	return mustDial(t, w.Names, w.Name(orders, ""), more...)
+	return mustDial(t, w.Dialer, w.Name(orders, ""), more...)
 }
 
 // daprdDial dials as daprd's connection manager does.
-func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func daprdDial(t testing.TB, names *Dialer, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	t.Helper()
 	var builders []resolver.Builder
 	for _, scheme := range Schemes() {
@@ -239,7 +239,7 @@ func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOptio
 	return conn, err
 }
 
-func mustDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) *grpc.ClientConn {
+func mustDial(t testing.TB, names *Dialer, target string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := daprdDial(t, names, target, more...)
 	if err != nil {
@@ -288,7 +288,7 @@ func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 }
 
 // recovers calls, whatever fails meanwhile, until want answers.
-func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
+func callUntilRecovered(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	var got string
@@ -303,7 +303,7 @@ func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
 }
 
 // until calls, and none may fail, until want answers.
-func until(t *testing.T, conn *grpc.ClientConn, want string) {
+func callUntil(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
@@ -317,7 +317,7 @@ func until(t *testing.T, conn *grpc.ClientConn, want string) {
 
 // only calls, and none may fail, until want answers so often in a row that no other can be
 // in turn: one answer of it may be of the list before, if that had it too.
-func only(t *testing.T, conn *grpc.ClientConn, want string) {
+func callUntilOnly(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for inRow := 0; inRow < 10; inRow++ {
@@ -340,4 +340,4 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) er
 
 // tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
 // nothing else to do. By TCP alone it would be a quarter of an hour.
-const tooLong = 30 * time.Second
+const callLimit = 30 * time.Second

@@ -13,19 +13,19 @@ import (
 )
 
 // times say when host names among gateway addresses are looked up.
-type times struct {
-	every   time.Duration // while all is well
-	soonest time.Duration // at the earliest, when a connection failed or a lookup did
-	timeout time.Duration // of one lookup
+type lookupTimes struct {
+	interval    time.Duration // while all is well
+	minInterval time.Duration // at the earliest, when a connection failed or a lookup did
+	timeout     time.Duration // of one lookup
 }
 
 // hosts keeps the host names among gateway addresses looked up, as long as they are used.
 type hosts struct {
-	log     *slog.Logger
-	lookup  func(ctx context.Context, host string) ([]string, error)
-	times   times
-	changed func() // an address is another now
-	changes atomic.Uint64
+	log      *slog.Logger
+	lookup   func(ctx context.Context, host string) ([]string, error)
+	times    lookupTimes
+	onChange func() // an address is another now
+	version  atomic.Uint64
 
 	mu      sync.Mutex
 	known   map[string]*host // by "host:port"
@@ -36,18 +36,18 @@ type host struct {
 	users     int
 	addresses []string // "ip:port"; none before the first lookup
 	err       error    // of the last lookup
-	asked     bool     // a lookup has ended
-	again     chan struct{}
+	lookedUp  bool     // a lookup has ended
+	refresh   chan struct{}
 	stop      context.CancelFunc
 }
 
 func newHosts(log *slog.Logger, lookup func(context.Context, string) ([]string, error)) *hosts {
-	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, changed: func() {},
-		times: times{every: 30 * time.Second, soonest: time.Second, timeout: 5 * time.Second}}
+	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, onChange: func() {},
+		times: lookupTimes{interval: 30 * time.Second, minInterval: time.Second, timeout: 5 * time.Second}}
 }
 
 // use counts a user in. The lookups go on until each user has left.
-func (h *hosts) use(address string) {
+func (h *hosts) acquire(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := h.known[address]; at != nil {
@@ -55,13 +55,13 @@ func (h *hosts) use(address string) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	at := &host{users: 1, again: make(chan struct{}, 1), stop: stop}
+	at := &host{users: 1, refresh: make(chan struct{}, 1), stop: stop}
 	h.known[address] = at
 	h.running.Go(func() { h.run(ctx, address, at) })
 }
 
 // leave counts a user out.
-func (h *hosts) leave(address string) {
+func (h *hosts) release(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.known[address]
@@ -75,24 +75,24 @@ func (h *hosts) leave(address string) {
 }
 
 // at says what a host's addresses are. asked is false while nothing is known yet.
-func (h *hosts) at(address string) (addresses []string, err error, asked bool) {
+func (h *hosts) addresses(address string) (addresses []string, err error, asked bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.known[address]
 	if at == nil {
 		return nil, nil, false
 	}
-	return at.addresses, at.err, at.asked
+	return at.addresses, at.err, at.lookedUp
 }
 
 // again looks up before it is due.
-func (h *hosts) again(addresses map[string]struct{}) {
+func (h *hosts) refresh(addresses map[string]struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for address := range addresses {
 		if at := h.known[address]; at != nil {
 			select {
-			case at.again <- struct{}{}:
+			case at.refresh <- struct{}{}:
 			default:
 			}
 		}
@@ -115,45 +115,45 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		found, err := h.one(ctx, address)
+		found, err := h.lookupOnce(ctx, address)
 		if ctx.Err() != nil {
 			return
 		}
 		h.mu.Lock()
-		differs := !at.asked || (err == nil) != (at.err == nil) || err == nil && !sameSet(found, at.addresses)
-		at.asked, at.err = true, err
+		differs := !at.lookedUp || (err == nil) != (at.err == nil) || err == nil && !sameSet(found, at.addresses)
+		at.lookedUp, at.err = true, err
 		if err == nil && !sameSet(found, at.addresses) {
 			at.addresses = found
 		}
 		known := len(at.addresses)
 		h.mu.Unlock()
-		next := h.times.every
+		next := h.times.interval
 		if err != nil {
 			if failures == 0 {
 				h.log.Warn("a gateway's host name can't be looked up; going on with the addresses known so far", "gateway", address, "known", known, "err", err)
 			}
-			next = min(h.times.soonest<<min(failures, 16), h.times.every)
+			next = min(h.times.minInterval<<min(failures, 16), h.times.interval)
 			failures++
 		} else {
 			failures = 0
 		}
 		if differs {
-			h.changes.Add(1)
-			h.changed()
+			h.version.Add(1)
+			h.onChange()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(next):
-		case <-at.again:
+		case <-at.refresh:
 			select {
 			case <-ctx.Done():
-			case <-time.After(h.times.soonest - time.Since(began)):
+			case <-time.After(h.times.minInterval - time.Since(began)):
 			}
 		}
 	}
 }
 
-func (h *hosts) one(ctx context.Context, address string) ([]string, error) {
+func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, error) {
 	name, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("gateway address %q: want host:port: %w", address, err)

@@ -12,26 +12,26 @@ import (
 )
 
 // way is a route with the instances there that take calls.
-type way struct {
-	route     *route
-	instances []instance // those in the caller's zone first, where it is preferred
-	near      int        // how many are
-	spread    *spread
-	percent   uint64 // of what is due to the route, which it takes for now
+type usableRoute struct {
+	route      *route
+	candidates []candidate // those in the caller's zone first, where it is preferred
+	inZone     int         // how many are
+	state      *routeState
+	percent    uint64 // of what is due to the route, which it takes for now
 }
 
 // instance is the connections to one, by one gateway or several.
-type instance struct{ points []*point }
+type candidate struct{ endpoints []*endpoint }
 
 // picker gives each call a connection. It is made anew whenever something changes.
 type picker struct {
 	choice *catalog.Plan // among ways; nil where there is one
-	ways   []way
+	routes []usableRoute
 }
 
 // choose has calls go these ways, by weight and ramp. It wants the lock.
-func (b *balancing) choose(ways []way) {
-	p := &picker{ways: ways}
+func (b *planBalancer) setPicker(ways []usableRoute) {
+	p := &picker{routes: ways}
 	if len(ways) > 1 {
 		routes := make([]catalog.Route, len(ways))
 		for i := range ways {
@@ -40,8 +40,8 @@ func (b *balancing) choose(ways []way) {
 			routes[i].State, routes[i].Addresses = catalog.Ready, []string{routes[i].Cluster}
 		}
 		p.choice = catalog.NewPlan(b.plan.channel.app, routes) // they are by priority, so each keeps its place
-		p.choice.Follow(b.choice)
-		b.choice = p.choice
+		p.choice.Follow(b.lastChoice)
+		b.lastChoice = p.choice
 	}
 	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: p})
 }
@@ -49,31 +49,31 @@ func (b *balancing) choose(ways []way) {
 // Pick is called for each call. Instances have calls in turn, but one with more to do than
 // another, taken by chance, leaves it to that one.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	w := &p.ways[0]
+	w := &p.routes[0]
 	if p.choice != nil {
 		_, route := p.choice.Pick()
 		for i := range p.choice.Routes {
 			if route == &p.choice.Routes[i] {
-				w = &p.ways[i]
+				w = &p.routes[i]
 			}
 		}
 	}
-	turn := w.spread.turn.Add(1)
-	near := w.instances
-	if w.near > 0 {
-		near = w.instances[:w.near]
+	turn := w.state.next.Add(1)
+	near := w.candidates
+	if w.inZone > 0 {
+		near = w.candidates[:w.inZone]
 	}
-	in := lesser(near, turn)
-	if len(near) < len(w.instances) {
-		in = w.spread.choose(in, w.instances[w.near:], turn)
+	in := lessLoaded(near, turn)
+	if len(near) < len(w.candidates) {
+		in = w.state.pickZone(in, w.candidates[w.inZone:], turn)
 	}
-	to := in.least(turn / uint32(len(near)))
+	to := in.leastLoaded(turn / uint32(len(near)))
 	to.trace(info.Ctx)
-	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
+	return balancer.PickResult{SubConn: to.sc, Done: to.beginCall(), Metadata: to.headers}, nil
 }
 
 // lesser is the one of two instances with the less to do: that whose turn it is, and another.
-func lesser(instances []instance, turn uint32) *instance {
+func lessLoaded(instances []candidate, turn uint32) *candidate {
 	n := uint32(len(instances))
 	at := turn % n
 	in := &instances[at]
@@ -86,22 +86,22 @@ func lesser(instances []instance, turn uint32) *instance {
 }
 
 // cost is what another call at the instance costs, beside that at others.
-func (i *instance) cost() uint64 {
-	return uint64(i.calls()+1) * uint64(max(1, i.points[0].pace.penalty.Load()))
+func (c *candidate) cost() uint64 {
+	return uint64(c.calls()+1) * uint64(max(1, c.endpoints[0].latency.penalty.Load()))
 }
 
 // calls are those under way.
-func (i *instance) calls() (n int64) {
-	for _, p := range i.points {
+func (c *candidate) calls() (n int64) {
+	for _, p := range c.endpoints {
 		n += p.calls.Load()
 	}
 	return n
 }
 
 // least is the connection with the least to do.
-func (i *instance) least(turn uint32) *point {
-	best := i.points[int(turn)%len(i.points)]
-	for _, p := range i.points {
+func (c *candidate) leastLoaded(turn uint32) *endpoint {
+	best := c.endpoints[int(turn)%len(c.endpoints)]
+	for _, p := range c.endpoints {
 		if p.calls.Load() < best.calls.Load() {
 			best = p
 		}
@@ -110,16 +110,16 @@ func (i *instance) least(turn uint32) *point {
 }
 
 // failing is the picker while calls have nowhere to go.
-type failing struct {
+type errorPicker struct {
 	plan *plan
 	err  error
 }
 
 // Pick is called for each call. One that begins while another plan is on its way waits for
 // that.
-func (f *failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	if !f.plan.channel.current(f.plan) {
+func (p *errorPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	if !p.plan.channel.isCurrent(p.plan) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	return balancer.PickResult{}, status.Error(codes.Unavailable, f.err.Error())
+	return balancer.PickResult{}, status.Error(codes.Unavailable, p.err.Error())
 }

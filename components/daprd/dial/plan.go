@@ -16,33 +16,33 @@ type plan struct {
 	zone    string         // the caller's
 	refusal error          // why lookups are refused; nil where they are answered
 
-	gateways *catalog.Gateways
-	lookups  uint64              // of hosts, when it was made
-	hosts    map[string]struct{} // addresses that are looked up
-	routes   []route             // those that lookups may answer, by priority
-	points   int
+	gateways      *catalog.Gateways
+	hostVersion   uint64              // of hosts, when it was made
+	hosts         map[string]struct{} // addresses that are looked up
+	routes        []route             // those that lookups may answer, by priority
+	endpointCount int
 }
 
 // route is a route of the plan with all that it leads to.
 type route struct {
 	catalog.Route
-	targets []target
-	looking bool  // a host name is being looked up for the first time
-	err     error // why one is not known
+	targets       []target
+	lookupPending bool  // a host name is being looked up for the first time
+	err           error // why one is not known
 }
 
 // target is one instance: by an address of its own or, in another cluster, by each gateway.
 type target struct {
-	name      string // its host name at a gateway, or "" where it is called by its address
-	given     string // that address, as the view has it
-	authority string // "host:port", for gateways that route by it
-	far       bool   // it is not in the caller's zone, which is preferred
-	addresses []string
+	name        string // its host name at a gateway, or "" where it is called by its address
+	viewAddress string // that address, as the view has it
+	authority   string // "host:port", for gateways that route by it
+	outOfZone   bool   // it is not in the caller's zone, which is preferred
+	addresses   []string
 }
 
 // newPlan makes the plan after another, which is nil before the first.
 func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint64, before *plan) *plan {
-	p := &plan{channel: c, view: view, entry: entry, zone: view.Zone, gateways: view.Gateways, lookups: lookups, hosts: map[string]struct{}{}}
+	p := &plan{channel: c, view: view, entry: entry, zone: view.Zone, gateways: view.Gateways, hostVersion: lookups, hosts: map[string]struct{}{}}
 	if entry == nil {
 		_, p.refusal = view.Resolve(c.app)
 		return p
@@ -52,37 +52,37 @@ func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, lookups uint6
 		return p
 	}
 	for _, damped := range []bool{false, true} {
-		p.take(entry, damped, before)
+		p.addRoutes(entry, damped, before)
 	}
 	return p
 }
 
 // lastResort comes after every priority that a route can have.
-const lastResort = catalog.MaxPriority + 1
+const dampedPriority = catalog.MaxPriority + 1
 
 // take makes the routes that lookups may answer or, after those, the routes to damped
 // clusters, for calls that nothing else takes.
-func (p *plan) take(entry *catalog.Entry, damped bool, before *plan) {
+func (p *plan) addRoutes(entry *catalog.Entry, damped bool, before *plan) {
 	for i := range entry.Routes {
 		r := entry.Routes[i]
 		if r.Weight == 0 || len(r.Addresses) == 0 || r.Usable() == damped || damped && r.State != catalog.Damped {
 			continue
 		}
 		if damped {
-			r.Priority, r.Ramp = lastResort, 0
+			r.Priority, r.Ramp = dampedPriority, 0
 		}
 		to := route{Route: r}
 		if r.Gateway {
-			p.throughGateways(&to, before)
+			p.addGatewayTargets(&to, before)
 		} else {
 			for i, given := range r.Addresses {
 				for _, address := range p.resolve(&to, given) {
-					to.targets = append(to.targets, target{given: given, addresses: []string{address}, far: p.far(&r, i)})
+					to.targets = append(to.targets, target{viewAddress: given, addresses: []string{address}, outOfZone: p.outOfZone(&r, i)})
 				}
 			}
 		}
 		for _, t := range to.targets {
-			p.points += len(t.addresses)
+			p.endpointCount += len(t.addresses)
 		}
 		p.routes = append(p.routes, to)
 	}
@@ -90,7 +90,7 @@ func (p *plan) take(entry *catalog.Entry, damped bool, before *plan) {
 
 // throughGateways makes the targets of a route to another cluster. A gateway whose name
 // can't be looked up takes no address away that the cluster had.
-func (p *plan) throughGateways(to *route, before *plan) {
+func (p *plan) addGatewayTargets(to *route, before *plan) {
 	var addresses []string
 	if p.gateways != nil {
 		for _, gateway := range p.gateways.Addresses[to.Cluster] {
@@ -101,7 +101,7 @@ func (p *plan) throughGateways(to *route, before *plan) {
 			}
 		}
 	}
-	if len(addresses) == 0 && before != nil && (to.looking || to.err != nil) {
+	if len(addresses) == 0 && before != nil && (to.lookupPending || to.err != nil) {
 		addresses = before.gatewaysOf(to.Cluster)
 	}
 	if len(addresses) == 0 {
@@ -120,13 +120,13 @@ func (p *plan) throughGateways(to *route, before *plan) {
 	to.targets = to.targets[:0]
 	for i, token := range to.Instances {
 		host := p.gateways.Domain.InstanceHost(token, p.entry.App, to.Cluster)
-		to.targets = append(to.targets, target{name: host, authority: net.JoinHostPort(host, port), addresses: addresses, far: p.far(&to.Route, i)})
+		to.targets = append(to.targets, target{name: host, authority: net.JoinHostPort(host, port), addresses: addresses, outOfZone: p.outOfZone(&to.Route, i)})
 	}
 }
 
 // far tells whether an instance of a route is not in the caller's zone, where that is known
 // and preferred.
-func (p *plan) far(r *catalog.Route, instance int) bool {
+func (p *plan) outOfZone(r *catalog.Route, instance int) bool {
 	return r.Zones != nil && p.zone != "" && r.Zones.At(instance) != p.zone
 }
 
@@ -138,11 +138,11 @@ func (p *plan) resolve(to *route, address string) []string {
 	}
 	p.hosts[address] = struct{}{}
 	if _, ok := p.channel.hosts[address]; !ok {
-		p.channel.names.hosts.use(address)
+		p.channel.dialer.hosts.acquire(address)
 		p.channel.hosts[address] = struct{}{}
 	}
-	resolved, err, asked := p.channel.names.hosts.at(address)
-	to.looking = to.looking || !asked
+	resolved, err, asked := p.channel.dialer.hosts.addresses(address)
+	to.lookupPending = to.lookupPending || !asked
 	if err != nil {
 		to.err = err
 	}
@@ -160,15 +160,15 @@ func (p *plan) gatewaysOf(cluster string) []string {
 }
 
 // same tells whether two plans have calls go the same ways.
-func (p *plan) same(o *plan) bool {
+func (p *plan) equal(o *plan) bool {
 	if (p.refusal == nil) != (o.refusal == nil) || p.refusal != nil && p.refusal.Error() != o.refusal.Error() || len(p.routes) != len(o.routes) {
 		return false
 	}
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
-		if a.Cluster != b.Cluster || a.Priority != b.Priority || a.Weight != b.Weight || a.Ramp != b.Ramp || a.looking != b.looking ||
+		if a.Cluster != b.Cluster || a.Priority != b.Priority || a.Weight != b.Weight || a.Ramp != b.Ramp || a.lookupPending != b.lookupPending ||
 			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
-				return x.name == y.name && x.far == y.far && slices.Equal(x.addresses, y.addresses)
+				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
 			}) {
 			return false
 		}
@@ -183,7 +183,7 @@ func isHostName(address string) bool {
 }
 
 // has tells whether a point is one of the plan's.
-func (p *plan) has(name pointName) bool {
+func (p *plan) has(name endpointKey) bool {
 	for i := range p.routes {
 		for _, t := range p.routes[i].targets {
 			if t.name == name.name && slices.Contains(t.addresses, name.address) {

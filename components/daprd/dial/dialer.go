@@ -27,24 +27,24 @@ import (
 
 // Names knows how the apps behind its names are reached. It is safe for use by many
 // goroutines.
-type Names struct {
-	log   *slog.Logger
-	span  func(context.Context) trace.Span
-	given sync.Map // "host:port", as given to daprd, to its *called
-	names sync.Map // catalog.App to its *called
-	conns sync.Map // daprd's *grpc.ClientConn to its *channel
-	gates gates
-	hosts *hosts
-	watch watch
+type Dialer struct {
+	log       *slog.Logger
+	span      func(context.Context) trace.Span
+	byAddress sync.Map // "host:port", as given to daprd, to its *called
+	byApp     sync.Map // catalog.App to its *called
+	byConn    sync.Map // daprd's *grpc.ClientConn to its *channel
+	remotes   remotes
+	hosts     *hosts
+	watcher   watcher
 
-	evidence evidence
+	reachability reachability
 
-	source atomic.Pointer[source]
+	resolver atomic.Pointer[activeResolver]
 
-	mu       sync.Mutex
-	channels map[*channel]struct{}
-	stop     context.CancelFunc // of follow; nil while there is no channel
-	done     chan struct{}
+	mu            sync.Mutex
+	channels      map[*channel]struct{}
+	stopFollowing context.CancelFunc // of follow; nil while there is no channel
+	followed      chan struct{}
 }
 
 // Resolver is where plans come from, and who is told how calls fare.
@@ -62,39 +62,39 @@ type Resolver interface {
 }
 
 // source is the resolver in use.
-type source struct {
+type activeResolver struct {
 	Resolver
-	retry    bool
-	replaced chan struct{} // closed when another is used
+	retryCutOff bool
+	replaced    chan struct{} // closed when another is used
 }
 
 // New returns Names that know no app until Use. spanFromContext finds the span that a call is
 // part of: [trace.SpanFromContext], or daprd's own function, since daprd keeps its span under
 // a key of its own.
-func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Names {
-	registerPolicy()
-	n := &Names{
+func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
+	registerBalancer()
+	n := &Dialer{
 		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
 	}
-	n.hosts.changed = n.lookAll
-	n.evidence.points = map[*point]stands{}
-	n.evidence.report = func(all []nameresolution.Unreached) { n.source.Load().ReportUnreached(all) }
-	n.watch.conns = map[*conn]struct{}{}
+	n.hosts.onChange = n.refreshAll
+	n.reachability.endpoints = map[*endpoint]reachState{}
+	n.reachability.report = func(all []nameresolution.Unreached) { n.resolver.Load().ReportUnreached(all) }
+	n.watcher.conns = map[*conn]struct{}{}
 	return n
 }
 
 // Use makes calls follow the views of a resolver from now on. daprd loads its components
 // anew when its configuration changes, so this may be called again.
-func (n *Names) Use(r Resolver) {
-	old := n.source.Swap(&source{r, r.RetryCutOff(), make(chan struct{})})
+func (d *Dialer) Use(r Resolver) {
+	old := d.resolver.Swap(&activeResolver{r, r.RetryCutOff(), make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
 	}
 }
 
 // view is the view of now; nil where there is none.
-func (n *Names) view() *catalog.View {
-	s := n.source.Load()
+func (d *Dialer) currentView() *catalog.View {
+	s := d.resolver.Load()
 	if s == nil {
 		return nil
 	}
@@ -104,99 +104,99 @@ func (n *Names) view() *catalog.View {
 
 // Name is what daprd is to dial for an app, whose lookup ended with this address: the app's
 // own name, or the address where the view has no entry of the app any more.
-func (n *Names) Name(app catalog.App, address string) string {
-	view := n.view()
+func (d *Dialer) Name(app catalog.App, address string) string {
+	view := d.currentView()
 	if view == nil {
 		return address
 	}
 	if _, ok := view.Entries.Get(app); !ok {
 		return address
 	}
-	if name, ok := n.names.Load(app); ok {
-		return name.(*called).address
+	if name, ok := d.byApp.Load(app); ok {
+		return name.(*callee).address
 	}
 	domain := catalog.Domain(catalog.DefaultDomain)
 	if view.Gateways != nil && view.Gateways.Domain != "" {
 		domain = view.Gateways.Domain
 	}
 	address = app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
-	name, _ := n.names.LoadOrStore(app, &called{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
-	n.given.Store(address, name)
+	name, _ := d.byApp.LoadOrStore(app, &callee{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	d.byAddress.Store(address, name)
 	return address
 }
 
 // Close ends all connections and waits for what runs. Calls that are under way are cut off.
-func (n *Names) Close() {
-	n.mu.Lock()
-	channels := n.channels
-	n.channels = map[*channel]struct{}{}
-	done := n.rest()
-	n.mu.Unlock()
+func (d *Dialer) Close() {
+	d.mu.Lock()
+	channels := d.channels
+	d.channels = map[*channel]struct{}{}
+	done := d.endFollowing()
+	d.mu.Unlock()
 	if done != nil {
 		<-done
 	}
 	for c := range channels {
 		c.close()
 	}
-	n.hosts.close()
-	n.watch.close()
+	d.hosts.close()
+	d.watcher.close()
 }
 
 // open returns a channel to an app: one that a connection left, or a new one. It wants the
 // lock.
-func (n *Names) open(to *called) (*channel, error) {
-	if last := len(to.free) - 1; last >= 0 {
-		c := to.free[last]
-		to.free = to.free[:last]
-		c.linger.Stop()
+func (d *Dialer) acquireChannel(to *callee) (*channel, error) {
+	if last := len(to.idle) - 1; last >= 0 {
+		c := to.idle[last]
+		to.idle = to.idle[:last]
+		c.idleTimer.Stop()
 		return c, nil
 	}
-	c, err := newChannel(n, to)
+	c, err := newChannel(d, to)
 	if err != nil {
 		return nil, err
 	}
-	n.channels[c] = struct{}{}
-	if n.done == nil {
+	d.channels[c] = struct{}{}
+	if d.followed == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		n.stop, n.done = stop, make(chan struct{})
-		go n.follow(ctx, n.done)
+		d.stopFollowing, d.followed = stop, make(chan struct{})
+		go d.followViews(ctx, d.followed)
 	}
 	return c, nil
 }
 
 // lingerFor is how long a channel that no facade has is kept. daprd closes a connection
 // when one call on it ends with Unavailable, and opens another with the next.
-const lingerFor = 30 * time.Second
+const channelIdleTimeout = 30 * time.Second
 
 // leave lets go of a channel. It wants the lock.
-func (n *Names) leave(c *channel) {
-	if _, ok := n.channels[c]; !ok {
+func (d *Dialer) releaseChannel(c *channel) {
+	if _, ok := d.channels[c]; !ok {
 		return
 	}
-	c.to.free = append(c.to.free, c)
-	c.linger = time.AfterFunc(lingerFor, func() { n.sweep(c) })
+	c.callee.idle = append(c.callee.idle, c)
+	c.idleTimer = time.AfterFunc(channelIdleTimeout, func() { d.closeUnused(c) })
 }
 
 // sweep closes a channel that is still free, once no call is under way on it.
-func (n *Names) sweep(c *channel) {
-	n.mu.Lock()
-	at := slices.Index(c.to.free, c)
-	if _, ok := n.channels[c]; !ok || at < 0 {
-		n.mu.Unlock()
+func (d *Dialer) closeUnused(c *channel) {
+	d.mu.Lock()
+	at := slices.Index(c.callee.idle, c)
+	if _, ok := d.channels[c]; !ok || at < 0 {
+		d.mu.Unlock()
 		return
 	}
 	if c.calls.Load() > 0 {
-		c.linger.Reset(lingerFor)
-		n.mu.Unlock()
+		c.idleTimer.Reset(channelIdleTimeout)
+		d.mu.Unlock()
 		return
 	}
-	c.to.free = slices.Delete(c.to.free, at, at+1)
-	delete(n.channels, c)
+	c.callee.idle = slices.Delete(c.callee.idle, at, at+1)
+	delete(d.channels, c)
 	var done chan struct{}
-	if len(n.channels) == 0 {
-		done = n.rest()
+	if len(d.channels) == 0 {
+		done = d.endFollowing()
 	}
-	n.mu.Unlock()
+	d.mu.Unlock()
 	if done != nil {
 		<-done
 	}
@@ -204,22 +204,22 @@ func (n *Names) sweep(c *channel) {
 }
 
 // rest ends follow, and says what is closed once it has ended. It wants the lock.
-func (n *Names) rest() chan struct{} {
-	done := n.done
+func (d *Dialer) endFollowing() chan struct{} {
+	done := d.followed
 	if done != nil {
-		n.stop()
-		n.done = nil
+		d.stopFollowing()
+		d.followed = nil
 	}
 	return done
 }
 
 // follow shows each view to all channels.
-func (n *Names) follow(ctx context.Context, done chan struct{}) {
+func (d *Dialer) followViews(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	for ctx.Err() == nil {
-		s := n.source.Load()
+		s := d.resolver.Load()
 		_, changed := s.View()
-		n.lookAll()
+		d.refreshAll()
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -228,22 +228,22 @@ func (n *Names) follow(ctx context.Context, done chan struct{}) {
 	}
 }
 
-func (n *Names) lookAll() {
-	n.mu.Lock()
-	channels := make([]*channel, 0, len(n.channels))
-	for c := range n.channels {
+func (d *Dialer) refreshAll() {
+	d.mu.Lock()
+	channels := make([]*channel, 0, len(d.channels))
+	for c := range d.channels {
 		channels = append(channels, c)
 	}
-	n.mu.Unlock()
+	d.mu.Unlock()
 	for _, c := range channels {
-		c.look()
+		c.refresh()
 	}
 }
 
 // channelOf is the channel behind a connection of daprd's; nil where it is not ours.
-func (n *Names) channelOf(cc *grpc.ClientConn) *channel {
-	if c, ok := n.conns.Load(cc); ok {
+func (d *Dialer) channelFor(cc *grpc.ClientConn) *channel {
+	if c, ok := d.byConn.Load(cc); ok {
 		return c.(*channel)
 	}
-	return n.claim(cc)
+	return d.bindChannel(cc)
 }

@@ -1,9 +1,9 @@
 package dial
 
 // The policy of our channels.
-const policy = "isthmus_plan"
+const balancerName = "isthmus_plan"
 
-const plainConfig = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
+const baseServiceConfig = `{"loadBalancingConfig": [{"` + balancerName + `": {}}]}`
 
 // retryConfig has a call that was cut off made once more, and elsewhere; where there is only
 // one way it is not used. It waits for a moment: where a whole cluster ends, the connections
@@ -17,8 +17,8 @@ const plainConfig = `{"loadBalancingConfig": [{"` + policy + `": {}}]}`
 // the answer has begun, or when more than 256 KiB would have to be sent again.
 //
 // It is not for what apps proxy over gRPC, where their own rules hold.
-const retryConfig = `{
-	"loadBalancingConfig": [{"` + policy + `": {}}],
+const retryServiceConfig = `{
+	"loadBalancingConfig": [{"` + balancerName + `": {}}],
 	"methodConfig": [{
 		"name": [{"service": "dapr.proto.internals.v1.ServiceInvocation"}],
 		"retryPolicy": {
@@ -31,7 +31,7 @@ const retryConfig = `{
 
 func serviceConfig(retry bool) string {
 	if retry {
-		return retryConfig
+		return retryServiceConfig
 	}
-	return plainConfig
+	return baseServiceConfig
 }

@@ -14,21 +14,21 @@ import (
 )
 
 // sidecar answers a call only once told to, and then says it was given one.
-type sidecar struct {
+type blockingServer struct {
 	internalv1.UnimplementedServiceInvocationServer
 	given  chan struct{}
 	answer chan struct{}
 }
 
-func newSidecar() *sidecar {
-	return &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
+func newBlockingServer() *blockingServer {
+	return &blockingServer{given: make(chan struct{}, 10), answer: make(chan struct{})}
 }
 
-func (s *sidecar) register(server *grpc.Server) {
+func (s *blockingServer) register(server *grpc.Server) {
 	internalv1.RegisterServiceInvocationServer(server, s)
 }
 
-func (s *sidecar) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+func (s *blockingServer) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
 	s.given <- struct{}{}
 	<-s.answer
 	return &internalv1.InternalInvokeResponse{}, nil
@@ -39,20 +39,20 @@ func (s *sidecar) CallLocal(context.Context, *internalv1.InternalInvokeRequest) 
 func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	for _, retry := range []bool{true, false} {
 		t.Run(fmt.Sprintf("retry %v", retry), func(t *testing.T) {
-			a, b := newSidecar(), newSidecar()
+			a, b := newBlockingServer(), newBlockingServer()
 			first, second := startGateway(t, a.register), startGateway(t, b.register)
-			w := newWorld(t)
+			w := newTestDialer(t)
 			w.retry = retry
 			w.Use(w)
-			w.set(nil, here(first.Address, second.Address))
+			w.setRoutes(nil, localRoute(first.Address, second.Address))
 			conn := w.dial(t)
-			until(t, conn, first.Address)
-			until(t, conn, second.Address)
+			callUntil(t, conn, first.Address)
+			callUntil(t, conn, second.Address)
 			var called sync.WaitGroup
 			ended := make(chan error, 1)
 			called.Go(func() { ended <- invoke(t.Context(), conn, time.Minute) })
 			var lost *gateway
-			var other *sidecar
+			var other *blockingServer
 			select {
 			case <-a.given:
 				lost, other = first, b
@@ -88,10 +88,10 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 
 // daprd closes its connection for all calls when one ends with Unavailable.
 func TestACallsEndDoesNotEndOthers(t *testing.T) {
-	s := newSidecar()
+	s := newBlockingServer()
 	gw := startGateway(t, s.register)
-	w := newWorld(t)
-	w.set(nil, here(gw.Address))
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(gw.Address))
 	conn := w.dial(t)
 	ended := make(chan error, 1)
 	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
@@ -113,8 +113,8 @@ func TestACallsEndDoesNotEndOthers(t *testing.T) {
 // More calls than daprd has on a connection get one more; each comes to an end.
 func TestSeveralConnectionsToOneApp(t *testing.T) {
 	gw := startGateway(t)
-	w := newWorld(t)
-	w.set(nil, here(gw.Address))
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(gw.Address))
 	first, second := w.dial(t), w.dial(t)
 	mustCall(t, second)
 	mustCall(t, first)

@@ -21,8 +21,8 @@ import (
 
 func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 	local, gw := startGateway(t), startGateway(t)
-	w := newWorld(t)
-	w.set(map[string][]string{"east": {gw.Address}}, here(local.Address), through("east", 1))
+	w := newTestDialer(t)
+	w.setRoutes(map[string][]string{"east": {gw.Address}}, localRoute(local.Address), gatewayRoute("east", 1))
 	conn := w.dial(t)
 	for range 50 {
 		if got := mustCall(t, conn); got != local.Address {
@@ -40,10 +40,10 @@ func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(goneFor)
+	time.Sleep(rampAfter)
 	back, elsewhere := startGatewayOn(t, lis), 0
-	until(t, conn, back.Address)
-	for begun := time.Now(); time.Since(begun) < 3*returnStep; time.Sleep(time.Millisecond) {
+	callUntil(t, conn, back.Address)
+	for begun := time.Now(); time.Since(begun) < 3*rampStep; time.Sleep(time.Millisecond) {
 		if mustCall(t, conn) == gw.Address {
 			elsewhere++
 		}
@@ -51,17 +51,17 @@ func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 	if elsewhere == 0 {
 		t.Error("the instance had all calls at once when it was back")
 	}
-	only(t, conn, back.Address)
+	callUntilOnly(t, conn, back.Address)
 }
 
 func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, gw.Address)
+	w := newEastDialer(t, gw.Address)
 	conn := w.dial(t)
 	mustCall(t, conn)
-	stale := through("east", 0)
+	stale := gatewayRoute("east", 0)
 	stale.State, stale.Addresses = catalog.LeaseExpired, nil
-	w.set(map[string][]string{"east": {gw.Address}}, stale)
+	w.setRoutes(map[string][]string{"east": {gw.Address}}, stale)
 	refused := func(want string) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; { // gRPC is told of a plan a moment after the view
@@ -76,9 +76,9 @@ func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
 	}
 	refused("lease")
 	for range 100 {
-		w.eastAt(gw.Address)
+		w.setEast(gw.Address)
 		mustCall(t, conn) // the first after the view leads there again
-		w.set(map[string][]string{"east": {gw.Address}}, stale)
+		w.setRoutes(map[string][]string{"east": {gw.Address}}, stale)
 		refused("lease")
 	}
 	w.views.Store(&catalog.View{})
@@ -86,9 +86,9 @@ func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
 }
 
 func TestNothingTakesConnections(t *testing.T) {
-	w := newWorld(t)
+	w := newTestDialer(t)
 	dead := deadAddress(t)
-	w.set(nil, here(dead))
+	w.setRoutes(nil, localRoute(dead))
 	conn := w.dial(t)
 	_, err := call(t, conn)
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), dead) || !strings.Contains(err.Error(), "refused") {
@@ -98,18 +98,18 @@ func TestNothingTakesConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recovers(t, conn, startGatewayOn(t, lis).Address)
+	callUntilRecovered(t, conn, startGatewayOn(t, lis).Address)
 }
 
 func TestSharesOfRoutesAndInstances(t *testing.T) {
 	a, b, gw := startGateway(t), startGateway(t), startGateway(t)
-	w := newWorld(t)
-	local, remote := here(a.Address, b.Address), through("east", 0)
+	w := newTestDialer(t)
+	local, remote := localRoute(a.Address, b.Address), gatewayRoute("east", 0)
 	local.Weight, remote.Weight = 3, 1
-	w.set(map[string][]string{"east": {gw.Address}}, local, remote)
+	w.setRoutes(map[string][]string{"east": {gw.Address}}, local, remote)
 	conn := w.dial(t)
 	for _, at := range []*gateway{a, b, gw} {
-		until(t, conn, at.Address)
+		callUntil(t, conn, at.Address)
 	}
 	counts := map[string]int{}
 	for range 800 {
@@ -123,16 +123,18 @@ func TestSharesOfRoutesAndInstances(t *testing.T) {
 }
 
 // paced answers calls after a time that tests set.
-type paced struct {
+type timedServer struct {
 	internalv1.UnimplementedServiceInvocationServer
 	after atomic.Int64
 	given atomic.Int64
 	fails atomic.Bool
 }
 
-func (p *paced) register(server *grpc.Server) { internalv1.RegisterServiceInvocationServer(server, p) }
+func (p *timedServer) register(server *grpc.Server) {
+	internalv1.RegisterServiceInvocationServer(server, p)
+}
 
-func (p *paced) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+func (p *timedServer) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
 	p.given.Add(1)
 	if p.fails.Load() {
 		return nil, status.Error(codes.Unavailable, "not now")
@@ -145,16 +147,16 @@ func (p *paced) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeReque
 }
 
 // five starts five instances, and a connection that has reached each.
-func five(t *testing.T, through func(address string) string) (instances []*paced, conn *grpc.ClientConn) {
-	w := newWorld(t)
+func startFive(t *testing.T, through func(address string) string) (instances []*timedServer, conn *grpc.ClientConn) {
+	w := newTestDialer(t)
 	var addresses []string
 	for range 5 {
-		p := &paced{}
+		p := &timedServer{}
 		p.after.Store(int64(time.Millisecond))
 		instances = append(instances, p)
 		addresses = append(addresses, through(startGateway(t, p.register).Address))
 	}
-	w.set(nil, here(addresses...))
+	w.setRoutes(nil, localRoute(addresses...))
 	conn = w.dial(t)
 	for _, p := range instances {
 		for deadline := time.Now().Add(time.Minute); p.given.Load() == 0; {
@@ -169,7 +171,7 @@ func five(t *testing.T, through func(address string) string) (instances []*paced
 func direct(address string) string { return address }
 
 // calls makes so many calls, a few at a time, and says how many each instance had.
-func calls(t *testing.T, conn *grpc.ClientConn, instances []*paced, n int) (given []int64) {
+func callMany(t *testing.T, conn *grpc.ClientConn, instances []*timedServer, n int) (given []int64) {
 	t.Helper()
 	for _, p := range instances {
 		given = append(given, -p.given.Load())
@@ -193,16 +195,16 @@ func calls(t *testing.T, conn *grpc.ClientConn, instances []*paced, n int) (give
 }
 
 func TestASlowInstanceHasFewCalls(t *testing.T) {
-	instances, conn := five(t, direct)
+	instances, conn := startFive(t, direct)
 	instances[0].after.Store(int64(200 * time.Millisecond)) // far from what a busy machine makes of the others
-	calls(t, conn, instances, 1000)                         // until it is known
-	given := calls(t, conn, instances, 2000)
+	callMany(t, conn, instances, 1000)                      // until it is known
+	given := callMany(t, conn, instances, 2000)
 	t.Logf("%v of 2000 calls", given)
 	if given[0] > 100 { // 400 would be its share
 		t.Errorf("the slow instance had %d calls", given[0])
 	}
 	instances[0].after.Store(int64(time.Millisecond))
-	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
 		if time.Now().After(deadline) {
 			t.Fatal("the instance is quick again, and has no share")
 		}
@@ -211,26 +213,26 @@ func TestASlowInstanceHasFewCalls(t *testing.T) {
 
 // gRPC hears of the end of a connection a moment after it was broken off.
 func TestAConnectionThatIsBrokenOffHasNoMoreCalls(t *testing.T) {
-	w := newWorld(t)
+	w := newTestDialer(t)
 	a, b := startGateway(t), startGateway(t)
-	w.set(nil, here(a.Address, b.Address))
+	w.setRoutes(nil, localRoute(a.Address, b.Address))
 	conn := w.dial(t)
-	until(t, conn, a.Address)
-	until(t, conn, b.Address)
-	c := w.watch.all()[0]
-	c.point.doubt(true)
-	c.part()
+	callUntil(t, conn, a.Address)
+	callUntil(t, conn, b.Address)
+	c := w.watcher.connections()[0]
+	c.endpoint.setUnresponsive(true)
+	c.unwatch()
 	for range 20 {
-		if got := mustCall(t, conn); got == c.point.address {
+		if got := mustCall(t, conn); got == c.endpoint.address {
 			t.Fatal("the connection is given a call")
 		}
 	}
-	c.breakOff()
-	until(t, conn, c.point.address)
+	c.abort()
+	callUntil(t, conn, c.endpoint.address)
 }
 
 func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
-	instances, conn := five(t, direct)
+	instances, conn := startFive(t, direct)
 	instances[0].fails.Store(true)
 	for range 100 {
 		_ = invoke(t.Context(), conn, time.Minute) // those that it is found out by may fail
@@ -245,7 +247,7 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 		t.Errorf("%d of 400 calls failed", failed)
 	}
 	instances[0].fails.Store(false)
-	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
 		if time.Now().After(deadline) {
 			t.Fatal("the instance is well again, and has no share")
 		}
@@ -254,62 +256,62 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 
 // What was held against an instance is not held against the one that comes after it.
 func TestAnInstanceThatStartsAnewBeginsAnew(t *testing.T) {
-	w, first := newWorld(t), startGateway(t)
-	w.set(nil, here(first.Address))
+	w, first := newTestDialer(t), startGateway(t)
+	w.setRoutes(nil, localRoute(first.Address))
 	conn := w.dial(t)
 	mustCall(t, conn)
-	before := w.watch.all()[0]
-	p := before.point
-	p.left = 5
-	p.policy.refuses(p)
-	p.pace.took(time.Since(began), time.Hour)
-	p.pace.penalty.Store(mostSlow)
+	before := w.watcher.connections()[0]
+	p := before.endpoint
+	p.ejections = 5
+	p.balancer.eject(p)
+	p.latency.observe(time.Since(processStart), time.Hour)
+	p.latency.penalty.Store(maxPenalty)
 	first.stop()
 	lis, err := net.Listen("tcp", first.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	recovers(t, conn, startGatewayOn(t, lis).Address)
-	if now := w.watch.all(); len(now) != 1 || now[0] == before || now[0].point != p {
+	callUntilRecovered(t, conn, startGatewayOn(t, lis).Address)
+	if now := w.watcher.connections(); len(now) != 1 || now[0] == before || now[0].endpoint != p {
 		t.Fatalf("%d connections, want one of the same point made anew", len(now))
 	}
-	p.policy.mu.Lock()
-	defer p.policy.mu.Unlock()
-	if mean, _ := p.pace.now(time.Since(began)); !p.takes() || mean > 60 || p.pace.penalty.Load() > 1 {
-		t.Errorf("takes calls: %v, which last %.3f s and cost %d", p.takes(), mean, p.pace.penalty.Load())
+	p.balancer.mu.Lock()
+	defer p.balancer.mu.Unlock()
+	if mean, _ := p.latency.current(time.Since(processStart)); !p.usable() || mean > 60 || p.latency.penalty.Load() > 1 {
+		t.Errorf("takes calls: %v, which last %.3f s and cost %d", p.usable(), mean, p.latency.penalty.Load())
 	}
 }
 
 // A dead instance ends its connections by each gateway, and not all at one moment.
 func TestAnInstanceIsLeftByAllGatewaysOnceOneConnectionEnded(t *testing.T) {
-	w := newWorld(t)
-	route := through("east", 0)
+	w := newTestDialer(t)
+	route := gatewayRoute("east", 0)
 	route.Ready, route.Instances = 2, []uint32{1, 2}
-	w.set(map[string][]string{"east": {startGateway(t).Address, startGateway(t).Address}}, route)
+	w.setRoutes(map[string][]string{"east": {startGateway(t).Address, startGateway(t).Address}}, route)
 	conn := w.dial(t)
-	for deadline := time.Now().Add(time.Minute); len(w.watch.all()) < 4; mustCall(t, conn) {
+	for deadline := time.Now().Add(time.Minute); len(w.watcher.connections()) < 4; mustCall(t, conn) {
 		if time.Now().After(deadline) {
 			t.Fatal("two instances behind two gateways are not four connections")
 		}
 	}
-	lost := w.watch.all()[0]
-	p := lost.point
+	lost := w.watcher.connections()[0]
+	p := lost.endpoint
 	_ = lost.Conn.Close() // gRPC closes it again
 	for left := false; !left; time.Sleep(time.Millisecond) {
-		p.policy.mu.Lock()
-		left = p.state != connectivity.Ready || !p.policy.ended[p.name].IsZero()
-		p.policy.mu.Unlock()
+		p.balancer.mu.Lock()
+		left = p.state != connectivity.Ready || !p.balancer.ended[p.name].IsZero()
+		p.balancer.mu.Unlock()
 	}
 	began := time.Now()
-	before := map[*point]int64{}
-	for _, c := range w.watch.all() {
-		before[c.point] = c.point.pace.last.Load()
+	before := map[*endpoint]int64{}
+	for _, c := range w.watcher.connections() {
+		before[c.endpoint] = c.endpoint.latency.lastCall.Load()
 	}
 	for range 20 {
 		mustCall(t, conn)
 	}
 	for o, last := range before {
-		now := o.pace.last.Load() // 0 once the connection is made anew
+		now := o.latency.lastCall.Load() // 0 once the connection is made anew
 		if o.name == p.name && now != last && now != 0 && time.Since(began) < suspectFor {
 			t.Errorf("%s had calls by %s right after its connection by %s ended", o.name, o.address, p.address)
 		}
@@ -338,7 +340,7 @@ func (f *freezer) wait(ctx context.Context) {
 	}
 }
 
-func (f *freezer) before(t *testing.T, to string) (address string) {
+func (f *freezer) proxy(t *testing.T, to string) (address string) {
 	lis, err := net.Listen("tcp", deadAddress(t))
 	if err != nil {
 		t.Fatal(err)
@@ -387,23 +389,23 @@ func (f *freezer) before(t *testing.T, to string) (address string) {
 func TestAnInstanceThatHangs(t *testing.T) {
 	f := &freezer{}
 	first := true
-	instances, conn := five(t, func(address string) string {
+	instances, conn := startFive(t, func(address string) string {
 		if first {
 			first = false
-			return f.before(t, address)
+			return f.proxy(t, address)
 		}
 		return address
 	})
 	f.freeze()
 	began := time.Now()
-	given := calls(t, conn, instances, 400) // none fails: those that hang are made again
+	given := callMany(t, conn, instances, 400) // none fails: those that hang are made again
 	took := time.Since(began)
 	t.Logf("%v of 400 calls, in %s", given, took.Round(time.Millisecond))
-	if took > tooLong {
+	if took > callLimit {
 		t.Errorf("the calls took %s", took)
 	}
 	f.thaw()
-	for deadline := time.Now().Add(time.Minute); calls(t, conn, instances, 400)[0] < 40; {
+	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
 		if time.Now().After(deadline) {
 			t.Fatal("the instance goes on, and has no share")
 		}
@@ -413,9 +415,9 @@ func TestAnInstanceThatHangs(t *testing.T) {
 // The last there is is not left: its calls wait, and end when it goes on.
 func TestTheOnlyInstanceHangs(t *testing.T) {
 	f := &freezer{}
-	p := &paced{}
-	w := newWorld(t)
-	w.set(nil, here(f.before(t, startGateway(t, p.register).Address)))
+	p := &timedServer{}
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(f.proxy(t, startGateway(t, p.register).Address)))
 	conn := w.dial(t)
 	if err := invoke(t.Context(), conn, time.Minute); err != nil {
 		t.Fatal(err)
@@ -438,18 +440,18 @@ func TestTheOnlyInstanceHangs(t *testing.T) {
 func TestCallsWaitForTheFirstConnection(t *testing.T) {
 	f := &freezer{}
 	f.freeze()
-	w := newWorld(t)
-	slow := f.before(t, startGateway(t).Address)
-	w.set(nil, here(slow))
+	w := newTestDialer(t)
+	slow := f.proxy(t, startGateway(t).Address)
+	w.setRoutes(nil, localRoute(slow))
 	conn := w.dial(t)
-	time.AfterFunc(firstPatience+holdFor+holdFor/2, f.thaw)
+	time.AfterFunc(firstConnectWait+holdCalls+holdCalls/2, f.thaw)
 	mustCall(t, conn)
 	f.freeze()
-	w.set(nil, here(f.before(t, deadAddress(t))))
+	w.setRoutes(nil, localRoute(f.proxy(t, deadAddress(t))))
 	for deadline := time.Now().Add(time.Minute); ; {
 		began := time.Now()
 		_, err := call(t, conn)
-		if status.Code(err) == codes.Unavailable && time.Since(began) < holdFor/2 {
+		if status.Code(err) == codes.Unavailable && time.Since(began) < holdCalls/2 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -461,10 +463,10 @@ func TestCallsWaitForTheFirstConnection(t *testing.T) {
 
 // A large request is written in parts, between which nothing of ours may go.
 func TestInquiriesGoBetweenFrames(t *testing.T) {
-	p := &paced{}
+	p := &timedServer{}
 	gw := startGateway(t, p.register)
-	w := newWorld(t)
-	w.set(nil, here(gw.Address))
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(gw.Address))
 	conn := w.dial(t)
 	if err := invoke(t.Context(), conn, time.Minute); err != nil {
 		t.Fatal(err)
@@ -478,8 +480,8 @@ func TestInquiriesGoBetweenFrames(t *testing.T) {
 				return
 			default:
 			}
-			for _, c := range w.watch.all() {
-				if c.frames.inquire() {
+			for _, c := range w.watcher.connections() {
+				if c.writer.ping() {
 					asked.Add(1)
 				}
 			}

@@ -13,92 +13,92 @@ import (
 
 // evidence is what calls of this process do not get to in other clusters, for the resolver
 // service: which gateways take no connections, and which apps behind them say nothing.
-type evidence struct {
+type reachability struct {
 	report func([]nameresolution.Unreached)
 
-	mu      sync.Mutex
-	points  map[*point]stands
-	pending bool
-	said    bool // something, in the last report
+	mu        sync.Mutex
+	endpoints map[*endpoint]reachState
+	pending   bool
+	reported  bool // something, in the last report
 }
 
 // stands is how a point of another cluster stands. One that is connecting for the first time
 // is none yet.
-type stands struct {
-	good  bool
-	dials bool // it is bad, and not even a connection is to be had
-	since time.Time
-	why   string
+type reachState struct {
+	reached      bool
+	noConnection bool // it is bad, and not even a connection is to be had
+	since        time.Time
+	reason       string
 }
 
 // reportAfter is how long changes are gathered before they are told.
-const reportAfter = 100 * time.Millisecond
+const reportDelay = 100 * time.Millisecond
 
 // note takes in how a point stands by now. It wants balancing.mu.
-func (e *evidence) note(p *point) {
-	if p.given != "" {
+func (r *reachability) update(p *endpoint) {
+	if p.viewAddress != "" {
 		return // of the caller's own cluster, or on its network: the service sees it itself
 	}
-	now := stands{since: time.Now()}
+	now := reachState{since: time.Now()}
 	switch {
-	case p.state == connectivity.Ready && !p.doubted.Load():
-		now.good = true
+	case p.state == connectivity.Ready && !p.unresponsive.Load():
+		now.reached = true
 	case p.state == connectivity.Ready:
-		now.why = "it is connected, and does not answer"
+		now.reason = "it is connected, and does not answer"
 	case p.err != nil && p.refusedByGateway():
 		return // the gateway is there; the instance is not
 	case p.err != nil:
-		now.dials, now.why = true, p.err.Error()
+		now.noConnection, now.reason = true, p.err.Error()
 	default:
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if old, ok := e.points[p]; ok && old.good == now.good && old.dials == now.dials {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, ok := r.endpoints[p]; ok && old.reached == now.reached && old.noConnection == now.noConnection {
 		return
 	}
-	e.points[p] = now
-	e.tell()
+	r.endpoints[p] = now
+	r.scheduleReport()
 }
 
 // refusedByGateway tells whether the gateway took the connection and ended it itself.
-func (p *point) refusedByGateway() bool {
-	return strings.Contains(p.err.Error(), "remote error: tls:") || strings.Contains(p.err.Error(), "EOF")
+func (e *endpoint) refusedByGateway() bool {
+	return strings.Contains(e.err.Error(), "remote error: tls:") || strings.Contains(e.err.Error(), "EOF")
 }
 
 // forget leaves a point out from now on.
-func (e *evidence) forget(p *point) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, ok := e.points[p]; ok {
-		delete(e.points, p)
-		e.tell()
+func (r *reachability) remove(p *endpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.endpoints[p]; ok {
+		delete(r.endpoints, p)
+		r.scheduleReport()
 	}
 }
 
 // bad tells whether a point does not get to its gateway.
-func (e *evidence) bad(p *point) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s, ok := e.points[p]
-	return ok && !s.good
+func (r *reachability) unreached(p *endpoint) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.endpoints[p]
+	return ok && !s.reached
 }
 
 // tell reports what stands, a moment later. It wants the lock.
-func (e *evidence) tell() {
-	if e.report == nil || e.pending {
+func (r *reachability) scheduleReport() {
+	if r.report == nil || r.pending {
 		return
 	}
-	e.pending = true
-	time.AfterFunc(reportAfter, func() {
-		e.mu.Lock()
-		e.pending = false
-		all := e.unreached()
-		silent := len(all) == 0 && !e.said
-		e.said = len(all) > 0
-		e.mu.Unlock()
+	r.pending = true
+	time.AfterFunc(reportDelay, func() {
+		r.mu.Lock()
+		r.pending = false
+		all := r.summarize()
+		silent := len(all) == 0 && !r.reported
+		r.reported = len(all) > 0
+		r.mu.Unlock()
 		if !silent {
-			e.report(all)
+			r.report(all)
 		}
 	})
 }
@@ -106,32 +106,32 @@ func (e *evidence) tell() {
 // unreached says what is not reached: an app behind a gateway, where none of its points
 // there is good; a gateway, where no point of any app is and one can't even connect; and all
 // of a cluster, where that is so of each of its gateways. It wants the lock.
-func (e *evidence) unreached() (all []nameresolution.Unreached) {
+func (r *reachability) summarize() (all []nameresolution.Unreached) {
 	type gateway struct{ cluster, address string }
 	type behind struct {
 		gateway
 		app catalog.App
 	}
 	good := map[any]bool{}
-	worst := map[behind]stands{}
-	for p, s := range e.points {
+	worst := map[behind]reachState{}
+	for p, s := range r.endpoints {
 		g := gateway{p.cluster, p.address}
 		b := behind{g, p.channel.app}
-		if s.good {
+		if s.reached {
 			good[g], good[b], good[p.cluster] = true, true, true
 			continue
 		}
-		if old, ok := worst[b]; !ok || s.dials && !old.dials || s.dials == old.dials && s.since.Before(old.since) {
+		if old, ok := worst[b]; !ok || s.noConnection && !old.noConnection || s.noConnection == old.noConnection && s.since.Before(old.since) {
 			worst[b] = s
 		}
 	}
-	entries := map[nameresolution.Unreached]stands{}
+	entries := map[nameresolution.Unreached]reachState{}
 	for b, s := range worst {
 		u := nameresolution.Unreached{Cluster: b.cluster}
 		switch {
 		case good[b]:
 			continue
-		case !s.dials || good[b.gateway]:
+		case !s.noConnection || good[b.gateway]:
 			u.Gateway, u.App = b.address, b.app
 		case good[b.cluster]:
 			u.Gateway = b.address
@@ -141,7 +141,7 @@ func (e *evidence) unreached() (all []nameresolution.Unreached) {
 		}
 	}
 	for u, s := range entries {
-		u.Since, u.Why = s.since, s.why
+		u.Since, u.Why = s.since, s.reason
 		all = append(all, u)
 	}
 	return all

@@ -11,7 +11,7 @@ const (
 	// userTimeout is how long the kernel tries to send what nobody acknowledges.
 	userTimeout = 15 * time.Minute
 	// longestPause is the longest time until it tries again.
-	longestPause = time.Second
+	maxRetransmitPause = time.Second
 )
 
 // tcpRTOMax is TCP_RTO_MAX_MS, which Linux has since 6.15.
@@ -29,7 +29,7 @@ const tcpRTOMax = 44
 // And the pauses between its attempts double, up to two minutes: when a link is back after ten
 // seconds, the connections that were there may rest for ten more. With shorter pauses the
 // kernel's own limit, which is a number of attempts, would come too soon: so it is given a time.
-func beyondLosses(c net.Conn) {
+func extendUserTimeout(c net.Conn) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return
@@ -40,7 +40,7 @@ func beyondLosses(c net.Conn) {
 	}
 	_ = raw.Control(func(fd uintptr) { // where it fails, gRPC's limit and the kernel's pauses stand
 		if unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())) == nil {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMax, int(longestPause.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMax, int(maxRetransmitPause.Milliseconds()))
 		}
 	})
 }

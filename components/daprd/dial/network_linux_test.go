@@ -167,7 +167,7 @@ func (n network) both(after time.Duration) (first, second *prompt, conn *grpc.Cl
 		addresses = append(addresses, gw.Address)
 	}
 	slices.Sort(addresses)
-	return first, second, east(n.t, addresses...).dial(n.t)
+	return first, second, newEastDialer(n.t, addresses...).dial(n.t)
 }
 
 func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
@@ -176,7 +176,7 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 		return
 	}
 	first, second, conn := n.both(5 * time.Millisecond)
-	calls := startSteady(t, conn, 6)
+	calls := startLoad(t, conn, 6)
 	reached := func(p *prompt) {
 		t.Helper()
 		for before := p.given.Load(); p.given.Load() < before+20; time.Sleep(time.Millisecond) {
@@ -197,10 +197,10 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	}
 	back := time.Since(dropped)
 	reached(first)
-	calls.end()
+	calls.stop()
 	t.Logf("%d calls, %d failures, longest time without any answer %s, longest call %s; used again %s after it was back",
 		calls.calls.Load(), calls.failures.Load(), calls.gap.Round(time.Millisecond), calls.longest.Round(time.Millisecond), back.Round(time.Millisecond))
-	if calls.longest > tooLong {
+	if calls.longest > callLimit {
 		t.Errorf("a call took %s", calls.longest)
 	}
 }
@@ -246,7 +246,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 		}
 	}
 	t.Logf("a call of 100 ms, alone when the link went, took %s at most", longest.Round(time.Millisecond))
-	if longest > tooLong {
+	if longest > callLimit {
 		t.Errorf("a call of 100 ms took %s", longest)
 	}
 }

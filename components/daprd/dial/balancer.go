@@ -17,17 +17,17 @@ import (
 
 const (
 	// restFor is how long connections of a route that has no calls any more are kept.
-	restFor = 30 * time.Second
+	unwantedTimeout = 30 * time.Second
 	// probeFor is how long a connection that fails is tried again when no call goes there.
-	probeFor = 10 * time.Minute
+	probeTimeout = 10 * time.Minute
 	// firstPatience is how long calls wait for the first connections of a priority before
 	// the next priority is tried, and againPatience the same where there were some, on a link
 	// that is quick.
-	firstPatience = time.Second
-	againPatience = 50 * time.Millisecond
+	firstConnectWait = time.Second
+	reconnectWait    = 50 * time.Millisecond
 	// holdFor is how long calls wait, rather than fail, where no connection can be had. They wait
 	// longer for one that is being made, and did not fail before: see connectFor.
-	holdFor = time.Second
+	holdCalls = time.Second
 	// suspectFor is how long an instance behind gateways is left to others once a connection to
 	// it has ended: those by other gateways may be over too, and say so later.
 	suspectFor = 250 * time.Millisecond
@@ -35,75 +35,75 @@ const (
 
 // registerPolicy makes gRPC know the policy, once. Nothing may be dialled meanwhile: gRPC's
 // registry is not safe for concurrent use.
-var registerPolicy = sync.OnceFunc(func() { balancer.Register(policyBuilder{}) })
+var registerBalancer = sync.OnceFunc(func() { balancer.Register(balancerBuilder{}) })
 
-type policyBuilder struct{}
+type balancerBuilder struct{}
 
-func (policyBuilder) Name() string { return policy }
+func (balancerBuilder) Name() string { return balancerName }
 
 // Build makes the policy of one channel.
-func (policyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &balancing{cc: cc, points: map[pointName]*point{}, spreads: map[string]*spread{}, ended: map[string]time.Time{}, lost: time.Now()}
+func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return &planBalancer{cc: cc, endpoints: map[endpointKey]*endpoint{}, routes: map[string]*routeState{}, ended: map[string]time.Time{}, unusableSince: time.Now()}
 }
 
 // balancing follows the plan of one app: it connects to what calls are to reach, and to
 // what comes next where that is not to be had.
-type balancing struct {
+type planBalancer struct {
 	cc balancer.ClientConn
 
-	mu      sync.Mutex
-	plan    *plan // nil before the first
-	points  map[pointName]*point
-	leaving map[*point]struct{}
-	spreads map[string]*spread   // by cluster
-	ended   map[string]time.Time // when a connection to an instance behind gateways last ended, by its name
-	choice  *catalog.Plan        // among routes, as last made
-	had     bool                 // calls had somewhere to go
-	lost    time.Time            // since when they have not
-	begun   int                  // attempts to connect that are under way
-	wake    *time.Timer
-	closed  bool
+	mu            sync.Mutex
+	plan          *plan // nil before the first
+	endpoints     map[endpointKey]*endpoint
+	draining      map[*endpoint]struct{}
+	routes        map[string]*routeState // by cluster
+	ended         map[string]time.Time   // when a connection to an instance behind gateways last ended, by its name
+	lastChoice    *catalog.Plan          // among routes, as last made
+	usable        bool                   // calls had somewhere to go
+	unusableSince time.Time              // since when they have not
+	connecting    int                    // attempts to connect that are under way
+	timer         *time.Timer
+	closed        bool
 }
 
 // UpdateClientConnState takes a plan in.
-func (b *balancing) UpdateClientConnState(s balancer.ClientConnState) error {
-	p, ok := s.ResolverState.Attributes.Value(planKey{}).(*plan)
+func (b *planBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
+	p, ok := s.ResolverState.Attributes.Value(planAttribute{}).(*plan)
 	if !ok {
 		return errors.New("no plan of an app")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.plan == nil || b.plan.refusal != nil && p.refusal == nil {
-		b.had, b.lost = false, time.Now()
+		b.usable, b.unusableSince = false, time.Now()
 	}
 	b.plan = p
-	b.arrange()
+	b.update()
 	return nil
 }
 
 // again has a look at how things stand.
-func (b *balancing) again() {
+func (b *planBalancer) onTimer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.arrange()
+	b.update()
 }
 
 // heard is a point that says nothing any more, or something again.
-func (b *balancing) heard(p *point) {
+func (b *planBalancer) responsivenessChanged(p *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !p.gone {
-		p.channel.names.evidence.note(p)
+	if !p.removed {
+		p.channel.dialer.reachability.update(p)
 	}
-	b.arrange()
+	b.update()
 }
 
 // others tells whether another point than p takes calls.
-func (b *balancing) others(p *point) bool {
+func (b *planBalancer) hasAlternative(p *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, o := range b.points {
-		if o != p && o.takes() {
+	for _, o := range b.endpoints {
+		if o != p && o.usable() {
 			return true
 		}
 	}
@@ -112,25 +112,25 @@ func (b *balancing) others(p *point) bool {
 
 // refuses is a point whose calls end with Unavailable, one after the other. Others get the
 // calls for a while, longer each time.
-func (b *balancing) refuses(p *point) {
+func (b *planBalancer) eject(p *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if now.Before(p.until) {
+	if now.Before(p.ejectedUntil) {
 		return
 	}
-	if now.Sub(p.until) > 10*leftFor {
-		p.left = 0
+	if now.Sub(p.ejectedUntil) > 10*baseEjection {
+		p.ejections = 0
 	}
-	p.until = now.Add(leftFor << min(p.left, mostLeft))
-	p.left++
-	p.refused.Store(leftAfter - 1) // one more is enough when it is back
-	b.arrange()
+	p.ejectedUntil = now.Add(baseEjection << min(p.ejections, maxEjectionDoublings))
+	p.ejections++
+	p.unavailableInRow.Store(ejectAfter - 1) // one more is enough when it is back
+	b.update()
 }
 
 // arrange decides which points there are to be, connects those that are wanted, and tells
 // gRPC where calls go. It wants the lock.
-func (b *balancing) arrange() {
+func (b *planBalancer) update() {
 	if b.closed || b.plan == nil {
 		return
 	}
@@ -142,70 +142,70 @@ func (b *balancing) arrange() {
 			due = t
 		}
 	}
-	b.begun = 0
-	for _, p := range b.points {
+	b.connecting = 0
+	for _, p := range b.endpoints {
 		p.wanted = false
-		if p.until.After(now) {
-			by(p.until)
+		if p.ejectedUntil.After(now) {
+			by(p.ejectedUntil)
 		}
 		if p.state == connectivity.Connecting {
-			b.begun++
+			b.connecting++
 		}
 	}
-	ways, hopeful := b.levels(now, by)
-	for name, p := range b.points {
+	ways, hopeful := b.usableRoutes(now, by)
+	for name, p := range b.endpoints {
 		switch {
 		case p.wanted:
-			p.rested = time.Time{}
-		case !b.plan.has(name) && b.probes(p, now):
-			by(now.Add(restFor))
+			p.unwantedSince = time.Time{}
+		case !b.plan.has(name) && b.keepsProbing(p, now):
+			by(now.Add(unwantedTimeout))
 		case !b.plan.has(name):
-			b.drop(p)
-		case p.rested.IsZero():
-			p.rested = now
-			by(now.Add(restFor))
-		case now.Sub(p.rested) >= restFor:
-			b.drop(p)
+			b.drain(p)
+		case p.unwantedSince.IsZero():
+			p.unwantedSince = now
+			by(now.Add(unwantedTimeout))
+		case now.Sub(p.unwantedSince) >= unwantedTimeout:
+			b.drain(p)
 		default:
-			by(p.rested.Add(restFor))
+			by(p.unwantedSince.Add(unwantedTimeout))
 		}
 	}
 	if len(ways) == 0 && b.plan.refusal == nil {
-		ways = b.doubtful()
+		ways = b.fallbackRoutes()
 	}
 	switch {
 	case len(ways) > 0:
-		b.had = true
-		b.choose(ways)
+		b.usable = true
+		b.setPicker(ways)
 	case b.plan.refusal != nil:
-		b.had = false
-		b.fail(b.plan.refusal)
+		b.usable = false
+		b.failCalls(b.plan.refusal)
 	default:
-		if b.had {
-			b.had, b.lost = false, now
+		if b.usable {
+			b.usable, b.unusableSince = false, now
 		}
-		held := b.lost.Add(holdFor)
+		held := b.unusableSince.Add(holdCalls)
 		if now.Before(held) {
 			by(held)
 		}
 		if hopeful || now.Before(held) {
 			b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
 		} else {
-			b.fail(b.why())
+			b.failCalls(b.unavailableError())
 		}
 	}
-	if b.wake != nil {
-		b.wake.Stop()
-		b.wake = nil
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
 	}
 	if !due.IsZero() {
-		b.wake = time.AfterFunc(max(time.Millisecond, due.Sub(now)), b.again)
+		b.timer = time.AfterFunc(max(time.Millisecond, due.Sub(now)), b.onTimer)
 	}
 }
 
 // levels goes through the priorities until one takes all calls, and says where they can go.
 // hopeful tells that there may yet be connections where there are none. It wants the lock.
-func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopeful bool) {
+func (b *planBalancer) usableRoutes(now time.Time, by func(time.Time)) (ways []usableRoute, hopeful bool) {
 	routes := b.plan.routes
 	connecting := false
 	for first, end := 0, 0; first < len(routes); first = end {
@@ -214,23 +214,23 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 		share, waits := uint64(0), false
 		for i := first; i < end; i++ {
 			r := &routes[i]
-			w := way{route: r, spread: b.spread(r.Cluster)}
-			var suspects, far []instance
+			w := usableRoute{route: r, state: b.routeState(r.Cluster)}
+			var suspects, far []candidate
 			hopes := time.Time{}
 			for t := range r.targets {
-				to := instance{}
+				to := candidate{}
 				for _, address := range r.targets[t].addresses {
-					p := b.point(r, &r.targets[t], address)
+					p := b.endpoint(r, &r.targets[t], address)
 					p.wanted = true
-					p.far.Store(r.targets[t].far)
-					if p.takes() {
-						to.points = append(to.points, p)
-					} else if h := p.hopes(); h.After(hopes) {
+					p.outOfZone.Store(r.targets[t].outOfZone)
+					if p.usable() {
+						to.endpoints = append(to.endpoints, p)
+					} else if h := p.waitUntil(); h.After(hopes) {
 						hopes = h
 					}
 					connecting = connecting || p.connecting()
 				}
-				if len(to.points) == 0 {
+				if len(to.endpoints) == 0 {
 					continue
 				}
 				until := b.ended[r.targets[t].name].Add(suspectFor)
@@ -238,19 +238,19 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 				case until.After(now):
 					suspects = append(suspects, to)
 					by(until)
-				case r.targets[t].far:
+				case r.targets[t].outOfZone:
 					far = append(far, to)
 				default:
-					w.instances = append(w.instances, to)
+					w.candidates = append(w.candidates, to)
 				}
 			}
-			w.near = len(w.instances)
-			w.instances = append(w.instances, far...)
-			if len(w.instances) == 0 { // as when a gateway is lost, which all of them were behind
-				w.instances = suspects
+			w.inZone = len(w.candidates)
+			w.candidates = append(w.candidates, far...)
+			if len(w.candidates) == 0 { // as when a gateway is lost, which all of them were behind
+				w.candidates = suspects
 			}
-			w.percent = w.spread.returns(len(w.instances) > 0, now, by)
-			if len(w.instances) > 0 {
+			w.percent = w.state.rampPercent(len(w.candidates) > 0, now, by)
+			if len(w.candidates) > 0 {
 				w.percent = min(w.percent, r.Percent())
 				ways = append(ways, w)
 				share = max(share, w.percent)
@@ -258,7 +258,7 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 				waits = true
 				by(hopes)
 			}
-			waits = waits || r.looking
+			waits = waits || r.lookupPending
 		}
 		if share >= 100 {
 			return ways, false
@@ -273,14 +273,14 @@ func (b *balancing) levels(now time.Time, by func(time.Time)) (ways []way, hopef
 // probes tells whether a point that the plan has no more is kept for a while, to see when
 // its cluster is reached again. Nobody would know otherwise: once the lease has ended for it,
 // no call goes there. It wants the lock.
-func (b *balancing) probes(p *point, now time.Time) bool {
-	if p.name == "" || !b.plan.channel.names.evidence.bad(p) {
+func (b *planBalancer) keepsProbing(p *endpoint, now time.Time) bool {
+	if p.name == "" || !b.plan.channel.dialer.reachability.unreached(p) {
 		return false
 	}
-	if p.rested.IsZero() {
-		p.rested = now
+	if p.unwantedSince.IsZero() {
+		p.unwantedSince = now
 	}
-	if now.Sub(p.rested) > probeFor {
+	if now.Sub(p.unwantedSince) > probeTimeout {
 		return false
 	}
 	if p.state == connectivity.Idle && p.sc != nil {
@@ -291,22 +291,22 @@ func (b *balancing) probes(p *point, now time.Time) bool {
 }
 
 // doubtful are the ways to what says nothing, or refuses: the last there is is not left.
-func (b *balancing) doubtful() (ways []way) {
+func (b *planBalancer) fallbackRoutes() (ways []usableRoute) {
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		w := way{route: r, spread: b.spread(r.Cluster)}
+		w := usableRoute{route: r, state: b.routeState(r.Cluster)}
 		for t := range r.targets {
-			to := instance{}
+			to := candidate{}
 			for _, address := range r.targets[t].addresses {
-				if p := b.points[pointName{r.targets[t].name, address}]; p != nil && p.state == connectivity.Ready {
-					to.points = append(to.points, p)
+				if p := b.endpoints[endpointKey{r.targets[t].name, address}]; p != nil && p.state == connectivity.Ready {
+					to.endpoints = append(to.endpoints, p)
 				}
 			}
-			if len(to.points) > 0 {
-				w.instances = append(w.instances, to)
+			if len(to.endpoints) > 0 {
+				w.candidates = append(w.candidates, to)
 			}
 		}
-		if len(w.instances) > 0 {
+		if len(w.candidates) > 0 {
 			w.percent = 100
 			return append(ways, w)
 		}
@@ -314,17 +314,17 @@ func (b *balancing) doubtful() (ways []way) {
 	return nil
 }
 
-func (b *balancing) spread(cluster string) *spread {
-	s := b.spreads[cluster]
+func (b *planBalancer) routeState(cluster string) *routeState {
+	s := b.routes[cluster]
 	if s == nil {
-		s = &spread{}
-		b.spreads[cluster] = s
+		s = &routeState{}
+		b.routes[cluster] = s
 	}
 	return s
 }
 
 // why is why calls fail. It wants the lock.
-func (b *balancing) why() error {
+func (b *planBalancer) unavailableError() error {
 	var parts []string
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
@@ -334,7 +334,7 @@ func (b *balancing) why() error {
 		}
 		for t := range r.targets {
 			for _, address := range r.targets[t].addresses {
-				if p := b.points[pointName{r.targets[t].name, address}]; p != nil {
+				if p := b.endpoints[endpointKey{r.targets[t].name, address}]; p != nil {
 					reason = address + " is not connected"
 					if p.err != nil {
 						reason = p.err.Error()
@@ -348,39 +348,39 @@ func (b *balancing) why() error {
 }
 
 // fail has calls fail, unless the view has something new. It wants the lock.
-func (b *balancing) fail(err error) {
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &failing{b.plan, err}})
+func (b *planBalancer) failCalls(err error) {
+	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &errorPicker{b.plan, err}})
 }
 
 // ResolverError is an error of the channel's, which has none.
-func (b *balancing) ResolverError(error) {}
+func (b *planBalancer) ResolverError(error) {}
 
 // UpdateSubConnState is an older way to tell of connections, which is not used.
-func (b *balancing) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+func (b *planBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 // ExitIdle has nothing to do: a channel is never idle.
-func (b *balancing) ExitIdle() {}
+func (b *planBalancer) ExitIdle() {}
 
 // Close ends all connections.
-func (b *balancing) Close() {
+func (b *planBalancer) Close() {
 	b.mu.Lock()
 	b.closed = true
-	if b.wake != nil {
-		b.wake.Stop()
+	if b.timer != nil {
+		b.timer.Stop()
 	}
-	var all []*point
-	for p := range b.leaving {
-		p.ending.Stop()
+	var all []*endpoint
+	for p := range b.draining {
+		p.drainTimer.Stop()
 		all = append(all, p)
 	}
-	for _, p := range b.points {
-		p.gone = true
-		p.channel.names.evidence.forget(p)
+	for _, p := range b.endpoints {
+		p.removed = true
+		p.channel.dialer.reachability.remove(p)
 		all = append(all, p)
 	}
-	b.leaving, b.points = nil, nil
+	b.draining, b.endpoints = nil, nil
 	b.mu.Unlock()
 	for _, p := range all {
-		p.end() // it may close a socket, of which we are told
+		p.shutdown() // it may close a socket, of which we are told
 	}
 }
