@@ -46,20 +46,20 @@ func TestALookupAllocatesNothing(t *testing.T) {
 
 // daprd would keep for 20 seconds what a resolver with ResolveIDMulti answers.
 func TestDaprdMustAskForEachCall(t *testing.T) {
-	if _, ok := newBlockingServer(t).Resolver.(nr.ResolverMulti); ok {
+	if _, ok := newSidecar(t).Resolver.(nr.ResolverMulti); ok {
 		t.Error("the component has ResolveIDMulti")
 	}
 }
 
 func TestASidecarLeavesViews(t *testing.T) {
-	for when, leave := range map[string]func(t *testing.T, s *blockingServer){
-		"when the component drains": func(t *testing.T, s *blockingServer) {
+	for when, leave := range map[string]func(t *testing.T, s *sidecar){
+		"when the component drains": func(t *testing.T, s *sidecar) {
 			if err := s.component.Drain(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"when daprd's runtime begins to stop": func(_ *testing.T, s *blockingServer) { s.stop() },
-		"when the process gets a signal": func(t *testing.T, _ *blockingServer) {
+		"when daprd's runtime begins to stop": func(_ *testing.T, s *sidecar) { s.stop() },
+		"when the process gets a signal": func(t *testing.T, _ *sidecar) {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestASidecarLeavesViews(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			service := servicetest.Start(t)
 			c := sidecarOf(t, service, checkout, 50001)
-			o := newBlockingServer(t)
+			o := newSidecar(t)
 			defer o.component.DrainOnSignals()()
 			if err := o.start(t, orders, 50002, withService(service)); err != nil {
 				t.Fatal(err)
@@ -87,7 +87,7 @@ func TestASidecarLeavesViews(t *testing.T) {
 // process of its own, which a signal ends.
 func TestASignalBeforeAnyResolverIsInUseIsNotSwallowed(t *testing.T) {
 	if os.Getenv("COMPONENT_HELPER") != "" {
-		defer newBlockingServer(t).component.DrainOnSignals()()
+		defer newSidecar(t).component.DrainOnSignals()()
 		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 		time.Sleep(time.Minute)
 		return
@@ -102,7 +102,7 @@ func TestASignalBeforeAnyResolverIsInUseIsNotSwallowed(t *testing.T) {
 
 func TestAComponentThatCouldNotStart(t *testing.T) {
 	t.Run("never", func(t *testing.T) {
-		s := newBlockingServer(t)
+		s := newSidecar(t)
 		if _, err := s.find(orders); err == nil {
 			t.Error("a lookup before Init succeeds")
 		}
@@ -111,7 +111,7 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 		}
 	})
 	t.Run("for a mistake in its configuration", func(t *testing.T) {
-		s := newBlockingServer(t)
+		s := newSidecar(t)
 		err := s.start(t, orders, 50002, map[any]any{"resolvr": "127.0.0.1:7400", "cluster": "west"})
 		if err == nil || !strings.Contains(err.Error(), `"resolver"`) {
 			t.Fatalf("Init: %v, want an error that names the right key", err)
@@ -127,7 +127,7 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 }
 
 func TestLocalResolvers(t *testing.T) {
-	c := newBlockingServer(t).component
+	c := newSidecar(t).component
 	self := nr.Instance{AppID: "checkout", Namespace: "shop", Address: "127.0.0.1", DaprInternalPort: 50001}
 	format := map[string]any{"format": "{appid}.shop.example:50002"}
 

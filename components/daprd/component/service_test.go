@@ -26,14 +26,14 @@ var (
 )
 
 // sidecar is what daprd has of the component: what the registry made.
-type blockingServer struct {
+type sidecar struct {
 	nr.Resolver
 	component *Component
 	stop      context.CancelFunc // the beginning of the runtime's end
 }
 
 // newSidecar makes the resolver as daprd does, without Init.
-func newBlockingServer(t *testing.T) *blockingServer {
+func newSidecar(t *testing.T) *sidecar {
 	t.Helper()
 	reg := registry.NewRegistry()
 	reg.Logger = logger.NewLogger(t.Name())
@@ -45,11 +45,11 @@ func newBlockingServer(t *testing.T) *blockingServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &blockingServer{Resolver: r, component: c}
+	return &sidecar{Resolver: r, component: c}
 }
 
 // start calls Init as daprd does for a sidecar of app with this internal port.
-func (s *blockingServer) start(t *testing.T, app catalog.App, port int, configuration any) error {
+func (s *sidecar) start(t *testing.T, app catalog.App, port int, configuration any) error {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -70,9 +70,9 @@ func (s *blockingServer) start(t *testing.T, app catalog.App, port int, configur
 }
 
 // sidecarOf is a sidecar that follows the service.
-func sidecarOf(t *testing.T, service string, app catalog.App, port int) *blockingServer {
+func sidecarOf(t *testing.T, service string, app catalog.App, port int) *sidecar {
 	t.Helper()
-	s := newBlockingServer(t)
+	s := newSidecar(t)
 	if err := s.start(t, app, port, withService(service)); err != nil {
 		t.Fatal(err)
 	}
@@ -83,13 +83,13 @@ func withService(service string) map[any]any { // daprd's YAML decoder makes suc
 	return map[any]any{"resolver": service, "cluster": "west", "identity": map[any]any{"insecure": true}, "resolveTimeout": "5s"}
 }
 
-func (s *blockingServer) find(app catalog.App) (string, error) {
+func (s *sidecar) find(app catalog.App) (string, error) {
 	return s.ResolveID(context.Background(), nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001})
 }
 
 // finds waits until the app is at the port, 0 being nowhere. daprd is told the app's name
 // where it is another app, and calls by that go to the address.
-func (s *blockingServer) finds(t *testing.T, app catalog.App, port int) {
+func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 	t.Helper()
 	want := ""
 	if port != 0 {

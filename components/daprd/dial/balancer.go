@@ -3,7 +3,6 @@ package dial
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -16,60 +15,63 @@ import (
 )
 
 const (
-	// restFor is how long connections of a route that has no calls any more are kept.
+	// unwantedTimeout is how long a connection of the plan is kept while no call needs its route.
 	unwantedTimeout = 30 * time.Second
-	// probeFor is how long a connection that fails is tried again when no call goes there.
+	// probeTimeout is how long a failing endpoint outside the plan is tried again.
 	probeTimeout = 10 * time.Minute
-	// firstPatience is how long calls wait for the first connections of a priority before
-	// the next priority is tried, and againPatience the same where there were some, on a link
-	// that is quick.
+	// firstConnectWait is how long calls wait for the first connections of a priority before
+	// they go to the next. After a connection has ended they wait for reconnectWait on a quick
+	// link.
 	firstConnectWait = time.Second
 	reconnectWait    = 50 * time.Millisecond
-	// holdFor is how long calls wait, rather than fail, where no connection can be had. They wait
-	// longer for one that is being made, and did not fail before: see connectFor.
+	// holdCalls is how long calls wait, rather than fail, without any connection. For a first
+	// attempt they wait up to connectTimeout.
 	holdCalls = time.Second
-	// suspectFor is how long an instance behind gateways is left to others once a connection to
-	// it has ended: those by other gateways may be over too, and say so later.
+	// suspectFor is how long an instance behind gateways gets no calls after a connection to it
+	// has ended: its connections through other gateways may be about to end, too.
 	suspectFor = 250 * time.Millisecond
 )
 
-// registerPolicy makes gRPC know the policy, once. Nothing may be dialled meanwhile: gRPC's
-// registry is not safe for concurrent use.
+// registerBalancer registers the balancer with gRPC, once. Nothing may dial meanwhile, since
+// gRPC's registry is not safe for concurrent use.
 var registerBalancer = sync.OnceFunc(func() { balancer.Register(balancerBuilder{}) })
 
 type balancerBuilder struct{}
 
 func (balancerBuilder) Name() string { return balancerName }
 
-// Build makes the policy of one channel.
+// Build makes the balancer of one channel.
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &planBalancer{cc: cc, endpoints: map[endpointKey]*endpoint{}, routes: map[string]*routeState{}, ended: map[string]time.Time{}, unusableSince: time.Now()}
+	return &planBalancer{
+		cc: cc, endpoints: map[endpointKey]*endpoint{}, instances: map[string]*instance{}, draining: map[*endpoint]struct{}{},
+		routes: map[string]*routeState{}, unusableSince: time.Now(),
+	}
 }
 
-// balancing follows the plan of one app: it connects to what calls are to reach, and to
-// what comes next where that is not to be had.
+// planBalancer follows the plan of one app. It connects the endpoints that calls use, and those
+// of the next priority while these are not usable.
 type planBalancer struct {
 	cc balancer.ClientConn
 
 	mu            sync.Mutex
 	plan          *plan // nil before the first
 	endpoints     map[endpointKey]*endpoint
+	instances     map[string]*instance
 	draining      map[*endpoint]struct{}
 	routes        map[string]*routeState // by cluster
-	ended         map[string]time.Time   // when a connection to an instance behind gateways last ended, by its name
-	lastChoice    *catalog.Plan          // among routes, as last made
-	usable        bool                   // calls had somewhere to go
-	unusableSince time.Time              // since when they have not
-	connecting    int                    // attempts to connect that are under way
+	lastChoice    *catalog.Plan          // of the last picker for several routes
+	usable        bool                   // calls had a route at the last update
+	unusableSince time.Time
+	connecting    int // attempts under way
 	timer         *time.Timer
 	closed        bool
 }
 
-// UpdateClientConnState takes a plan in.
+// UpdateClientConnState takes the next plan.
 func (b *planBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	p, ok := s.ResolverState.Attributes.Value(planAttribute{}).(*plan)
 	if !ok {
-		return errors.New("no plan of an app")
+		return errors.New("the resolver state has no plan of an app")
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,288 +79,204 @@ func (b *planBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.usable, b.unusableSince = false, time.Now()
 	}
 	b.plan = p
+	for _, e := range b.endpoints {
+		e.planned = false
+	}
+	for i := range p.routes {
+		p.routes[i].candidates(func(_ *target, key endpointKey) *endpoint {
+			if e := b.endpoints[key]; e != nil {
+				e.planned = true
+			}
+			return nil
+		})
+	}
 	b.update()
 	return nil
 }
 
-// again has a look at how things stand.
 func (b *planBalancer) onTimer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.update()
 }
 
-// heard is a point that says nothing any more, or something again.
-func (b *planBalancer) responsivenessChanged(p *endpoint) {
+// responsivenessChanged is called when an endpoint stops answering pings, or answers again.
+func (b *planBalancer) responsivenessChanged(e *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !p.removed {
-		p.channel.dialer.reachability.update(p)
+	if !e.removed {
+		e.channel.dialer.reachability.update(e)
 	}
 	b.update()
 }
 
-// others tells whether another point than p takes calls.
-func (b *planBalancer) hasAlternative(p *endpoint) bool {
+// hasAlternative reports whether another endpoint is usable.
+func (b *planBalancer) hasAlternative(e *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, o := range b.endpoints {
-		if o != p && o.usable() {
+	for _, other := range b.endpoints {
+		if other != e && other.usable() {
 			return true
 		}
 	}
 	return false
 }
 
-// refuses is a point whose calls end with Unavailable, one after the other. Others get the
-// calls for a while, longer each time.
-func (b *planBalancer) eject(p *endpoint) {
+// eject keeps calls away from an endpoint for a while, longer each time.
+func (b *planBalancer) eject(e *endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	if now.Before(p.ejectedUntil) {
+	if now.Before(e.ejectedUntil) {
 		return
 	}
-	if now.Sub(p.ejectedUntil) > 10*baseEjection {
-		p.ejections = 0
+	if now.Sub(e.ejectedUntil) > 10*baseEjection {
+		e.ejections = 0
 	}
-	p.ejectedUntil = now.Add(baseEjection << min(p.ejections, maxEjectionDoublings))
-	p.ejections++
-	p.unavailableInRow.Store(ejectAfter - 1) // one more is enough when it is back
+	e.ejectedUntil = now.Add(baseEjection << min(e.ejections, maxEjectionDoublings))
+	e.ejections++
+	e.unavailableInRow.Store(ejectAfter - 1) // once it is back, one more is enough
 	b.update()
 }
 
-// arrange decides which points there are to be, connects those that are wanted, and tells
-// gRPC where calls go. It wants the lock.
+// update connects the endpoints that calls need, drains the others, and tells gRPC where calls
+// go. The caller holds the lock.
 func (b *planBalancer) update() {
 	if b.closed || b.plan == nil {
 		return
 	}
 	now := time.Now()
-	maps.DeleteFunc(b.ended, func(_ string, at time.Time) bool { return now.Sub(at) >= suspectFor })
-	var due time.Time // when to look again
-	by := func(t time.Time) {
-		if due.IsZero() || t.Before(due) {
-			due = t
+	var wake time.Time
+	wakeBy := func(t time.Time) {
+		if wake.IsZero() || t.Before(wake) {
+			wake = t
 		}
 	}
 	b.connecting = 0
-	for _, p := range b.endpoints {
-		p.wanted = false
-		if p.ejectedUntil.After(now) {
-			by(p.ejectedUntil)
+	for _, e := range b.endpoints {
+		e.wanted = false
+		if e.ejectedUntil.After(now) {
+			wakeBy(e.ejectedUntil)
 		}
-		if p.state == connectivity.Connecting {
+		if e.state == connectivity.Connecting {
 			b.connecting++
 		}
 	}
-	ways, hopeful := b.usableRoutes(now, by)
-	for name, p := range b.endpoints {
-		switch {
-		case p.wanted:
-			p.unwantedSince = time.Time{}
-		case !b.plan.has(name) && b.keepsProbing(p, now):
-			by(now.Add(unwantedTimeout))
-		case !b.plan.has(name):
-			b.drain(p)
-		case p.unwantedSince.IsZero():
-			p.unwantedSince = now
-			by(now.Add(unwantedTimeout))
-		case now.Sub(p.unwantedSince) >= unwantedTimeout:
-			b.drain(p)
-		default:
-			by(p.unwantedSince.Add(unwantedTimeout))
-		}
+	usable, hopeful := b.usableRoutes(now, wakeBy)
+	for _, e := range b.endpoints {
+		b.keepOrDrain(e, now, wakeBy)
 	}
-	if len(ways) == 0 && b.plan.refusal == nil {
-		ways = b.fallbackRoutes()
+	if len(usable) == 0 && b.plan.refusal == nil {
+		usable = b.fallbackRoute()
 	}
 	switch {
-	case len(ways) > 0:
+	case len(usable) > 0:
 		b.usable = true
-		b.setPicker(ways)
+		b.setPicker(usable)
 	case b.plan.refusal != nil:
 		b.usable = false
 		b.failCalls(b.plan.refusal)
 	default:
-		if b.usable {
-			b.usable, b.unusableSince = false, now
-		}
-		held := b.unusableSince.Add(holdCalls)
-		if now.Before(held) {
-			by(held)
-		}
-		if hopeful || now.Before(held) {
-			b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
-		} else {
-			b.failCalls(b.unavailableError())
-		}
+		b.holdOrFail(now, hopeful, wakeBy)
 	}
 	if b.timer != nil {
 		b.timer.Stop()
 		b.timer = nil
 	}
-	if !due.IsZero() {
-		b.timer = time.AfterFunc(max(time.Millisecond, due.Sub(now)), b.onTimer)
+	if !wake.IsZero() {
+		b.timer = time.AfterFunc(max(time.Millisecond, wake.Sub(now)), b.onTimer)
 	}
 }
 
-// levels goes through the priorities until one takes all calls, and says where they can go.
-// hopeful tells that there may yet be connections where there are none. It wants the lock.
-func (b *planBalancer) usableRoutes(now time.Time, by func(time.Time)) (ways []usableRoute, hopeful bool) {
-	routes := b.plan.routes
-	connecting := false
-	for first, end := 0, 0; first < len(routes); first = end {
-		for end = first; end < len(routes) && routes[end].Priority == routes[first].Priority; end++ {
-		}
-		share, waits := uint64(0), false
-		for i := first; i < end; i++ {
-			r := &routes[i]
-			w := usableRoute{route: r, state: b.routeState(r.Cluster)}
-			var suspects, far []candidate
-			hopes := time.Time{}
-			for t := range r.targets {
-				to := candidate{}
-				for _, address := range r.targets[t].addresses {
-					p := b.endpoint(r, &r.targets[t], address)
-					p.wanted = true
-					p.outOfZone.Store(r.targets[t].outOfZone)
-					if p.usable() {
-						to.endpoints = append(to.endpoints, p)
-					} else if h := p.waitUntil(); h.After(hopes) {
-						hopes = h
-					}
-					connecting = connecting || p.connecting()
-				}
-				if len(to.endpoints) == 0 {
-					continue
-				}
-				until := b.ended[r.targets[t].name].Add(suspectFor)
-				switch {
-				case until.After(now):
-					suspects = append(suspects, to)
-					by(until)
-				case r.targets[t].outOfZone:
-					far = append(far, to)
-				default:
-					w.candidates = append(w.candidates, to)
-				}
-			}
-			w.inZone = len(w.candidates)
-			w.candidates = append(w.candidates, far...)
-			if len(w.candidates) == 0 { // as when a gateway is lost, which all of them were behind
-				w.candidates = suspects
-			}
-			w.percent = w.state.rampPercent(len(w.candidates) > 0, now, by)
-			if len(w.candidates) > 0 {
-				w.percent = min(w.percent, r.Percent())
-				ways = append(ways, w)
-				share = max(share, w.percent)
-			} else if hopes.After(now) {
-				waits = true
-				by(hopes)
-			}
-			waits = waits || r.lookupPending
-		}
-		if share >= 100 {
-			return ways, false
-		}
-		if share == 0 && waits {
-			return ways, true
-		}
+// keepOrDrain drains an endpoint that nothing needs any more. The caller holds the lock.
+func (b *planBalancer) keepOrDrain(e *endpoint, now time.Time, wakeBy func(time.Time)) {
+	switch {
+	case e.wanted:
+		e.unwantedSince = time.Time{}
+	case !e.planned && b.probe(e, now):
+		wakeBy(now.Add(unwantedTimeout))
+	case !e.planned:
+		b.drain(e)
+	case e.unwantedSince.IsZero():
+		e.unwantedSince = now
+		wakeBy(now.Add(unwantedTimeout))
+	case now.Sub(e.unwantedSince) >= unwantedTimeout:
+		b.drain(e)
+	default:
+		wakeBy(e.unwantedSince.Add(unwantedTimeout))
 	}
-	return ways, connecting
 }
 
-// probes tells whether a point that the plan has no more is kept for a while, to see when
-// its cluster is reached again. Nobody would know otherwise: once the lease has ended for it,
-// no call goes there. It wants the lock.
-func (b *planBalancer) keepsProbing(p *endpoint, now time.Time) bool {
-	if p.name == "" || !b.plan.channel.dialer.reachability.unreached(p) {
+// probe keeps connecting an endpoint that is not reached, though the plan has lost it, and
+// returns false if there is nothing to probe. Once a lease has ended no call goes to that
+// cluster, so otherwise nobody would notice that it is back. The caller holds the lock.
+func (b *planBalancer) probe(e *endpoint, now time.Time) bool {
+	if e.name == "" || !e.channel.dialer.reachability.unreached(e) {
 		return false
 	}
-	if p.unwantedSince.IsZero() {
-		p.unwantedSince = now
+	if e.unwantedSince.IsZero() {
+		e.unwantedSince = now
 	}
-	if now.Sub(p.unwantedSince) > probeTimeout {
+	if now.Sub(e.unwantedSince) > probeTimeout {
 		return false
 	}
-	if p.state == connectivity.Idle && p.sc != nil {
-		p.state, p.since = connectivity.Connecting, now
-		p.sc.Connect()
+	if e.state == connectivity.Idle && e.sc != nil {
+		e.connect()
 	}
 	return true
 }
 
-// doubtful are the ways to what says nothing, or refuses: the last there is is not left.
-func (b *planBalancer) fallbackRoutes() (ways []usableRoute) {
-	for i := range b.plan.routes {
-		r := &b.plan.routes[i]
-		w := usableRoute{route: r, state: b.routeState(r.Cluster)}
-		for t := range r.targets {
-			to := candidate{}
-			for _, address := range r.targets[t].addresses {
-				if p := b.endpoints[endpointKey{r.targets[t].name, address}]; p != nil && p.state == connectivity.Ready {
-					to.endpoints = append(to.endpoints, p)
-				}
-			}
-			if len(to.endpoints) > 0 {
-				w.candidates = append(w.candidates, to)
-			}
-		}
-		if len(w.candidates) > 0 {
-			w.percent = 100
-			return append(ways, w)
-		}
+// holdOrFail lets calls wait while a connection may come about, and otherwise fails them. The
+// caller holds the lock.
+func (b *planBalancer) holdOrFail(now time.Time, hopeful bool, wakeBy func(time.Time)) {
+	if b.usable {
+		b.usable, b.unusableSince = false, now
 	}
-	return nil
+	holdUntil := b.unusableSince.Add(holdCalls)
+	if now.Before(holdUntil) {
+		wakeBy(holdUntil)
+	} else if !hopeful {
+		b.failCalls(b.unavailableError())
+		return
+	}
+	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
 }
 
-func (b *planBalancer) routeState(cluster string) *routeState {
-	s := b.routes[cluster]
-	if s == nil {
-		s = &routeState{}
-		b.routes[cluster] = s
-	}
-	return s
-}
-
-// why is why calls fail. It wants the lock.
+// unavailableError says for each route why it has no connection. The caller holds the lock.
 func (b *planBalancer) unavailableError() error {
-	var parts []string
+	var reasons []string
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		reason := "no gateway is known; check the gateways of the object Cluster " + r.Cluster
+		reason := "no gateway address is known; check the gateways of the object Cluster " + r.Cluster
 		if r.err != nil {
 			reason = r.err.Error()
 		}
-		for t := range r.targets {
-			for _, address := range r.targets[t].addresses {
-				if p := b.endpoints[endpointKey{r.targets[t].name, address}]; p != nil {
-					reason = address + " is not connected"
-					if p.err != nil {
-						reason = p.err.Error()
-					}
+		r.candidates(func(_ *target, key endpointKey) *endpoint {
+			if e := b.endpoints[key]; e != nil {
+				reason = key.address + " is not connected"
+				if e.err != nil {
+					reason = e.err.Error()
 				}
 			}
-		}
-		parts = append(parts, r.Cluster+" ("+reason+")")
+			return nil
+		})
+		reasons = append(reasons, r.Cluster+" ("+reason+")")
 	}
-	return fmt.Errorf("%s is in the view, and nothing there takes connections: %s", b.plan.channel.app, strings.Join(parts, ", "))
+	return fmt.Errorf("%s is in the view, but none of its endpoints is connected: %s", b.plan.channel.app, strings.Join(reasons, ", "))
 }
 
-// fail has calls fail, unless the view has something new. It wants the lock.
+// failCalls fails calls until the view changes. The caller holds the lock.
 func (b *planBalancer) failCalls(err error) {
 	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &errorPicker{b.plan, err}})
 }
 
-// ResolverError is an error of the channel's, which has none.
+// ResolverError does nothing: the channel reports no errors.
 func (b *planBalancer) ResolverError(error) {}
 
-// UpdateSubConnState is an older way to tell of connections, which is not used.
+// UpdateSubConnState does nothing: gRPC calls StateListener instead.
 func (b *planBalancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle has nothing to do: a channel is never idle.
+// ExitIdle does nothing: a channel is never idle.
 func (b *planBalancer) ExitIdle() {}
 
 // Close ends all connections.
@@ -369,18 +287,18 @@ func (b *planBalancer) Close() {
 		b.timer.Stop()
 	}
 	var all []*endpoint
-	for p := range b.draining {
-		p.drainTimer.Stop()
-		all = append(all, p)
+	for e := range b.draining {
+		e.drainTimer.Stop()
+		all = append(all, e)
 	}
-	for _, p := range b.endpoints {
-		p.removed = true
-		p.channel.dialer.reachability.remove(p)
-		all = append(all, p)
+	for _, e := range b.endpoints {
+		e.removed = true
+		e.channel.dialer.reachability.remove(e)
+		all = append(all, e)
 	}
 	b.draining, b.endpoints = nil, nil
 	b.mu.Unlock()
-	for _, p := range all {
-		p.shutdown() // it may close a socket, of which we are told
+	for _, e := range all {
+		e.shutdown() // it may close a socket, which calls stateChanged
 	}
 }

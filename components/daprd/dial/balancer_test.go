@@ -1,17 +1,10 @@
 package dial
 
 import (
-	"context"
-	"io"
-	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -36,12 +29,8 @@ func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 			t.Fatalf("reached %s, want the gateway", got)
 		}
 	}
-	lis, err := net.Listen("tcp", local.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
 	time.Sleep(rampAfter)
-	back, elsewhere := startGatewayOn(t, lis), 0
+	back, elsewhere := startGatewayAt(t, local.Address), 0
 	callUntil(t, conn, back.Address)
 	for begun := time.Now(); time.Since(begun) < 3*rampStep; time.Sleep(time.Millisecond) {
 		if mustCall(t, conn) == gw.Address {
@@ -94,11 +83,7 @@ func TestNothingTakesConnections(t *testing.T) {
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), dead) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("call: %v, want Unavailable with the address and the reason", err)
 	}
-	lis, err := net.Listen("tcp", dead)
-	if err != nil {
-		t.Fatal(err)
-	}
-	callUntilRecovered(t, conn, startGatewayOn(t, lis).Address)
+	callUntilRecovered(t, conn, startGatewayAt(t, dead).Address)
 }
 
 func TestSharesOfRoutesAndInstances(t *testing.T) {
@@ -122,115 +107,6 @@ func TestSharesOfRoutesAndInstances(t *testing.T) {
 	}
 }
 
-// paced answers calls after a time that tests set.
-type timedServer struct {
-	internalv1.UnimplementedServiceInvocationServer
-	after atomic.Int64
-	given atomic.Int64
-	fails atomic.Bool
-}
-
-func (p *timedServer) register(server *grpc.Server) {
-	internalv1.RegisterServiceInvocationServer(server, p)
-}
-
-func (p *timedServer) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
-	p.given.Add(1)
-	if p.fails.Load() {
-		return nil, status.Error(codes.Unavailable, "not now")
-	}
-	select {
-	case <-time.After(time.Duration(p.after.Load())):
-	case <-ctx.Done():
-	}
-	return &internalv1.InternalInvokeResponse{}, nil
-}
-
-// five starts five instances, and a connection that has reached each.
-func startFive(t *testing.T, through func(address string) string) (instances []*timedServer, conn *grpc.ClientConn) {
-	w := newTestDialer(t)
-	var addresses []string
-	for range 5 {
-		p := &timedServer{}
-		p.after.Store(int64(time.Millisecond))
-		instances = append(instances, p)
-		addresses = append(addresses, through(startGateway(t, p.register).Address))
-	}
-	w.setRoutes(nil, localRoute(addresses...))
-	conn = w.dial(t)
-	for _, p := range instances {
-		for deadline := time.Now().Add(time.Minute); p.given.Load() == 0; {
-			if err := invoke(t.Context(), conn, time.Minute); err != nil || time.Now().After(deadline) {
-				t.Fatalf("an instance has no call: %v", err)
-			}
-		}
-	}
-	return instances, conn
-}
-
-func direct(address string) string { return address }
-
-// calls makes so many calls, a few at a time, and says how many each instance had.
-func callMany(t *testing.T, conn *grpc.ClientConn, instances []*timedServer, n int) (given []int64) {
-	t.Helper()
-	for _, p := range instances {
-		given = append(given, -p.given.Load())
-	}
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for range n / 4 {
-				if err := invoke(t.Context(), conn, time.Minute); err != nil {
-					t.Errorf("call: %v", err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-	for i, p := range instances {
-		given[i] += p.given.Load()
-	}
-	return given
-}
-
-func TestASlowInstanceHasFewCalls(t *testing.T) {
-	instances, conn := startFive(t, direct)
-	instances[0].after.Store(int64(200 * time.Millisecond)) // far from what a busy machine makes of the others
-	callMany(t, conn, instances, 1000)                      // until it is known
-	given := callMany(t, conn, instances, 2000)
-	t.Logf("%v of 2000 calls", given)
-	if given[0] > 100 { // 400 would be its share
-		t.Errorf("the slow instance had %d calls", given[0])
-	}
-	instances[0].after.Store(int64(time.Millisecond))
-	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
-		if time.Now().After(deadline) {
-			t.Fatal("the instance is quick again, and has no share")
-		}
-	}
-}
-
-// gRPC hears of the end of a connection a moment after it was broken off.
-func TestAConnectionThatIsBrokenOffHasNoMoreCalls(t *testing.T) {
-	w := newTestDialer(t)
-	a, b := startGateway(t), startGateway(t)
-	w.setRoutes(nil, localRoute(a.Address, b.Address))
-	conn := w.dial(t)
-	callUntil(t, conn, a.Address)
-	callUntil(t, conn, b.Address)
-	c := w.watcher.connections()[0]
-	c.endpoint.setUnresponsive(true)
-	c.unwatch()
-	for range 20 {
-		if got := mustCall(t, conn); got == c.endpoint.address {
-			t.Fatal("the connection is given a call")
-		}
-	}
-	c.abort()
-	callUntil(t, conn, c.endpoint.address)
-}
-
 func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	instances, conn := startFive(t, direct)
 	instances[0].fails.Store(true)
@@ -247,11 +123,7 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 		t.Errorf("%d of 400 calls failed", failed)
 	}
 	instances[0].fails.Store(false)
-	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
-		if time.Now().After(deadline) {
-			t.Fatal("the instance is well again, and has no share")
-		}
-	}
+	waitForShare(t, conn, instances)
 }
 
 // What was held against an instance is not held against the one that comes after it.
@@ -264,21 +136,17 @@ func TestAnInstanceThatStartsAnewBeginsAnew(t *testing.T) {
 	p := before.endpoint
 	p.ejections = 5
 	p.balancer.eject(p)
-	p.latency.observe(time.Since(processStart), time.Hour)
-	p.latency.penalty.Store(maxPenalty)
+	p.instance.latency.observe(time.Since(processStart), time.Hour)
+	p.instance.latency.penalty.Store(maxPenalty)
 	first.stop()
-	lis, err := net.Listen("tcp", first.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	callUntilRecovered(t, conn, startGatewayOn(t, lis).Address)
+	callUntilRecovered(t, conn, startGatewayAt(t, first.Address).Address)
 	if now := w.watcher.connections(); len(now) != 1 || now[0] == before || now[0].endpoint != p {
 		t.Fatalf("%d connections, want one of the same point made anew", len(now))
 	}
 	p.balancer.mu.Lock()
 	defer p.balancer.mu.Unlock()
-	if mean, _ := p.latency.current(time.Since(processStart)); !p.usable() || mean > 60 || p.latency.penalty.Load() > 1 {
-		t.Errorf("takes calls: %v, which last %.3f s and cost %d", p.usable(), mean, p.latency.penalty.Load())
+	if mean, _ := p.instance.latency.current(time.Since(processStart)); !p.usable() || mean > 60 || p.instance.latency.penalty.Load() > 1 {
+		t.Errorf("takes calls: %v, which last %.3f s and cost %d", p.usable(), mean, p.instance.latency.penalty.Load())
 	}
 }
 
@@ -299,139 +167,22 @@ func TestAnInstanceIsLeftByAllGatewaysOnceOneConnectionEnded(t *testing.T) {
 	_ = lost.Conn.Close() // gRPC closes it again
 	for left := false; !left; time.Sleep(time.Millisecond) {
 		p.balancer.mu.Lock()
-		left = p.state != connectivity.Ready || !p.balancer.ended[p.name].IsZero()
+		left = p.state != connectivity.Ready || !p.instance.endedAt.IsZero()
 		p.balancer.mu.Unlock()
 	}
 	began := time.Now()
 	before := map[*endpoint]int64{}
 	for _, c := range w.watcher.connections() {
-		before[c.endpoint] = c.endpoint.latency.lastCall.Load()
+		before[c.endpoint] = c.endpoint.instance.latency.lastCall.Load()
 	}
 	for range 20 {
 		mustCall(t, conn)
 	}
 	for o, last := range before {
-		now := o.latency.lastCall.Load() // 0 once the connection is made anew
+		now := o.instance.latency.lastCall.Load() // 0 once the connection is made anew
 		if o.name == p.name && now != last && now != 0 && time.Since(began) < suspectFor {
 			t.Errorf("%s had calls by %s right after its connection by %s ended", o.name, o.address, p.address)
 		}
-	}
-}
-
-// freezer passes connections on, until it is told to pass nothing any more: as a process
-// that hangs, of which the kernel still takes connections.
-type freezer struct {
-	mu     sync.Mutex
-	frozen chan struct{} // closed when it thaws; nil when it is not frozen
-}
-
-func (f *freezer) freeze() { f.mu.Lock(); defer f.mu.Unlock(); f.frozen = make(chan struct{}) }
-func (f *freezer) thaw()   { f.mu.Lock(); defer f.mu.Unlock(); close(f.frozen); f.frozen = nil }
-
-func (f *freezer) wait(ctx context.Context) {
-	f.mu.Lock()
-	frozen := f.frozen
-	f.mu.Unlock()
-	if frozen != nil {
-		select {
-		case <-frozen:
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (f *freezer) proxy(t *testing.T, to string) (address string) {
-	lis, err := net.Listen("tcp", deadAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var passing sync.WaitGroup
-	pass := func(dst, src net.Conn) {
-		defer dst.Close()
-		b := make([]byte, 4096)
-		for {
-			n, err := src.Read(b)
-			f.wait(ctx)
-			if n > 0 {
-				if _, err := dst.Write(b[:n]); err != nil {
-					return
-				}
-			}
-			if err != nil {
-				if err != io.EOF {
-					return
-				}
-				return
-			}
-		}
-	}
-	passing.Go(func() {
-		for {
-			in, err := lis.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			context.AfterFunc(ctx, func() { in.Close(); out.Close() })
-			passing.Go(func() { pass(out, in) })
-			passing.Go(func() { pass(in, out) })
-		}
-	})
-	t.Cleanup(func() { lis.Close(); stop(); passing.Wait() })
-	return lis.Addr().String()
-}
-
-func TestAnInstanceThatHangs(t *testing.T) {
-	f := &freezer{}
-	first := true
-	instances, conn := startFive(t, func(address string) string {
-		if first {
-			first = false
-			return f.proxy(t, address)
-		}
-		return address
-	})
-	f.freeze()
-	began := time.Now()
-	given := callMany(t, conn, instances, 400) // none fails: those that hang are made again
-	took := time.Since(began)
-	t.Logf("%v of 400 calls, in %s", given, took.Round(time.Millisecond))
-	if took > callLimit {
-		t.Errorf("the calls took %s", took)
-	}
-	f.thaw()
-	for deadline := time.Now().Add(time.Minute); callMany(t, conn, instances, 400)[0] < 40; {
-		if time.Now().After(deadline) {
-			t.Fatal("the instance goes on, and has no share")
-		}
-	}
-}
-
-// The last there is is not left: its calls wait, and end when it goes on.
-func TestTheOnlyInstanceHangs(t *testing.T) {
-	f := &freezer{}
-	p := &timedServer{}
-	w := newTestDialer(t)
-	w.setRoutes(nil, localRoute(f.proxy(t, startGateway(t, p.register).Address)))
-	conn := w.dial(t)
-	if err := invoke(t.Context(), conn, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	f.freeze()
-	ended := make(chan error, 1)
-	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
-	time.Sleep(2 * time.Second) // far longer than an instance beside others would be given
-	f.thaw()
-	if err := <-ended; err != nil {
-		t.Errorf("the call ended with %v", err)
-	}
-	if n := p.given.Load(); n != 2 {
-		t.Errorf("2 calls ran %d times", n)
 	}
 }
 
@@ -459,51 +210,4 @@ func TestCallsWaitForTheFirstConnection(t *testing.T) {
 		}
 	}
 	f.thaw()
-}
-
-// A large request is written in parts, between which nothing of ours may go.
-func TestInquiriesGoBetweenFrames(t *testing.T) {
-	p := &timedServer{}
-	gw := startGateway(t, p.register)
-	w := newTestDialer(t)
-	w.setRoutes(nil, localRoute(gw.Address))
-	conn := w.dial(t)
-	if err := invoke(t.Context(), conn, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	stop, asked := make(chan struct{}), atomic.Int64{}
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			for _, c := range w.watcher.connections() {
-				if c.writer.ping() {
-					asked.Add(1)
-				}
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
-	})
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for i := range 200 {
-				req := &internalv1.InternalInvokeRequest{Metadata: map[string]*internalv1.ListStringValue{"x": {Values: []string{strings.Repeat("x", i*997)}}}}
-				if _, err := internalv1.NewServiceInvocationClient(conn).CallLocal(t.Context(), req); err != nil {
-					t.Errorf("call: %v", err)
-					return
-				}
-			}
-		})
-	}
-	callers.Wait()
-	close(stop)
-	asking.Wait()
-	if sni, _ := gw.seen(); len(sni) != 1 || asked.Load() < 10 {
-		t.Errorf("%d connections and %d inquiries, want one and many", len(sni), asked.Load())
-	}
 }

@@ -1,11 +1,11 @@
-// Package dial gives each app that daprd calls one name inside the process, and makes each
-// call by the app's plan in the sidecar's view: a call chooses its endpoint when it begins,
-// and goes on at another where that one can't be reached.
+// Package dial gives each app that daprd calls one name inside the process. It makes each call by
+// the app's plan in the sidecar's view: it chooses an endpoint when the call begins, and another
+// one if that can't be reached.
 //
-// daprd dials other sidecars as "name:port", which gRPC gives to its resolver "passthrough",
-// and as "dns:///name:port" in Kubernetes mode. Both resolvers are wrapped: a name that
-// [Names.Name] gave out is ours, and everything else goes where it went before, also for
-// clients inside daprd that have nothing to do with service invocation.
+// daprd dials other sidecars as "name:port", which gRPC gives to its resolver "passthrough", or
+// as "dns:///name:port" in Kubernetes mode. The package wraps both resolvers. It answers the names
+// that [Dialer.Name] has returned, and leaves all others to gRPC, including those of clients in
+// daprd that have nothing to do with service invocation.
 package dial
 
 import (
@@ -25,13 +25,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-// Names knows how the apps behind its names are reached. It is safe for use by many
-// goroutines.
+// Dialer names apps and makes the calls to them. It is safe for concurrent use.
 type Dialer struct {
 	log       *slog.Logger
 	span      func(context.Context) trace.Span
-	byAddress sync.Map // "host:port", as given to daprd, to its *called
-	byApp     sync.Map // catalog.App to its *called
+	byAddress sync.Map // "host:port", as returned by Name, to its *callee
+	byApp     sync.Map // catalog.App to its *callee
 	byConn    sync.Map // daprd's *grpc.ClientConn to its *channel
 	remotes   remotes
 	hosts     *hosts
@@ -43,48 +42,48 @@ type Dialer struct {
 
 	mu            sync.Mutex
 	channels      map[*channel]struct{}
-	stopFollowing context.CancelFunc // of follow; nil while there is no channel
-	followed      chan struct{}
+	stopFollowing context.CancelFunc
+	followed      chan struct{} // closed when followViews has ended; nil while there is no channel
 }
 
-// Resolver is where plans come from, and who is told how calls fare.
+// Resolver provides the views, and takes reports of what calls reach.
 type Resolver interface {
-	// View is the view that lookups go by, nil before the first, and a channel that is closed
-	// once another one stands.
+	// View returns the view that lookups use, nil before the first, and a channel that is
+	// closed when the next view takes its place.
 	View() (view *catalog.View, changed <-chan struct{})
-	// RetryCutOff tells whether a call that was cut off is made again elsewhere.
+	// RetryCutOff reports whether a call that was cut off is made again elsewhere.
 	RetryCutOff() bool
-	// Failed is told, in a goroutine of its own, of each attempt to connect to an address of
-	// the caller's own cluster or network that fails.
+	// Failed is called, in a goroutine of its own, for each failed attempt to connect to an
+	// address in the caller's own cluster or network.
 	Failed(app catalog.App, address string)
-	// ReportUnreached is told all that is not reached in other clusters, when it changes.
+	// ReportUnreached takes everything that is not reached in other clusters, on each change.
 	ReportUnreached([]nameresolution.Unreached)
 }
 
-// source is the resolver in use.
+// activeResolver is the resolver in use.
 type activeResolver struct {
 	Resolver
 	retryCutOff bool
-	replaced    chan struct{} // closed when another is used
+	replaced    chan struct{} // closed when another resolver takes its place
 }
 
-// New returns Names that know no app until Use. spanFromContext finds the span that a call is
-// part of: [trace.SpanFromContext], or daprd's own function, since daprd keeps its span under
-// a key of its own.
+// New returns a Dialer that knows no app until Use. spanFromContext finds the span of a call:
+// [trace.SpanFromContext], or daprd's own function, since daprd has a context key of its own.
 func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
 	registerBalancer()
-	n := &Dialer{
+	d := &Dialer{
 		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
 	}
-	n.hosts.onChange = n.refreshAll
-	n.reachability.endpoints = map[*endpoint]reachState{}
-	n.reachability.report = func(all []nameresolution.Unreached) { n.resolver.Load().ReportUnreached(all) }
-	n.watcher.conns = map[*conn]struct{}{}
-	return n
+	d.hosts.onChange = d.refreshAll
+	d.reachability.endpoints = map[*endpoint]reachState{}
+	d.reachability.report = func(all []nameresolution.Unreached) { d.resolver.Load().ReportUnreached(all) }
+	d.watcher.conns = map[*conn]struct{}{}
+	d.remotes.byAddress = map[string]*remote{}
+	return d
 }
 
-// Use makes calls follow the views of a resolver from now on. daprd loads its components
-// anew when its configuration changes, so this may be called again.
+// Use makes calls follow the views of a resolver. It may be called again: daprd loads its
+// components anew when its configuration changes.
 func (d *Dialer) Use(r Resolver) {
 	old := d.resolver.Swap(&activeResolver{r, r.RetryCutOff(), make(chan struct{})})
 	if old != nil {
@@ -92,18 +91,18 @@ func (d *Dialer) Use(r Resolver) {
 	}
 }
 
-// view is the view of now; nil where there is none.
+// currentView returns nil while there is no view.
 func (d *Dialer) currentView() *catalog.View {
-	s := d.resolver.Load()
-	if s == nil {
+	r := d.resolver.Load()
+	if r == nil {
 		return nil
 	}
-	view, _ := s.View()
+	view, _ := r.View()
 	return view
 }
 
-// Name is what daprd is to dial for an app, whose lookup ended with this address: the app's
-// own name, or the address where the view has no entry of the app any more.
+// Name returns what daprd dials for an app whose lookup returned this address: the app's own
+// name, or the address if the view no longer has an entry of the app.
 func (d *Dialer) Name(app catalog.App, address string) string {
 	view := d.currentView()
 	if view == nil {
@@ -112,28 +111,28 @@ func (d *Dialer) Name(app catalog.App, address string) string {
 	if _, ok := view.Entries.Get(app); !ok {
 		return address
 	}
-	if name, ok := d.byApp.Load(app); ok {
-		return name.(*callee).address
+	if c, ok := d.byApp.Load(app); ok {
+		return c.(*callee).address
 	}
 	domain := catalog.Domain(catalog.DefaultDomain)
 	if view.Gateways != nil && view.Gateways.Domain != "" {
 		domain = view.Gateways.Domain
 	}
 	address = app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
-	name, _ := d.byApp.LoadOrStore(app, &callee{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
-	d.byAddress.Store(address, name)
+	c, _ := d.byApp.LoadOrStore(app, &callee{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	d.byAddress.Store(address, c)
 	return address
 }
 
-// Close ends all connections and waits for what runs. Calls that are under way are cut off.
+// Close ends all connections, cuts off the calls under way, and waits for all goroutines.
 func (d *Dialer) Close() {
 	d.mu.Lock()
 	channels := d.channels
 	d.channels = map[*channel]struct{}{}
-	done := d.endFollowing()
+	followed := d.endFollowing()
 	d.mu.Unlock()
-	if done != nil {
-		<-done
+	if followed != nil {
+		<-followed
 	}
 	for c := range channels {
 		c.close()
@@ -142,8 +141,7 @@ func (d *Dialer) Close() {
 	d.watcher.close()
 }
 
-// open returns a channel to an app: one that a connection left, or a new one. It wants the
-// lock.
+// acquireChannel returns an idle channel to an app, or a new one. The caller holds the lock.
 func (d *Dialer) acquireChannel(to *callee) (*channel, error) {
 	if last := len(to.idle) - 1; last >= 0 {
 		c := to.idle[last]
@@ -164,21 +162,21 @@ func (d *Dialer) acquireChannel(to *callee) (*channel, error) {
 	return c, nil
 }
 
-// lingerFor is how long a channel that no facade has is kept. daprd closes a connection
-// when one call on it ends with Unavailable, and opens another with the next.
+// channelIdleTimeout is how long a channel without a handle is kept. daprd closes a connection
+// when one call on it ends with Unavailable, and opens another one for the next call.
 const channelIdleTimeout = 30 * time.Second
 
-// leave lets go of a channel. It wants the lock.
+// releaseChannel keeps a channel for the next handle, for a while. The caller holds the lock.
 func (d *Dialer) releaseChannel(c *channel) {
 	if _, ok := d.channels[c]; !ok {
 		return
 	}
 	c.callee.idle = append(c.callee.idle, c)
-	c.idleTimer = time.AfterFunc(channelIdleTimeout, func() { d.closeUnused(c) })
+	c.idleTimer = time.AfterFunc(channelIdleTimeout, func() { d.closeIdle(c) })
 }
 
-// sweep closes a channel that is still free, once no call is under way on it.
-func (d *Dialer) closeUnused(c *channel) {
+// closeIdle closes a channel that is still idle, once it has no call under way.
+func (d *Dialer) closeIdle(c *channel) {
 	d.mu.Lock()
 	at := slices.Index(c.callee.idle, c)
 	if _, ok := d.channels[c]; !ok || at < 0 {
@@ -192,38 +190,39 @@ func (d *Dialer) closeUnused(c *channel) {
 	}
 	c.callee.idle = slices.Delete(c.callee.idle, at, at+1)
 	delete(d.channels, c)
-	var done chan struct{}
+	var followed chan struct{}
 	if len(d.channels) == 0 {
-		done = d.endFollowing()
+		followed = d.endFollowing()
 	}
 	d.mu.Unlock()
-	if done != nil {
-		<-done
+	if followed != nil {
+		<-followed
 	}
 	c.close()
 }
 
-// rest ends follow, and says what is closed once it has ended. It wants the lock.
+// endFollowing stops followViews, and returns a channel that is closed when it has ended. The
+// caller holds the lock.
 func (d *Dialer) endFollowing() chan struct{} {
-	done := d.followed
-	if done != nil {
+	followed := d.followed
+	if followed != nil {
 		d.stopFollowing()
 		d.followed = nil
 	}
-	return done
+	return followed
 }
 
-// follow shows each view to all channels.
-func (d *Dialer) followViews(ctx context.Context, done chan struct{}) {
-	defer close(done)
+// followViews refreshes all channels on each view.
+func (d *Dialer) followViews(ctx context.Context, ended chan struct{}) {
+	defer close(ended)
 	for ctx.Err() == nil {
-		s := d.resolver.Load()
-		_, changed := s.View()
+		r := d.resolver.Load()
+		_, changed := r.View()
 		d.refreshAll()
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-s.replaced:
+		case <-r.replaced:
 		}
 	}
 }
@@ -238,12 +237,4 @@ func (d *Dialer) refreshAll() {
 	for _, c := range channels {
 		c.refresh()
 	}
-}
-
-// channelOf is the channel behind a connection of daprd's; nil where it is not ours.
-func (d *Dialer) channelFor(cc *grpc.ClientConn) *channel {
-	if c, ok := d.byConn.Load(cc); ok {
-		return c.(*channel)
-	}
-	return d.bindChannel(cc)
 }

@@ -16,83 +16,76 @@ import (
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
-// pointName says what a point is: a target's host name, which a gateway routes by, or none,
-// and the address that is dialled.
+// endpointKey identifies an endpoint: the instance's host name at a gateway, empty without a
+// gateway, and the address to dial.
 type endpointKey struct{ name, address string }
 
-// point is one connection of a channel: to an instance, or to one through a gateway.
+// endpoint is one connection of a channel: to an instance directly, or through one gateway.
 type endpoint struct {
 	endpointKey
 	viewAddress string // the address as the view has it; "" through a gateway
 	channel     *channel
 	balancer    *planBalancer
 	cluster     string
-	route       *routeState // of the calls there
+	route       *routeState
+	instance    *instance
 	sc          balancer.SubConn
 	remote      *remote
-	headers     metadata.MD // has :authority, where a gateway routes by it
+	headers     metadata.MD // :authority, where a gateway routes by it
 
 	calls                 atomic.Int64 // under way
-	responsivenessChanged atomic.Int64 // when it last began or ceased to be doubted, since began
-	unresponsive          atomic.Bool  // it was asked to say something, and does not
+	unresponsive          atomic.Bool  // it was pinged and has not answered
+	responsivenessChanged atomic.Int64 // when unresponsive last changed, since processStart
 	unavailableInRow      atomic.Int32 // calls in a row that ended with Unavailable
-	latency               *latency     // the same for all points of an instance
-	outOfZone             atomic.Bool  // it is not in the caller's zone, which is preferred
+	outOfZone             atomic.Bool  // the view prefers the caller's zone, and this is another
 
-	// Of balancing.mu.
+	// The fields below belong to planBalancer.mu.
 	state         connectivity.State
-	since         time.Time // of that state
-	err           error     // why the last attempt failed
-	attempted     bool      // an attempt has ended
-	wanted        bool
-	unwantedSince time.Time // since when it is not wanted
-	ejectedUntil  time.Time // until then others get the calls, for what was refused
-	ejections     int       // times in a row that this was so
+	since         time.Time // when state last changed
+	err           error     // of the last attempt to connect
+	attempted     bool      // an attempt to connect has ended
+	planned       bool      // the plan has this endpoint
+	wanted        bool      // the priorities in use need it connected
+	unwantedSince time.Time
+	ejectedUntil  time.Time
+	ejections     int // in a row
 	drainTimer    *time.Timer
 	removed       bool
 }
 
-// doubt notes whether the point says nothing any more.
-func (e *endpoint) setUnresponsive(doubted bool) {
-	if e.unresponsive.Load() != doubted && e.unresponsive.CompareAndSwap(!doubted, doubted) {
+// setUnresponsive records whether the endpoint answers pings.
+func (e *endpoint) setUnresponsive(unresponsive bool) {
+	if e.unresponsive.Load() != unresponsive && e.unresponsive.CompareAndSwap(!unresponsive, unresponsive) {
 		e.responsivenessChanged.Store(int64(time.Since(processStart)))
 		e.balancer.responsivenessChanged(e)
 	}
 }
 
-// spare tells whether calls have anywhere else to go.
-func (e *endpoint) hasAlternative() bool { return e.balancer.hasAlternative(e) }
-
-// lost says in the log that a connection is broken off.
-func (e *endpoint) logAborted() {
-	e.channel.dialer.log.Warn("an endpoint does not answer any more; its connection is broken off and calls go elsewhere. See whether its process, machine and link are up",
-		"app", e.channel.app.String(), "endpoint", e.name, "address", e.address, "calls", e.calls.Load())
-}
-
-// leftAfter is how many calls in a row have to end with Unavailable before others get the
-// calls, for leftFor, doubled each time, at most mostLeft times. One error says nothing: it
-// may be the app's own.
+// After ejectAfter calls in a row that end with Unavailable, an endpoint is ejected: others get
+// its calls for baseEjection. Each further ejection lasts twice as long, up to
+// maxEjectionDoublings times. A single error proves nothing: it may be the app's own.
 const (
 	ejectAfter           = 5
 	baseEjection         = time.Second
 	maxEjectionDoublings = 2
 )
 
-// begin counts a call in, and returns what counts it out.
+// beginCall counts a call in. gRPC calls the returned function when the call ends.
 func (e *endpoint) beginCall() func(balancer.DoneInfo) {
 	e.calls.Add(1)
 	e.channel.calls.Add(1)
 	e.channel.dialer.watcher.callBegan()
-	at := time.Since(processStart)
+	start := time.Since(processStart)
 	return func(info balancer.DoneInfo) {
 		e.calls.Add(-1)
 		e.channel.calls.Add(-1)
 		e.channel.dialer.watcher.callEnded()
 		switch {
 		case info.Err == nil:
-			now := time.Since(processStart)
-			if int64(at) >= e.responsivenessChanged.Load() { // otherwise it waited for a process or a link that hung, which is over
-				e.latency.observe(now, now-at)
+			// A call that began before the endpoint hung or recovered measured the hang.
+			if int64(start) >= e.responsivenessChanged.Load() {
+				now := time.Since(processStart)
+				e.instance.latency.observe(now, now-start)
 			}
 			if e.unavailableInRow.Load() != 0 {
 				e.unavailableInRow.Store(0)
@@ -105,8 +98,7 @@ func (e *endpoint) beginCall() func(balancer.DoneInfo) {
 	}
 }
 
-// trace notes on daprd's span of the call where the call goes, each time that it goes
-// anywhere.
+// trace adds the endpoint to daprd's span of the call, once for each attempt.
 func (e *endpoint) trace(ctx context.Context) {
 	span := e.channel.dialer.span(ctx)
 	if !span.IsRecording() {
@@ -119,25 +111,26 @@ func (e *endpoint) trace(ctx context.Context) {
 	span.AddEvent("isthmus.endpoint", trace.WithAttributes(attributes...))
 }
 
-// takes tells whether a point is connected and nothing speaks against it. It wants the lock.
+// usable reports whether the endpoint is connected, answers and is not ejected. The caller holds
+// the lock.
 func (e *endpoint) usable() bool {
 	return e.state == connectivity.Ready && !e.unresponsive.Load() && !time.Now().Before(e.ejectedUntil)
 }
 
-// connecting tells whether an attempt to connect may yet bring something: none has failed since
-// the point was last connected. It wants the lock.
+// connecting reports whether a connection may still come about: no attempt has failed since the
+// endpoint was last connected. The caller holds the lock.
 func (e *endpoint) connecting() bool {
 	return (e.state == connectivity.Connecting || e.state == connectivity.Idle) && e.err == nil
 }
 
-// hopes is until when calls wait for that rather than go elsewhere; zero where they need not. It
-// wants the lock.
+// waitUntil returns until when calls wait for the connection before they go to the next priority.
+// It is zero if they need not wait. The caller holds the lock.
 func (e *endpoint) waitUntil() time.Time {
 	if !e.connecting() {
 		return time.Time{}
 	}
 	if e.attempted {
-		return e.since.Add(min(reconnectWait+3*time.Duration(e.remote.roundTrip.Load()), firstConnectWait))
+		return e.since.Add(min(reconnectWait+3*e.remote.roundTrip(), firstConnectWait))
 	}
 	return e.since.Add(firstConnectWait)
 }

@@ -12,111 +12,111 @@ import (
 )
 
 const (
-	// leaveAfter is how long a connection outlasts the last call that was given to it. A call
-	// is given a connection a moment before it begins there, and gRPC has one that begins on
-	// a connection which is to end wait until it has ended, be it for hours.
+	// drainTime is how long a connection stays open after the last call was given to it. gRPC
+	// starts a call a moment after Pick. A call that starts on a closing connection waits until
+	// that has closed, which may take hours.
 	drainTime = time.Second
-	// mostConnecting is how many connections of a channel are begun at a time.
+	// maxConnecting is how many connections a channel opens at a time.
 	maxConnecting = 32
 )
 
-// point is the one of a target by an address, which is made and connected where it is not.
-// It wants the lock.
-func (b *planBalancer) endpoint(r *route, t *target, address string) *endpoint {
-	name := endpointKey{t.name, address}
-	p := b.endpoints[name]
-	if p == nil {
-		p = b.newEndpoint(name, r, t)
+// endpoint returns an endpoint of the plan, and connects it if it is idle. The caller holds the
+// lock.
+func (b *planBalancer) endpoint(r *route, t *target, key endpointKey) *endpoint {
+	e := b.endpoints[key]
+	if e == nil {
+		e = b.newEndpoint(key, r, t)
 	}
-	if p.state == connectivity.Idle && p.sc != nil && b.connecting < maxConnecting {
+	if e.state == connectivity.Idle && e.sc != nil && b.connecting < maxConnecting {
 		b.connecting++
-		p.state, p.since = connectivity.Connecting, time.Now()
-		p.sc.Connect()
+		e.connect()
 	}
-	return p
+	return e
 }
 
-// make makes a point. It wants the lock.
-func (b *planBalancer) newEndpoint(name endpointKey, r *route, t *target) *endpoint {
+// connect begins an attempt. The caller holds the lock.
+func (e *endpoint) connect() {
+	e.state, e.since = connectivity.Connecting, time.Now()
+	e.sc.Connect()
+}
+
+// newEndpoint makes an endpoint of the plan. The caller holds the lock.
+func (b *planBalancer) newEndpoint(key endpointKey, r *route, t *target) *endpoint {
 	c := b.plan.channel
-	p := &endpoint{endpointKey: name, viewAddress: t.viewAddress, channel: c, balancer: b, cluster: r.Cluster, route: b.routeState(r.Cluster), remote: c.dialer.remotes.acquire(name.address), latency: new(latency), since: time.Now()}
-	for other, o := range b.endpoints {
-		if name.name != "" && other.name == name.name {
-			p.latency = o.latency
-		}
+	e := &endpoint{
+		endpointKey: key, viewAddress: t.viewAddress, channel: c, balancer: b, cluster: r.Cluster, planned: true, since: time.Now(),
+		route: b.routeState(r.Cluster), instance: b.acquireInstance(key), remote: c.dialer.remotes.acquire(key.address),
 	}
 	server := t.name
 	if server == "" {
-		server, _, _ = net.SplitHostPort(name.address) // a view has no address without a port
+		server, _, _ = net.SplitHostPort(key.address) // every address of a view has a port
 	}
 	if c.plain && t.authority != "" {
-		p.headers = metadata.Pairs(":authority", t.authority)
+		e.headers = metadata.Pairs(":authority", t.authority)
 	}
-	b.endpoints[name] = p
-	//lint:ignore SA1019 it is how connections are made; what will go is more than one address
-	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: name.address, ServerName: server, Attributes: attributes.New(endpointAttribute{}, p)}},
-		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.stateChanged(p, s) }})
+	b.endpoints[key] = e
+	//lint:ignore SA1019 gRPC has no other call for this; it is to lose the list of addresses only
+	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: key.address, ServerName: server, Attributes: attributes.New(endpointAttribute{}, e)}},
+		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.stateChanged(e, s) }})
 	if err != nil { // gRPC is closing
-		p.state, p.err = connectivity.Shutdown, err
-		return p
+		e.state, e.err = connectivity.Shutdown, err
+		return e
 	}
-	p.sc = sc
-	return p
+	e.sc = sc
+	return e
 }
 
-// changed is called by gRPC when a connection has another state.
-func (b *planBalancer) stateChanged(p *endpoint, s balancer.SubConnState) {
+// stateChanged is called by gRPC when a connection changes its state.
+func (b *planBalancer) stateChanged(e *endpoint, s balancer.SubConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.removed || s.ConnectivityState == connectivity.Shutdown {
+	if e.removed || s.ConnectivityState == connectivity.Shutdown {
 		return
 	}
-	if s.ConnectivityState != p.state {
-		p.since = time.Now()
-		if p.state == connectivity.Ready && p.name != "" {
-			b.ended[p.name] = p.since
+	if s.ConnectivityState != e.state {
+		e.since = time.Now()
+		if e.state == connectivity.Ready && e.name != "" {
+			e.instance.endedAt = e.since
 		}
 	}
-	p.state = s.ConnectivityState
-	p.unresponsive.Store(false) // not before: a call would be given the connection that is broken off
-	switch p.state {
-	case connectivity.Ready: // perhaps another process than before
-		p.attempted, p.err = true, nil
-		p.ejectedUntil, p.ejections = time.Time{}, 0
-		p.unavailableInRow.Store(0)
-		p.latency.reset()
+	e.state = s.ConnectivityState
+	e.unresponsive.Store(false) // no earlier: calls would be given the connection that was aborted
+	switch e.state {
+	case connectivity.Ready: // it may lead to another process than before
+		e.attempted, e.err = true, nil
+		e.ejectedUntil, e.ejections = time.Time{}, 0
+		e.unavailableInRow.Store(0)
+		e.instance.latency.reset()
 	case connectivity.TransientFailure:
-		p.attempted, p.err = true, s.ConnectionError
+		e.attempted, e.err = true, s.ConnectionError
 		c := b.plan.channel
 		c.dialer.hosts.refresh(b.plan.hosts)
-		if p.viewAddress != "" {
-			go c.dialer.resolver.Load().Failed(c.app, p.viewAddress)
+		if e.viewAddress != "" {
+			go c.dialer.resolver.Load().Failed(c.app, e.viewAddress)
 		}
 	}
-	b.plan.channel.dialer.reachability.update(p)
+	e.channel.dialer.reachability.update(e)
 	b.update()
 }
 
-// drop ends a point's connection, once no call can be about to begin on it. Those that are
-// under way end by themselves. It wants the lock.
-func (b *planBalancer) drain(p *endpoint) {
-	delete(b.endpoints, p.endpointKey)
-	p.removed = true
-	p.channel.dialer.reachability.remove(p)
-	if b.draining == nil {
-		b.draining = map[*endpoint]struct{}{}
-	}
-	b.draining[p] = struct{}{}
-	p.drainTimer = time.AfterFunc(drainTime, func() { b.finishDrain(p) })
+// drain removes an endpoint. Its connection closes after drainTime, when no call can start on it
+// any more; calls under way end normally. The caller holds the lock.
+func (b *planBalancer) drain(e *endpoint) {
+	delete(b.endpoints, e.endpointKey)
+	b.releaseInstance(e)
+	e.removed = true
+	e.channel.dialer.reachability.remove(e)
+	b.draining[e] = struct{}{}
+	e.drainTimer = time.AfterFunc(drainTime, func() { b.finishDrain(e) })
 }
 
-func (b *planBalancer) finishDrain(p *endpoint) {
+func (b *planBalancer) finishDrain(e *endpoint) {
 	b.mu.Lock()
-	_, here := b.draining[p]
-	delete(b.draining, p)
+	_, draining := b.draining[e]
+	delete(b.draining, e)
 	b.mu.Unlock()
-	if here {
-		p.shutdown()
+	if draining {
+		e.shutdown()
 	}
 }
 

@@ -52,14 +52,19 @@ type gateway struct {
 
 func startGateway(t testing.TB, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
-	lis, err := net.Listen("tcp", deadAddress(t))
+	return startGatewayAt(t, deadAddress(t), register...)
+}
+
+func startGatewayAt(t testing.TB, address string, register ...func(*grpc.Server)) *gateway {
+	t.Helper()
+	lis, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return startGatewayOn(t, lis, register...)
 }
 
-// startGatewayOn is startGateway on a listener, which it closes.
+// startGatewayOn serves on a listener, which it closes in the end.
 func startGatewayOn(t testing.TB, lis net.Listener, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
@@ -338,6 +343,13 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) er
 	return err
 }
 
-// tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
+// startInvoke makes a call in the background, and returns how it ended.
+func startInvoke(t *testing.T, conn *grpc.ClientConn) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	return ended
+}
+
+// callLimit is what no call through a gateway that vanished takes, by far, on a machine that has
 // nothing else to do. By TCP alone it would be a quarter of an hour.
 const callLimit = 30 * time.Second

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
-	_ "unsafe" // for the hook
+	_ "unsafe" // for go:linkname
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -14,27 +14,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Schemes are gRPC's resolvers that a standalone daprd and one in Kubernetes dial by.
+// Schemes returns the schemes of gRPC's resolvers that daprd dials by: standalone, and in Kubernetes.
 func Schemes() []string { return []string{"passthrough", "dns"} }
 
-// addGlobalDialOptions is gRPC's hook for options of every connection in the process, by
-// which its own observability modules put their interceptors into connections that others
-// make. daprd has no place for an interceptor.
+// addGlobalDialOptions is gRPC's hook for dial options of every connection in the process. gRPC's
+// own observability modules add their interceptors by it. daprd offers no place for ours.
 //
 //go:linkname addGlobalDialOptions google.golang.org/grpc/internal.AddGlobalDialOptions
 var addGlobalDialOptions any
 
-// Register wraps gRPC's resolvers for Schemes, and has calls by our names made by us. Call
+// Register wraps gRPC's resolvers for Schemes, and adds the interceptors to every connection. Call
 // it once and before anything dials: gRPC's registry is not safe for concurrent use.
 func (d *Dialer) Register() error {
 	add, ok := addGlobalDialOptions.(func(...grpc.DialOption))
 	if !ok {
-		return errors.New("make calls by an app's plan: this version of gRPC has no hook for interceptors of all connections; build daprd with the version in go.mod")
+		return errors.New("register the dialer: this version of gRPC has no hook to add interceptors to every connection; build daprd with the gRPC version in go.mod")
 	}
 	for _, scheme := range Schemes() {
 		stock := resolver.Get(scheme)
 		if stock == nil {
-			return errors.New("make calls by an app's plan: gRPC has no resolver " + scheme + " to wrap")
+			return errors.New("register the dialer: gRPC has no resolver for the scheme " + scheme + "; build daprd with the gRPC version in go.mod")
 		}
 		resolver.Register(d.Wrap(stock))
 	}
@@ -42,7 +41,7 @@ func (d *Dialer) Register() error {
 	return nil
 }
 
-// DialOptions have the calls of a connection to one of our names made by us.
+// DialOptions returns the interceptors that take over the calls of connections to our names.
 func (d *Dialer) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(d.unary), grpc.WithChainStreamInterceptor(d.stream)}
 }
@@ -61,7 +60,7 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return streamer(ctx, desc, cc, method, opts...)
 }
 
-// Wrap returns a builder that answers our names and leaves all others to stock.
+// Wrap returns a resolver builder that answers our names and leaves all others to stock.
 func (d *Dialer) Wrap(stock resolver.Builder) resolver.Builder { return &resolverBuilder{stock, d} }
 
 type resolverBuilder struct {
@@ -69,35 +68,33 @@ type resolverBuilder struct {
 	dialer *Dialer
 }
 
-// Build is called for each connection that is dialled.
+// Build is called by gRPC for each connection that is dialled.
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	name, ok := b.dialer.byAddress.Load(target.Endpoint())
-	// A dialer of the caller's own expects the name, not what it stands for.
+	found, ok := b.dialer.byAddress.Load(target.Endpoint())
+	// A caller with a dialer of its own expects the name, so gRPC's resolver answers.
 	if !ok || opts.Dialer != nil || opts.DialCreds == nil {
 		return b.Builder.Build(target, cc, opts)
 	}
-	n := name.(*callee)
-	b.dialer.setCredentials(n, opts.DialCreds)
-	cc.ReportError(errors.New("calls to " + n.address + " are made by Isthmus, and this one passed by its interceptor"))
-	return &handle{b.dialer, n}, nil
+	to := found.(*callee)
+	b.dialer.setCredentials(to, opts.DialCreds)
+	cc.ReportError(errors.New("Isthmus makes the calls to " + to.address + ", but this call bypassed its interceptor"))
+	return &handle{b.dialer, to}, nil
 }
 
-// called is an app by its name, with the connections that daprd made to it.
+// callee is an app with a name, and the connections that daprd made to it.
 type callee struct {
 	app     catalog.App
-	address string // "host:port", which daprd dials
+	address string // the name that daprd dials, as "host:port"
 
-	// Of Names.mu.
+	// The fields below belong to Dialer.mu.
 	creds credentials.TransportCredentials // daprd's, for this app; nil before the first connection
 	conns map[*grpc.ClientConn]*channel
-	idle  []*channel // that a connection left
+	idle  []*channel // without a handle
 }
 
-// facade is a connection that daprd made to one of our names. It never connects: its calls
-// are made on a channel of ours. daprd closes a connection for all calls on it when one
-// ends with Unavailable, and calls that go well elsewhere are not to end for that.
-//
-// To gRPC it is the connection's resolver.
+// handle stands behind a connection that daprd made to one of our names, as its resolver. The
+// connection never connects, and its calls run on a channel of ours. So they survive when daprd
+// closes the connection: it does that to all calls on it when one ends with Unavailable.
 type handle struct {
 	dialer *Dialer
 	callee *callee
@@ -106,32 +103,41 @@ type handle struct {
 // ResolveNow is gRPC's hint that a connection failed.
 func (h *handle) ResolveNow(resolver.ResolveNowOptions) {}
 
-// Close is called when daprd has closed the connection.
+// Close is called by gRPC when daprd has closed the connection.
 func (h *handle) Close() {
 	h.dialer.mu.Lock()
 	defer h.dialer.mu.Unlock()
 	h.dialer.releaseClosed(h.callee)
 }
 
-// enter notes the credentials of a connection. Those of all to one app are alike.
+// setCredentials keeps a connection's credentials. All connections to one app have the same.
 func (d *Dialer) setCredentials(to *callee, creds credentials.TransportCredentials) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	to.creds = creds
 }
 
-// claim gives a connection that has its first call a channel; nil where it is not to one of
-// our names, or closed.
+// channelFor returns the channel behind a connection of daprd's, or nil if it is not to one of our
+// names.
+func (d *Dialer) channelFor(cc *grpc.ClientConn) *channel {
+	if c, ok := d.byConn.Load(cc); ok {
+		return c.(*channel)
+	}
+	return d.bindChannel(cc)
+}
+
+// bindChannel gives a connection a channel on its first call. It returns nil if the connection is
+// closed, or not to one of our names.
 func (d *Dialer) bindChannel(cc *grpc.ClientConn) *channel {
 	prefix, address, ok := strings.Cut(cc.Target(), ":///")
 	if !ok {
 		address = cc.Target()
 	}
-	name, ours := d.byAddress.Load(address)
-	if !ours || ok && prefix == scheme { // a channel's own connection has the hook, too
+	found, ours := d.byAddress.Load(address)
+	if !ours || ok && prefix == scheme { // the interceptors are on a channel's own connection, too
 		return nil
 	}
-	to := name.(*callee)
+	to := found.(*callee)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.releaseClosed(to)
@@ -143,7 +149,7 @@ func (d *Dialer) bindChannel(cc *grpc.ClientConn) *channel {
 	}
 	c, err := d.acquireChannel(to)
 	if err != nil {
-		d.log.Error("a connection to an app can't be made; its calls fail", "app", to.app.String(), "err", err)
+		d.log.Error("cannot open a channel to an app; its calls fail", "app", to.app.String(), "err", err)
 		return nil
 	}
 	to.conns[cc] = c
@@ -151,7 +157,7 @@ func (d *Dialer) bindChannel(cc *grpc.ClientConn) *channel {
 	return c
 }
 
-// release lets go of the channels of connections that are closed. It wants the lock.
+// releaseClosed releases the channels of closed connections. The caller holds the lock.
 func (d *Dialer) releaseClosed(to *callee) {
 	for cc, c := range to.conns {
 		if cc.GetState() == connectivity.Shutdown {

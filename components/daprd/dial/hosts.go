@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// times say when host names among gateway addresses are looked up.
+// lookupTimes say when host names are looked up.
 type lookupTimes struct {
-	interval    time.Duration // while all is well
-	minInterval time.Duration // at the earliest, when a connection failed or a lookup did
+	interval    time.Duration // while lookups succeed
+	minInterval time.Duration // after a connection or a lookup has failed
 	timeout     time.Duration // of one lookup
 }
 
-// hosts keeps the host names among gateway addresses looked up, as long as they are used.
+// hosts keeps the host names among gateway addresses looked up while they are used.
 type hosts struct {
 	log      *slog.Logger
 	lookup   func(ctx context.Context, host string) ([]string, error)
 	times    lookupTimes
-	onChange func() // an address is another now
+	onChange func() // called when a host's addresses or its error change
 	version  atomic.Uint64
 
 	mu      sync.Mutex
@@ -46,7 +46,7 @@ func newHosts(log *slog.Logger, lookup func(context.Context, string) ([]string, 
 		times: lookupTimes{interval: 30 * time.Second, minInterval: time.Second, timeout: 5 * time.Second}}
 }
 
-// use counts a user in. The lookups go on until each user has left.
+// acquire keeps a host looked up until each of its users has released it.
 func (h *hosts) acquire(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +60,7 @@ func (h *hosts) acquire(address string) {
 	h.running.Go(func() { h.run(ctx, address, at) })
 }
 
-// leave counts a user out.
+// release ends what acquire began.
 func (h *hosts) release(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,8 +74,8 @@ func (h *hosts) release(address string) {
 	}
 }
 
-// at says what a host's addresses are. asked is false while nothing is known yet.
-func (h *hosts) addresses(address string) (addresses []string, err error, asked bool) {
+// addresses returns the result of the last lookup; lookedUp is false before the first has ended.
+func (h *hosts) addresses(address string) (addresses []string, err error, lookedUp bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.known[address]
@@ -85,7 +85,7 @@ func (h *hosts) addresses(address string) (addresses []string, err error, asked 
 	return at.addresses, at.err, at.lookedUp
 }
 
-// again looks up before it is due.
+// refresh looks hosts up before it is due.
 func (h *hosts) refresh(addresses map[string]struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +110,7 @@ func (h *hosts) close() {
 	h.running.Wait()
 }
 
-// run looks a host up again and again. A lookup that fails takes no address away.
+// run looks a host up again and again. If a lookup fails, the addresses stay.
 func (h *hosts) run(ctx context.Context, address string, at *host) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -130,7 +130,7 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 		next := h.times.interval
 		if err != nil {
 			if failures == 0 {
-				h.log.Warn("a gateway's host name can't be looked up; going on with the addresses known so far", "gateway", address, "known", known, "err", err)
+				h.log.Warn("cannot look up a gateway's host name; still using the addresses of the last lookup", "gateway", address, "known", known, "err", err)
 			}
 			next = min(h.times.minInterval<<min(failures, 16), h.times.interval)
 			failures++
@@ -162,7 +162,7 @@ func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, error
 	defer cancel()
 	ips, err := h.lookup(ctx, name)
 	if err == nil && len(ips) == 0 {
-		err = errors.New("it has no address")
+		err = errors.New("the name has no address")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up gateway %s: %w", address, err)
@@ -174,8 +174,8 @@ func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, error
 	return resolved, nil
 }
 
-// sameSet tells whether a and b hold the same addresses. DNS servers shuffle their
-// answers; that is no change.
+// sameSet reports whether a and b hold the same addresses. DNS servers shuffle their answers, which
+// is no change.
 func sameSet(a, b []string) bool {
 	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
 	return slices.Equal(slices.Compact(a), slices.Compact(b))

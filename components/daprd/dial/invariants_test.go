@@ -312,7 +312,7 @@ func (h *history) viewLedTo(address string, begin, end time.Time) bool {
 // leftOver is what Close should have let go of.
 func (h *history) checkClosed() error {
 	for what, n := range map[string]int{
-		"connections that are watched": len(h.watcher.conns), "addresses": len(h.remotes.known), "host names": len(h.hosts.known), "channels": len(h.channels),
+		"connections that are watched": len(h.watcher.conns), "addresses": len(h.remotes.byAddress), "host names": len(h.hosts.known), "channels": len(h.channels),
 	} {
 		if n > 0 {
 			return fmt.Errorf("%d %s are left after Close", n, what)

@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,11 +10,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
@@ -142,28 +139,12 @@ func (n network) listen(address string) net.Listener {
 	return l.Listener
 }
 
-// prompt answers each call after a while, or when its caller has gone.
-type prompt struct {
-	internalv1.UnimplementedServiceInvocationServer
-	after time.Duration
-	given atomic.Int64
-}
-
-func (p *prompt) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
-	p.given.Add(1)
-	select {
-	case <-time.After(p.after):
-	case <-ctx.Done():
-	}
-	return &internalv1.InternalInvokeResponse{}, nil
-}
-
-// both starts the gateways, whose apps answer after a while.
-func (n network) both(after time.Duration) (first, second *prompt, conn *grpc.ClientConn) {
-	first, second = &prompt{after: after}, &prompt{after: after}
+// startGateways starts both gateways, whose apps answer after a while.
+func (n network) startGateways(after time.Duration) (first, second *timedServer, conn *grpc.ClientConn) {
+	first, second = newTimedServer(after), newTimedServer(after)
 	var addresses []string
-	for address, p := range map[string]*prompt{firstGateway: first, secondGateway: second} {
-		gw := startGatewayOn(n.t, n.listen(address+":15443"), func(s *grpc.Server) { internalv1.RegisterServiceInvocationServer(s, p) })
+	for address, p := range map[string]*timedServer{firstGateway: first, secondGateway: second} {
+		gw := startGatewayOn(n.t, n.listen(address+":15443"), p.register)
 		addresses = append(addresses, gw.Address)
 	}
 	slices.Sort(addresses)
@@ -175,9 +156,9 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(5 * time.Millisecond)
+	first, second, conn := n.startGateways(5 * time.Millisecond)
 	calls := startLoad(t, conn, 6)
-	reached := func(p *prompt) {
+	reached := func(p *timedServer) {
 		t.Helper()
 		for before := p.given.Load(); p.given.Load() < before+20; time.Sleep(time.Millisecond) {
 			if t.Context().Err() != nil {
@@ -212,7 +193,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(100 * time.Millisecond)
+	first, second, conn := n.startGateways(100 * time.Millisecond)
 	for first.given.Load() == 0 || second.given.Load() == 0 {
 		if err := invoke(t.Context(), conn, time.Minute); err != nil {
 			t.Fatal(err)
@@ -220,11 +201,10 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	}
 	var longest time.Duration
 	for _, address := range []string{firstGateway, secondGateway} {
-		p := map[string]*prompt{firstGateway: first, secondGateway: second}[address]
+		p := map[string]*timedServer{firstGateway: first, secondGateway: second}[address]
 		for given := p.given.Load(); ; {
 			began := time.Now()
-			ended := make(chan error, 1)
-			go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+			ended := startInvoke(t, conn)
 			time.Sleep(20 * time.Millisecond)
 			hit := p.given.Load() > given
 			if hit {
@@ -258,7 +238,7 @@ func TestASlowAppIsNoGatewayThatVanished(t *testing.T) {
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(3 * time.Second)
+	first, second, conn := n.startGateways(3 * time.Second)
 	var callers sync.WaitGroup
 	for range 6 {
 		callers.Go(func() {

@@ -11,80 +11,80 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-// evidence is what calls of this process do not get to in other clusters, for the resolver
-// service: which gateways take no connections, and which apps behind them say nothing.
+// reachability tells the resolver service what this process does not reach in other clusters:
+// gateways that refuse connections, and apps behind gateways that do not answer.
 type reachability struct {
 	report func([]nameresolution.Unreached)
 
 	mu        sync.Mutex
 	endpoints map[*endpoint]reachState
-	pending   bool
-	reported  bool // something, in the last report
+	pending   bool // a report is due
+	reported  bool // the last report had an entry
 }
 
-// stands is how a point of another cluster stands. One that is connecting for the first time
-// is none yet.
+// reachState is whether an endpoint in another cluster is reached. An endpoint that connects for
+// the first time has none yet.
 type reachState struct {
 	reached      bool
-	noConnection bool // it is bad, and not even a connection is to be had
+	noConnection bool // not reached, not even by a connection
 	since        time.Time
 	reason       string
 }
 
-// reportAfter is how long changes are gathered before they are told.
+// reportDelay is how long changes are gathered before a report.
 const reportDelay = 100 * time.Millisecond
 
-// note takes in how a point stands by now. It wants balancing.mu.
-func (r *reachability) update(p *endpoint) {
-	if p.viewAddress != "" {
-		return // of the caller's own cluster, or on its network: the service sees it itself
+// update records the state of an endpoint. The caller holds planBalancer.mu.
+func (r *reachability) update(e *endpoint) {
+	if e.viewAddress != "" {
+		return // in the caller's own cluster or network, which the service sees by itself
 	}
 	now := reachState{since: time.Now()}
 	switch {
-	case p.state == connectivity.Ready && !p.unresponsive.Load():
+	case e.state == connectivity.Ready && !e.unresponsive.Load():
 		now.reached = true
-	case p.state == connectivity.Ready:
-		now.reason = "it is connected, and does not answer"
-	case p.err != nil && p.refusedByGateway():
-		return // the gateway is there; the instance is not
-	case p.err != nil:
-		now.noConnection, now.reason = true, p.err.Error()
+	case e.state == connectivity.Ready:
+		now.reason = "it is connected, but does not answer"
+	case e.err != nil && e.refusedByGateway():
+		return // the gateway is reached, though the instance is not
+	case e.err != nil:
+		now.noConnection, now.reason = true, e.err.Error()
 	default:
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old, ok := r.endpoints[p]; ok && old.reached == now.reached && old.noConnection == now.noConnection {
+	if old, ok := r.endpoints[e]; ok && old.reached == now.reached && old.noConnection == now.noConnection {
 		return
 	}
-	r.endpoints[p] = now
+	r.endpoints[e] = now
 	r.scheduleReport()
 }
 
-// refusedByGateway tells whether the gateway took the connection and ended it itself.
+// refusedByGateway reports whether the gateway accepted the connection and then closed it.
 func (e *endpoint) refusedByGateway() bool {
 	return strings.Contains(e.err.Error(), "remote error: tls:") || strings.Contains(e.err.Error(), "EOF")
 }
 
-// forget leaves a point out from now on.
-func (r *reachability) remove(p *endpoint) {
+// remove forgets an endpoint.
+func (r *reachability) remove(e *endpoint) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.endpoints[p]; ok {
-		delete(r.endpoints, p)
+	if _, ok := r.endpoints[e]; ok {
+		delete(r.endpoints, e)
 		r.scheduleReport()
 	}
 }
 
-// bad tells whether a point does not get to its gateway.
-func (r *reachability) unreached(p *endpoint) bool {
+// unreached reports whether an endpoint is known not to be reached.
+func (r *reachability) unreached(e *endpoint) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, ok := r.endpoints[p]
+	s, ok := r.endpoints[e]
 	return ok && !s.reached
 }
 
-// tell reports what stands, a moment later. It wants the lock.
+// scheduleReport reports what is not reached, after reportDelay. The caller holds the lock.
 func (r *reachability) scheduleReport() {
 	if r.report == nil || r.pending {
 		return
@@ -94,55 +94,55 @@ func (r *reachability) scheduleReport() {
 		r.mu.Lock()
 		r.pending = false
 		all := r.summarize()
-		silent := len(all) == 0 && !r.reported
+		unchanged := len(all) == 0 && !r.reported
 		r.reported = len(all) > 0
 		r.mu.Unlock()
-		if !silent {
+		if !unchanged {
 			r.report(all)
 		}
 	})
 }
 
-// unreached says what is not reached: an app behind a gateway, where none of its points
-// there is good; a gateway, where no point of any app is and one can't even connect; and all
-// of a cluster, where that is so of each of its gateways. It wants the lock.
+// scope is a cluster, a gateway of it, or an app behind that gateway. Empty fields stand for all.
+type scope struct {
+	cluster, gateway string
+	app              catalog.App
+}
+
+// summarize returns the widest scopes that are not reached. An app behind a gateway is listed if
+// no endpoint of it there is reached. A gateway is listed instead if none of any app is, and not
+// even a connection is possible; and the cluster, if that holds for each of its gateways. The
+// caller holds the lock.
 func (r *reachability) summarize() (all []nameresolution.Unreached) {
-	type gateway struct{ cluster, address string }
-	type behind struct {
-		gateway
-		app catalog.App
-	}
-	good := map[any]bool{}
-	worst := map[behind]reachState{}
-	for p, s := range r.endpoints {
-		g := gateway{p.cluster, p.address}
-		b := behind{g, p.channel.app}
+	reached := map[scope]bool{}
+	worst := map[scope]reachState{} // by app behind a gateway
+	for e, s := range r.endpoints {
+		app := scope{e.cluster, e.address, e.channel.app}
 		if s.reached {
-			good[g], good[b], good[p.cluster] = true, true, true
+			reached[app], reached[scope{cluster: e.cluster, gateway: e.address}], reached[scope{cluster: e.cluster}] = true, true, true
 			continue
 		}
-		if old, ok := worst[b]; !ok || s.noConnection && !old.noConnection || s.noConnection == old.noConnection && s.since.Before(old.since) {
-			worst[b] = s
+		if old, ok := worst[app]; !ok || s.noConnection && !old.noConnection || s.noConnection == old.noConnection && s.since.Before(old.since) {
+			worst[app] = s
 		}
 	}
-	entries := map[nameresolution.Unreached]reachState{}
-	for b, s := range worst {
-		u := nameresolution.Unreached{Cluster: b.cluster}
+	oldest := map[scope]reachState{}
+	for app, s := range worst {
+		listed := scope{cluster: app.cluster}
 		switch {
-		case good[b]:
+		case reached[app]:
 			continue
-		case !s.noConnection || good[b.gateway]:
-			u.Gateway, u.App = b.address, b.app
-		case good[b.cluster]:
-			u.Gateway = b.address
+		case !s.noConnection || reached[scope{cluster: app.cluster, gateway: app.gateway}]:
+			listed = app
+		case reached[listed]:
+			listed.gateway = app.gateway
 		}
-		if old, ok := entries[u]; !ok || s.since.Before(old.since) {
-			entries[u] = s
+		if old, ok := oldest[listed]; !ok || s.since.Before(old.since) {
+			oldest[listed] = s
 		}
 	}
-	for u, s := range entries {
-		u.Since, u.Why = s.since, s.reason
-		all = append(all, u)
+	for s, state := range oldest {
+		all = append(all, nameresolution.Unreached{Cluster: s.cluster, Gateway: s.gateway, App: s.app, Since: state.since, Why: state.reason})
 	}
 	return all
 }

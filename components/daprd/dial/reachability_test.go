@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -30,11 +29,7 @@ func TestWhatIsNotReachedIsReported(t *testing.T) {
 	w.setRoutes(gateways, lapsed, gatewayRoute("north", 1))
 	time.Sleep(5 * reportDelay)
 	w.waitForReport(t, east)
-	lis, err := net.Listen("tcp", gw.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	startGatewayOn(t, lis)
+	startGatewayAt(t, gw.Address)
 	w.waitForReport(t, func(all []nameresolution.Unreached) bool { return len(all) == 0 })
 }
 
@@ -47,8 +42,7 @@ func TestAnAppThatSaysNothingIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.freeze()
-	ended := make(chan error, 1)
-	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	ended := startInvoke(t, conn)
 	w.waitForReport(t, func(all []nameresolution.Unreached) bool {
 		return len(all) == 1 && all[0].Cluster == "east" && all[0].Gateway == gw && all[0].App == orders
 	})

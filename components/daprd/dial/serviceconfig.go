@@ -1,22 +1,22 @@
 package dial
 
-// The policy of our channels.
+// balancerName is the balancer of our channels, as gRPC knows it.
 const balancerName = "isthmus_plan"
 
 const baseServiceConfig = `{"loadBalancingConfig": [{"` + balancerName + `": {}}]}`
 
-// retryConfig has a call that was cut off made once more, and elsewhere; where there is only
-// one way it is not used. It waits for a moment: where a whole cluster ends, the connections
-// to its instances end one after the other, and the second attempt is the last.
+// retryServiceConfig repeats a call that was cut off once, at another endpoint. Apps with a single
+// endpoint do without. The pause is for a cluster that fails as a whole: the connections to its
+// instances end one after the other, and there is no third attempt.
 //
-// A call that is cut off may have reached its app, so this can run it twice. daprd by
-// itself takes that risk too: it tries a call that ends with Unavailable up to three
-// times more, whatever its method. But not always, and this makes no difference there,
-// since gRPC knows neither: a target with a Resiliency policy is tried again by that
-// policy only, and a request whose length is unknown (chunked) never. gRPC gives up too once
-// the answer has begun, or when more than 256 KiB would have to be sent again.
+// A call that was cut off may have reached its app, so it may run twice. daprd itself takes that
+// risk: it repeats a call that ends with Unavailable up to three times, whatever its method. There
+// are two exceptions in daprd, which gRPC cannot see and so does not make: a target with a
+// Resiliency policy is repeated by that policy only, and a request of unknown length (chunked)
+// never. gRPC does not repeat a call once its answer has begun, or if it would have to send more
+// than 256 KiB again.
 //
-// It is not for what apps proxy over gRPC, where their own rules hold.
+// Calls that apps proxy over gRPC are not repeated: the apps' own rules hold there.
 const retryServiceConfig = `{
 	"loadBalancingConfig": [{"` + balancerName + `": {}}],
 	"methodConfig": [{

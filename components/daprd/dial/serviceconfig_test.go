@@ -3,7 +3,6 @@ package dial
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,9 +47,7 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 			conn := w.dial(t)
 			callUntil(t, conn, first.Address)
 			callUntil(t, conn, second.Address)
-			var called sync.WaitGroup
-			ended := make(chan error, 1)
-			called.Go(func() { ended <- invoke(t.Context(), conn, time.Minute) })
+			ended := startInvoke(t, conn)
 			var lost *gateway
 			var other *blockingServer
 			select {
@@ -77,7 +74,6 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 				close(a.answer)
 				close(b.answer)
 			}
-			called.Wait()
 			<-stopped
 			if len(a.given)+len(b.given) > 0 {
 				t.Error("the call ran once more")
@@ -93,8 +89,7 @@ func TestACallsEndDoesNotEndOthers(t *testing.T) {
 	w := newTestDialer(t)
 	w.setRoutes(nil, localRoute(gw.Address))
 	conn := w.dial(t)
-	ended := make(chan error, 1)
-	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	ended := startInvoke(t, conn)
 	<-s.given
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)

@@ -8,27 +8,28 @@ import (
 )
 
 const (
-	// userTimeout is how long the kernel tries to send what nobody acknowledges.
+	// userTimeout is how long the kernel retransmits bytes that are not acknowledged.
 	userTimeout = 15 * time.Minute
-	// longestPause is the longest time until it tries again.
+	// maxRetransmitPause is the longest pause between two retransmissions.
 	maxRetransmitPause = time.Second
 )
 
-// tcpRTOMax is TCP_RTO_MAX_MS, which Linux has since 6.15.
+// tcpRTOMax is TCP_RTO_MAX_MS of Linux 6.15 and later.
 const tcpRTOMax = 44
 
-// beyondLosses has the kernel give a connection up late, and try again soon.
+// extendUserTimeout makes the kernel keep a connection on a lossy link longer, and retransmit more
+// often.
 //
-// Because daprd wants keepalive, gRPC sets a limit to how long what was sent may go without an
-// acknowledgement (TCP_USER_TIMEOUT, 5 s). Linux counts from the first packet that had to be
-// sent again, and as long as one is missing: on a slow link that loses packets that is most of
-// the time, and connections on which all gets through are broken off, with all calls on
-// them. A gateway that is gone is found without it: by inquiries, and by keepalive's own pings
-// after 15 s.
+// With keepalive gRPC sets TCP_USER_TIMEOUT to 5 s, the time that bytes may go without an
+// acknowledgement. Linux counts from the first retransmission, for as long as any packet is
+// missing. On a slow link that loses packets that is most of the time. Then the kernel closes
+// connections on which everything gets through, and cuts off their calls. The watcher's pings, and
+// keepalive's own after 15 s, find a gateway that is lost without that timeout.
 //
-// And the pauses between its attempts double, up to two minutes: when a link is back after ten
-// seconds, the connections that were there may rest for ten more. With shorter pauses the
-// kernel's own limit, which is a number of attempts, would come too soon: so it is given a time.
+// The pauses between retransmissions double, up to two minutes. When a link returns after ten
+// seconds, its connections may be silent for ten more. So the pauses get a limit. The kernel's own
+// limit is a number of retransmissions, which would be reached too soon with short pauses. So it
+// gets a time instead.
 func extendUserTimeout(c net.Conn) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -38,7 +39,7 @@ func extendUserTimeout(c net.Conn) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) { // where it fails, gRPC's limit and the kernel's pauses stand
+	_ = raw.Control(func(fd uintptr) { // if it fails, gRPC's timeout and the kernel's pauses remain
 		if unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())) == nil {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, tcpRTOMax, int(maxRetransmitPause.Milliseconds()))
 		}

@@ -4,5 +4,5 @@ package dial
 
 import "net"
 
-// beyondLosses does nothing here: gRPC sets no limit.
+// extendUserTimeout does nothing here: gRPC sets TCP_USER_TIMEOUT on Linux only.
 func beyondLosses(net.Conn) {}

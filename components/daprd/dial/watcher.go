@@ -7,40 +7,39 @@ import (
 	"time"
 )
 
-// A sidecar or a gateway that vanishes with its machine, its link, or because its process
-// hangs, says nothing: TCP sends again for many minutes, and calls wait. So who has calls
-// under way and is silent is asked to say something. No answer means that new calls go
-// elsewhere, if there is anywhere else; a while later the connection is broken off, so that
-// the calls on it end.
+// A sidecar or a gateway that is lost with its machine or its link, or because its process hangs,
+// sends nothing. TCP then retransmits for many minutes, and calls wait. So the watcher pings a
+// connection with calls under way that is silent. Without an answer new calls go elsewhere, if
+// there is another endpoint. Later the watcher aborts the connection, so that its calls end.
 const (
-	// watchEvery is how often connections are looked at. Time is counted in these: a
-	// process that did not run has not waited.
+	// watchInterval is how often the watcher checks connections. It counts time in intervals,
+	// so time while the process did not run does not count.
 	watchInterval = 25 * time.Millisecond
-	// restAfter is how long the watch outlasts the last call.
+	// watchIdleTimeout is how long the watcher runs after the last call.
 	watchIdleTimeout = time.Second
-	// shortestSilence is how long a connection may say nothing before it is asked, on a link
-	// that is quick; longestSilence on any, and where it answered before. Streams are silent
-	// for hours: after so many answers it may last longer still.
+	// A connection may be silent for minSilence on a quick link before it is pinged, and for up to
+	// maxSilence on a slow link or after it has answered. Streams are silent for hours: after
+	// manyAnswers in a row it may be silent for streamSilence.
 	minSilence    = 150 * time.Millisecond
 	maxSilence    = 2 * time.Second
 	manyAnswers   = 30
 	streamSilence = 10 * time.Second
-	// shortestAnswer is how long an answer may take before calls go elsewhere, on a link that
-	// is quick, and shortestEnd before the connection is broken off: there is no hurry then,
-	// and a link that has just become slow is not to have calls made twice. longestAnswer is
-	// for any.
+	// An answer may take minPingTimeout on a quick link, and up to maxPingTimeout on a slow one.
+	// Then calls go elsewhere.
 	minPingTimeout = 150 * time.Millisecond
-	minAbort       = 3 * time.Second
-	// shortestGone is the same where another gateway of the cluster does answer.
+	maxPingTimeout = 10 * time.Second
+	// minAbort is how long a connection on a quick link is kept without an answer. There is no
+	// hurry, and on a link that has just become slow no call should be made twice. If another
+	// gateway of the cluster answers, minGatewayAbort holds.
+	minAbort        = 3 * time.Second
 	minGatewayAbort = 600 * time.Millisecond
-	maxPingTimeout  = 10 * time.Second
-	// inquireEvery is how often whoever does not answer is asked again.
+	// pingInterval is how often an unanswered ping is repeated.
 	pingInterval = 500 * time.Millisecond
-	// weighEvery is how often instances are compared by how long calls take there.
+	// compareInterval is how often instances are compared by latency.
 	compareInterval = 250 * time.Millisecond
 )
 
-// watch looks after all connections of the process while there are calls.
+// watcher checks all connections of the process while calls are under way.
 type watcher struct {
 	calls   atomic.Int64 // under way
 	running atomic.Bool
@@ -51,17 +50,17 @@ type watcher struct {
 	done   sync.WaitGroup
 }
 
-// listening is what the watch has noted of a connection. It belongs to the watch.
+// silence is what the watcher remembers of a connection. Only the watcher's goroutine uses it.
 type silence struct {
-	lastReads     uint64 // words, when it was last looked at
+	lastReads     uint64 // conn.reads at the last check
 	silent        time.Duration
-	pinged        bool // for an answer
+	pinged        bool          // and not answered yet
+	pingedAt      time.Duration // since processStart
 	unansweredFor time.Duration
-	pingedAt      time.Duration // began waiting, measured from began
-	answers       int           // inquiries in a row
+	answers       int // to pings, in a row
 }
 
-// begin counts a call in, and sees to it that somebody watches.
+// callBegan counts a call in, and starts the watcher if it does not run.
 func (w *watcher) callBegan() {
 	if w.calls.Add(1) > 0 && !w.running.Load() && w.running.CompareAndSwap(false, true) {
 		w.mu.Lock()
@@ -72,7 +71,7 @@ func (w *watcher) callBegan() {
 	}
 }
 
-// end counts a call out.
+// callEnded counts a call out.
 func (w *watcher) callEnded() { w.calls.Add(-1) }
 
 func (w *watcher) add(c *conn) {
@@ -97,7 +96,7 @@ func (w *watcher) close() {
 func (w *watcher) run() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	var unused, unweighed time.Duration
+	var idle, sinceCompared time.Duration
 	for range tick.C {
 		conns := w.connections()
 		if conns == nil {
@@ -106,23 +105,23 @@ func (w *watcher) run() {
 		for _, c := range conns {
 			c.check(conns)
 		}
-		if unweighed += watchInterval; unweighed >= compareInterval {
-			unweighed = 0
+		if sinceCompared += watchInterval; sinceCompared >= compareInterval {
+			sinceCompared = 0
 			updatePenalties(conns)
 		}
 		if w.calls.Load() > 0 {
-			unused = 0
-		} else if unused += watchInterval; unused >= watchIdleTimeout {
+			idle = 0
+		} else if idle += watchInterval; idle >= watchIdleTimeout {
 			w.running.Store(false)
 			if w.calls.Load() == 0 || !w.running.CompareAndSwap(false, true) {
 				return
 			}
-			unused = 0
+			idle = 0
 		}
 	}
 }
 
-// all are the connections of now; nil once the watch is closed.
+// connections returns the current connections, or nil once the watcher is closed.
 func (w *watcher) connections() []*conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,41 +135,42 @@ func (w *watcher) connections() []*conn {
 	return conns
 }
 
-// listen is one look at a connection.
+// check looks at one connection, and pings or aborts it when due.
 func (c *conn) check(all []*conn) {
-	if now := c.reads.Load(); now != c.lastReads {
-		if c.lastReads = now; c.pinged {
+	e := c.endpoint
+	if reads := c.reads.Load(); reads != c.lastReads {
+		if c.lastReads = reads; c.pinged {
 			c.answers++
 		} else {
 			c.answers = 0
 		}
 		c.silent, c.pinged, c.unansweredFor = 0, false, 0
-		c.endpoint.remote.lastHeard = time.Since(processStart)
-		c.endpoint.setUnresponsive(false)
+		e.remote.lastHeard = time.Since(processStart)
+		e.setUnresponsive(false)
 		return
 	}
 	switch {
 	case c.pinged:
 		c.unansweredFor += watchInterval
-		trip := time.Duration(c.endpoint.remote.roundTrip.Load())
-		if c.unansweredFor >= min(max(minPingTimeout, 3*trip), maxPingTimeout) {
-			c.endpoint.setUnresponsive(true)
+		if c.unansweredFor >= min(max(minPingTimeout, 3*e.remote.roundTrip()), maxPingTimeout) {
+			e.setUnresponsive(true)
 		}
-		if c.unansweredFor >= c.abortAfter(all, trip) && c.endpoint.hasAlternative() {
-			c.endpoint.logAborted()
+		if c.unansweredFor >= c.abortAfter(all) && e.balancer.hasAlternative(e) {
+			e.channel.dialer.log.Warn("an endpoint has stopped answering; its connection is closed and calls go elsewhere. Check its process, its machine and the link to it",
+				"app", e.channel.app.String(), "endpoint", e.name, "address", e.address, "calls", e.calls.Load())
 			c.abort()
 		} else if c.unansweredFor%pingInterval == 0 {
-			c.ping() // an inquiry before may have found another frame half written
+			c.ping() // the ping before may have found another frame half written
 		}
-	case c.endpoint.calls.Load() == 0:
+	case e.calls.Load() == 0:
 		c.silent, c.answers = 0, 0
 	default:
 		if c.silent += watchInterval; c.silent < c.pingAfter() {
 			return
 		}
-		// What one connection through a gateway does not hear, the others may not hear either.
+		// If one connection through a gateway is cut off, the others probably are, too.
 		for _, o := range all {
-			if o.endpoint.remote == c.endpoint.remote && !o.pinged && (o == c || o.reads.Load() == o.lastReads) {
+			if o.endpoint.remote == e.remote && !o.pinged && (o == c || o.reads.Load() == o.lastReads) {
 				o.pinged, o.unansweredFor, o.pingedAt = true, 0, time.Since(processStart)
 				o.ping()
 			}
@@ -178,80 +178,31 @@ func (c *conn) check(all []*conn) {
 	}
 }
 
-// patienceAtLast is how long a connection that does not answer is kept. Where others hear
-// from the same gateway, it is not the link: a packet may be late, or the sidecar behind the
-// gateway hangs, and gRPC's keepalive ends that. Where the cluster's other gateway is heard,
-// this one is gone.
-func (c *conn) abortAfter(all []*conn, trip time.Duration) time.Duration {
-	p := c.endpoint
-	if p.name == "" {
-		return min(max(minAbort, 9*trip), 2*maxPingTimeout)
-	}
-	if p.remote.lastHeard > c.pingedAt {
-		return math.MaxInt64
-	}
-	for _, o := range all {
-		if o.endpoint.cluster == p.cluster && o.endpoint.remote != p.remote && o.endpoint.remote.lastHeard > c.pingedAt {
-			return min(max(minGatewayAbort, 5*trip), 2*maxPingTimeout)
+// abortAfter returns how long a connection is kept without an answer. If other connections to
+// the same gateway hear from it, the link is up: a packet is late, or the sidecar behind the
+// gateway hangs, and gRPC's keepalive closes the connection. If only another gateway of the
+// cluster answers, this one is gone.
+func (c *conn) abortAfter(all []*conn) time.Duration {
+	shortest, roundTrips := minAbort, time.Duration(9)
+	if e := c.endpoint; e.name != "" {
+		if e.remote.lastHeard > c.pingedAt {
+			return math.MaxInt64
+		}
+		for _, o := range all {
+			if o.endpoint.cluster == e.cluster && o.endpoint.remote != e.remote && o.endpoint.remote.lastHeard > c.pingedAt {
+				shortest, roundTrips = minGatewayAbort, 5
+			}
 		}
 	}
-	return min(max(minAbort, 9*trip), 2*maxPingTimeout)
+	return min(max(shortest, roundTrips*c.endpoint.remote.roundTrip()), 2*maxPingTimeout)
 }
 
-// patience is how long a connection may be silent before it is asked: longer on a slow
-// link, and each time that it answered, since then it is an app that takes its time.
+// pingAfter returns how long a connection may be silent before it is pinged. Each answer makes it
+// longer: the app just takes its time.
 func (c *conn) pingAfter() time.Duration {
-	d := max(minSilence, time.Duration(c.endpoint.remote.roundTrip.Load())*3/2)
+	d := max(minSilence, c.endpoint.remote.roundTrip()*3/2)
 	if c.answers > manyAnswers {
 		return streamSilence
 	}
 	return min(d<<min(c.answers, 8), max(maxSilence, d))
-}
-
-// gates are the addresses that connections go to, of all apps.
-type remotes struct {
-	mu    sync.Mutex
-	known map[string]*remote
-}
-
-// gate is one address, as its connections fare.
-type remote struct {
-	address   string
-	users     int           // of gates.mu
-	lastHeard time.Duration // when a connection to it last said anything, measured from began; of the watch
-	roundTrip atomic.Int64  // nanoseconds there and back, at least; 0 when unknown
-}
-
-func (r *remotes) acquire(address string) *remote {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at := r.known[address]
-	if at == nil {
-		if r.known == nil {
-			r.known = map[string]*remote{}
-		}
-		at = &remote{address: address}
-		r.known[address] = at
-	}
-	at.users++
-	return at
-}
-
-func (r *remotes) release(at *remote) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at.users--; at.users == 0 {
-		delete(r.known, at.address)
-	}
-}
-
-// took notes how long something took there and back, and perhaps an app to answer. It rises
-// at once and falls slowly: a link that loses packets has a long way now and then. What an
-// app takes says only that the way is no longer than that.
-func (r *remote) observe(d time.Duration, app bool) {
-	last := r.roundTrip.Load()
-	if app && int64(d) >= last {
-		return
-	}
-	r.roundTrip.Store(max(int64(d), last-(last-int64(d))/8))
 }

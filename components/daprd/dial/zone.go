@@ -7,130 +7,90 @@ import (
 	"time"
 )
 
-// Calls to an app that has instances in the caller's zone stay there while those carry them.
-// What an instance can carry nobody says, and no caller knows the others. So each goes by
-// how long calls take: while that is more than slowZone times what it is elsewhere or, where
-// none leave, than it was before, more and more calls leave; then fewer and fewer. So all
-// callers of a zone together load it up to there.
+// Calls to an app with instances in the caller's zone stay there while those can carry them.
+// Nobody says how much an instance can carry, and no caller knows the other callers. So each
+// caller goes by latency. While calls take zoneSlowFactor times as long as elsewhere, it spills
+// more and more calls to other zones. Without spilled calls it compares with the latency before.
+// Otherwise it takes them back step by step. Together the callers of a zone load it to that point.
 //
-// A burst is quicker than that: with zoneCalls under way at the instance that would have the
-// next, it goes elsewhere, to an instance with less than half as much to do.
+// A burst is quicker than that. If the next instance has zoneBurst calls under way, the call goes
+// to an instance elsewhere with less than half as much to do.
 const (
 	zoneBurst      = 16
 	zoneSlowFactor = 2
-	// zoneBusy is how many calls each instance of the zone has under way before a caller that
-	// does not know how long they take otherwise has a look elsewhere.
+	// zoneBusyCalls is how many calls each instance of the zone has under way before a caller
+	// without any latency to compare with tries other zones.
 	zoneBusyCalls = 4
-	// wholeShare is all calls; of so many few enough stay in any case to know when the zone
-	// is well again.
+	// spillScale stands for all calls. Even at maxSpill enough calls stay to notice that the zone
+	// has recovered.
 	spillScale = 1 << 10
 	maxSpill   = spillScale - spillScale/32
-	// lately is how old the last call at an instance may be for what is known to count.
-	recentFor = 2 * time.Second
-	// usualAfter is in how many comparisons a lasting change becomes usual.
+	// baselineWindow is in how many comparisons a lasting change becomes the baseline.
 	baselineWindow = 512
 )
 
-const (
-	// goneFor is how long a route takes no calls before it takes them back in steps, each of
-	// which lasts for returnStep.
-	rampAfter = time.Second
-	rampStep  = 500 * time.Millisecond
-)
-
-// spread shares the calls to one cluster out among its instances.
-type routeState struct {
-	next     atomic.Uint32
-	spill    atomic.Uint32 // how many of wholeShare leave the caller's zone
-	baseline float64       // seconds that calls take in the zone while none leave; of the watch, 0 when not known
-
-	// Of balancing.mu.
-	wasUsable                  bool      // the route took calls once
-	unusableSince, usableSince time.Time // since when it takes none, and since when it takes them again
+// zoneSplit decides which calls of a route leave the caller's zone.
+type zoneSplit struct {
+	spill    atomic.Uint32 // how many of spillScale calls leave the zone
+	baseline float64       // seconds a call takes without spill, 0 if unknown; belongs to the watcher
 }
 
-// returns says what a route takes by now, in percent, where its instances take calls or don't.
-// One that has taken none for a while takes its calls back in steps: what has just failed is
-// not to have them all at once.
-func (s *routeState) rampPercent(takes bool, now time.Time, by func(time.Time)) (percent uint64) {
-	switch {
-	case !takes:
-		if s.wasUsable && s.unusableSince.IsZero() {
-			s.unusableSince = now
-		}
-		return 100
-	case !s.unusableSince.IsZero():
-		if now.Sub(s.unusableSince) >= rampAfter {
-			s.usableSince = now
-		}
-		s.unusableSince = time.Time{}
+// leave returns an instance elsewhere if the call should leave the zone, or nil.
+func (z *zoneSplit) leave(inZone *candidate, elsewhere []candidate, next uint32) *candidate {
+	spill := z.spill.Load()
+	leaves := spill > 0 && rand.Uint32N(spillScale) < spill
+	if !leaves && inZone.calls() < zoneBurst {
+		return nil
 	}
-	s.wasUsable = true
-	for step, percent := range []uint64{10, 25, 50, 75} {
-		if ends := s.usableSince.Add(time.Duration(step+1) * rampStep); now.Before(ends) {
-			by(ends)
-			return percent
-		}
+	if other := lessLoaded(elsewhere, next); leaves || 2*other.cost() < inZone.cost() {
+		return other
 	}
-	return 100
+	return nil
 }
 
-// choose has a call stay with an instance of the caller's zone, or leave for one elsewhere.
-func (s *routeState) pickZone(near *candidate, elsewhere []candidate, turn uint32) *candidate {
-	away := s.spill.Load()
-	leaves := away > 0 && rand.Uint32N(spillScale) < away
-	if !leaves && near.calls() < zoneBurst {
-		return near
-	}
-	if far := lessLoaded(elsewhere, turn); leaves || 2*far.cost() < near.cost() {
-		return far
-	}
-	return near
-}
-
-// weigh sets how many calls leave the zone, by how long they take at these points.
-func (s *routeState) updateSpill(points []*endpoint, now time.Duration) {
-	var near, far []float64
-	var instances, elsewhere, calls int
-	for _, p := range points {
-		mean, known := p.latency.recent(now)
-		if p.outOfZone.Load() {
-			if elsewhere++; known {
+// update sets how many calls leave the zone, by the latency of a route's instances.
+func (z *zoneSplit) update(endpoints []*endpoint, now time.Duration) {
+	var near, far []float64 // latencies
+	var inZone, outOfZone, calls int
+	for _, e := range endpoints {
+		mean, known := e.instance.latency.recent(now)
+		if e.outOfZone.Load() {
+			if outOfZone++; known {
 				far = append(far, mean)
 			}
 			continue
 		}
-		instances++
-		calls += int(p.calls.Load())
+		inZone++
+		calls += int(e.calls.Load())
 		if known {
 			near = append(near, mean)
 		}
 	}
-	if instances == 0 || elsewhere == 0 {
-		s.spill.Store(0)
+	if inZone == 0 || outOfZone == 0 {
+		z.spill.Store(0)
 		return
 	}
-	slow, away := false, s.spill.Load()
+	slow, spill := false, z.spill.Load()
 	switch {
 	case len(near) == 0 || calls == 0:
 	case len(far) > 0:
 		slow = isSlower(median(near), median(far))
-	case s.baseline > 0:
-		slow = isSlower(median(near), s.baseline)
+	case z.baseline > 0:
+		slow = isSlower(median(near), z.baseline)
 	default:
-		slow = calls > zoneBusyCalls*instances
+		slow = calls > zoneBusyCalls*inZone
 	}
 	switch {
 	case slow:
-		s.spill.Store(min(away+(spillScale-away)/4, maxSpill))
-	case away > 0:
-		s.spill.Store(away - min(away, spillScale/32))
+		z.spill.Store(min(spill+(spillScale-spill)/4, maxSpill))
+	case spill > 0:
+		z.spill.Store(spill - min(spill, spillScale/32))
 	case len(near) > 0:
 		mean := median(near)
-		if s.baseline == 0 {
-			s.baseline = mean
+		if z.baseline == 0 {
+			z.baseline = mean
 		}
-		s.baseline = min(mean, s.baseline+(mean-s.baseline)/baselineWindow)
+		z.baseline = min(mean, z.baseline+(mean-z.baseline)/baselineWindow)
 	}
 }
 
@@ -139,10 +99,4 @@ func isSlower(mean, than float64) bool { return mean > zoneSlowFactor*than && me
 func median(means []float64) float64 {
 	slices.Sort(means)
 	return means[(len(means)-1)/2]
-}
-
-// lately is the mean at a point that had a call lately.
-func (l *latency) recent(now time.Duration) (seconds float64, ok bool) {
-	last := time.Duration(l.lastCall.Load())
-	return l.seconds(), last != 0 && now-last < recentFor
 }
