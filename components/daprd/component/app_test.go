@@ -46,7 +46,7 @@ func TestTheAppIsThatOfDaprdsArguments(t *testing.T) {
 			want.interval = time.Duration(daprs.AppHealthProbeInterval) * time.Second
 			want.timeout = time.Duration(daprs.AppHealthProbeTimeout) * time.Millisecond
 		}
-		if got := AppOf(append([]string{"daprd"}, strings.Fields(args)...)); got == nil || *got != want {
+		if got := AppFromArgs(append([]string{"daprd"}, strings.Fields(args)...)); got == nil || *got != want {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
 		}
 	}
@@ -135,11 +135,11 @@ func TestAnInstanceDrainsWhileItsAppCantTakeCalls(t *testing.T) {
 				f.start(protocol)
 				defer func() { f.end() }()
 				_, port, _ := net.SplitHostPort(f.at)
-				app := AppOf([]string{"daprd", "--app-port", port, "--app-protocol", protocol})
+				app := AppFromArgs([]string{"daprd", "--app-port", port, "--app-protocol", protocol})
 				app.checks, app.interval, app.threshold = checks, 100*time.Millisecond, 2
 				service := servicetest.Start(t)
 				c, o := sidecarOf(t, service, checkout, 50001), newSidecar(t)
-				o.component.Behind(app)
+				o.component.SetApp(app)
 				if err := o.start(t, orders, 50002, withService(service)); err != nil {
 					t.Fatal(err)
 				}

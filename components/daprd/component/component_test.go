@@ -120,7 +120,7 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 		if _, err := s.find(orders); err == nil || !strings.Contains(err.Error(), `"resolver"`) {
 			t.Errorf("a lookup after that: %v, want an error that says why", err)
 		}
-		if len(s.component.used) != 0 {
+		if len(s.component.resolvers) != 0 {
 			t.Error("a resolver that did not start counts as in use")
 		}
 	})
@@ -172,21 +172,21 @@ func TestALocalResolverIsAskedForAllAddresses(t *testing.T) {
 		want []string
 		asks int
 	}{
-		"in turn":        {func(n int) (string, error) { return all[n%3], nil }, all, 3 + repeats},
-		"always one":     {func(int) (string, error) { return all[0], nil }, all[:1], 1 + repeats},
+		"in turn":        {func(n int) (string, error) { return all[n%3], nil }, all, 3 + maxRepeats},
+		"always one":     {func(int) (string, error) { return all[0], nil }, all[:1], 1 + maxRepeats},
 		"none":           {func(int) (string, error) { return "", nil }, nil, 1},
 		"an end":         {func(n int) (string, error) { return all[0], map[bool]error{true: io.EOF}[n == 3] }, all[:1], 3},
-		"never the same": {func(n int) (string, error) { return strings.Repeat("1", n), nil }, nil, mostAnswers},
+		"never the same": {func(n int) (string, error) { return strings.Repeat("1", n), nil }, nil, maxAnswers},
 	} {
 		o := &oneByOne{next: test.next}
-		got, err := (&local{dapr: o}).Find(t.Context(), orders, 50001)
+		got, err := (&daprResolver{dapr: o}).Find(t.Context(), orders, 50001)
 		slices.Sort(got)
-		if err != nil || o.asks != test.asks || test.asks < mostAnswers && !slices.Equal(got, test.want) {
+		if err != nil || o.asks != test.asks || test.asks < maxAnswers && !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v after %d questions; want %q after %d", what, got, err, o.asks, test.want, test.asks)
 		}
 	}
 	failing := &oneByOne{next: func(int) (string, error) { return "", io.EOF }}
-	if got, err := (&local{dapr: failing}).Find(t.Context(), orders, 50001); err != io.EOF || got != nil {
+	if got, err := (&daprResolver{dapr: failing}).Find(t.Context(), orders, 50001); err != io.EOF || got != nil {
 		t.Errorf("%q, %v from a resolver that fails", got, err)
 	}
 }

@@ -104,7 +104,7 @@ func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 		}
 		name := want
 		if app != r.app && want != "" {
-			name = r.component.names.Name(app, "")
+			name = r.component.dialer.Name(app, "")
 		}
 		if told, _ := s.find(app); told == name {
 			return

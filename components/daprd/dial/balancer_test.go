@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -23,8 +22,8 @@ func TestTheNextPriorityHasTheCallsWhenAnInstanceIsLost(t *testing.T) {
 		}
 	}
 	local.stop()
-	callAsDaprd(t, conn) // it may begin on a connection whose end has not been seen yet
-	for range 50 {       // none of these fails, not even once to be tried again
+	callAsDaprd(t, conn) // it may begin on a connection that has ended unnoticed
+	for range 50 {       // none of these fails, not even to be repeated
 		if got := mustCall(t, conn); got != gw.Address {
 			t.Fatalf("reached %s, want the gateway", got)
 		}
@@ -53,7 +52,7 @@ func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
 	w.setRoutes(map[string][]string{"east": {gw.Address}}, stale)
 	refused := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; { // gRPC is told of a plan a moment after the view
+		for deadline := time.Now().Add(time.Minute); ; { // gRPC gets the plan a moment after the view
 			_, err := call(t, conn)
 			if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), want) {
 				return
@@ -66,7 +65,7 @@ func TestNothingIsCalledThatTheViewDoesNotHave(t *testing.T) {
 	refused("lease")
 	for range 100 {
 		w.setEast(gw.Address)
-		mustCall(t, conn) // the first after the view leads there again
+		mustCall(t, conn) // the first call after the view leads there again
 		w.setRoutes(map[string][]string{"east": {gw.Address}}, stale)
 		refused("lease")
 	}
@@ -111,7 +110,7 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	instances, conn := startFive(t, direct)
 	instances[0].fails.Store(true)
 	for range 100 {
-		_ = invoke(t.Context(), conn, time.Minute) // those that it is found out by may fail
+		_ = invoke(t.Context(), conn, time.Minute) // calls may fail until the instance is ejected
 	}
 	failed := 0
 	for range 400 {
@@ -126,7 +125,7 @@ func TestAnInstanceThatRefusesAllHasFewCalls(t *testing.T) {
 	waitForShare(t, conn, instances)
 }
 
-// What was held against an instance is not held against the one that comes after it.
+// A new process at an instance's address starts without the penalties of the one before.
 func TestAnInstanceThatStartsAnewBeginsAnew(t *testing.T) {
 	w, first := newTestDialer(t), startGateway(t)
 	w.setRoutes(nil, localRoute(first.Address))
@@ -150,24 +149,34 @@ func TestAnInstanceThatStartsAnewBeginsAnew(t *testing.T) {
 	}
 }
 
-// A dead instance ends its connections by each gateway, and not all at one moment.
+// When an instance dies, its connections through several gateways do not end at the same moment.
 func TestAnInstanceIsLeftByAllGatewaysOnceOneConnectionEnded(t *testing.T) {
 	w := newTestDialer(t)
 	route := gatewayRoute("east", 0)
 	route.Ready, route.Instances = 2, []uint32{1, 2}
 	w.setRoutes(map[string][]string{"east": {startGateway(t).Address, startGateway(t).Address}}, route)
 	conn := w.dial(t)
-	for deadline := time.Now().Add(time.Minute); len(w.watcher.connections()) < 4; mustCall(t, conn) {
+	usable := func() (n int) { // gRPC uses a connection a moment after the watcher has it
+		for _, c := range w.watcher.connections() {
+			c.endpoint.balancer.mu.Lock()
+			if c.endpoint.usable() {
+				n++
+			}
+			c.endpoint.balancer.mu.Unlock()
+		}
+		return n
+	}
+	for deadline := time.Now().Add(time.Minute); usable() < 4; mustCall(t, conn) {
 		if time.Now().After(deadline) {
 			t.Fatal("two instances behind two gateways are not four connections")
 		}
 	}
 	lost := w.watcher.connections()[0]
 	p := lost.endpoint
-	_ = lost.Conn.Close() // gRPC closes it again
+	_ = lost.Conn.Close() // gRPC closes it, too
 	for left := false; !left; time.Sleep(time.Millisecond) {
 		p.balancer.mu.Lock()
-		left = p.state != connectivity.Ready || !p.instance.endedAt.IsZero()
+		left = !p.instance.endedAt.IsZero()
 		p.balancer.mu.Unlock()
 	}
 	began := time.Now()
@@ -179,15 +188,15 @@ func TestAnInstanceIsLeftByAllGatewaysOnceOneConnectionEnded(t *testing.T) {
 		mustCall(t, conn)
 	}
 	for o, last := range before {
-		now := o.instance.latency.lastCall.Load() // 0 once the connection is made anew
+		now := o.instance.latency.lastCall.Load() // 0 after a reconnect
 		if o.name == p.name && now != last && now != 0 && time.Since(began) < suspectFor {
 			t.Errorf("%s had calls by %s right after its connection by %s ended", o.name, o.address, p.address)
 		}
 	}
 }
 
-// Where nothing is connected yet, calls wait for who takes long to answer the first time, as on
-// a link that loses packets. Who does not answer at all fails them, and is not waited for again.
+// Calls wait for a first connection that takes long, as on a link that loses packets. If it does not
+// come about they fail, and later calls do not wait again.
 func TestCallsWaitForTheFirstConnection(t *testing.T) {
 	f := &freezer{}
 	f.freeze()

@@ -38,8 +38,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind
-// it, and keeps what it was asked for.
+// gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind it. It records
+// the names that it was asked for.
 type gateway struct {
 	Address string
 	server  *grpc.Server
@@ -64,7 +64,7 @@ func startGatewayAt(t testing.TB, address string, register ...func(*grpc.Server)
 	return startGatewayOn(t, lis, register...)
 }
 
-// startGatewayOn serves on a listener, which it closes in the end.
+// startGatewayOn serves on a listener, and closes it at the end of the test.
 func startGatewayOn(t testing.TB, lis net.Listener, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
@@ -121,7 +121,7 @@ func certificate(t testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// deadAddress is an address where nothing listens, and that nobody else is given.
+// deadAddress returns an address where nothing listens, and returns none twice.
 func deadAddress(t testing.TB) string {
 	t.Helper()
 	port, err := sandbox.FreePort()
@@ -131,7 +131,7 @@ func deadAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// world is Names that follow a view which tests set.
+// testDialer is a Dialer and its Resolver, whose view tests set.
 type testDialer struct {
 	*Dialer
 	views  live.Value[*catalog.View]
@@ -167,7 +167,7 @@ func (w *testDialer) ReportUnreached(all []nameresolution.Unreached) {
 	w.unreached = all
 }
 
-// reports waits for a report that is as wanted.
+// waitForReport waits until want accepts the last report.
 func (w *testDialer) waitForReport(t *testing.T, want func([]nameresolution.Unreached) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -183,7 +183,7 @@ func (w *testDialer) waitForReport(t *testing.T, want func([]nameresolution.Unre
 	}
 }
 
-// east has orders in cluster east, behind these gateways.
+// newEastDialer returns a dialer with orders in cluster east, behind these gateways.
 func newEastDialer(t testing.TB, addresses ...string) *testDialer {
 	w := newTestDialer(t)
 	w.setEast(addresses...)
@@ -194,7 +194,7 @@ func (w *testDialer) setEast(addresses ...string) {
 	w.setRoutes(map[string][]string{"east": addresses}, gatewayRoute("east", 0))
 }
 
-// set makes these the routes to orders.
+// setRoutes sets the routes to orders.
 func (w *testDialer) setRoutes(gateways map[string][]string, routes ...catalog.Route) {
 	w.setRoutesOf(orders, gateways, routes...)
 }
@@ -206,13 +206,13 @@ func (w *testDialer) setRoutesOf(app catalog.App, gateways map[string][]string, 
 	})
 }
 
-// through is a route through a cluster's gateways to one instance.
+// gatewayRoute is a route through a cluster's gateways to one instance.
 func gatewayRoute(cluster string, priority uint32) catalog.Route {
 	return catalog.Route{Cluster: cluster, Priority: priority, Weight: 1, Gateway: true, Ready: 1,
 		Addresses: catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, cluster, "15443", 0)}
 }
 
-// here is a route to instances in the caller's own cluster.
+// localRoute is a route to instances in the caller's own cluster.
 func localRoute(addresses ...string) catalog.Route {
 	return catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: uint32(len(addresses)), Addresses: addresses}
 }
@@ -253,8 +253,7 @@ func mustDial(t testing.TB, names *Dialer, target string, more ...grpc.DialOptio
 	return conn
 }
 
-// call makes one call that does not wait for a connection to become ready, and says
-// who answered.
+// call makes one call without waiting for a connection, and returns the address that answered.
 func call(t *testing.T, conn *grpc.ClientConn) (address string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -276,7 +275,7 @@ func mustCall(t *testing.T, conn *grpc.ClientConn) (address string) {
 	return address
 }
 
-// callAsDaprd calls with daprd's built-in retries: three more, on Unavailable only.
+// callAsDaprd repeats a call as daprd does: up to three times, on Unavailable only.
 func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 	t.Helper()
 	var err error
@@ -292,7 +291,7 @@ func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 	return ""
 }
 
-// recovers calls, whatever fails meanwhile, until want answers.
+// callUntilRecovered calls until want answers. Calls may fail meanwhile.
 func callUntilRecovered(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -307,7 +306,7 @@ func callUntilRecovered(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Fatalf("no call reached %s in a minute; the last reached %q, err %v", want, got, err)
 }
 
-// until calls, and none may fail, until want answers.
+// callUntil calls until want answers. No call may fail.
 func callUntil(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -317,11 +316,11 @@ func callUntil(t *testing.T, conn *grpc.ClientConn, want string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("no call reached %s in 10 s", want)
+	t.Fatalf("no call reached %s in a minute", want)
 }
 
-// only calls, and none may fail, until want answers so often in a row that no other can be
-// in turn: one answer of it may be of the list before, if that had it too.
+// callUntilOnly calls until want answers so many calls in a row that no other gateway can be in use.
+// No call may fail. A single answer proves nothing: the list before may have had want, too.
 func callUntilOnly(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -350,6 +349,6 @@ func startInvoke(t *testing.T, conn *grpc.ClientConn) <-chan error {
 	return ended
 }
 
-// callLimit is what no call through a gateway that vanished takes, by far, on a machine that has
-// nothing else to do. By TCP alone it would be a quarter of an hour.
+// callLimit is far more than a call through a lost gateway takes on an idle machine. By TCP alone it
+// would be a quarter of an hour.
 const callLimit = 30 * time.Second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -31,8 +29,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
-// history is one app in three clusters, to which a seed decides what happens: instances and
-// gateways that die, stop, hang and start, and views that tell of it at once, late or never.
+// history is one app in three clusters. A seed decides what happens: which instances and gateways
+// are killed, stop, hang and start, and whether views show it at once, late or never.
 type history struct {
 	*testDialer
 	t      *testing.T
@@ -43,18 +41,18 @@ type history struct {
 	mu        sync.Mutex
 	clusters  []*testCluster
 	published []publishedView
-	paths     map[path]time.Time // since when each has been good
-	faults    []time.Time        // that may cut calls off
+	paths     map[path]time.Time // that lead to an instance, and since when
+	faults    []time.Time        // each may cut calls off
 	calls     []*attempt
 	steps     []string
 }
 
-// cluster is a place where the app runs, and how the caller is told to reach it.
+// testCluster is a cluster with instances of the app, and the caller's route to it.
 type testCluster struct {
 	name      string
 	gateways  []*testGateway
 	table     *live.Value[*catalog.GatewayTable]
-	known     []string // instances in the table
+	known     []string // instances in the gateways' table
 	instances []*testInstance
 
 	priority, weight uint32
@@ -62,28 +60,28 @@ type testCluster struct {
 	state            catalog.RouteState // LeaseExpired, Lapsed or Ready
 }
 
-// shown is a view that callers had from a moment on.
+// publishedView is a view, and when callers got it.
 type publishedView struct {
 	at    time.Time
 	leads map[string]bool // addresses of instances
 }
 
-// path is an instance by a gateway, or directly.
+// path leads to an instance through a gateway, or directly if that is nil.
 type path struct {
 	callee  *testInstance
 	gateway *testGateway
 }
 
-// ingress is a gateway of a cluster. The second of a cluster is behind a proxy that can hang.
+// testGateway is a gateway of a cluster. The second one is behind a proxy that can hang.
 type testGateway struct {
-	address string // that callers are told
+	address string // in the view
 	behind  string // where it listens
 	stop    func() // nil while it does not run
 	freezer freezer
 	hung    bool
 }
 
-// callee is an instance of the app. Those that are started anew are another callee.
+// testInstance is an instance of the app. After a restart it is another testInstance.
 type testInstance struct {
 	internalv1.UnimplementedServiceInvocationServer
 	h       *history
@@ -96,14 +94,14 @@ type testInstance struct {
 	exit    context.CancelFunc
 	ended   sync.WaitGroup
 
-	// Of history.mu.
+	// The fields below belong to history.mu.
 	hung    bool
 	given   atomic.Int64 // calls
 	failing atomic.Bool  // it answers every call with Unavailable
 }
 
-// stoppable has the sockets of a process that can be stopped and continued, as by SIGSTOP: the kernel
-// takes connections and bytes all the same.
+// stoppable has the sockets of a process that can be stopped and continued, as by SIGSTOP. The
+// kernel accepts connections and bytes all the same.
 type stoppable struct {
 	net.Listener
 	callee *testInstance
@@ -134,10 +132,10 @@ func (c *stoppableConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// callKey is the metadata by which a callee tells calls apart.
+// callKey is the metadata key of a call's index in history.calls.
 const callKey = "x-call"
 
-// count notes that a call has begun at the callee.
+// count records that a call has begun at the instance.
 func (c *testInstance) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	c.given.Add(1)
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -165,12 +163,12 @@ func (c *testInstance) CallLocal(context.Context, *internalv1.InternalInvokeRequ
 
 func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
-	retry := r.IntN(4) > 0
 	h := &history{
-		testDialer: &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: retry}, t: t, pauses: pauses, rand: r,
+		testDialer: newTestDialer(t), t: t, pauses: pauses, rand: r,
 		paths: map[path]time.Time{},
 		tls:   &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
 	}
+	h.retry = r.IntN(4) > 0
 	h.Use(h)
 	for name, gateways := range map[string]int{"east": 2, "north": 1, "west": 0} {
 		c := &testCluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
@@ -183,7 +181,7 @@ func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 		}
 		h.clusters = append(h.clusters, c)
 	}
-	slices.SortFunc(h.clusters, func(a, b *testCluster) int { return len(a.gateways) - len(b.gateways) }) // a map's order is no seed's
+	slices.SortFunc(h.clusters, func(a, b *testCluster) int { return len(a.gateways) - len(b.gateways) }) // the order of a map does not follow the seed
 	for _, c := range h.clusters {
 		for _, g := range c.gateways {
 			h.startGateway(c, g)
@@ -200,7 +198,7 @@ func (h *history) note(format string, args ...any) {
 	h.steps = append(h.steps, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// open starts a gateway.
+// startGateway starts a gateway of a cluster.
 func (h *history) startGateway(c *testCluster, g *testGateway) {
 	lis, err := net.Listen("tcp", g.behind)
 	if err != nil {
@@ -222,7 +220,7 @@ func (h *history) startGateway(c *testCluster, g *testGateway) {
 	}
 }
 
-// start starts an instance.
+// startInstance starts an instance.
 func (h *history) startInstance(c *testCluster, address string) {
 	lis, err := net.Listen("tcp", address)
 	if err != nil {
@@ -245,7 +243,7 @@ func (h *history) kill(i *testInstance) {
 	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *testInstance) bool { return o == i })
 	i.exit()
 	i.ended.Go(func() { i.server.Stop(); <-i.served })
-	h.mu.Unlock() // a call that begins wants the lock
+	h.mu.Unlock() // a call that begins takes the lock
 	i.ended.Wait()
 	h.mu.Lock()
 }
@@ -261,7 +259,7 @@ func (h *history) stop(i *testInstance) {
 	h.mu.Lock()
 }
 
-// hang stops a process, as SIGSTOP does, or has it go on.
+// hang stops a process as SIGSTOP does, or continues it.
 func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
 	if *hung == wanted {
 		return
@@ -279,7 +277,7 @@ func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
 func (i *testInstance) hang(hung bool)            { i.h.hang(i.address, &i.freezer, &i.hung, hung) }
 func (g *testGateway) hang(h *history, hung bool) { h.hang(g.address, &g.freezer, &g.hung, hung) }
 
-// tell publishes the view of now.
+// publish gives callers a view of the current state.
 func (h *history) publish() {
 	var routes []catalog.Route
 	gateways := map[string][]string{}
@@ -315,7 +313,7 @@ func (h *history) publish() {
 	h.setRoutes(gateways, routes...)
 }
 
-// learn has a cluster's gateways know its instances.
+// updateGatewayTable tells a cluster's gateways about its instances.
 func (h *history) updateGatewayTable(c *testCluster) {
 	c.known = c.known[:0]
 	for _, i := range c.instances {
@@ -327,8 +325,8 @@ func (h *history) updateGatewayTable(c *testCluster) {
 		Backends: catalog.Table[*catalog.Backend]{}.With(catalog.Edit[*catalog.Backend]{App: orders, Value: b})})
 }
 
-// judge notes since when paths have been good: the instance takes calls, and view, gateway
-// and its table lead there.
+// updatePaths records which paths lead to an instance: it takes calls, and the view, the gateway
+// and the gateway's table lead there.
 func (h *history) updatePaths() {
 	before := h.paths
 	h.paths = map[path]time.Time{}
@@ -356,7 +354,7 @@ func (h *history) updatePaths() {
 	}
 }
 
-// step lets one thing happen, and perhaps be known.
+// step changes one thing, and perhaps publishes it.
 func (h *history) step() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -368,7 +366,7 @@ func (h *history) step() {
 	switch what := h.rand.IntN(16); {
 	case i == nil || what < 3 && len(c.instances) < 4:
 		h.startInstance(c, deadAddress(h.t))
-	case what < 7: // killed, and perhaps back at once
+	case what < 7: // killed, and perhaps restarted at once
 		h.kill(i)
 		if h.rand.IntN(2) == 0 {
 			h.startInstance(c, i.address)
@@ -413,7 +411,7 @@ func (h *history) step() {
 	h.updatePaths()
 }
 
-// calm ends what is wrong, and has all know how things stand.
+// calm ends all faults, and publishes the state.
 func (h *history) calm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -432,7 +430,7 @@ func (h *history) calm() {
 	h.updatePaths()
 }
 
-// end ends all processes, and is the last thing that happens.
+// end ends all processes. It comes last.
 func (h *history) end() {
 	h.Close()
 	h.mu.Lock()

@@ -39,8 +39,7 @@ func TestOneOfTwoGatewaysIsLost(t *testing.T) {
 	}
 }
 
-// No call may fail, not even once to be tried again, while the list changes and the
-// gateways themselves stay up.
+// While the list changes and the gateways stay up, no call may fail, not even to be repeated.
 func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 	a, b := startGateway(t), startGateway(t)
 	w := newEastDialer(t, a.Address)
@@ -107,8 +106,8 @@ func (z *zone) lookups() int {
 	return z.asked
 }
 
-// onPort is the port of a gateway, for an address that names it by host. It must be
-// on every IP that the host has.
+// onPort returns the port of a gateway, for an address with a host name. Tests listen on that port
+// at every IP that the name has.
 func onPort(t *testing.T, gw *gateway) (port string) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(gw.Address)
@@ -174,7 +173,7 @@ func TestAFailingLookupTakesNothingAway(t *testing.T) {
 	}
 	mustCall(t, conn)
 
-	// Nor does a new gateway whose name can't be looked up.
+	// A new gateway whose name can't be looked up takes nothing away either.
 	w.setEast("lost.example:1")
 	for before := z.lookups(); z.lookups() < before+3; {
 		time.Sleep(time.Millisecond)

@@ -29,41 +29,41 @@ var (
 )
 
 const (
-	// together is how many histories run at a time: they mostly wait.
+	// parallelHistories is how many histories run at a time; they mostly wait.
 	parallelHistories = 4
-	// shareWithin is how long an instance that is ready may be without its share.
+	// shareDeadline is how long a ready instance may be without its share.
 	shareDeadline = 5 * time.Second
-	// staleFor is how long calls may follow a view after the next one, and knownAfter how long
-	// an endpoint may be there before callers can rely on it.
+	// viewGrace is how long calls may follow a view after the next one was published. pathSettles
+	// is how long a path has to exist before calls must find it.
 	viewGrace   = 300 * time.Millisecond
 	pathSettles = 2 * time.Second
-	// callers have a connection each.
+	// historyCallers is how many callers call at a time, each on its own connection.
 	historyCallers = 3
-	// window is so many calls, by which shares are judged.
+	// shareWindow is how many calls are counted to compare shares.
 	shareWindow = 200
 )
 
-// attempted is a call, and what became of it.
+// attempt is a call, and how it ended.
 type attempt struct {
 	began, ended time.Time
-	proxied      bool // by an app's own method, which nobody repeats
+	proxied      bool // an app's own method, which is not repeated
 	err          error
 	executions   []execution
-	hadPath      bool   // an endpoint was there all the time
-	path         string // it
-	faults       int    // that can have cut it off
+	hadPath      bool   // a path existed all the time
+	path         string // the address it led to
+	faults       int    // that may have cut it off
 }
 
-// ran is a call that began at a callee.
+// execution is a call that began at an instance.
 type execution struct {
 	at      time.Time
 	address string
 }
 
-// Every history holds these: an instance that is ready has its share soon, whatever came
-// before. No call goes where the view does not lead. A call that no callee began does not
-// fail while an endpoint is there. None runs more than twice, or twice where that is not
-// wanted. Nothing is left at the end.
+// Every history holds these invariants. A ready instance soon has its share, whatever happened
+// before. No call goes where no view leads. A call that no instance began does not fail while a
+// path exists. No call runs more than twice, or more than once without repeats. After Close nothing
+// is left.
 func TestHistories(t *testing.T) {
 	first, pauses := *from, stillness.Begin(t)
 	if first == 0 {
@@ -84,7 +84,7 @@ func TestHistories(t *testing.T) {
 	running.Wait()
 }
 
-// run is the whole course of a history, and what is wrong with it.
+// run runs a history, and returns the invariant that it broke.
 func (h *history) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calling sync.WaitGroup
@@ -108,7 +108,7 @@ func (h *history) run() error {
 	return errors.Join(err, h.checkCalls(), h.checkClosed())
 }
 
-// caller makes calls one after the other, as daprd does: it dials anew after Unavailable.
+// caller makes calls one after the other. As daprd does, it dials again after Unavailable.
 func (h *history) caller(ctx context.Context) {
 	var conn *grpc.ClientConn
 	for n := 0; ctx.Err() == nil; n++ {
@@ -160,7 +160,7 @@ func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
 	return err
 }
 
-// shares waits until every instance has its share.
+// waitForShares waits until every instance has its share.
 func (h *history) waitForShares() error {
 	since := time.Now()
 	for {
@@ -175,7 +175,7 @@ func (h *history) waitForShares() error {
 	}
 }
 
-// sharesOnce counts calls, and compares them with what is due.
+// checkShares counts calls, and compares them with expectedShares.
 func (h *history) checkShares() error {
 	due := h.expectedShares()
 	if len(due) == 0 {
@@ -215,7 +215,7 @@ func (h *history) lastError() (err error) {
 	return err
 }
 
-// due is the share of calls that each instance is to have.
+// expectedShares returns the share of calls that each instance should have.
 func (h *history) expectedShares() map[*testInstance]float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,11 +249,11 @@ func (h *history) expectedShares() map[*testInstance]float64 {
 		left -= takes
 	}
 	if len(due) == 0 {
-		return nil // nothing is to be had
+		return nil // no instance is reachable
 	}
 	for _, c := range h.clusters {
 		for _, i := range c.instances {
-			due[i] += 0 // those that have none are held to it
+			due[i] += 0 // the others should have none
 		}
 	}
 	return due
@@ -274,7 +274,7 @@ func (c *testCluster) reachable() bool {
 	return up && c.weight > 0 && c.state != catalog.LeaseExpired && len(c.instances) > 0
 }
 
-// check says what is wrong with the calls of a history.
+// checkCalls returns an error for a call that broke an invariant.
 func (h *history) checkCalls() error {
 	for id, c := range h.calls {
 		grace := viewGrace + 10*h.pauses.Longest(c.began.Add(-viewGrace))
@@ -289,7 +289,7 @@ func (h *history) checkCalls() error {
 		}
 		cut := c.faults
 		if repeats {
-			cut-- // one more is made elsewhere
+			cut-- // the call is repeated once
 		}
 		if c.err != nil && len(c.executions) == 0 && c.hadPath && cut <= 0 {
 			return fmt.Errorf("call %d (proxied: %v) failed, from %s to %s, never began, and %s was there: %w",
@@ -299,7 +299,7 @@ func (h *history) checkCalls() error {
 	return nil
 }
 
-// led tells whether a view led to an instance some time between two moments.
+// viewLedTo reports whether a view led to an instance at some time between begin and end.
 func (h *history) viewLedTo(address string, begin, end time.Time) bool {
 	for n, s := range h.published {
 		if s.leads[address] && !s.at.After(end) && (n+1 == len(h.published) || h.published[n+1].at.After(begin)) {
@@ -309,7 +309,7 @@ func (h *history) viewLedTo(address string, begin, end time.Time) bool {
 	return false
 }
 
-// leftOver is what Close should have let go of.
+// checkClosed returns an error if Close left something behind.
 func (h *history) checkClosed() error {
 	for what, n := range map[string]int{
 		"connections that are watched": len(h.watcher.conns), "addresses": len(h.remotes.byAddress), "host names": len(h.hosts.known), "channels": len(h.channels),

@@ -10,12 +10,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// steady is calls by several callers, one after the other each.
+// load is several callers that each make one call after the other.
 type load struct {
 	calls, failures atomic.Int64
 	mu              sync.Mutex
 	last            time.Time
-	gap, longest    time.Duration // without any answer; of one call
+	gap             time.Duration // longest time without any answer
+	longest         time.Duration // longest call
 	cancel          context.CancelFunc
 	callers         sync.WaitGroup
 }

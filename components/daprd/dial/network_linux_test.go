@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Two gateways behind a router, each in reach by an address of its own. The router can
-// drop all that goes to one of them without a word, as a dead link does.
+// Two gateways are behind a router, each with an address of its own. The router can silently drop
+// the packets to one of them, as a dead link does.
 //
 //	callers ── router ── gateways 10.201.1.1, 10.201.1.2
 const (
@@ -27,8 +27,8 @@ const (
 	netnsEnv      = "ISTHMUS_DIAL_NETNS" // the prefix of the namespaces' names, inside them
 )
 
-// inNetwork runs the rest of a test in the network above: in a process of its own in the
-// callers' namespace. ok is false where the test has been run so by the time it returns.
+// inNetwork runs the rest of a test in the network above, in a process of its own in the callers'
+// namespace. In the parent process it returns false, after that process has ended.
 func inNetwork(t *testing.T) (n network, ok bool) {
 	t.Helper()
 	if prefix := os.Getenv(netnsEnv); prefix != "" {
@@ -86,8 +86,7 @@ func (n network) build() {
 	n.run("ip", "netns", "exec", n.prefix+"r", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 }
 
-// drop has the router drop what goes to an address and what comes from it, or not any
-// more.
+// drop makes the router drop packets to and from an address, or stops that.
 func (n network) drop(address string, dropped bool) {
 	do := "del"
 	if dropped {
@@ -186,8 +185,7 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	}
 }
 
-// A lone call waits for its app when the link goes: nothing is sent, so TCP would never
-// notice.
+// A lone call waits for its app when the link fails. Nothing is sent, so TCP would never notice.
 func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	n, ok := inNetwork(t)
 	if !ok {
@@ -219,7 +217,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 				break
 			}
 		}
-		for given := p.given.Load(); p.given.Load() == given; { // it is back
+		for given := p.given.Load(); p.given.Load() == given; { // until it is reached again
 			if err := invoke(t.Context(), conn, time.Minute); err != nil {
 				t.Fatal(err)
 			}
@@ -231,8 +229,7 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	}
 }
 
-// A link that is slow is not a gateway that is gone; both are quiet for as long as apps
-// take.
+// A slow app must not look like a lost gateway, though both are silent.
 func TestASlowAppIsNoGatewayThatVanished(t *testing.T) {
 	n, ok := inNetwork(t)
 	if !ok {

@@ -57,8 +57,10 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			group, c = elsewhere, other
 		}
 	}
-	if slow := r.state.trial(group, next); slow != nil {
-		c = slow
+	if r.state.slow.Load() {
+		if slow := r.state.trial(group, next); slow != nil {
+			c = slow
+		}
 	}
 	e := c.leastLoaded(next / uint32(len(inZone)))
 	e.trace(info.Ctx)

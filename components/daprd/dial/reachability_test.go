@@ -23,7 +23,7 @@ func TestWhatIsNotReachedIsReported(t *testing.T) {
 		return len(all) == 1 && all[0].Cluster == "east" && all[0].Gateway == "" && all[0].App == catalog.App{} && all[0].Why != ""
 	}
 	w.waitForReport(t, east)
-	// The lease ends, so no call goes there; what is said stands while nobody is there.
+	// The lease ends, so no call goes there. The report stays until the gateway is reached again.
 	lapsed := gatewayRoute("east", 0)
 	lapsed.State, lapsed.Addresses = catalog.LeaseExpired, nil
 	w.setRoutes(gateways, lapsed, gatewayRoute("north", 1))

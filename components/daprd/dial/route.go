@@ -35,12 +35,9 @@ type routeState struct {
 	trialAt   atomic.Int64  // when that was, since processStart
 }
 
-// trial returns a slow instance for a call to try, or nil. An instance that still has a call
-// under way gets none.
+// trial returns a slow instance for a call to try, or nil if no trial is due. An instance that still
+// has a call under way gets none.
 func (s *routeState) trial(candidates []candidate, next uint32) *candidate {
-	if !s.slow.Load() {
-		return nil
-	}
 	last := s.trialNext.Load()
 	if next-last < trialEvery {
 		return nil

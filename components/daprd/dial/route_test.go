@@ -52,11 +52,12 @@ func TestTrialsAreFew(t *testing.T) {
 		}
 		return n
 	}
+	time.Sleep(trialInterval)
 	if n := tried(10 * trialEvery); n > 0 {
 		t.Errorf("%d trials without a slow instance", n)
 	}
+	time.Sleep(trialInterval)
 	c[1].instance.latency.penalty.Store(50)
-	s.slow.Store(true)
 	if n, most := tried(10*trialEvery), 1+int(time.Since(begun)/trialInterval); n == 0 || n > most {
 		t.Errorf("%d trials, want 1 to %d", n, most)
 	}

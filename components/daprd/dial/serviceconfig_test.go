@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// sidecar answers a call only once told to, and then says it was given one.
+// blockingServer reports each call on given, and answers when answer has a value or is closed.
 type blockingServer struct {
 	internalv1.UnimplementedServiceInvocationServer
 	given  chan struct{}
@@ -33,8 +33,8 @@ func (s *blockingServer) CallLocal(context.Context, *internalv1.InternalInvokeRe
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-// An instance that dies cuts off the calls under way there. A user who wants no call to run
-// twice is told; otherwise it is made again elsewhere, once.
+// An instance that dies cuts off its calls. Each is repeated once elsewhere, unless the user turned
+// repeats off. Then it fails.
 func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	for _, retry := range []bool{true, false} {
 		t.Run(fmt.Sprintf("retry %v", retry), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	}
 }
 
-// daprd closes its connection for all calls when one ends with Unavailable.
+// When one call ends with Unavailable, daprd closes the connection of all its calls.
 func TestACallsEndDoesNotEndOthers(t *testing.T) {
 	s := newBlockingServer()
 	gw := startGateway(t, s.register)
@@ -105,7 +105,7 @@ func TestACallsEndDoesNotEndOthers(t *testing.T) {
 	}
 }
 
-// More calls than daprd has on a connection get one more; each comes to an end.
+// daprd opens another connection for more calls. Closing one does not affect the other.
 func TestSeveralConnectionsToOneApp(t *testing.T) {
 	gw := startGateway(t)
 	w := newTestDialer(t)

@@ -10,8 +10,8 @@ import (
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 )
 
-// gRPC hears of the end of a connection a moment after it was broken off.
-func TestAConnectionThatIsBrokenOffHasNoMoreCalls(t *testing.T) {
+// gRPC learns that a connection has ended a moment after it was aborted.
+func TestAConnectionThatIsAbortedHasNoMoreCalls(t *testing.T) {
 	w := newTestDialer(t)
 	a, b := startGateway(t), startGateway(t)
 	w.setRoutes(nil, localRoute(a.Address, b.Address))
@@ -42,7 +42,7 @@ func TestAnInstanceThatHangs(t *testing.T) {
 	})
 	f.freeze()
 	began := time.Now()
-	given := callMany(t, conn, instances, 400) // none fails: those that hang are made again
+	given := callMany(t, conn, instances, 400) // none fails: the calls that hang are repeated
 	took := time.Since(began)
 	t.Logf("%v of 400 calls, in %s", given, took.Round(time.Millisecond))
 	if took > callLimit {
@@ -52,7 +52,7 @@ func TestAnInstanceThatHangs(t *testing.T) {
 	waitForShare(t, conn, instances)
 }
 
-// The last there is is not left: its calls wait, and end when it goes on.
+// An instance without any alternative is not left. Its calls wait, and end when it continues.
 func TestTheOnlyInstanceHangs(t *testing.T) {
 	f := &freezer{}
 	p := &timedServer{}
@@ -64,7 +64,7 @@ func TestTheOnlyInstanceHangs(t *testing.T) {
 	}
 	f.freeze()
 	ended := startInvoke(t, conn)
-	time.Sleep(2 * time.Second) // far longer than an instance beside others would be given
+	time.Sleep(2 * time.Second) // far longer than an instance with an alternative is given
 	f.thaw()
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v", err)
@@ -74,8 +74,8 @@ func TestTheOnlyInstanceHangs(t *testing.T) {
 	}
 }
 
-// A large request is written in parts, between which nothing of ours may go.
-func TestInquiriesGoBetweenFrames(t *testing.T) {
+// gRPC writes a large request in parts. No ping may go between them.
+func TestPingsGoBetweenFrames(t *testing.T) {
 	p := &timedServer{}
 	gw := startGateway(t, p.register)
 	w := newTestDialer(t)
@@ -117,6 +117,6 @@ func TestInquiriesGoBetweenFrames(t *testing.T) {
 	close(stop)
 	asking.Wait()
 	if sni, _ := gw.seen(); len(sni) != 1 || asked.Load() < 10 {
-		t.Errorf("%d connections and %d inquiries, want one and many", len(sni), asked.Load())
+		t.Errorf("%d connections and %d pings, want one and many", len(sni), asked.Load())
 	}
 }

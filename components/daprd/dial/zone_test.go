@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// worker carries a few calls at a time, each for a while; others wait.
+// boundedServer runs a few calls at a time, each for a while; others wait.
 type boundedServer struct {
 	internalv1.UnimplementedServiceInvocationServer
 	slots   chan struct{}
@@ -41,7 +41,7 @@ func (w *boundedServer) CallLocal(ctx context.Context, _ *internalv1.InternalInv
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-// region is six instances, of which the first is in zone a and the others are in zone b.
+// zonedInstances are six instances: the first in zone a, the others in zone b.
 type zonedInstances struct {
 	workers   []*boundedServer
 	addresses []string
@@ -61,7 +61,7 @@ func startZonedInstances(t *testing.T, takes time.Duration) *zonedInstances {
 	return r
 }
 
-// caller is one in a zone, which has reached the instance in zone a.
+// caller returns a connection from a zone that has reached the instance in zone a.
 func (r *zonedInstances) caller(t *testing.T, zone string) *grpc.ClientConn {
 	t.Helper()
 	w := newTestDialer(t)
@@ -87,7 +87,7 @@ func (r *zonedInstances) caller(t *testing.T, zone string) *grpc.ClientConn {
 	}
 }
 
-// given is how many calls the zone of the first instance had, and how many left.
+// given returns how many calls zone a had, and how many zone b had.
 func (r *zonedInstances) given() (near, far int64) {
 	for _, w := range r.workers[1:] {
 		far += w.given.Load()
@@ -95,7 +95,7 @@ func (r *zonedInstances) given() (near, far int64) {
 	return r.workers[0].given.Load(), far
 }
 
-// during is what they have while the caller waits.
+// during waits, and returns how many calls the zones had meanwhile.
 func (r *zonedInstances) during(d time.Duration) (near, far int64) {
 	near, far = r.given()
 	time.Sleep(d)
@@ -145,8 +145,8 @@ func TestZonesThatAreNotTheCallersAreAlike(t *testing.T) {
 	}
 }
 
-// The zone's one instance carries 40 calls a second, and its callers have more. It is kept
-// at work, and what it can't carry leaves.
+// The one instance in the zone carries 40 calls a second, and its callers make more. It stays busy,
+// and the calls beyond that leave the zone.
 func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 	for _, c := range []struct {
 		what           string
@@ -167,7 +167,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			for _, conn := range conns {
 				load = append(load, startLoad(t, conn, c.calls))
 			}
-			time.Sleep(5 * time.Second) // until it is known
+			time.Sleep(5 * time.Second) // until the spill has settled
 			const during = 4 * time.Second
 			var waiting, looks int64
 			watched := make(chan struct{})
@@ -191,7 +191,7 @@ func TestCallsLeaveTheZoneAsFarAsItCantCarryThem(t *testing.T) {
 			if mean := waiting / looks; mean > 2*boundedServerLimit {
 				t.Errorf("%d calls wait at a time in a zone that can't carry them", mean)
 			}
-			// Less load again: all calls stay.
+			// With less load all calls stay.
 			for deadline := time.Now().Add(time.Minute); ; {
 				_, before := r.given()
 				for range 20 {
@@ -236,7 +236,7 @@ func TestTheZonesInstanceHangs(t *testing.T) {
 			t.Fatalf("call beside an instance that hangs: %v", err)
 		}
 	}
-	time.Sleep(4 * time.Second) // until those that hang are made again
+	time.Sleep(4 * time.Second) // until the calls that hang are repeated
 	if _, far := r.given(); far < 100 {
 		t.Errorf("%d calls went elsewhere", far)
 	}
