@@ -20,7 +20,7 @@ const blockFlag = "dapr-block-shutdown-duration"
 //
 // Without the flag daprd stops its servers as soon as it gets SIGTERM, and refuses callers that
 // resolved this instance a moment before. With the flag it stops taking messages and bindings at
-// once, but serves calls until the time is over or the app is unhealthy (see
+// once. It serves calls until the time is over or the app is unhealthy (see
 // --enable-app-health-check). The same wait precedes a reload by SIGHUP. A shutdown by API does not
 // wait.
 //

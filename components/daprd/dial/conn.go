@@ -52,7 +52,7 @@ type conn struct {
 
 	reads atomic.Uint64
 	// unanswered is when the first bytes without an answer were written, in nanoseconds since
-	// processStart; 0 if there are none, negative if an app answers them.
+	// processStart. It is 0 without such bytes, and negative if an app answers them.
 	unanswered atomic.Int64
 
 	silence

@@ -4,7 +4,7 @@
 //
 // daprd dials other sidecars as "name:port", which gRPC gives to its resolver "passthrough", or
 // as "dns:///name:port" in Kubernetes mode. The package wraps both resolvers. It answers the names
-// that [Dialer.Name] has returned, and leaves all others to gRPC, including those of clients in
+// that [Dialer.Name] has returned, and leaves all others to gRPC. So it does not touch clients in
 // daprd that have nothing to do with service invocation.
 package dial
 

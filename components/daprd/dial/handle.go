@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Schemes returns the schemes of gRPC's resolvers that daprd dials by: standalone, and in Kubernetes.
+// Schemes returns the schemes that daprd dials by: standalone, and in Kubernetes.
 func Schemes() []string { return []string{"passthrough", "dns"} }
 
 // addGlobalDialOptions is gRPC's hook for dial options of every connection in the process. gRPC's

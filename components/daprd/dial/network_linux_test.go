@@ -109,7 +109,7 @@ func (n network) run(name string, args ...string) {
 	}
 }
 
-// listen listens in the gateways' namespace: a socket stays where it was made.
+// listen listens in the gateways' namespace. A socket stays in the namespace that made it.
 func (n network) listen(address string) net.Listener {
 	n.t.Helper()
 	type made struct {

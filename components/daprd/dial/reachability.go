@@ -84,7 +84,7 @@ func (r *reachability) unreached(e *endpoint) bool {
 	return ok && !s.reached
 }
 
-// scheduleReport reports what is not reached, after reportDelay. The caller holds the lock.
+// scheduleReport sends a report after reportDelay. The caller holds the lock.
 func (r *reachability) scheduleReport() {
 	if r.report == nil || r.pending {
 		return
@@ -109,10 +109,12 @@ type scope struct {
 	app              catalog.App
 }
 
-// summarize returns the widest scopes that are not reached. An app behind a gateway is listed if
-// no endpoint of it there is reached. A gateway is listed instead if none of any app is, and not
-// even a connection is possible; and the cluster, if that holds for each of its gateways. The
-// caller holds the lock.
+// summarize returns the widest scopes that are not reached:
+//   - an app behind a gateway, if no endpoint of the app there is reached;
+//   - a gateway, if no endpoint of any app there is reached, and none can even connect;
+//   - a cluster, if that holds for all its gateways.
+//
+// The caller holds the lock.
 func (r *reachability) summarize() (all []nameresolution.Unreached) {
 	reached := map[scope]bool{}
 	worst := map[scope]reachState{} // by app behind a gateway

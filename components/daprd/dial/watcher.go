@@ -17,9 +17,9 @@ const (
 	watchInterval = 25 * time.Millisecond
 	// watchIdleTimeout is how long the watcher runs after the last call.
 	watchIdleTimeout = time.Second
-	// A connection may be silent for minSilence on a quick link before it is pinged, and for up to
-	// maxSilence on a slow link or after it has answered. Streams are silent for hours: after
-	// manyAnswers in a row it may be silent for streamSilence.
+	// On a quick link a connection may be silent for minSilence before it is pinged. On a slow link,
+	// or after answers, it may be silent for up to maxSilence. Streams are silent for hours: after
+	// manyAnswers in a row the limit is streamSilence.
 	minSilence    = 150 * time.Millisecond
 	maxSilence    = 2 * time.Second
 	manyAnswers   = 30
