@@ -5,4 +5,4 @@ package dial
 import "net"
 
 // extendUserTimeout does nothing here: gRPC sets TCP_USER_TIMEOUT on Linux only.
-func beyondLosses(net.Conn) {}
+func extendUserTimeout(net.Conn) {}
