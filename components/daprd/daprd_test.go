@@ -21,8 +21,7 @@ var (
 	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
 )
 
-// mesh is one cluster: a resolver service, one sidecar that calls, and sidecars that
-// are called.
+// mesh is one cluster: a resolver service, a sidecar that calls, and sidecars that it calls.
 type mesh struct {
 	*sandbox.Sandbox
 	t             *testing.T
@@ -62,9 +61,9 @@ spec:
 	return m
 }
 
-// leaving is for how long a sidecar that is stopped serves on. The two seconds that are the
-// component's default are too few where the machine stands still for as long.
-const leaving = 10 * time.Second
+// blockShutdown is how long a stopping sidecar continues to serve. The component's default of two
+// seconds is too short for a machine that may pause for as long.
+const blockShutdown = 10 * time.Second
 
 // instance starts a sidecar of orders with an app behind it.
 func (m *mesh) instance(name string) (*sandbox.Daprd, *sandbox.App) {
@@ -74,22 +73,22 @@ func (m *mesh) instance(name string) (*sandbox.Daprd, *sandbox.App) {
 		m.t.Fatal(err)
 	}
 	return m.daprd(sandbox.DaprdOptions{
-		Name: name, App: orders, AppAddress: app.Address, Args: []string{"--dapr-block-shutdown-duration", leaving.String()},
+		Name: name, App: orders, AppAddress: app.Address, Args: []string{"--dapr-block-shutdown-duration", blockShutdown.String()},
 	}), app
 }
 
 func (m *mesh) daprd(o sandbox.DaprdOptions) *sandbox.Daprd {
 	m.t.Helper()
 	o.Cluster, o.Configuration = "west", m.configuration
-	d, err := m.Sandbox.Daprd(m.within(patience), o)
+	d, err := m.Sandbox.Daprd(m.within(waitLimit), o)
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return d
 }
 
-// patience is how long what should happen may take on a machine that is slow and busy.
-const patience = 2 * time.Minute
+// waitLimit is how long tests wait on a slow and busy machine.
+const waitLimit = 2 * time.Minute
 
 func (m *mesh) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(m.t.Context(), d)
@@ -97,15 +96,14 @@ func (m *mesh) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// closing is how daprd fails a call, now and then, that a second one beside it has spoiled:
-// where a call ends with Unavailable, daprd closes the connection, which it shares, and then
-// tries that call again, but none of the others that were about to use it. An instance that
-// comes back at its address within gRPC's second of patience is where that can be. Nobody but
-// daprd can help it, and a call that is made again goes through.
-const closing = "the client connection is closing"
+// sharedConnectionClosed is the error of a call that daprd failed because of another call. When a
+// call ends with Unavailable, daprd closes their shared connection and repeats only that call. It
+// happens if an instance restarts at its address within a second. Only daprd could fix it; a second
+// attempt succeeds.
+const sharedConnectionClosed = "the client connection is closing"
 
-// steadily has calls made until the returned function is called. None may fail.
-func (m *mesh) steadily(from *sandbox.Daprd) (stop func() (calls int64)) {
+// callSteadily makes calls until the returned function is called. None may fail.
+func (m *mesh) callSteadily(from *sandbox.Daprd) (stop func() (calls int64)) {
 	var callers sync.WaitGroup
 	var calls atomic.Int64
 	ctx, cancel := context.WithCancel(m.t.Context())
@@ -113,8 +111,8 @@ func (m *mesh) steadily(from *sandbox.Daprd) (stop func() (calls int64)) {
 		callers.Go(func() {
 			for ctx.Err() == nil {
 				_, err := from.Invoke(m.t.Context(), "orders", "list", nil)
-				if err != nil && strings.Contains(err.Error(), closing) {
-					m.t.Logf("after %d calls, and made again: %v", calls.Load(), err)
+				if err != nil && strings.Contains(err.Error(), sharedConnectionClosed) {
+					m.t.Logf("after %d calls, repeating one: %v", calls.Load(), err)
 					_, err = from.Invoke(m.t.Context(), "orders", "list", nil)
 				}
 				if err != nil {
@@ -129,21 +127,21 @@ func (m *mesh) steadily(from *sandbox.Daprd) (stop func() (calls int64)) {
 	return func() int64 { cancel(); callers.Wait(); return calls.Load() }
 }
 
-// until waits until the condition holds.
-func (m *mesh) until(what string, holds func() bool) {
+// waitUntil waits until the condition holds.
+func (m *mesh) waitUntil(what string, holds func() bool) {
 	m.t.Helper()
-	for ctx := m.within(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+	for ctx := m.within(waitLimit); !holds(); time.Sleep(10 * time.Millisecond) {
 		if ctx.Err() != nil {
-			m.t.Fatalf("after %s still not: %s", patience, what)
+			m.t.Fatalf("not within %s: %s", waitLimit, what)
 		}
 	}
 }
 
-// callsStop tells whether an app is called no more.
-func callsStop(app *sandbox.App) bool {
-	before := app.Calls()
+// callsStop reports whether calls have stopped.
+func callsStop(calls func() int64) bool {
+	before := calls()
 	time.Sleep(300 * time.Millisecond)
-	return app.Calls() == before
+	return calls() == before
 }
 
 func TestNoCallFailsWhenAnInstanceStopsOrReloads(t *testing.T) {
@@ -151,40 +149,40 @@ func TestNoCallFailsWhenAnInstanceStopsOrReloads(t *testing.T) {
 	stays, staysApp := m.instance("stays")
 	goes, goesApp := m.instance("goes")
 	caller := m.daprd(sandbox.DaprdOptions{Name: "caller", App: checkout})
-	m.until("both instances are called", func() bool {
+	m.waitUntil("both instances are called", func() bool {
 		if _, err := caller.Invoke(t.Context(), "orders", "list", nil); err != nil {
-			t.Log(err) // an instance may be found a moment before it takes calls
+			t.Log(err) // a lookup may return an instance a moment before it takes calls
 		}
 		return staysApp.Calls() > 0 && goesApp.Calls() > 0
 	})
 
-	stop := m.steadily(caller)
+	stop := m.callSteadily(caller)
 	told := time.Now()
 	if err := goes.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	m.until("the instance that stops is called no more", func() bool { return callsStop(goesApp) })
+	m.waitUntil("the instance that stops is called no more", func() bool { return callsStop(goesApp.Calls) })
 	<-goes.Done()
-	if served := time.Since(told); served < leaving {
-		t.Errorf("the sidecar ended after %s; want it to serve on for %s", served, leaving)
+	if served := time.Since(told); served < blockShutdown {
+		t.Errorf("the sidecar ended after %s; want it to serve on for %s", served, blockShutdown)
 	}
 
-	if err := goes.Restart(m.within(patience)); err != nil {
+	if err := goes.Restart(m.within(waitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	before := goesApp.Calls()
-	m.until("the instance that came back is called", func() bool { return goesApp.Calls() > before })
+	m.waitUntil("the instance that came back is called", func() bool { return goesApp.Calls() > before })
 
 	if err := stays.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	m.until("the instance that reloads is called no more", func() bool { return callsStop(staysApp) })
+	m.waitUntil("the instance that reloads is called no more", func() bool { return callsStop(staysApp.Calls) })
 	before = staysApp.Calls()
-	m.until("the instance that has reloaded is called again", func() bool { return staysApp.Calls() > before })
+	m.waitUntil("the instance that has reloaded is called again", func() bool { return staysApp.Calls() > before })
 	t.Logf("%d calls, none failed", stop())
 }
 
-// A daprd with Isthmus loaded is Dapr's for those who name another resolver.
+// Without the component in its Configuration, daprd with Isthmus works as Dapr's own.
 func TestOtherResolversAreDaprsOwn(t *testing.T) {
 	m := newMesh(t)
 	m.configuration = `apiVersion: dapr.io/v1alpha1
@@ -195,8 +193,8 @@ spec:
 `
 	m.instance("orders")
 	caller := m.daprd(sandbox.DaprdOptions{Name: "caller", App: checkout})
-	m.until("a call found an instance by multicast", func() bool {
-		_, err := caller.Invoke(m.within(patience), "orders", "list", nil)
+	m.waitUntil("a call found an instance by multicast", func() bool {
+		_, err := caller.Invoke(m.within(waitLimit), "orders", "list", nil)
 		if err != nil {
 			t.Log(err)
 		}

@@ -12,27 +12,27 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
-// mortal is an app that can die and come back, and say how it is.
-type mortal struct {
+// restartableApp is an app that tests stop and start, and whose health they set.
+type restartableApp struct {
 	t       *testing.T
 	name    string
 	address string
-	healthz atomic.Int64 // what its health endpoint answers
+	healthz atomic.Int64 // status of its health endpoint
 	calls   atomic.Int64
 	server  *http.Server
 }
 
-func (m *mesh) mortal(name string, args ...string) *mortal {
+func (m *mesh) startRestartable(name string, args ...string) *restartableApp {
 	m.t.Helper()
-	a := &mortal{t: m.t, name: name, address: "127.0.0.1:0"}
+	a := &restartableApp{t: m.t, name: name, address: "127.0.0.1:0"}
 	a.healthz.Store(http.StatusNoContent)
-	a.live()
-	m.t.Cleanup(a.die)
+	a.start()
+	m.t.Cleanup(a.stop)
 	m.daprd(sandbox.DaprdOptions{Name: name, App: orders, AppAddress: a.address, Args: args})
 	return a
 }
 
-func (a *mortal) live() {
+func (a *restartableApp) start() {
 	a.t.Helper()
 	lis, err := net.Listen("tcp", a.address)
 	if err != nil {
@@ -43,9 +43,9 @@ func (a *mortal) live() {
 	go func() { _ = a.server.Serve(lis) }()
 }
 
-func (a *mortal) die() { _ = a.server.Close() }
+func (a *restartableApp) stop() { _ = a.server.Close() }
 
-func (a *mortal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *restartableApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/healthz":
 		w.WriteHeader(int(a.healthz.Load()))
@@ -58,57 +58,57 @@ func (a *mortal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lost is what calls at a steady pace have lost.
-type lost struct {
-	mu            sync.Mutex
-	calls, failed int
-	last          time.Time // when the last call that failed began
-	good          int       // in a row, since
+// callResults counts calls and failures.
+type callResults struct {
+	mu              sync.Mutex
+	calls, failed   int
+	lastFailure     time.Time // when that call began
+	succeededInARow int       // since then
 }
 
-func (l *lost) note(begun time.Time, err error) {
+func (l *callResults) add(begun time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls++
-	l.good++
+	l.succeededInARow++
 	if err != nil {
 		l.failed++
-		l.good = 0
-		if begun.After(l.last) {
-			l.last = begun
+		l.succeededInARow = 0
+		if begun.After(l.lastFailure) {
+			l.lastFailure = begun
 		}
 	}
 }
 
-func (l *lost) goodInARow() int {
+func (l *callResults) successes() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.good
+	return l.succeededInARow
 }
 
 func TestCallsLeaveAnInstanceWhoseAppCantTakeThem(t *testing.T) {
 	for what, test := range map[string]struct {
 		args      []string
-		ill, well func(*mortal)
+		ill, well func(*restartableApp)
 	}{
-		"the app dies": {nil, (*mortal).die, (*mortal).live},
+		"the app dies": {nil, (*restartableApp).stop, (*restartableApp).start},
 		"its health check fails": {
 			[]string{"--enable-app-health-check", "--app-health-probe-interval", "1", "--app-health-threshold", "2"},
-			func(a *mortal) { a.healthz.Store(http.StatusInternalServerError) },
-			func(a *mortal) { a.healthz.Store(http.StatusNoContent) },
+			func(a *restartableApp) { a.healthz.Store(http.StatusInternalServerError) },
+			func(a *restartableApp) { a.healthz.Store(http.StatusNoContent) },
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMesh(t)
-			stays, ails := m.mortal("stays", test.args...), m.mortal("ails", test.args...)
+			stays, ails := m.startRestartable("stays", test.args...), m.startRestartable("ails", test.args...)
 			caller := m.daprd(sandbox.DaprdOptions{Name: "caller", App: checkout})
-			m.until("both instances are called", func() bool {
+			m.waitUntil("both instances are called", func() bool {
 				if _, err := caller.Invoke(t.Context(), "orders", "list", nil); err != nil {
 					t.Log(err)
 				}
 				return stays.calls.Load() > 0 && ails.calls.Load() > 0
 			})
-			var l lost
+			var l callResults
 			var callers sync.WaitGroup
 			defer callers.Wait()
 			stop := make(chan struct{})
@@ -123,29 +123,25 @@ func TestCallsLeaveAnInstanceWhoseAppCantTakeThem(t *testing.T) {
 					callers.Go(func() {
 						begun := time.Now()
 						_, err := caller.Invoke(t.Context(), "orders", "list", nil)
-						l.note(begun, err)
+						l.add(begun, err)
 					})
 				}
 			})
-			m.until("calls go well", func() bool { return l.goodInARow() > 50 })
+			m.waitUntil("calls go well", func() bool { return l.successes() > 50 })
 
 			began := time.Now()
 			test.ill(ails)
-			time.Sleep(time.Second) // it takes one, until it is known
-			m.until("calls go well again", func() bool { return l.goodInARow() > 200 })
+			time.Sleep(time.Second) // until the failure is detected
+			m.waitUntil("calls go well again", func() bool { return l.successes() > 200 })
 			l.mu.Lock()
-			t.Logf("%d of %d calls failed; the last of them began %s after it", l.failed, l.calls, l.last.Sub(began).Round(time.Millisecond))
+			t.Logf("%d of %d calls failed; the last of them began %s after it", l.failed, l.calls, l.lastFailure.Sub(began).Round(time.Millisecond))
 			failed := l.failed
 			l.mu.Unlock()
-			m.until("the instance is called no more", func() bool {
-				before := ails.calls.Load()
-				time.Sleep(300 * time.Millisecond)
-				return ails.calls.Load() == before
-			})
+			m.waitUntil("the instance is called no more", func() bool { return callsStop(ails.calls.Load) })
 
 			before := ails.calls.Load()
 			test.well(ails)
-			m.until("the instance is called again", func() bool { return ails.calls.Load() > before+20 })
+			m.waitUntil("the instance is called again", func() bool { return ails.calls.Load() > before+20 })
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.failed > failed {

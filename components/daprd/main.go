@@ -1,6 +1,6 @@
-// Command daprd is Dapr's sidecar with the name-resolution component "isthmus". It
-// takes daprd's flags and does all that daprd does; a Configuration that names
-// another resolver, or none, gets that one.
+// Command daprd is Dapr's sidecar with the name-resolution component "isthmus". It takes daprd's
+// flags and does everything that daprd does. A Configuration without that component works as in
+// daprd.
 //
 // Build it with the tag stablecomponents or allcomponents, as daprd itself.
 package main
@@ -20,12 +20,12 @@ import (
 func main() {
 	dapr := logger.NewLogger("isthmus")
 	log := component.Logger(dapr)
-	names := dial.New(log, utils.SpanFromContext)
-	if err := names.Register(); err != nil {
+	dialer := dial.New(log, utils.SpanFromContext)
+	if err := dialer.Register(); err != nil {
 		dapr.Fatal(err)
 	}
-	isthmus := component.New(log, names)
-	isthmus.Behind(component.AppOf(os.Args))
+	isthmus := component.New(log, dialer)
+	isthmus.SetApp(component.AppFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
 	stop := isthmus.DrainOnSignals()
 	defer stop()

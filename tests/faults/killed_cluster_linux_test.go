@@ -55,4 +55,4 @@ func allDead(t *testing.T, m *mesh) {
 }
 
 // refused is how callers are told that nobody can answer.
-var refused = regexp.MustCompile(`unavailable: no|stale: no|nothing there takes connections`)
+var refused = regexp.MustCompile(`unavailable: no|stale: no|none of its endpoints is connected`)

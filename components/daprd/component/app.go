@@ -28,15 +28,15 @@ import (
 )
 
 const (
-	// connectEvery is how often the app is connected to, and confirmEvery how often while it
-	// refuses. So many refusals in a row, a second apart in all, say that it is dead.
-	connectEvery   = time.Second
-	confirmEvery   = 500 * time.Millisecond
-	refusals       = 3
-	connectTimeout = time.Second
+	// The sidecar connects to the app once per connectInterval, and once per confirmInterval while
+	// the app refuses. After maxRefusals in a row, within a second in all, the app counts as dead.
+	connectInterval = time.Second
+	confirmInterval = 500 * time.Millisecond
+	maxRefusals     = 3
+	connectTimeout  = time.Second
 )
 
-// App is the app behind a sidecar, as daprd calls it.
+// App says how daprd calls the app behind the sidecar.
 type App struct {
 	address string // host:port
 	tls     bool
@@ -50,9 +50,9 @@ type App struct {
 	threshold int
 }
 
-// AppOf is the app that daprd's arguments name, os.Args as they come; nil if none takes
-// calls. It reads them as daprd does, which takes "-flag" for "--flag".
-func AppOf(args []string) *App {
+// AppFromArgs returns the app that daprd's arguments describe, or nil if no app takes calls. args
+// is os.Args, unchanged. As daprd does, it accepts "-flag" for "--flag".
+func AppFromArgs(args []string) *App {
 	if len(args) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func AppOf(args []string) *App {
 	milliseconds := flags.Int("app-health-probe-timeout", 0, "")
 	flags.IntVar(&a.threshold, "app-health-threshold", 0, "")
 	if err := flags.Parse(doubled); err != nil || *port == "" || *port == "0" {
-		return nil // daprd says what is wrong with them
+		return nil // daprd reports the mistake
 	}
 	a.address = net.JoinHostPort(*host, *port)
 	p := strings.ToLower(*protocol)
@@ -92,70 +92,71 @@ func AppOf(args []string) *App {
 	return a
 }
 
-// condition is how an app is: well if nothing speaks against it.
-type condition struct {
-	turn func(error)
+// appHealth says whether an app can take calls: it accepts connections, and passes Dapr's health
+// check if that is on.
+type appHealth struct {
+	onChange func(error)
 
-	mu      sync.Mutex
-	refused error // it refuses connections
-	failed  error // Dapr's app health check
-	well    bool  // as was said last
+	mu          sync.Mutex
+	refusal     error // why it refuses connections
+	failedCheck error // Dapr's app health check
+	healthy     bool  // as last reported
 }
 
-// set notes one of the two, and says what it makes of both if that is another.
-func (c *condition) set(what *error, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// set records one of the two errors, and calls onChange if the app's health changes by it.
+func (h *appHealth) set(what *error, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	*what = err
-	if well := c.refused == nil && c.failed == nil; well != c.well {
-		c.well = well
-		c.turn(cmp.Or(c.refused, c.failed))
+	if well := h.refusal == nil && h.failedCheck == nil; well != h.healthy {
+		h.healthy = well
+		h.onChange(cmp.Or(h.refusal, h.failedCheck))
 	}
 }
 
-// follow says whether the app can take calls until ctx ends. It is well until it refuses
-// connections or, with Dapr's app health check, from the first check that succeeds.
+// follow reports whether the app can take calls, until ctx ends. The app is healthy until it
+// refuses connections. With Dapr's app health check it is healthy from the first success.
 func (a *App) follow(ctx context.Context, turn func(error)) {
-	c := &condition{turn: turn}
+	c := &appHealth{onChange: turn}
 	if a == nil {
 		turn(nil)
 		return
 	}
 	var parts sync.WaitGroup
 	if a.checks {
-		c.failed = errors.New("its first health check has not ended")
+		c.failedCheck = errors.New("the app's first health check has not ended")
 		parts.Go(func() { a.check(ctx, c) })
 	}
-	c.set(&c.refused, nil)
-	a.knock(ctx, c)
+	c.set(&c.refusal, nil)
+	a.connectRepeatedly(ctx, c)
 	parts.Wait()
 }
 
-// knock connects to the app again and again. That it is slow says nothing: only a refusal
-// does, which the kernel sends when nobody listens.
-func (a *App) knock(ctx context.Context, c *condition) {
-	pause := connectEvery
+// connectRepeatedly connects to the app again and again. Only a refusal counts against the app: the
+// kernel sends it when no process listens. A slow app may still be well.
+func (a *App) connectRepeatedly(ctx context.Context, c *appHealth) {
+	pause := connectInterval
 	for n := 0; live.Sleep(ctx, pause); {
 		err := a.connect(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, syscall.ECONNREFUSED):
-			pause = confirmEvery
-			if n++; n >= refusals {
-				c.set(&c.refused, fmt.Errorf("the app refuses connections: %w", err))
+			pause = confirmInterval
+			if n++; n >= maxRefusals {
+				c.set(&c.refusal, fmt.Errorf("the app refuses connections: %w", err))
 			}
 		case err == nil:
-			c.set(&c.refused, nil)
+			c.set(&c.refusal, nil)
 			fallthrough
 		default:
-			n, pause = 0, connectEvery
+			n, pause = 0, connectInterval
 		}
 	}
 }
 
-// connect makes a connection and closes it. TLS is begun where it is spoken: servers log
-// who leaves before.
+// connect makes a connection and closes it. With TLS it begins the handshake, since servers log
+// connections that end before.
 func (a *App) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -165,19 +166,19 @@ func (a *App) connect(ctx context.Context) error {
 	}
 	defer conn.Close()
 	if a.tls {
-		_ = tls.Client(conn, anyCertificate()).HandshakeContext(ctx) // it accepted the connection
+		_ = tls.Client(conn, anyCertificate()).HandshakeContext(ctx) // the app accepted the connection, which suffices
 	}
 	return nil
 }
 
-// anyCertificate takes the app's certificate as daprd does.
+// anyCertificate accepts the app's certificate unchecked, as daprd does.
 func anyCertificate() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, MinVersion: channel.AppChannelMinTLSVersion}
 }
 
-// check makes Dapr's app health check, beside daprd, which tells nobody of its own. An app
-// that failed is well after two checks: daprd refuses its calls until it has made one.
-func (a *App) check(ctx context.Context, c *condition) {
+// check makes Dapr's app health check. daprd makes it, too, but shares its result with nobody. After
+// a failure two checks have to succeed: daprd refuses calls until its own check has.
+func (a *App) check(ctx context.Context, c *appHealth) {
 	probe, end := a.prober()
 	defer end()
 	for good, bad, enough := 0, 0, 1; ctx.Err() == nil; live.Sleep(ctx, a.interval) {
@@ -190,22 +191,23 @@ func (a *App) check(ctx context.Context, c *condition) {
 		case err == nil:
 			bad = 0
 			if good++; good >= enough {
-				c.set(&c.failed, nil)
+				c.set(&c.failedCheck, nil)
 				enough = 1
 			}
 		default:
 			good = 0
 			if bad++; bad >= a.threshold {
-				c.set(&c.failed, fmt.Errorf("the app's health check has failed %d times: %w", bad, err))
+				c.set(&c.failedCheck, fmt.Errorf("the app's health check has failed %d times: %w", bad, err))
 			}
-			if c.failed != nil { // which nobody else sets
+			if c.failedCheck != nil { // only this goroutine sets it
 				enough = 2
 			}
 		}
 	}
 }
 
-// prober returns one health check as daprd makes it, and what ends its connections.
+// prober returns a function that makes one health check as daprd does, and one that closes its
+// connections.
 func (a *App) prober() (probe func(context.Context) error, end func()) {
 	if a.grpc {
 		return a.grpcProber()
@@ -227,7 +229,7 @@ func (a *App) prober() (probe func(context.Context) error, end func()) {
 		if err != nil {
 			return err
 		}
-		_, _ = io.Copy(io.Discard, res.Body) // for the next one to have the connection
+		_, _ = io.Copy(io.Discard, res.Body) // so that the next check can use the connection
 		_ = res.Body.Close()
 		if res.StatusCode < 200 || res.StatusCode > 299 {
 			return fmt.Errorf("GET %s: status %d", url, res.StatusCode)

@@ -41,19 +41,19 @@ func TestTheAppIsThatOfDaprdsArguments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want.path == "" { // what daprd has by default
+		if want.path == "" { // daprd's defaults
 			want.path, want.threshold = daprs.AppHealthCheckPath, daprs.AppHealthThreshold
 			want.interval = time.Duration(daprs.AppHealthProbeInterval) * time.Second
 			want.timeout = time.Duration(daprs.AppHealthProbeTimeout) * time.Millisecond
 		}
-		if got := AppOf(append([]string{"daprd"}, strings.Fields(args)...)); got == nil || *got != want {
+		if got := AppFromArgs(append([]string{"daprd"}, strings.Fields(args)...)); got == nil || *got != want {
 			t.Errorf("%s: %+v, want %+v", args, got, want)
 		}
 	}
 }
 
-// faulty is an app whose health endpoint answers with a status.
-type faulty struct {
+// healthApp is an app whose health endpoint answers with a status that tests set.
+type healthApp struct {
 	t      *testing.T
 	at     string
 	status atomic.Int64
@@ -61,7 +61,7 @@ type faulty struct {
 	end    func()
 }
 
-func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *healthApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked.Add(1)
 	if r.URL.Path != "/healthz" {
 		f.t.Errorf("asked for %s", r.URL.Path)
@@ -69,8 +69,8 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(int(f.status.Load()))
 }
 
-// start has the app listen, at the place where it was before if there is one.
-func (f *faulty) start(protocol string) {
+// start makes the app listen, at the same address each time.
+func (f *healthApp) start(protocol string) {
 	f.t.Helper()
 	if f.at == "" {
 		f.at = "127.0.0.1:0"
@@ -101,7 +101,7 @@ func (f *faulty) start(protocol string) {
 	f.end = func() { s.CloseClientConnections(); s.Close() }
 }
 
-func (f *faulty) startGRPC(lis net.Listener, secure bool) {
+func (f *healthApp) startGRPC(lis net.Listener, secure bool) {
 	var o []grpc.ServerOption
 	if secure {
 		s := httptest.NewTLSServer(nil) // for its certificate
@@ -123,23 +123,23 @@ func (f *faulty) startGRPC(lis net.Listener, secure bool) {
 	f.end = g.Stop
 }
 
-// An app that dies is noticed whatever it speaks, and so is one that comes back; with Dapr's
-// health check also one that says it is ill.
+// The sidecar notices when its app stops and restarts, by every protocol. With Dapr's health check
+// it also notices a failing check.
 func TestAnInstanceDrainsWhileItsAppCantTakeCalls(t *testing.T) {
 	for _, protocol := range []string{"http", "https", "h2c", "grpc", "grpcs"} {
 		for _, checks := range []bool{false, true} {
 			t.Run(protocol+" "+strconv.FormatBool(checks), func(t *testing.T) {
 				t.Parallel()
-				f := &faulty{t: t}
+				f := &healthApp{t: t}
 				f.status.Store(http.StatusInternalServerError)
 				f.start(protocol)
 				defer func() { f.end() }()
 				_, port, _ := net.SplitHostPort(f.at)
-				app := AppOf([]string{"daprd", "--app-port", port, "--app-protocol", protocol})
+				app := AppFromArgs([]string{"daprd", "--app-port", port, "--app-protocol", protocol})
 				app.checks, app.interval, app.threshold = checks, 100*time.Millisecond, 2
 				service := servicetest.Start(t)
 				c, o := sidecarOf(t, service, checkout, 50001), newSidecar(t)
-				o.component.Behind(app)
+				o.component.SetApp(app)
 				if err := o.start(t, orders, 50002, withService(service)); err != nil {
 					t.Fatal(err)
 				}
@@ -149,32 +149,32 @@ func TestAnInstanceDrainsWhileItsAppCantTakeCalls(t *testing.T) {
 						t.Errorf("orders is at %s before it ever was healthy", at)
 					}
 					f.status.Store(http.StatusOK)
-					c.finds(t, orders, 50002)
+					c.waitForAddress(t, orders, 50002)
 					f.status.Store(http.StatusInternalServerError)
-					c.finds(t, orders, 0)
+					c.waitForAddress(t, orders, 0)
 					f.status.Store(http.StatusOK)
 				} else if f.asked.Load() != 0 {
 					t.Error("its health was asked for without a health check")
 				}
-				c.finds(t, orders, 50002)
+				c.waitForAddress(t, orders, 50002)
 				f.end()
 				died := time.Now()
-				c.finds(t, orders, 0)
+				c.waitForAddress(t, orders, 0)
 				t.Logf("out of views %s after its end", time.Since(died).Round(time.Millisecond))
-				o.finds(t, checkout, 50001) // it calls others all the while
+				o.waitForAddress(t, checkout, 50001) // its own calls continue
 				f.start(protocol)
-				c.finds(t, orders, 50002)
+				c.waitForAddress(t, orders, 50002)
 				if err := o.component.Drain(t.Context()); err != nil {
 					t.Error(err)
 				}
-				c.finds(t, orders, 0)
+				c.waitForAddress(t, orders, 0)
 			})
 		}
 	}
 }
 
-// turns is what an app was said to be, in order.
-func turns(app *App, d time.Duration) (said []bool) {
+// healthChanges are the reports of an app's health, in order.
+func healthChanges(app *App, d time.Duration) (said []bool) {
 	ctx, end := context.WithTimeout(context.Background(), d)
 	defer end()
 	app.follow(ctx, func(err error) { said = append(said, err == nil) })
@@ -182,10 +182,10 @@ func turns(app *App, d time.Duration) (said []bool) {
 }
 
 func TestOnlyRefusalsSpeakAgainstAnApp(t *testing.T) {
-	if said := turns(nil, time.Minute); len(said) != 1 || !said[0] {
+	if said := healthChanges(nil, time.Minute); len(said) != 1 || !said[0] {
 		t.Errorf("without an app: %v", said)
 	}
-	// Nobody accepts here, so that a handshake has no end.
+	// No process accepts connections here, so a handshake never ends.
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestOnlyRefusalsSpeakAgainstAnApp(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			if said := turns(app, 4*time.Second); len(said) != 1 || !said[0] {
+			if said := healthChanges(app, 4*time.Second); len(said) != 1 || !said[0] {
 				t.Errorf("said to be well: %v; want that once", said)
 			}
 		})

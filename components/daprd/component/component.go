@@ -1,6 +1,6 @@
-// Package component puts Isthmus into daprd: as the name-resolution component
-// "isthmus" beside Dapr's own, with daprd's logger, its spans, and the Dapr resolver
-// that the user has already for the apps of this cluster.
+// Package component adds Isthmus to daprd as the name-resolution component "isthmus", beside Dapr's
+// own. It uses daprd's logger and spans. For the apps of this cluster it can use the Dapr resolver
+// that the user already has.
 package component
 
 import (
@@ -22,47 +22,47 @@ import (
 // Name is the component's name in a Configuration: spec.nameResolution.component.
 const Name = "isthmus"
 
-// drainTimeout bounds how long a shutdown waits for the resolver service to take
-// this sidecar out of views.
+// drainTimeout limits how long a shutdown waits until the resolver service has removed this sidecar
+// from all views.
 const drainTimeout = 2 * time.Second
 
-// Component makes daprd's resolvers and knows those that are in use. daprd makes a
-// new one each time it loads its configuration anew.
+// Component makes daprd's resolvers and keeps those in use. daprd makes a new one each time it
+// reloads its configuration.
 type Component struct {
-	log   *slog.Logger
-	names *dial.Names
-	app   *App                                                     // nil: none takes calls
-	make  func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
+	log    *slog.Logger
+	dialer *dial.Dialer
+	app    *App                                                     // nil if no app takes calls
+	create func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 
-	listen func() // starts listening to signals, once a resolver is in use
+	listenForSignals func() // called once a resolver is in use
 
-	mu   sync.Mutex
-	used map[*resolver]struct{}
+	mu        sync.Mutex
+	resolvers map[*resolver]struct{}
 }
 
-// New returns a component whose gateway names are answered by names.
-func New(log *slog.Logger, names *dial.Names) *Component {
-	return &Component{log: log, names: names, listen: func() {}, used: map[*resolver]struct{}{}}
+// New returns a component whose calls are made by a dialer.
+func New(log *slog.Logger, dialer *dial.Dialer) *Component {
+	return &Component{log: log, dialer: dialer, listenForSignals: func() {}, resolvers: map[*resolver]struct{}{}}
 }
 
-// Behind says which app is behind the sidecar; nil is none that takes calls.
-func (c *Component) Behind(app *App) { c.app = app }
+// SetApp sets the app behind the sidecar; nil if no app takes calls.
+func (c *Component) SetApp(app *App) { c.app = app }
 
-// Register adds the component to Dapr's name resolvers. Those that are there serve as
-// the local resolver of a component that runs without a service.
+// Register adds the component to Dapr's name resolvers. Without a resolver service the component
+// uses one of the others for this cluster's apps.
 func (c *Component) Register(to *registry.Registry) {
-	c.make = to.Create
+	c.create = to.Create
 	to.RegisterComponent(func(l logger.Logger) nr.Resolver {
 		return &resolver{component: c, log: Logger(l)}
 	}, Name)
 }
 
-// Drain takes this sidecar out of the views of others and returns when the resolver
-// service has done so, or ctx ends. Lookups and calls go on as before.
+// Drain makes the resolver service remove this sidecar from the views of other apps. It returns when
+// that is done, or when ctx ends. Lookups and calls of this sidecar continue.
 func (c *Component) Drain(ctx context.Context) error {
 	c.mu.Lock()
-	used := make([]*resolver, 0, len(c.used))
-	for r := range c.used {
+	used := make([]*resolver, 0, len(c.resolvers))
+	for r := range c.resolvers {
 		used = append(used, r)
 	}
 	c.mu.Unlock()
@@ -78,33 +78,33 @@ func (c *Component) Drain(ctx context.Context) error {
 
 func (c *Component) add(r *resolver) {
 	c.mu.Lock()
-	c.used[r] = struct{}{}
+	c.resolvers[r] = struct{}{}
 	c.mu.Unlock()
-	c.listen()
+	c.listenForSignals()
 }
 
 func (c *Component) remove(r *resolver) {
 	c.mu.Lock()
-	delete(c.used, r)
+	delete(c.resolvers, r)
 	c.mu.Unlock()
 }
 
-// local makes the Dapr resolver that answers for this cluster's own apps.
-func (c *Component) local(ctx context.Context, name, version string, configuration any, self nr.Instance) (*local, error) {
+// local makes the Dapr resolver that answers for this cluster's apps.
+func (c *Component) local(ctx context.Context, name, version string, configuration any, self nr.Instance) (*daprResolver, error) {
 	if version == "" {
 		version = "v1"
 	}
 	if strings.EqualFold(name, Name) {
-		return nil, fmt.Errorf("local resolver %q: name one of Dapr's own, such as mdns, kubernetes or consul", name)
+		return nil, fmt.Errorf("local resolver %q: want one of Dapr's own, such as mdns, kubernetes or consul", name)
 	}
-	dapr, err := c.make(name, version, name)
+	dapr, err := c.create(name, version, name)
 	if err != nil {
-		return nil, fmt.Errorf("local resolver %s/%s: %w; this daprd has Dapr's own, such as mdns, kubernetes or consul", name, version, err)
+		return nil, fmt.Errorf("local resolver %s/%s: %w; use one of Dapr's own, such as mdns, kubernetes or consul", name, version, err)
 	}
 	md := nr.Metadata{Instance: self, Configuration: configuration}
 	md.Name = name
 	if err := dapr.Init(ctx, md); err != nil {
 		return nil, errors.Join(fmt.Errorf("start local resolver %s/%s: %w", name, version, err), dapr.Close())
 	}
-	return &local{dapr: dapr}, nil
+	return &daprResolver{dapr: dapr}, nil
 }

@@ -20,16 +20,16 @@ import (
 func TestSidecarsFindEachOtherThroughDaprsInterface(t *testing.T) {
 	service := servicetest.Start(t)
 	c, o := sidecarOf(t, service, checkout, 50001), sidecarOf(t, service, orders, 50002)
-	c.finds(t, orders, 50002)
-	o.finds(t, checkout, 50001)
-	o.finds(t, orders, 50002)
+	c.waitForAddress(t, orders, 50002)
+	o.waitForAddress(t, checkout, 50001)
+	o.waitForAddress(t, orders, 50002)
 }
 
 func TestALookupAllocatesNothing(t *testing.T) {
 	service := servicetest.Start(t)
 	c := sidecarOf(t, service, checkout, 50001)
 	sidecarOf(t, service, orders, 50002)
-	c.finds(t, orders, 50002)
+	c.waitForAddress(t, orders, 50002)
 	ctx := t.Context()
 	for what, app := range map[string]catalog.App{"another app": orders, "its own app": checkout} {
 		req := nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001}
@@ -44,7 +44,7 @@ func TestALookupAllocatesNothing(t *testing.T) {
 	}
 }
 
-// daprd would keep for 20 seconds what a resolver with ResolveIDMulti answers.
+// daprd would cache the answers of a resolver with ResolveIDMulti for 20 seconds.
 func TestDaprdMustAskForEachCall(t *testing.T) {
 	if _, ok := newSidecar(t).Resolver.(nr.ResolverMulti); ok {
 		t.Error("the component has ResolveIDMulti")
@@ -73,18 +73,18 @@ func TestASidecarLeavesViews(t *testing.T) {
 			if err := o.start(t, orders, 50002, withService(service)); err != nil {
 				t.Fatal(err)
 			}
-			c.finds(t, orders, 50002)
-			o.finds(t, checkout, 50001)
+			c.waitForAddress(t, orders, 50002)
+			o.waitForAddress(t, checkout, 50001)
 
 			leave(t, o)
-			c.finds(t, orders, 0)
-			o.finds(t, checkout, 50001) // it goes on calling others
+			c.waitForAddress(t, orders, 0)
+			o.waitForAddress(t, checkout, 50001) // its own calls continue
 		})
 	}
 }
 
-// Until a resolver is in use a signal must do what it did before. This runs in a
-// process of its own, which a signal ends.
+// Before a resolver is in use, a signal must have its default effect. This runs in a process of its
+// own, which the signal ends.
 func TestASignalBeforeAnyResolverIsInUseIsNotSwallowed(t *testing.T) {
 	if os.Getenv("COMPONENT_HELPER") != "" {
 		defer newSidecar(t).component.DrainOnSignals()()
@@ -116,11 +116,11 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `"resolver"`) {
 			t.Fatalf("Init: %v, want an error that names the right key", err)
 		}
-		// daprd only logs that and asks all the same.
+		// daprd only logs that, and still makes lookups.
 		if _, err := s.find(orders); err == nil || !strings.Contains(err.Error(), `"resolver"`) {
 			t.Errorf("a lookup after that: %v, want an error that says why", err)
 		}
-		if len(s.component.used) != 0 {
+		if len(s.component.resolvers) != 0 {
 			t.Error("a resolver that did not start counts as in use")
 		}
 	})
@@ -153,14 +153,14 @@ func TestLocalResolvers(t *testing.T) {
 	}
 }
 
-// oneByOne is a resolver of Dapr's that names an app's addresses in turn or by chance.
-type oneByOne struct {
+// rotatingResolver is a Dapr resolver that returns an app's addresses in turn or at random.
+type rotatingResolver struct {
 	nr.Resolver
 	next func(asked int) (string, error)
 	asks int
 }
 
-func (o *oneByOne) ResolveID(context.Context, nr.ResolveRequest) (string, error) {
+func (o *rotatingResolver) ResolveID(context.Context, nr.ResolveRequest) (string, error) {
 	o.asks++
 	return o.next(o.asks)
 }
@@ -172,21 +172,21 @@ func TestALocalResolverIsAskedForAllAddresses(t *testing.T) {
 		want []string
 		asks int
 	}{
-		"in turn":        {func(n int) (string, error) { return all[n%3], nil }, all, 3 + repeats},
-		"always one":     {func(int) (string, error) { return all[0], nil }, all[:1], 1 + repeats},
+		"in turn":        {func(n int) (string, error) { return all[n%3], nil }, all, 3 + maxRepeats},
+		"always one":     {func(int) (string, error) { return all[0], nil }, all[:1], 1 + maxRepeats},
 		"none":           {func(int) (string, error) { return "", nil }, nil, 1},
 		"an end":         {func(n int) (string, error) { return all[0], map[bool]error{true: io.EOF}[n == 3] }, all[:1], 3},
-		"never the same": {func(n int) (string, error) { return strings.Repeat("1", n), nil }, nil, mostAnswers},
+		"never the same": {func(n int) (string, error) { return strings.Repeat("1", n), nil }, nil, maxAnswers},
 	} {
-		o := &oneByOne{next: test.next}
-		got, err := (&local{dapr: o}).Find(t.Context(), orders, 50001)
+		o := &rotatingResolver{next: test.next}
+		got, err := (&daprResolver{dapr: o}).Find(t.Context(), orders, 50001)
 		slices.Sort(got)
-		if err != nil || o.asks != test.asks || test.asks < mostAnswers && !slices.Equal(got, test.want) {
+		if err != nil || o.asks != test.asks || test.asks < maxAnswers && !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v after %d questions; want %q after %d", what, got, err, o.asks, test.want, test.asks)
 		}
 	}
-	failing := &oneByOne{next: func(int) (string, error) { return "", io.EOF }}
-	if got, err := (&local{dapr: failing}).Find(t.Context(), orders, 50001); err != io.EOF || got != nil {
+	failing := &rotatingResolver{next: func(int) (string, error) { return "", io.EOF }}
+	if got, err := (&daprResolver{dapr: failing}).Find(t.Context(), orders, 50001); err != io.EOF || got != nil {
 		t.Errorf("%q, %v from a resolver that fails", got, err)
 	}
 }

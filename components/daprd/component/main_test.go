@@ -7,8 +7,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Dapr starts some goroutines when it is imported; they are not ours.
+	// Dapr starts these goroutines on import.
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent(),
-		// Of the library under Dapr's mDNS resolver, which goes on for seconds after its end.
+		// The library under Dapr's mDNS resolver runs for seconds after Close.
 		goleak.IgnoreAnyFunction("github.com/grandcat/zeroconf.(*Server).probe"))
 }

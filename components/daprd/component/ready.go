@@ -10,25 +10,26 @@ import (
 	nr "github.com/dapr/components-contrib/nameresolution"
 )
 
-// readyEvery is how often daprd is asked whether it is ready.
-const readyEvery = 50 * time.Millisecond
+// readyInterval is how often awaitReady asks daprd whether it is ready.
+const readyInterval = 50 * time.Millisecond
 
-// awaitReady returns once daprd is ready, which includes that its app listens, or ctx
-// ends. daprd loads name resolution before any of its servers and long before it has
-// found its app; whoever were sent there by then would be refused.
+// awaitReady returns when daprd is ready, which includes that its app listens, or when ctx ends.
+// daprd loads name resolution before any of its servers, and long before it has found its app. Until
+// then it refuses calls.
 //
-// A component is not told when daprd is ready, so this asks the health endpoint of
-// daprd's HTTP API. Where that can't be had - on a Unix socket, on another address -
-// the server for other sidecars, which starts after it, has to do.
+// daprd does not tell components when it is ready. So awaitReady asks the health endpoint of
+// daprd's HTTP API. If that is not reached, for example on a Unix socket, it waits for the server
+// for other sidecars instead, which starts later.
 func awaitReady(ctx context.Context, self nr.Instance) {
 	if self.DaprHTTPPort == 0 {
 		return
 	}
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}} // no proxy
-	tick := time.NewTicker(readyEvery)
+	tick := time.NewTicker(readyInterval)
 	defer tick.Stop()
 	for {
-		// In this order: who sees the later server has missed the earlier one for good.
+		// The order matters: if the later server runs and the earlier one is not found, it never
+		// will be.
 		serves := listens(ctx, self.Address, self.DaprInternalPort)
 		ready, found := healthy(ctx, client, self)
 		if ready || serves && !found {
@@ -42,8 +43,8 @@ func awaitReady(ctx context.Context, self nr.Instance) {
 	}
 }
 
-// healthy asks daprd's HTTP API, and tells whether it is there at all. An answer other
-// than an error of the server's says nothing against its health.
+// healthy asks daprd's HTTP API whether daprd is ready. found is false if nothing answers. Every
+// answer except a server error counts as ready.
 func healthy(ctx context.Context, client *http.Client, self nr.Instance) (ready, found bool) {
 	for _, host := range []string{"127.0.0.1", "::1", self.Address} {
 		url := "http://" + net.JoinHostPort(host, strconv.Itoa(self.DaprHTTPPort)) + "/v1.0/healthz"
@@ -61,7 +62,7 @@ func healthy(ctx context.Context, client *http.Client, self nr.Instance) (ready,
 	return false, false
 }
 
-// listens tells whether something accepts connections at an address.
+// listens reports whether a process accepts connections at an address.
 func listens(ctx context.Context, host string, port int) bool {
 	dialer := net.Dialer{Timeout: time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))

@@ -14,8 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
-// sidecarAt is daprd's word of itself, with its HTTP API and its server for others at
-// these addresses.
+// sidecarAt describes a daprd with its HTTP API and its internal server at these addresses.
 func sidecarAt(t *testing.T, api, internal net.Addr) nr.Instance {
 	t.Helper()
 	return nr.Instance{
@@ -34,7 +33,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// awaits says whether awaitReady returns while d passes.
+// awaits reports whether awaitReady returns within d.
 func awaits(t *testing.T, self nr.Instance, d time.Duration) (ready bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -17,25 +17,24 @@ import (
 
 var errNotStarted = errors.New("name resolution with isthmus has not started")
 
-// resolver is one nr.Resolver in daprd. It has no ResolveIDMulti on purpose: daprd
-// would keep that one's answers for 20 seconds, while ResolveID is asked each time.
+// resolver is one nr.Resolver in daprd. It has no ResolveIDMulti on purpose: daprd would cache those
+// answers for 20 seconds, while it calls ResolveID each time.
 type resolver struct {
 	component *Component
 	log       *slog.Logger
 
-	// Set once by Init, which daprd calls before anything else.
+	// Init sets these once. daprd calls it before anything else.
 	app       catalog.App
-	isthmus   *nameresolution.Resolver // nil when Init failed
-	failed    error                    // why it did
+	isthmus   *nameresolution.Resolver // nil if Init failed
+	initErr   error                    // why Init failed
 	stopDrain func() bool
-	drained   chan struct{} // closed after the drain at the runtime's end
+	drained   chan struct{} // closed after drainAtEnd
 }
 
-// Init starts the resolver. When it fails daprd logs the error, goes on, and still asks
-// for lookups.
+// Init starts the resolver. If it fails, daprd logs the error, continues, and still makes lookups.
 //
-// ctx ends when daprd's runtime begins to stop, which is the moment to leave views
-// when nobody said so before: at a shutdown by API, which blocks for nothing.
+// ctx ends when daprd's runtime begins to stop. A shutdown by API gives no earlier notice, so the
+// resolver drains then.
 func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
@@ -59,30 +58,29 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Port:    md.Instance.DaprInternalPort,
 	})
 	if err != nil {
-		r.failed = fmt.Errorf("%w: %w", errNotStarted, err)
+		r.initErr = fmt.Errorf("%w: %w", errNotStarted, err)
 		return err
 	}
 	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
-	r.component.names.Use(r.isthmus)
+	r.component.dialer.Use(r.isthmus)
 	r.component.add(r)
 	return nil
 }
 
-// ResolveID answers one lookup: by the name under which calls to the app follow its plan,
-// since an address would bind the call to what is chosen now. It allocates nothing of its
-// own.
+// ResolveID answers one lookup with the app's name at the dialer. An address would bind the call to
+// the instance chosen now. ResolveID itself allocates nothing.
 func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
 	if r.isthmus == nil {
-		return "", cmp.Or(r.failed, errNotStarted)
+		return "", cmp.Or(r.initErr, errNotStarted)
 	}
 	app := catalog.App{Namespace: req.Namespace, ID: req.ID}
 	address, err := r.isthmus.ResolveID(ctx, app)
 	if err != nil || app == r.app {
 		return address, err
 	}
-	return r.component.names.Name(app, address), nil
+	return r.component.dialer.Name(app, address), nil
 }
 
 // Close ends the resolver. daprd calls it last, after a successful Init only.
@@ -104,24 +102,24 @@ func (r *resolver) drainAtEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	if err := r.drain(ctx); err != nil {
-		r.log.Warn("leaving the views of other apps took too long or failed; some may call this one once more", "err", err)
+		r.log.Warn(drainFailed, "err", err)
 	}
 }
 
-// local is one of Dapr's own resolvers, as the component asks it.
-type local struct{ dapr nr.Resolver }
+// daprResolver is one of Dapr's own resolvers.
+type daprResolver struct{ dapr nr.Resolver }
 
-// Dapr's resolvers name one address at a time: in turn, by chance, or always the same.
+// Dapr's resolvers return one address at a time: in turn, at random, or always the same one.
 const (
-	repeats     = 8 // answers in a row that name no other address are enough
-	mostAnswers = 64
+	maxRepeats = 8 // answers in a row without a new address
+	maxAnswers = 64
 )
 
-// Find asks until it has all addresses, as far as can be known.
-func (l *local) Find(ctx context.Context, app catalog.App, port int) (addresses []string, err error) {
-	known := 0 // answers since the last address that was new
-	for range mostAnswers {
-		address, err := l.dapr.ResolveID(ctx, nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: port})
+// Find asks until it seems to have all addresses.
+func (r *daprResolver) Find(ctx context.Context, app catalog.App, port int) (addresses []string, err error) {
+	known := 0 // answers since the last new address
+	for range maxAnswers {
+		address, err := r.dapr.ResolveID(ctx, nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: port})
 		if err != nil || address == "" {
 			if len(addresses) > 0 {
 				err = nil
@@ -130,11 +128,11 @@ func (l *local) Find(ctx context.Context, app catalog.App, port int) (addresses 
 		}
 		if !slices.Contains(addresses, address) {
 			addresses, known = append(addresses, address), 0
-		} else if known++; known == repeats {
+		} else if known++; known == maxRepeats {
 			break
 		}
 	}
 	return addresses, nil
 }
 
-func (l *local) Close() error { return l.dapr.Close() }
+func (r *daprResolver) Close() error { return r.dapr.Close() }

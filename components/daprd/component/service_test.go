@@ -25,11 +25,11 @@ var (
 	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
 )
 
-// sidecar is what daprd has of the component: what the registry made.
+// sidecar is a resolver as Dapr's registry makes it for daprd.
 type sidecar struct {
 	nr.Resolver
 	component *Component
-	stop      context.CancelFunc // the beginning of the runtime's end
+	stop      context.CancelFunc // ends the context of Init, as the runtime does when it stops
 }
 
 // newSidecar makes the resolver as daprd does, without Init.
@@ -87,9 +87,9 @@ func (s *sidecar) find(app catalog.App) (string, error) {
 	return s.ResolveID(context.Background(), nr.ResolveRequest{ID: app.ID, Namespace: app.Namespace, Port: 50001})
 }
 
-// finds waits until the app is at the port, 0 being nowhere. daprd is told the app's name
-// where it is another app, and calls by that go to the address.
-func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
+// waitForAddress waits until lookups find the app at the port, or nowhere if that is 0. Lookups of
+// other apps return the app's name, and calls to that go to the address.
+func (s *sidecar) waitForAddress(t *testing.T, app catalog.App, port int) {
 	t.Helper()
 	want := ""
 	if port != 0 {
@@ -104,7 +104,7 @@ func (s *sidecar) finds(t *testing.T, app catalog.App, port int) {
 		}
 		name := want
 		if app != r.app && want != "" {
-			name = r.component.names.Name(app, "")
+			name = r.component.dialer.Name(app, "")
 		}
 		if told, _ := s.find(app); told == name {
 			return

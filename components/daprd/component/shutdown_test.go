@@ -9,7 +9,7 @@ import (
 	"github.com/dapr/dapr/cmd/daprd/options"
 )
 
-// The default is judged by what daprd's own parser makes of it.
+// daprd's own parser reads the default.
 func TestDefaultForBlockShutdown(t *testing.T) {
 	ptr := func(d time.Duration) *time.Duration { return &d }
 	for args, want := range map[string]*time.Duration{

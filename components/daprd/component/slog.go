@@ -8,14 +8,14 @@ import (
 	"github.com/dapr/kit/logger"
 )
 
-// Logger returns a slog.Logger that writes to one of Dapr's, so that lines keep
-// Dapr's format, level and destination, as its users set them.
+// Logger returns a slog.Logger that writes to one of Dapr's. So lines have the format, level and
+// destination that the user has set for Dapr.
 func Logger(l logger.Logger) *slog.Logger { return slog.New(&handler{dapr: l}) }
 
 // handler is a slog.Handler on a Dapr logger. It is immutable.
 type handler struct {
 	dapr   logger.Logger
-	prefix string // of the groups that are open, with a dot at the end
+	prefix string // of the open groups, with a dot at the end
 }
 
 func (h *handler) Enabled(_ context.Context, level slog.Level) bool {
@@ -76,8 +76,7 @@ func (h *handler) add(fields map[string]any, prefix string, a slog.Attr) {
 	}
 }
 
-// fieldName keeps clear of the fields that Dapr's log schema has already, as logrus
-// does for its own.
+// fieldName avoids the field names of Dapr's log schema, as logrus does for its own.
 func fieldName(key string) string {
 	switch key {
 	case "time", "level", "type", "scope", "msg", "instance", "ver", "app_id", "component":
@@ -86,7 +85,7 @@ func fieldName(key string) string {
 	return key
 }
 
-// fieldValue is a value that reads the same in Dapr's text and JSON formats.
+// fieldValue returns a value that reads the same in Dapr's text and JSON formats.
 func fieldValue(v slog.Value) any {
 	switch x := v.Any().(type) {
 	case error:

@@ -8,8 +8,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 )
 
-// stores are the config stores that a sidecar without a service can read, beside those that
-// need no server. daprd links the clients of all of them anyway.
+// stores returns the config stores with a server that a sidecar can read without a resolver service.
+// daprd links their clients anyway.
 func stores() []open.Kind {
 	return []open.Kind{
 		open.Of("consul", consul.Open),

@@ -19,8 +19,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
-// The files that a user copies are Configurations to daprd, have no key that daprd
-// would pass over in silence, and the component starts with what daprd makes of them.
+// daprd accepts the files that users copy, ignores no key in them, and the component starts with
+// them.
 func TestConfigurationsThatAUserCopies(t *testing.T) {
 	files, err := filepath.Glob("../../*.yaml")
 	if err != nil || len(files) < 4 {
@@ -49,7 +49,7 @@ func TestConfigurationsThatAUserCopies(t *testing.T) {
 	}
 }
 
-// asFromKubernetes is what daprd makes of what Dapr's operator sends it.
+// asFromKubernetes returns a Configuration as daprd gets it from Dapr's operator.
 func asFromKubernetes(t *testing.T, resource *kubernetes.Configuration) *config.NameResolutionSpec {
 	t.Helper()
 	sent, err := json.Marshal(resource)
@@ -63,7 +63,7 @@ func asFromKubernetes(t *testing.T, resource *kubernetes.Configuration) *config.
 	return loaded.Spec.NameResolutionSpec
 }
 
-// starts has the component start with a configuration, as daprd does.
+// starts starts the component with a configuration, as daprd does.
 func starts(t *testing.T, spec *config.NameResolutionSpec) {
 	t.Helper()
 	authority, err := sandbox.NewAuthority()

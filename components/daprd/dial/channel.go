@@ -16,68 +16,68 @@ import (
 
 const scheme = "isthmus"
 
-// connectFor is how long an attempt to connect may take, the handshakes of TLS and HTTP/2
-// included.
-const connectFor = 5 * time.Second
+// connectTimeout is how long an attempt to connect may take, including the handshakes of TLS and
+// HTTP/2.
+const connectTimeout = 5 * time.Second
 
-// channel is the connections to one app, wherever the app is. A caller with more than a
-// hundred calls under way has several, as daprd does by itself.
+// channel has the connections to one app in all clusters. A caller with more than a hundred calls
+// under way has several channels, as daprd has several connections.
 type channel struct {
-	names *Names
-	to    *called
-	app   catalog.App
-	conn  *grpc.ClientConn
-	plain bool         // no TLS: a gateway routes by :authority
-	calls atomic.Int64 // under way
+	dialer *Dialer
+	callee *callee
+	app    catalog.App
+	conn   *grpc.ClientConn
+	plain  bool         // no TLS: a gateway routes by :authority
+	calls  atomic.Int64 // under way
 
-	linger *time.Timer // of Names.mu
+	idleTimer *time.Timer // belongs to Dialer.mu
 
-	mu    sync.Mutex
-	cc    resolver.ClientConn // nil before gRPC asks for it, and after it ended
-	plan  *plan               // of the last look
-	hosts map[string]struct{} // whose lookups are followed
-	ended bool
+	mu     sync.Mutex
+	cc     resolver.ClientConn // nil before Build and after Close
+	plan   *plan               // of the last refresh
+	hosts  map[string]struct{} // that this channel keeps looked up
+	closed bool
 }
 
 // newChannel makes a channel with daprd's own credentials and keepalive.
-func newChannel(n *Names, to *called) (*channel, error) {
-	c := &channel{names: n, to: to, app: to.app, hosts: map[string]struct{}{}, plain: to.creds.Info().SecurityProtocol == "insecure"}
+func newChannel(d *Dialer, to *callee) (*channel, error) {
+	c := &channel{dialer: d, callee: to, app: to.app, hosts: map[string]struct{}{}, plain: to.creds.Info().SecurityProtocol == "insecure"}
 	conn, err := grpc.NewClient(scheme+":///"+to.address,
 		grpc.WithResolvers(c),
-		grpc.WithTransportCredentials(&handshake{to.creds.Clone()}),
+		grpc.WithTransportCredentials(&connCredentials{to.creds.Clone()}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: connectFor,
+			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithIdleTimeout(0),
-		grpc.WithNoProxy(), // NO_PROXY can't name instances: gRPC asks once, for our name of the app
+		grpc.WithNoProxy(), // gRPC compares NO_PROXY with the app's name only, not with instances
 	)
 	if err != nil {
 		return nil, err
 	}
 	c.conn = conn
-	c.look()
+	c.refresh()
 	conn.Connect()
 	return c, nil
 }
 
-// Scheme and Build make the channel its connection's resolver.
+// Scheme makes the channel the resolver builder of its connection, with Build.
 func (c *channel) Scheme() string { return scheme }
 
-// Build is called once, when the connection begins.
+// Build is called by gRPC once.
 func (c *channel) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cc = cc
-	c.tell()
+	c.sendPlan()
 	return c, nil
 }
 
 // ResolveNow is gRPC's hint that a connection failed.
 func (c *channel) ResolveNow(resolver.ResolveNowOptions) {}
 
-// Close is called when the connection ends.
+// Close is called by gRPC when the connection ends.
 func (c *channel) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,46 +85,45 @@ func (c *channel) Close() {
 }
 
 func (c *channel) close() {
-	_ = c.conn.Close() // it only says that it was closed before
+	_ = c.conn.Close() // its only error is that it was closed before
 	c.mu.Lock()
 	hosts := c.hosts
-	c.hosts, c.ended = map[string]struct{}{}, true
+	c.hosts, c.closed = map[string]struct{}{}, true
 	c.mu.Unlock()
 	for host := range hosts {
-		c.names.hosts.leave(host)
+		c.dialer.hosts.release(host)
 	}
 }
 
-// look takes in what the view says of the app by now. It costs next to nothing where that
-// is what it said before.
-func (c *channel) look() {
+// refresh follows the current view. It costs next to nothing if the view says the same as before.
+func (c *channel) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	view := c.names.view() // under the lock, lest an older one is looked at after a newer
-	if c.ended || view == nil {
+	view := c.dialer.currentView() // under the lock, so that no older view follows a newer one
+	if c.closed || view == nil {
 		return
 	}
-	changes := c.names.hosts.changes.Load()
+	changes := c.dialer.hosts.version.Load()
 	entry, _ := view.Entries.Get(c.app)
-	if p := c.plan; p != nil && p.entry == entry && p.zone == view.Zone && p.gateways == view.Gateways && p.lookups == changes && (entry != nil || p.view == view) {
+	if p := c.plan; p != nil && p.entry == entry && p.zone == view.Zone && p.gateways == view.Gateways && p.hostVersion == changes && (entry != nil || p.view == view) {
 		return
 	}
 	p := newPlan(c, view, entry, changes, c.plan)
-	if c.plan != nil && c.plan.same(p) {
+	if c.plan != nil && c.plan.equal(p) {
 		c.plan = p
 		return
 	}
 	c.plan = p
-	c.follow(p)
-	c.tell()
+	c.watchHosts(p)
+	c.sendPlan()
 }
 
-// follow keeps the hosts of a plan looked up, and no others. It wants the lock.
-func (c *channel) follow(p *plan) {
+// watchHosts keeps the hosts of the plan looked up, and no others. The caller holds the lock.
+func (c *channel) watchHosts(p *plan) {
 	for host := range c.hosts {
 		if _, ok := p.hosts[host]; !ok {
 			delete(c.hosts, host)
-			c.names.hosts.leave(host)
+			c.dialer.hosts.release(host)
 		}
 	}
 	for host := range p.hosts {
@@ -132,26 +131,26 @@ func (c *channel) follow(p *plan) {
 	}
 }
 
-// planKey is the attribute by which the policy is told a plan.
-type planKey struct{}
+// planAttribute is the attribute by which the balancer gets the plan.
+type planAttribute struct{}
 
-// tell gives gRPC the plan. It wants the lock.
-func (c *channel) tell() {
+// sendPlan gives gRPC the plan. The caller holds the lock.
+func (c *channel) sendPlan() {
 	if c.cc == nil || c.plan == nil {
 		return
 	}
-	retry := c.names.source.Load().retry && c.plan.points > 1
-	_ = c.cc.UpdateState(resolver.State{ // what gRPC answers is advice to look up again
+	retry := c.dialer.resolver.Load().retryCutOff && c.plan.endpointCount > 1
+	_ = c.cc.UpdateState(resolver.State{ // its error only asks for another lookup
 		ServiceConfig: c.cc.ParseServiceConfig(serviceConfig(retry)),
-		Attributes:    attributes.New(planKey{}, c.plan),
+		Attributes:    attributes.New(planAttribute{}, c.plan),
 	})
 }
 
-// current tells whether a plan is that of the view of now. Where it is not, another is on
-// its way to the policy.
-func (c *channel) current(p *plan) bool {
-	c.look()
+// isCurrent reports whether a plan follows the current view. If not, the balancer is about to get
+// another one.
+func (c *channel) isCurrent(p *plan) bool {
+	c.refresh()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.plan == p || c.plan.same(p)
+	return c.plan == p || c.plan.equal(p)
 }

@@ -7,16 +7,17 @@ import (
 	"testing"
 )
 
-// freezer passes connections on, until it is told to pass nothing any more: as a process
-// that hangs, of which the kernel still takes connections.
+// freezer stands for a process that can hang: while it is frozen, connections are accepted but no
+// byte passes.
 type freezer struct {
 	mu     sync.Mutex
-	frozen chan struct{} // closed when it thaws; nil when it is not frozen
+	frozen chan struct{} // closed by thaw; nil while it is not frozen
 }
 
 func (f *freezer) freeze() { f.mu.Lock(); defer f.mu.Unlock(); f.frozen = make(chan struct{}) }
 func (f *freezer) thaw()   { f.mu.Lock(); defer f.mu.Unlock(); close(f.frozen); f.frozen = nil }
 
+// wait returns once the freezer is not frozen, or ctx has ended.
 func (f *freezer) wait(ctx context.Context) {
 	f.mu.Lock()
 	frozen := f.frozen
@@ -29,7 +30,8 @@ func (f *freezer) wait(ctx context.Context) {
 	}
 }
 
-func (f *freezer) before(t *testing.T, to string) (address string) {
+// proxy passes connections on to an address.
+func (f *freezer) proxy(t *testing.T, to string) (address string) {
 	lis, err := net.Listen("tcp", deadAddress(t))
 	if err != nil {
 		t.Fatal(err)

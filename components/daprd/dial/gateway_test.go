@@ -38,8 +38,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind
-// it, and keeps what it was asked for.
+// gateway is a gRPC server with TLS that stands for a gateway and the sidecar behind it. It records
+// the names that it was asked for.
 type gateway struct {
 	Address string
 	server  *grpc.Server
@@ -52,14 +52,19 @@ type gateway struct {
 
 func startGateway(t testing.TB, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
-	lis, err := net.Listen("tcp", deadAddress(t))
+	return startGatewayAt(t, deadAddress(t), register...)
+}
+
+func startGatewayAt(t testing.TB, address string, register ...func(*grpc.Server)) *gateway {
+	t.Helper()
+	lis, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return startGatewayOn(t, lis, register...)
 }
 
-// startGatewayOn is startGateway on a listener, which it closes.
+// startGatewayOn serves on a listener, and closes it at the end of the test.
 func startGatewayOn(t testing.TB, lis net.Listener, register ...func(*grpc.Server)) *gateway {
 	t.Helper()
 	g := &gateway{Address: lis.Addr().String(), served: make(chan struct{})}
@@ -116,7 +121,7 @@ func certificate(t testing.TB) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// deadAddress is an address where nothing listens, and that nobody else is given.
+// deadAddress returns an address where nothing listens, and returns none twice.
 func deadAddress(t testing.TB) string {
 	t.Helper()
 	port, err := sandbox.FreePort()
@@ -126,9 +131,9 @@ func deadAddress(t testing.TB) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// world is Names that follow a view which tests set.
-type world struct {
-	*Names
+// testDialer is a Dialer and its Resolver, whose view tests set.
+type testDialer struct {
+	*Dialer
 	views  live.Value[*catalog.View]
 	retry  bool
 	failed atomic.Int64
@@ -139,31 +144,31 @@ type world struct {
 
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
-func newWorld(t testing.TB) *world {
-	w := &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
-	w.hosts.times.soonest = 10 * time.Millisecond
+func newTestDialer(t testing.TB) *testDialer {
+	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
+	w.hosts.times.minInterval = 10 * time.Millisecond
 	w.Use(w)
 	t.Cleanup(w.Close)
 	return w
 }
 
-func (w *world) View() (*catalog.View, <-chan struct{}) {
+func (w *testDialer) View() (*catalog.View, <-chan struct{}) {
 	view, _, changed := w.views.Follow()
 	return view, changed
 }
 
-func (w *world) RetryCutOff() bool { return w.retry }
+func (w *testDialer) RetryCutOff() bool { return w.retry }
 
-func (w *world) Failed(catalog.App, string) { w.failed.Add(1) }
+func (w *testDialer) Failed(catalog.App, string) { w.failed.Add(1) }
 
-func (w *world) ReportUnreached(all []nameresolution.Unreached) {
+func (w *testDialer) ReportUnreached(all []nameresolution.Unreached) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unreached = all
 }
 
-// reports waits for a report that is as wanted.
-func (w *world) reports(t *testing.T, want func([]nameresolution.Unreached) bool) {
+// waitForReport waits until want accepts the last report.
+func (w *testDialer) waitForReport(t *testing.T, want func([]nameresolution.Unreached) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		w.mu.Lock()
@@ -178,48 +183,48 @@ func (w *world) reports(t *testing.T, want func([]nameresolution.Unreached) bool
 	}
 }
 
-// east has orders in cluster east, behind these gateways.
-func east(t testing.TB, addresses ...string) *world {
-	w := newWorld(t)
-	w.eastAt(addresses...)
+// newEastDialer returns a dialer with orders in cluster east, behind these gateways.
+func newEastDialer(t testing.TB, addresses ...string) *testDialer {
+	w := newTestDialer(t)
+	w.setEast(addresses...)
 	return w
 }
 
-func (w *world) eastAt(addresses ...string) {
-	w.set(map[string][]string{"east": addresses}, through("east", 0))
+func (w *testDialer) setEast(addresses ...string) {
+	w.setRoutes(map[string][]string{"east": addresses}, gatewayRoute("east", 0))
 }
 
-// set makes these the routes to orders.
-func (w *world) set(gateways map[string][]string, routes ...catalog.Route) {
-	w.setFor(orders, gateways, routes...)
+// setRoutes sets the routes to orders.
+func (w *testDialer) setRoutes(gateways map[string][]string, routes ...catalog.Route) {
+	w.setRoutesOf(orders, gateways, routes...)
 }
 
-func (w *world) setFor(app catalog.App, gateways map[string][]string, routes ...catalog.Route) {
+func (w *testDialer) setRoutesOf(app catalog.App, gateways map[string][]string, routes ...catalog.Route) {
 	w.views.Store(&catalog.View{
 		Entries:  catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: app, Value: catalog.NewEntry(app, catalog.Rule{}, routes)}),
 		Gateways: &catalog.Gateways{Domain: catalog.DefaultDomain, Addresses: gateways},
 	})
 }
 
-// through is a route through a cluster's gateways to one instance.
-func through(cluster string, priority uint32) catalog.Route {
+// gatewayRoute is a route through a cluster's gateways to one instance.
+func gatewayRoute(cluster string, priority uint32) catalog.Route {
 	return catalog.Route{Cluster: cluster, Priority: priority, Weight: 1, Gateway: true, Ready: 1,
 		Addresses: catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, cluster, "15443", 0)}
 }
 
-// here is a route to instances in the caller's own cluster.
-func here(addresses ...string) catalog.Route {
+// localRoute is a route to instances in the caller's own cluster.
+func localRoute(addresses ...string) catalog.Route {
 	return catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: uint32(len(addresses)), Addresses: addresses}
 }
 
 // dial dials orders as daprd does after a lookup.
-func (w *world) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
+func (w *testDialer) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	return mustDial(t, w.Names, w.Name(orders, ""), more...)
+	return mustDial(t, w.Dialer, w.Name(orders, ""), more...)
 }
 
 // daprdDial dials as daprd's connection manager does.
-func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+func daprdDial(t testing.TB, names *Dialer, target string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	t.Helper()
 	var builders []resolver.Builder
 	for _, scheme := range Schemes() {
@@ -239,7 +244,7 @@ func daprdDial(t testing.TB, names *Names, target string, more ...grpc.DialOptio
 	return conn, err
 }
 
-func mustDial(t testing.TB, names *Names, target string, more ...grpc.DialOption) *grpc.ClientConn {
+func mustDial(t testing.TB, names *Dialer, target string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := daprdDial(t, names, target, more...)
 	if err != nil {
@@ -248,8 +253,7 @@ func mustDial(t testing.TB, names *Names, target string, more ...grpc.DialOption
 	return conn
 }
 
-// call makes one call that does not wait for a connection to become ready, and says
-// who answered.
+// call makes one call without waiting for a connection, and returns the address that answered.
 func call(t *testing.T, conn *grpc.ClientConn) (address string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -271,7 +275,7 @@ func mustCall(t *testing.T, conn *grpc.ClientConn) (address string) {
 	return address
 }
 
-// callAsDaprd calls with daprd's built-in retries: three more, on Unavailable only.
+// callAsDaprd repeats a call as daprd does: up to three times, on Unavailable only.
 func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 	t.Helper()
 	var err error
@@ -287,8 +291,8 @@ func callAsDaprd(t *testing.T, conn *grpc.ClientConn) (address string) {
 	return ""
 }
 
-// recovers calls, whatever fails meanwhile, until want answers.
-func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
+// callUntilRecovered calls until want answers. Calls may fail meanwhile.
+func callUntilRecovered(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	var got string
@@ -302,8 +306,8 @@ func recovers(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Fatalf("no call reached %s in a minute; the last reached %q, err %v", want, got, err)
 }
 
-// until calls, and none may fail, until want answers.
-func until(t *testing.T, conn *grpc.ClientConn, want string) {
+// callUntil calls until want answers. No call may fail.
+func callUntil(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
@@ -312,12 +316,12 @@ func until(t *testing.T, conn *grpc.ClientConn, want string) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatalf("no call reached %s in 10 s", want)
+	t.Fatalf("no call reached %s in a minute", want)
 }
 
-// only calls, and none may fail, until want answers so often in a row that no other can be
-// in turn: one answer of it may be of the list before, if that had it too.
-func only(t *testing.T, conn *grpc.ClientConn, want string) {
+// callUntilOnly calls until want answers so many calls in a row that no other gateway can be in use.
+// No call may fail. A single answer proves nothing: the list before may have had want, too.
+func callUntilOnly(t *testing.T, conn *grpc.ClientConn, want string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for inRow := 0; inRow < 10; inRow++ {
@@ -338,6 +342,13 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, within time.Duration) er
 	return err
 }
 
-// tooLong is what no call through a gateway that vanished takes, by far, on a machine that has
-// nothing else to do. By TCP alone it would be a quarter of an hour.
-const tooLong = 30 * time.Second
+// startInvoke makes a call in the background, and returns how it ended.
+func startInvoke(t *testing.T, conn *grpc.ClientConn) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	return ended
+}
+
+// callLimit is far more than a call through a lost gateway takes on an idle machine. By TCP alone it
+// would be a quarter of an hour.
+const callLimit = 30 * time.Second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -31,82 +29,82 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
-// history is one app in three clusters, to which a seed decides what happens: instances and
-// gateways that die, stop, hang and start, and views that tell of it at once, late or never.
+// history is one app in three clusters. A seed decides what happens: which instances and gateways
+// are killed, stop, hang and start, and whether views show it at once, late or never.
 type history struct {
-	*world
+	*testDialer
 	t      *testing.T
 	pauses *stillness.Watch
 	rand   *rand.Rand
 	tls    *tls.Config
 
-	mu       sync.Mutex
-	clusters []*cluster
-	shown    []shown
-	paths    map[path]time.Time // since when each has been good
-	faults   []time.Time        // that may cut calls off
-	calls    []*attempted
-	steps    []string
+	mu        sync.Mutex
+	clusters  []*testCluster
+	published []publishedView
+	paths     map[path]time.Time // that lead to an instance, and since when
+	faults    []time.Time        // each may cut calls off
+	calls     []*attempt
+	steps     []string
 }
 
-// cluster is a place where the app runs, and how the caller is told to reach it.
-type cluster struct {
+// testCluster is a cluster with instances of the app, and the caller's route to it.
+type testCluster struct {
 	name      string
-	gateways  []*ingress
+	gateways  []*testGateway
 	table     *live.Value[*catalog.GatewayTable]
-	known     []string // instances in the table
-	instances []*callee
+	known     []string // instances in the gateways' table
+	instances []*testInstance
 
 	priority, weight uint32
 	ramp             uint8
 	state            catalog.RouteState // LeaseExpired, Lapsed or Ready
 }
 
-// shown is a view that callers had from a moment on.
-type shown struct {
+// publishedView is a view, and when callers got it.
+type publishedView struct {
 	at    time.Time
 	leads map[string]bool // addresses of instances
 }
 
-// path is an instance by a gateway, or directly.
+// path leads to an instance through a gateway, or directly if that is nil.
 type path struct {
-	callee  *callee
-	gateway *ingress
+	callee  *testInstance
+	gateway *testGateway
 }
 
-// ingress is a gateway of a cluster. The second of a cluster is behind a proxy that can hang.
-type ingress struct {
-	address string // that callers are told
+// testGateway is a gateway of a cluster. The second one is behind a proxy that can hang.
+type testGateway struct {
+	address string // in the view
 	behind  string // where it listens
 	stop    func() // nil while it does not run
 	freezer freezer
 	hung    bool
 }
 
-// callee is an instance of the app. Those that are started anew are another callee.
-type callee struct {
+// testInstance is an instance of the app. After a restart it is another testInstance.
+type testInstance struct {
 	internalv1.UnimplementedServiceInvocationServer
 	h       *history
-	cluster *cluster
+	cluster *testCluster
 	address string
 	server  *grpc.Server
 	served  chan struct{}
 	freezer freezer
 	ctx     context.Context
-	gone    context.CancelFunc
+	exit    context.CancelFunc
 	ended   sync.WaitGroup
 
-	// Of history.mu.
-	hung  bool
-	given atomic.Int64 // calls
-	ill   atomic.Bool  // it answers every call with Unavailable
+	// The fields below belong to history.mu.
+	hung    bool
+	given   atomic.Int64 // calls
+	failing atomic.Bool  // it answers every call with Unavailable
 }
 
-// stoppable has the sockets of a process that can be stopped and continued, as by SIGSTOP: the kernel
-// takes connections and bytes all the same.
+// stoppable has the sockets of a process that can be stopped and continued, as by SIGSTOP. The
+// kernel accepts connections and bytes all the same.
 type stoppable struct {
 	net.Listener
-	callee *callee
+	callee *testInstance
 }
 
 func (l *stoppable) Accept() (net.Conn, error) {
@@ -120,7 +118,7 @@ func (l *stoppable) Accept() (net.Conn, error) {
 
 type stoppableConn struct {
 	net.Conn
-	callee *callee
+	callee *testInstance
 }
 
 func (c *stoppableConn) Read(b []byte) (int, error) {
@@ -134,11 +132,11 @@ func (c *stoppableConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// callKey is the metadata by which a callee tells calls apart.
+// callKey is the metadata key of a call's index in history.calls.
 const callKey = "x-call"
 
-// count notes that a call has begun at the callee.
-func (c *callee) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// count records that a call has begun at the instance.
+func (c *testInstance) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	c.given.Add(1)
 	md, _ := metadata.FromIncomingContext(ctx)
 	n, err := strconv.Atoi(md.Get(callKey)[0])
@@ -147,9 +145,9 @@ func (c *callee) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ne
 	}
 	c.h.mu.Lock()
 	of := c.h.calls[n]
-	of.ran = append(of.ran, ran{time.Now(), c.address})
+	of.executions = append(of.executions, execution{time.Now(), c.address})
 	c.h.mu.Unlock()
-	if c.ill.Load() {
+	if c.failing.Load() {
 		return nil, status.Error(codes.Unavailable, "not now")
 	}
 	select {
@@ -159,40 +157,40 @@ func (c *callee) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ne
 	return next(ctx, req)
 }
 
-func (c *callee) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+func (c *testInstance) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
 func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
-	retry := r.IntN(4) > 0
 	h := &history{
-		world: &world{Names: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: retry}, t: t, pauses: pauses, rand: r,
+		testDialer: newTestDialer(t), t: t, pauses: pauses, rand: r,
 		paths: map[path]time.Time{},
 		tls:   &tls.Config{Certificates: []tls.Certificate{certificate(t)}, NextProtos: []string{"h2"}},
 	}
+	h.retry = r.IntN(4) > 0
 	h.Use(h)
 	for name, gateways := range map[string]int{"east": 2, "north": 1, "west": 0} {
-		c := &cluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
+		c := &testCluster{name: name, weight: 1, priority: uint32(r.IntN(3)), table: new(live.Value[*catalog.GatewayTable])}
 		for n := range gateways {
-			g := &ingress{behind: deadAddress(t)}
+			g := &testGateway{behind: deadAddress(t)}
 			if g.address = g.behind; n > 0 {
-				g.address = g.freezer.before(t, g.behind)
+				g.address = g.freezer.proxy(t, g.behind)
 			}
 			c.gateways = append(c.gateways, g)
 		}
 		h.clusters = append(h.clusters, c)
 	}
-	slices.SortFunc(h.clusters, func(a, b *cluster) int { return len(a.gateways) - len(b.gateways) }) // a map's order is no seed's
+	slices.SortFunc(h.clusters, func(a, b *testCluster) int { return len(a.gateways) - len(b.gateways) }) // the order of a map does not follow the seed
 	for _, c := range h.clusters {
 		for _, g := range c.gateways {
-			h.open(c, g)
+			h.startGateway(c, g)
 		}
 		for range 1 + r.IntN(3) {
-			h.start(c, deadAddress(t))
+			h.startInstance(c, deadAddress(t))
 		}
 	}
-	h.tell()
+	h.publish()
 	return h
 }
 
@@ -200,8 +198,8 @@ func (h *history) note(format string, args ...any) {
 	h.steps = append(h.steps, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// open starts a gateway.
-func (h *history) open(c *cluster, g *ingress) {
+// startGateway starts a gateway of a cluster.
+func (h *history) startGateway(c *testCluster, g *testGateway) {
 	lis, err := net.Listen("tcp", g.behind)
 	if err != nil {
 		h.t.Fatal(err)
@@ -222,14 +220,14 @@ func (h *history) open(c *cluster, g *ingress) {
 	}
 }
 
-// start starts an instance.
-func (h *history) start(c *cluster, address string) {
+// startInstance starts an instance.
+func (h *history) startInstance(c *testCluster, address string) {
 	lis, err := net.Listen("tcp", address)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	i := &callee{h: h, cluster: c, address: address, served: make(chan struct{})}
-	i.ctx, i.gone = context.WithCancel(context.Background())
+	i := &testInstance{h: h, cluster: c, address: address, served: make(chan struct{})}
+	i.ctx, i.exit = context.WithCancel(context.Background())
 	i.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(h.tls)), grpc.UnaryInterceptor(i.count))
 	healthpb.RegisterHealthServer(i.server, health.NewServer())
 	internalv1.RegisterServiceInvocationServer(i.server, i)
@@ -239,29 +237,29 @@ func (h *history) start(c *cluster, address string) {
 }
 
 // kill ends an instance as SIGKILL does; stop as SIGTERM does.
-func (h *history) kill(i *callee) {
+func (h *history) kill(i *testInstance) {
 	h.note("%s is killed", i.address)
 	h.faults = append(h.faults, time.Now())
-	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *callee) bool { return o == i })
-	i.gone()
+	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *testInstance) bool { return o == i })
+	i.exit()
 	i.ended.Go(func() { i.server.Stop(); <-i.served })
-	h.mu.Unlock() // a call that begins wants the lock
+	h.mu.Unlock() // a call that begins takes the lock
 	i.ended.Wait()
 	h.mu.Lock()
 }
 
-func (h *history) stop(i *callee) {
+func (h *history) stop(i *testInstance) {
 	i.hang(false) // a process that hangs does not stop
 	h.note("%s stops", i.address)
-	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *callee) bool { return o == i })
+	i.cluster.instances = slices.DeleteFunc(i.cluster.instances, func(o *testInstance) bool { return o == i })
 	h.mu.Unlock()
 	i.server.GracefulStop()
 	<-i.served
-	i.gone()
+	i.exit()
 	h.mu.Lock()
 }
 
-// hang stops a process, as SIGSTOP does, or has it go on.
+// hang stops a process as SIGSTOP does, or continues it.
 func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
 	if *hung == wanted {
 		return
@@ -276,11 +274,11 @@ func (h *history) hang(address string, f *freezer, hung *bool, wanted bool) {
 	}
 }
 
-func (i *callee) hang(hung bool)              { i.h.hang(i.address, &i.freezer, &i.hung, hung) }
-func (g *ingress) hang(h *history, hung bool) { h.hang(g.address, &g.freezer, &g.hung, hung) }
+func (i *testInstance) hang(hung bool)            { i.h.hang(i.address, &i.freezer, &i.hung, hung) }
+func (g *testGateway) hang(h *history, hung bool) { h.hang(g.address, &g.freezer, &g.hung, hung) }
 
-// tell publishes the view of now.
-func (h *history) tell() {
+// publish gives callers a view of the current state.
+func (h *history) publish() {
 	var routes []catalog.Route
 	gateways := map[string][]string{}
 	leads := map[string]bool{}
@@ -311,12 +309,12 @@ func (h *history) tell() {
 		routes = append(routes, r)
 	}
 	h.note("the view leads to %v", leads)
-	h.shown = append(h.shown, shown{time.Now(), leads})
-	h.set(gateways, routes...)
+	h.published = append(h.published, publishedView{time.Now(), leads})
+	h.setRoutes(gateways, routes...)
 }
 
-// learn has a cluster's gateways know its instances.
-func (h *history) learn(c *cluster) {
+// updateGatewayTable tells a cluster's gateways about its instances.
+func (h *history) updateGatewayTable(c *testCluster) {
 	c.known = c.known[:0]
 	for _, i := range c.instances {
 		c.known = append(c.known, i.address)
@@ -327,9 +325,9 @@ func (h *history) learn(c *cluster) {
 		Backends: catalog.Table[*catalog.Backend]{}.With(catalog.Edit[*catalog.Backend]{App: orders, Value: b})})
 }
 
-// judge notes since when paths have been good: the instance takes calls, and view, gateway
-// and its table lead there.
-func (h *history) judge() {
+// updatePaths records which paths lead to an instance: it takes calls, and the view, the gateway
+// and the gateway's table lead there.
+func (h *history) updatePaths() {
 	before := h.paths
 	h.paths = map[path]time.Time{}
 	good := func(p path) {
@@ -341,7 +339,7 @@ func (h *history) judge() {
 	}
 	for _, c := range h.clusters {
 		for _, i := range c.instances {
-			if i.hung || i.ill.Load() || !h.shown[len(h.shown)-1].leads[i.address] {
+			if i.hung || i.failing.Load() || !h.published[len(h.published)-1].leads[i.address] {
 				continue
 			}
 			if len(c.gateways) == 0 {
@@ -356,38 +354,38 @@ func (h *history) judge() {
 	}
 }
 
-// step lets one thing happen, and perhaps be known.
+// step changes one thing, and perhaps publishes it.
 func (h *history) step() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.clusters[h.rand.IntN(len(h.clusters))]
-	var i *callee
+	var i *testInstance
 	if len(c.instances) > 0 {
 		i = c.instances[h.rand.IntN(len(c.instances))]
 	}
 	switch what := h.rand.IntN(16); {
 	case i == nil || what < 3 && len(c.instances) < 4:
-		h.start(c, deadAddress(h.t))
-	case what < 7: // killed, and perhaps back at once
+		h.startInstance(c, deadAddress(h.t))
+	case what < 7: // killed, and perhaps restarted at once
 		h.kill(i)
 		if h.rand.IntN(2) == 0 {
-			h.start(c, i.address)
+			h.startInstance(c, i.address)
 		}
 	case what < 9:
 		h.stop(i)
 		if h.rand.IntN(2) == 0 {
-			h.start(c, i.address)
+			h.startInstance(c, i.address)
 		}
 	case what < 11:
 		i.hang(!i.hung)
 	case what < 12:
-		i.ill.Store(!i.ill.Load())
-		h.note("%s is ill: %v", i.address, i.ill.Load())
+		i.failing.Store(!i.failing.Load())
+		h.note("%s is ill: %v", i.address, i.failing.Load())
 	case what < 14 && len(c.gateways) > 0:
 		g := c.gateways[h.rand.IntN(len(c.gateways))]
 		switch {
 		case g.stop == nil:
-			h.open(c, g)
+			h.startGateway(c, g)
 		case g.address != g.behind && h.rand.IntN(2) == 0:
 			g.hang(h, !g.hung)
 		default:
@@ -403,36 +401,36 @@ func (h *history) step() {
 		h.note("%s: priority %d, weight %d, ramp %d, state %d", c.name, c.priority, c.weight, c.ramp, c.state)
 	}
 	if h.rand.IntN(2) == 0 {
-		h.tell()
+		h.publish()
 	}
 	for _, c := range h.clusters {
 		if h.rand.IntN(2) == 0 {
-			h.learn(c)
+			h.updateGatewayTable(c)
 		}
 	}
-	h.judge()
+	h.updatePaths()
 }
 
-// calm ends what is wrong, and has all know how things stand.
+// calm ends all faults, and publishes the state.
 func (h *history) calm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.clusters {
 		for _, i := range c.instances {
 			i.hang(false)
-			i.ill.Store(false)
+			i.failing.Store(false)
 		}
 		for _, g := range c.gateways {
 			g.hang(h, false)
 		}
-		h.learn(c)
+		h.updateGatewayTable(c)
 	}
 	h.note("calm")
-	h.tell()
-	h.judge()
+	h.publish()
+	h.updatePaths()
 }
 
-// end ends all processes, and is the last thing that happens.
+// end ends all processes. It comes last.
 func (h *history) end() {
 	h.Close()
 	h.mu.Lock()

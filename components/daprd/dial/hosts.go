@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// times say when host names among gateway addresses are looked up.
-type times struct {
-	every   time.Duration // while all is well
-	soonest time.Duration // at the earliest, when a connection failed or a lookup did
-	timeout time.Duration // of one lookup
+// lookupTimes say when host names are looked up.
+type lookupTimes struct {
+	interval    time.Duration // while lookups succeed
+	minInterval time.Duration // after a connection or a lookup has failed
+	timeout     time.Duration // of one lookup
 }
 
-// hosts keeps the host names among gateway addresses looked up, as long as they are used.
+// hosts keeps the host names among gateway addresses looked up while they are used.
 type hosts struct {
-	log     *slog.Logger
-	lookup  func(ctx context.Context, host string) ([]string, error)
-	times   times
-	changed func() // an address is another now
-	changes atomic.Uint64
+	log      *slog.Logger
+	lookup   func(ctx context.Context, host string) ([]string, error)
+	times    lookupTimes
+	onChange func() // called when a host's addresses or its error change
+	version  atomic.Uint64
 
 	mu      sync.Mutex
 	known   map[string]*host // by "host:port"
@@ -36,18 +36,18 @@ type host struct {
 	users     int
 	addresses []string // "ip:port"; none before the first lookup
 	err       error    // of the last lookup
-	asked     bool     // a lookup has ended
-	again     chan struct{}
+	lookedUp  bool     // a lookup has ended
+	refresh   chan struct{}
 	stop      context.CancelFunc
 }
 
 func newHosts(log *slog.Logger, lookup func(context.Context, string) ([]string, error)) *hosts {
-	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, changed: func() {},
-		times: times{every: 30 * time.Second, soonest: time.Second, timeout: 5 * time.Second}}
+	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, onChange: func() {},
+		times: lookupTimes{interval: 30 * time.Second, minInterval: time.Second, timeout: 5 * time.Second}}
 }
 
-// use counts a user in. The lookups go on until each user has left.
-func (h *hosts) use(address string) {
+// acquire keeps a host looked up until each of its users has released it.
+func (h *hosts) acquire(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := h.known[address]; at != nil {
@@ -55,13 +55,13 @@ func (h *hosts) use(address string) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	at := &host{users: 1, again: make(chan struct{}, 1), stop: stop}
+	at := &host{users: 1, refresh: make(chan struct{}, 1), stop: stop}
 	h.known[address] = at
 	h.running.Go(func() { h.run(ctx, address, at) })
 }
 
-// leave counts a user out.
-func (h *hosts) leave(address string) {
+// release ends what acquire began.
+func (h *hosts) release(address string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.known[address]
@@ -74,25 +74,25 @@ func (h *hosts) leave(address string) {
 	}
 }
 
-// at says what a host's addresses are. asked is false while nothing is known yet.
-func (h *hosts) at(address string) (addresses []string, err error, asked bool) {
+// addresses returns the result of the last lookup; lookedUp is false before the first has ended.
+func (h *hosts) addresses(address string) (addresses []string, err error, lookedUp bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.known[address]
 	if at == nil {
 		return nil, nil, false
 	}
-	return at.addresses, at.err, at.asked
+	return at.addresses, at.err, at.lookedUp
 }
 
-// again looks up before it is due.
-func (h *hosts) again(addresses map[string]struct{}) {
+// refresh looks hosts up before it is due.
+func (h *hosts) refresh(addresses map[string]struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for address := range addresses {
 		if at := h.known[address]; at != nil {
 			select {
-			case at.again <- struct{}{}:
+			case at.refresh <- struct{}{}:
 			default:
 			}
 		}
@@ -110,50 +110,50 @@ func (h *hosts) close() {
 	h.running.Wait()
 }
 
-// run looks a host up again and again. A lookup that fails takes no address away.
+// run looks a host up again and again. If a lookup fails, the addresses stay.
 func (h *hosts) run(ctx context.Context, address string, at *host) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		found, err := h.one(ctx, address)
+		found, err := h.lookupOnce(ctx, address)
 		if ctx.Err() != nil {
 			return
 		}
 		h.mu.Lock()
-		differs := !at.asked || (err == nil) != (at.err == nil) || err == nil && !sameSet(found, at.addresses)
-		at.asked, at.err = true, err
+		differs := !at.lookedUp || (err == nil) != (at.err == nil) || err == nil && !sameSet(found, at.addresses)
+		at.lookedUp, at.err = true, err
 		if err == nil && !sameSet(found, at.addresses) {
 			at.addresses = found
 		}
 		known := len(at.addresses)
 		h.mu.Unlock()
-		next := h.times.every
+		next := h.times.interval
 		if err != nil {
 			if failures == 0 {
-				h.log.Warn("a gateway's host name can't be looked up; going on with the addresses known so far", "gateway", address, "known", known, "err", err)
+				h.log.Warn("cannot look up a gateway's host name; still using the addresses of the last lookup", "gateway", address, "known", known, "err", err)
 			}
-			next = min(h.times.soonest<<min(failures, 16), h.times.every)
+			next = min(h.times.minInterval<<min(failures, 16), h.times.interval)
 			failures++
 		} else {
 			failures = 0
 		}
 		if differs {
-			h.changes.Add(1)
-			h.changed()
+			h.version.Add(1)
+			h.onChange()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(next):
-		case <-at.again:
+		case <-at.refresh:
 			select {
 			case <-ctx.Done():
-			case <-time.After(h.times.soonest - time.Since(began)):
+			case <-time.After(h.times.minInterval - time.Since(began)):
 			}
 		}
 	}
 }
 
-func (h *hosts) one(ctx context.Context, address string) ([]string, error) {
+func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, error) {
 	name, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("gateway address %q: want host:port: %w", address, err)
@@ -162,7 +162,7 @@ func (h *hosts) one(ctx context.Context, address string) ([]string, error) {
 	defer cancel()
 	ips, err := h.lookup(ctx, name)
 	if err == nil && len(ips) == 0 {
-		err = errors.New("it has no address")
+		err = errors.New("the name has no address")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up gateway %s: %w", address, err)
@@ -174,8 +174,8 @@ func (h *hosts) one(ctx context.Context, address string) ([]string, error) {
 	return resolved, nil
 }
 
-// sameSet tells whether a and b hold the same addresses. DNS servers shuffle their
-// answers; that is no change.
+// sameSet reports whether a and b hold the same addresses. DNS servers shuffle their answers, which
+// is no change.
 func sameSet(a, b []string) bool {
 	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
 	return slices.Equal(slices.Compact(a), slices.Compact(b))

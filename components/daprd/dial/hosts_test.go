@@ -15,7 +15,7 @@ import (
 
 func TestTheFirstOfTwoGatewaysIsDead(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, deadAddress(t), gw.Address)
+	w := newEastDialer(t, deadAddress(t), gw.Address)
 	conn := w.dial(t)
 	for range 20 {
 		if got := mustCall(t, conn); got != gw.Address {
@@ -26,10 +26,10 @@ func TestTheFirstOfTwoGatewaysIsDead(t *testing.T) {
 
 func TestOneOfTwoGatewaysIsLost(t *testing.T) {
 	first, second := startGateway(t), startGateway(t)
-	w := east(t, first.Address, second.Address)
+	w := newEastDialer(t, first.Address, second.Address)
 	conn := w.dial(t)
-	until(t, conn, first.Address)
-	until(t, conn, second.Address)
+	callUntil(t, conn, first.Address)
+	callUntil(t, conn, second.Address)
 
 	first.stop()
 	for range 200 {
@@ -39,11 +39,10 @@ func TestOneOfTwoGatewaysIsLost(t *testing.T) {
 	}
 }
 
-// No call may fail, not even once to be tried again, while the list changes and the
-// gateways themselves stay up.
+// While the list changes and the gateways stay up, no call may fail, not even to be repeated.
 func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 	a, b := startGateway(t), startGateway(t)
-	w := east(t, a.Address)
+	w := newEastDialer(t, a.Address)
 	conn := w.dial(t)
 	mustCall(t, conn)
 
@@ -66,15 +65,15 @@ func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 	}
 	lists := [][]string{{b.Address}, {a.Address, b.Address}, {a.Address}, {b.Address, a.Address}}
 	for i := range 40 {
-		w.eastAt(lists[i%len(lists)]...)
+		w.setEast(lists[i%len(lists)]...)
 		time.Sleep(5 * time.Millisecond)
 	}
 	close(stop)
 	callers.Wait()
 
 	for _, gw := range []*gateway{b, a} {
-		w.eastAt(gw.Address)
-		only(t, conn, gw.Address)
+		w.setEast(gw.Address)
+		callUntilOnly(t, conn, gw.Address)
 	}
 }
 
@@ -107,8 +106,8 @@ func (z *zone) lookups() int {
 	return z.asked
 }
 
-// onPort is the port of a gateway, for an address that names it by host. It must be
-// on every IP that the host has.
+// onPort returns the port of a gateway, for an address with a host name. Tests listen on that port
+// at every IP that the name has.
 func onPort(t *testing.T, gw *gateway) (port string) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(gw.Address)
@@ -120,7 +119,7 @@ func onPort(t *testing.T, gw *gateway) (port string) {
 
 func TestAGatewayGivenByHostName(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, "localhost:"+onPort(t, gw))
+	w := newEastDialer(t, "localhost:"+onPort(t, gw))
 	if got := mustCall(t, w.dial(t)); got != gw.Address {
 		t.Errorf("reached %s, want %s", got, gw.Address)
 	}
@@ -128,7 +127,7 @@ func TestAGatewayGivenByHostName(t *testing.T) {
 
 func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, "gw.east.example:"+onPort(t, gw))
+	w := newEastDialer(t, "gw.east.example:"+onPort(t, gw))
 	var z zone
 	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.9") // nothing listens there
@@ -137,13 +136,13 @@ func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
 		t.Fatalf("call to a dead gateway: %v, want Unavailable", err)
 	}
 	z.set("gw.east.example", "127.0.0.1")
-	recovers(t, conn, gw.Address)
+	callUntilRecovered(t, conn, gw.Address)
 }
 
 func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, "gw.east.example:"+onPort(t, gw))
-	w.hosts.times.every = 5 * time.Millisecond
+	w := newEastDialer(t, "gw.east.example:"+onPort(t, gw))
+	w.hosts.times.interval = 5 * time.Millisecond
 	var z zone
 	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.1")
@@ -160,8 +159,8 @@ func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
 
 func TestAFailingLookupTakesNothingAway(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, "gw.east.example:"+onPort(t, gw))
-	w.hosts.times.every = 5 * time.Millisecond
+	w := newEastDialer(t, "gw.east.example:"+onPort(t, gw))
+	w.hosts.times.interval = 5 * time.Millisecond
 	var z zone
 	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.1")
@@ -174,8 +173,8 @@ func TestAFailingLookupTakesNothingAway(t *testing.T) {
 	}
 	mustCall(t, conn)
 
-	// Nor does a new gateway whose name can't be looked up.
-	w.eastAt("lost.example:1")
+	// A new gateway whose name can't be looked up takes nothing away either.
+	w.setEast("lost.example:1")
 	for before := z.lookups(); z.lookups() < before+3; {
 		time.Sleep(time.Millisecond)
 	}
@@ -184,7 +183,7 @@ func TestAFailingLookupTakesNothingAway(t *testing.T) {
 
 func TestTheFirstLookupFails(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, "gw.east.example:"+onPort(t, gw))
+	w := newEastDialer(t, "gw.east.example:"+onPort(t, gw))
 	var z zone
 	w.hosts.lookup = z.lookup
 	conn := w.dial(t)
@@ -193,11 +192,11 @@ func TestTheFirstLookupFails(t *testing.T) {
 		t.Errorf("call: %v, want Unavailable and the gateway's host name", err)
 	}
 	z.set("gw.east.example", "127.0.0.1")
-	recovers(t, conn, gw.Address)
+	callUntilRecovered(t, conn, gw.Address)
 }
 
 func TestACloseEndsALookupUnderWay(t *testing.T) {
-	w := east(t, "gw.east.example:1")
+	w := newEastDialer(t, "gw.east.example:1")
 	w.hosts.times.timeout = time.Hour
 	asked, ended := make(chan struct{}), make(chan error, 1)
 	w.hosts.lookup = func(ctx context.Context, _ string) ([]string, error) {

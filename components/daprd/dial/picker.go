@@ -11,115 +11,117 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// way is a route with the instances there that take calls.
-type way struct {
-	route     *route
-	instances []instance // those in the caller's zone first, where it is preferred
-	near      int        // how many are
-	spread    *spread
-	percent   uint64 // of what is due to the route, which it takes for now
-}
-
-// instance is the connections to one, by one gateway or several.
-type instance struct{ points []*point }
-
-// picker gives each call a connection. It is made anew whenever something changes.
+// picker gives each call a connection. It is immutable; the balancer replaces it on every change.
 type picker struct {
-	choice *catalog.Plan // among ways; nil where there is one
-	ways   []way
+	choice *catalog.Plan // among routes; nil with a single one
+	routes []usableRoute
 }
 
-// choose has calls go these ways, by weight and ramp. It wants the lock.
-func (b *balancing) choose(ways []way) {
-	p := &picker{ways: ways}
-	if len(ways) > 1 {
-		routes := make([]catalog.Route, len(ways))
-		for i := range ways {
-			routes[i] = ways[i].route.Route
-			routes[i].Ramp = uint8(ways[i].percent)
+// setPicker shares calls out among routes by weight and ramp. The caller holds the lock.
+func (b *planBalancer) setPicker(usable []usableRoute) {
+	p := &picker{routes: usable}
+	if len(usable) > 1 {
+		routes := make([]catalog.Route, len(usable))
+		for i := range usable {
+			routes[i] = usable[i].route.Route
+			routes[i].Ramp = uint8(usable[i].percent)
 			routes[i].State, routes[i].Addresses = catalog.Ready, []string{routes[i].Cluster}
 		}
-		p.choice = catalog.NewPlan(b.plan.channel.app, routes) // they are by priority, so each keeps its place
-		p.choice.Follow(b.choice)
-		b.choice = p.choice
+		p.choice = catalog.NewPlan(b.plan.channel.app, routes) // by priority already, so each keeps its index
+		p.choice.Follow(b.lastChoice)
+		b.lastChoice = p.choice
 	}
 	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: p})
 }
 
-// Pick is called for each call. Instances have calls in turn, but one with more to do than
-// another, taken by chance, leaves it to that one.
+// Pick chooses the route, the instance and the connection of a call.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	w := &p.ways[0]
+	r := &p.routes[0]
 	if p.choice != nil {
 		_, route := p.choice.Pick()
 		for i := range p.choice.Routes {
 			if route == &p.choice.Routes[i] {
-				w = &p.ways[i]
+				r = &p.routes[i]
 			}
 		}
 	}
-	turn := w.spread.turn.Add(1)
-	near := w.instances
-	if w.near > 0 {
-		near = w.instances[:w.near]
+	next := r.state.next.Add(1)
+	inZone := r.candidates
+	if r.inZone > 0 {
+		inZone = r.candidates[:r.inZone]
 	}
-	in := lesser(near, turn)
-	if len(near) < len(w.instances) {
-		in = w.spread.choose(in, w.instances[w.near:], turn)
-	}
-	to := in.least(turn / uint32(len(near)))
-	to.trace(info.Ctx)
-	return balancer.PickResult{SubConn: to.sc, Done: to.begin(), Metadata: to.plain}, nil
-}
-
-// lesser is the one of two instances with the less to do: that whose turn it is, and another.
-func lesser(instances []instance, turn uint32) *instance {
-	n := uint32(len(instances))
-	at := turn % n
-	in := &instances[at]
-	if n > 1 {
-		if other := &instances[(at+1+rand.Uint32N(n-1))%n]; other.cost() < in.cost() {
-			in = other
+	group, c := inZone, lessLoaded(inZone, next)
+	if len(inZone) < len(r.candidates) {
+		elsewhere := r.candidates[r.inZone:]
+		if other := r.state.zone.leave(c, elsewhere, next); other != nil {
+			group, c = elsewhere, other
 		}
 	}
-	return in
+	if r.state.slow.Load() {
+		if slow := r.state.trial(group, next); slow != nil {
+			c = slow
+		}
+	}
+	e := c.leastLoaded(next / uint32(len(inZone)))
+	e.trace(info.Ctx)
+	return balancer.PickResult{SubConn: e.sc, Done: e.beginCall(), Metadata: e.headers}, nil
 }
 
-// cost is what another call at the instance costs, beside that at others.
-func (i *instance) cost() uint64 {
-	return uint64(i.calls()+1) * uint64(max(1, i.points[0].pace.penalty.Load()))
+// candidate is an instance with its connections that take calls.
+type candidate struct {
+	instance  *instance
+	target    *target
+	endpoints []*endpoint
 }
 
-// calls are those under way.
-func (i *instance) calls() (n int64) {
-	for _, p := range i.points {
-		n += p.calls.Load()
+// lessLoaded compares the candidate whose turn it is with a random other one, and returns the one
+// with the lower cost.
+func lessLoaded(candidates []candidate, next uint32) *candidate {
+	n := uint32(len(candidates))
+	at := next % n
+	c := &candidates[at]
+	if n > 1 {
+		if other := &candidates[(at+1+rand.Uint32N(n-1))%n]; other.cost() < c.cost() {
+			c = other
+		}
+	}
+	return c
+}
+
+// cost is what one more call at the instance costs, relative to other candidates.
+func (c *candidate) cost() uint64 {
+	return uint64(c.calls()+1) * uint64(max(1, c.instance.latency.penalty.Load()))
+}
+
+// calls is how many calls are under way.
+func (c *candidate) calls() (n int64) {
+	for _, e := range c.endpoints {
+		n += e.calls.Load()
 	}
 	return n
 }
 
-// least is the connection with the least to do.
-func (i *instance) least(turn uint32) *point {
-	best := i.points[int(turn)%len(i.points)]
-	for _, p := range i.points {
-		if p.calls.Load() < best.calls.Load() {
-			best = p
+// leastLoaded returns the connection with the fewest calls under way.
+func (c *candidate) leastLoaded(next uint32) *endpoint {
+	best := c.endpoints[int(next)%len(c.endpoints)]
+	for _, e := range c.endpoints {
+		if e.calls.Load() < best.calls.Load() {
+			best = e
 		}
 	}
 	return best
 }
 
-// failing is the picker while calls have nowhere to go.
-type failing struct {
+// errorPicker fails calls while no route is usable.
+type errorPicker struct {
 	plan *plan
 	err  error
 }
 
-// Pick is called for each call. One that begins while another plan is on its way waits for
-// that.
-func (f *failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	if !f.plan.channel.current(f.plan) {
+// Pick fails the call. If the view has changed since, the call waits for the next plan instead.
+func (e *errorPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	if !e.plan.channel.isCurrent(e.plan) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	return balancer.PickResult{}, status.Error(codes.Unavailable, f.err.Error())
+	return balancer.PickResult{}, status.Error(codes.Unavailable, e.err.Error())
 }

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// bench is what is measured, and what must end afterwards.
+// bench has the resolvers to measure, and the processes to end afterwards.
 type bench struct {
 	dir      string
-	subjects []*subject // the first is what the others are compared with
-	missing  []string   // what was left out, and why
+	subjects []*subject // the others are compared with the first
+	missing  []string   // resolvers left out, and why
 	closers  []func() error
 }
 
 // subject is one way to look an app up.
 type subject struct {
 	name string
-	held bool // to the aims
+	held bool // the aims apply to it
 	loop func(ctx context.Context, n int) error
 
 	n int // how many look-ups fit into a slice
@@ -43,7 +43,7 @@ func (b *bench) leaveOut(name string, why error) {
 
 func (b *bench) atEnd(f func() error) { b.closers = append(b.closers, f) }
 
-// close ends what was started, the last first.
+// close ends everything that was started, in reverse order.
 func (b *bench) close() error {
 	var errs []error
 	for i := len(b.closers) - 1; i >= 0; i-- {
@@ -54,7 +54,7 @@ func (b *bench) close() error {
 
 // round measures each subject once, in another order each time.
 func (b *bench) round(ctx context.Context, slice time.Duration) error {
-	runtime.GC() // so that nobody pays for another's garbage
+	runtime.GC() // so that no subject collects the garbage of another
 	for _, i := range rand.Perm(len(b.subjects)) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (s *subject) calibrate(ctx context.Context, slice time.Duration) error {
 	}
 }
 
-// timed has so many goroutines make n look-ups each.
+// timed makes n look-ups in each of several goroutines.
 func timed(ctx context.Context, loop func(context.Context, int) error, n, goroutines int) (time.Duration, error) {
 	errs := make([]error, goroutines)
 	var group sync.WaitGroup

@@ -72,7 +72,7 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(text), errors.Join(err, answer.Body.Close())
 }
 
-// stop ends the agent. It ends by a signal, so its exit status says nothing.
+// stop ends the agent by a signal, and ignores its exit status.
 func (a *agent) stop() error {
 	if err := a.cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -81,14 +81,14 @@ func (a *agent) stop() error {
 	return a.log.Close()
 }
 
-// freePorts are ports that nobody listens at.
+// freePorts returns ports where nothing listens.
 func freePorts(n int) (ports []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }() // all at the end, so that no port comes twice
+		defer func() { _ = l.Close() }() // all at the end, so that no port is returned twice
 		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports, nil

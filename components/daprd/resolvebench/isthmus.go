@@ -24,8 +24,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
 )
 
-// What a caller's selection holds: a look-up must cost the same in a small and in a large
-// one. It costs a little less where an app has one instance, as there is none to choose.
+// The sizes of selections: a look-up must cost the same in a small one and in a large one. It costs
+// a little less for an app with a single instance, as there is no choice.
 var (
 	single = selection{first: 0, callees: 10, instances: 1}
 	small  = selection{first: 10, callees: 10, instances: 10}
@@ -34,7 +34,7 @@ var (
 	selections = []selection{single, small, large}
 )
 
-// selection is so many apps of the fleet, from one on.
+// selection is a number of consecutive apps of the fleet.
 type selection struct{ first, callees, instances int }
 
 func (s selection) String() string { return fmt.Sprintf("%d callees × %d", s.callees, s.instances) }
@@ -43,7 +43,7 @@ func (s selection) caller() catalog.App {
 	return catalog.App{Namespace: fleet.Namespace, ID: fmt.Sprintf("caller-of-%d-%d", s.callees, s.instances)}
 }
 
-// apps are the callees with names of their own in memory, as they come with requests.
+// apps returns the callees. Each has its own copy of its name, as in a request.
 func (s selection) apps() []catalog.App {
 	apps := make([]catalog.App, s.callees)
 	for i := range apps {
@@ -53,8 +53,8 @@ func (s selection) apps() []catalog.App {
 	return apps
 }
 
-// maps are what everything is compared with: a plain map, without a lock, without a
-// choice among instances, and with nothing that could change.
+// maps adds the baseline: a plain map without a lock, without a choice among instances, that never
+// changes.
 func (b *bench) maps() {
 	byApp, byName := map[catalog.App]string{}, map[string]string{}
 	for i := range large.callees {
@@ -136,8 +136,7 @@ func (b *bench) connect(ctx context.Context, address string, s selection) error 
 	return b.adapter(ctx, address, s, one)
 }
 
-// adapter adds Isthmus as daprd has it: made by Dapr's registry, called through Dapr's
-// interface.
+// adapter adds Isthmus as in daprd: Dapr's registry makes it, and Dapr's interface calls it.
 func (b *bench) adapter(ctx context.Context, address string, s selection, one catalog.App) error {
 	log := slog.New(slog.DiscardHandler)
 	resolvers := registry.NewRegistry()
@@ -193,7 +192,7 @@ func (b *bench) service(ctx context.Context) (address string, err error) {
 	return listener.Addr().String(), err
 }
 
-// everything is all callers' selections and the instances of all apps.
+// everything returns all callers' selections and the instances of all apps.
 func everything() topology.Change {
 	var objects []catalog.Object
 	for _, s := range selections {

@@ -1,10 +1,9 @@
-// Command resolvebench measures ResolveID: of Isthmus, by the path that daprd takes,
-// beside a plain map and every other resolver of Dapr's that can run here, in one
-// process, in many short rounds by turns.
+// Command resolvebench measures ResolveID of Isthmus as daprd calls it. It compares Isthmus with a
+// plain map and with every other resolver of Dapr's that can run here. All run in one process, in
+// many short rounds by turns.
 //
-// On Linux it runs in a network namespace of its own with nothing but loopback, so that
-// mdns, which speaks to every network there is, speaks to this machine only. Where none
-// can be had, mdns is left out.
+// On Linux it runs in a network namespace of its own with nothing but loopback: mdns uses every
+// network of the machine. Without such a namespace it leaves mdns out.
 package main
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
-// Seen on 2 cores where one look-up in a map costs 22 ns serial and 10 ns parallel, at
-// most 35 and 15 are aimed at. A machine that is faster or slower has the same ratios.
+// The aims: on 2 cores where a look-up in a map costs 22 ns serial and 10 ns parallel, at
+// most 35 and 15. Faster and slower machines have the same ratios.
 const (
 	aimSerial   = 35.0 / 22
 	aimParallel = 15.0 / 10

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoNamespace says that the program must make do with the network there is.
+// errNoNamespace means that the program runs in the machine's own network.
 var errNoNamespace = errors.New("no network namespace can be had")
 
 // inNamespace runs the program again in a network namespace of its own.
@@ -33,7 +33,7 @@ func inNamespace(ctx context.Context) error {
 	return cmd.Wait()
 }
 
-// raiseLoopback brings the namespace's one interface up, with multicast.
+// raiseLoopback brings up the namespace's only interface, with multicast.
 func raiseLoopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

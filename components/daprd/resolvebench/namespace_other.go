@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// errNoNamespace says that the program must make do with the network there is.
+// errNoNamespace means that the program runs in the machine's own network.
 var errNoNamespace = errors.New("no network namespace can be had")
 
 func inNamespace(context.Context) error { return errNoNamespace }

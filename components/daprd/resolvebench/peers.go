@@ -17,8 +17,7 @@ import (
 	"github.com/dapr/kit/logger"
 )
 
-// orders is the app that the other resolvers look up: this process, which each of them
-// is told of in its own way.
+// orders is the app that the other resolvers look up: this process, registered with each of them.
 var orders = nr.Instance{AppID: "orders", Namespace: "shop", Address: "127.0.0.1", DaprHTTPPort: 3500, DaprInternalPort: 50002, AppPort: 8080}
 
 // quiet is a logger that writes errors only.
@@ -82,7 +81,7 @@ func (b *bench) addPeer(ctx context.Context, name string, r nr.Resolver, req nr.
 	return nil
 }
 
-// cached is how soon consul answers once its cache is warm.
+// cached is how fast consul answers from its cache.
 const cached = 20 * time.Microsecond
 
 func (b *bench) consul(ctx context.Context, binary string) error {
@@ -103,7 +102,7 @@ func (b *bench) consul(ctx context.Context, binary string) error {
 		"useCache": true,
 		"advancedRegistration": map[string]any{
 			"id": "orders-1", "name": orders.AppID, "address": orders.Address, "port": orders.AppPort, "meta": map[string]string{"DAPR_PORT": "50002"},
-			// The cache follows health checks, so an app without one never enters it.
+			// The cache follows health checks, so it never has an app without one.
 			"check": map[string]any{"ttl": "1h", "status": "passing"},
 		},
 	}}

@@ -16,8 +16,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Start runs a resolver service of cluster west in plain text until the test ends and
-// returns its address. Its apps may resolve any app of the cluster.
+// Start runs a resolver service of cluster west, without TLS, until the test ends. It returns the
+// service's address. Apps may resolve any app of the cluster.
 func Start(t *testing.T) (address string) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -41,7 +41,7 @@ func Start(t *testing.T) (address string) {
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() {
 		end()
-		<-done // the stream server; the others run on
+		<-done // the stream server ends first
 		g.Stop()
 		endBelow()
 		<-done

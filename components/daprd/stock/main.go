@@ -1,9 +1,7 @@
-// Command stock is Dapr's sidecar as Dapr builds it, without Isthmus: for tests of what
-// a user has who replaces nothing.
+// Command stock is Dapr's sidecar without Isthmus, for tests with an unchanged daprd.
 //
-// Dapr's own image has all components, which takes long to build. With the tag
-// stablecomponents this has, beside the stable ones, the resolvers that only
-// allcomponents has.
+// Dapr's own image has all components, which take long to build. With the tag stablecomponents this
+// command has the stable components, and the resolvers that otherwise need allcomponents.
 package main
 
 import "github.com/dapr/dapr/cmd/daprd/app"

@@ -8,7 +8,7 @@ import (
 	"github.com/dapr/dapr/pkg/components/nameresolution"
 )
 
-// registerResolvers registers what cmd/daprd/components registers with allcomponents,
+// registerResolvers registers the resolvers that cmd/daprd/components registers with allcomponents,
 // under the same names.
 func registerResolvers() {
 	nameresolution.DefaultRegistry.RegisterComponent(consul.NewResolver, "hashicorp.consul", "consul")

@@ -10,19 +10,20 @@ import (
 	"google.golang.org/grpc"
 )
 
-// steady is calls by several callers, one after the other each.
-type steady struct {
+// load is several callers that each make one call after the other.
+type load struct {
 	calls, failures atomic.Int64
 	mu              sync.Mutex
 	last            time.Time
-	gap, longest    time.Duration // without any answer; of one call
-	stop            context.CancelFunc
+	gap             time.Duration // longest time without any answer
+	longest         time.Duration // longest call
+	cancel          context.CancelFunc
 	callers         sync.WaitGroup
 }
 
-func startSteady(t *testing.T, conn *grpc.ClientConn, callers int) *steady {
+func startLoad(t *testing.T, conn *grpc.ClientConn, callers int) *load {
 	ctx, stop := context.WithCancel(t.Context())
-	s := &steady{last: time.Now(), stop: stop}
+	s := &load{last: time.Now(), cancel: stop}
 	for range callers {
 		s.callers.Go(func() {
 			for ctx.Err() == nil {
@@ -47,4 +48,4 @@ func startSteady(t *testing.T, conn *grpc.ClientConn, callers int) *steady {
 	return s
 }
 
-func (s *steady) end() { s.stop(); s.callers.Wait() }
+func (s *load) stop() { s.cancel(); s.callers.Wait() }

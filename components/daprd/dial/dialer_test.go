@@ -19,8 +19,8 @@ func TestACallReachesTheGatewayUnderTheAppsNameThere(t *testing.T) {
 	for mode, prefix := range map[string]string{"standalone": "", "kubernetes": "dns:///"} {
 		t.Run(mode, func(t *testing.T) {
 			gw := startGateway(t)
-			w := east(t, gw.Address)
-			mustCall(t, mustDial(t, w.Names, prefix+w.Name(orders, "")))
+			w := newEastDialer(t, gw.Address)
+			mustCall(t, mustDial(t, w.Dialer, prefix+w.Name(orders, "")))
 			if sni, _ := gw.seen(); !slices.Equal(sni, []string{"orders.default.east.isthmus.internal"}) {
 				t.Errorf("SNI %q, want the app's name in east", sni)
 			}
@@ -34,9 +34,9 @@ func TestRegisterAnswersDialsThatKnowNothingOfIt(t *testing.T) {
 		t.Cleanup(func() { resolver.Register(stock) })
 	}
 	gw := startGateway(t)
-	w := newWorld(t)
+	w := newTestDialer(t)
 	registered := catalog.App{Namespace: "default", ID: "registered"} // the hook stays for all tests that follow
-	w.setFor(registered, nil, here(gw.Address))
+	w.setRoutesOf(registered, nil, localRoute(gw.Address))
 	if err := w.Register(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (s *stock) Build(target resolver.Target, cc resolver.ClientConn, opts resol
 }
 
 func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
-	w := east(t, deadAddress(t))
+	w := newEastDialer(t, deadAddress(t))
 	w.Name(orders, "")
 	for what, name := range map[string]string{
 		"an instance's address":   "127.0.0.1:50002",
@@ -72,7 +72,7 @@ func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := &stock{Builder: resolver.Get("passthrough")}
-			conn := mustDial(t, w.Names, name, grpc.WithResolvers(w.Wrap(s)))
+			conn := mustDial(t, w.Dialer, name, grpc.WithResolvers(w.Wrap(s)))
 			conn.Connect()
 			if want := []string{"passthrough:///" + name}; !slices.Equal(s.asked, want) {
 				t.Errorf("stock resolver was asked for %q, want %q", s.asked, want)
@@ -83,7 +83,7 @@ func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
 
 func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 	gw := startGateway(t)
-	w := east(t, deadAddress(t))
+	w := newEastDialer(t, deadAddress(t))
 	var dialled string
 	conn := w.dial(t, grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
 		dialled = name
@@ -96,19 +96,19 @@ func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 }
 
 func TestWhatTheViewDoesNotHaveKeepsItsAddress(t *testing.T) {
-	w := newWorld(t)
+	w := newTestDialer(t)
 	const address = "10.0.0.1:50002"
 	if got := w.Name(orders, address); got != address {
 		t.Errorf("without a view: %q", got)
 	}
-	w.set(nil, here("10.0.0.2:50002"))
+	w.setRoutes(nil, localRoute("10.0.0.2:50002"))
 	if got := w.Name(catalog.App{Namespace: "default", ID: "stock"}, address); got != address {
 		t.Errorf("not in the view: %q", got)
 	}
 }
 
 func TestAClusterWithoutGatewaysIsAnErrorThatNamesIt(t *testing.T) {
-	_, err := call(t, east(t).dial(t))
+	_, err := call(t, newEastDialer(t).dial(t))
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "object Cluster east") {
 		t.Fatalf("call: %v, want Unavailable and the name of the object Cluster east", err)
 	}

@@ -3,7 +3,6 @@ package dial
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,46 +12,44 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// sidecar answers a call only once told to, and then says it was given one.
-type sidecar struct {
+// blockingServer reports each call on given, and answers when answer has a value or is closed.
+type blockingServer struct {
 	internalv1.UnimplementedServiceInvocationServer
 	given  chan struct{}
 	answer chan struct{}
 }
 
-func newSidecar() *sidecar {
-	return &sidecar{given: make(chan struct{}, 10), answer: make(chan struct{})}
+func newBlockingServer() *blockingServer {
+	return &blockingServer{given: make(chan struct{}, 10), answer: make(chan struct{})}
 }
 
-func (s *sidecar) register(server *grpc.Server) {
+func (s *blockingServer) register(server *grpc.Server) {
 	internalv1.RegisterServiceInvocationServer(server, s)
 }
 
-func (s *sidecar) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+func (s *blockingServer) CallLocal(context.Context, *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
 	s.given <- struct{}{}
 	<-s.answer
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-// An instance that dies cuts off the calls under way there. A user who wants no call to run
-// twice is told; otherwise it is made again elsewhere, once.
+// An instance that dies cuts off its calls. Each is repeated once elsewhere, unless the user turned
+// repeats off. Then it fails.
 func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	for _, retry := range []bool{true, false} {
 		t.Run(fmt.Sprintf("retry %v", retry), func(t *testing.T) {
-			a, b := newSidecar(), newSidecar()
+			a, b := newBlockingServer(), newBlockingServer()
 			first, second := startGateway(t, a.register), startGateway(t, b.register)
-			w := newWorld(t)
+			w := newTestDialer(t)
 			w.retry = retry
 			w.Use(w)
-			w.set(nil, here(first.Address, second.Address))
+			w.setRoutes(nil, localRoute(first.Address, second.Address))
 			conn := w.dial(t)
-			until(t, conn, first.Address)
-			until(t, conn, second.Address)
-			var called sync.WaitGroup
-			ended := make(chan error, 1)
-			called.Go(func() { ended <- invoke(t.Context(), conn, time.Minute) })
+			callUntil(t, conn, first.Address)
+			callUntil(t, conn, second.Address)
+			ended := startInvoke(t, conn)
 			var lost *gateway
-			var other *sidecar
+			var other *blockingServer
 			select {
 			case <-a.given:
 				lost, other = first, b
@@ -77,7 +74,6 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 				close(a.answer)
 				close(b.answer)
 			}
-			called.Wait()
 			<-stopped
 			if len(a.given)+len(b.given) > 0 {
 				t.Error("the call ran once more")
@@ -86,15 +82,14 @@ func TestACallThatWasCutOffIsMadeAgainElsewhere(t *testing.T) {
 	}
 }
 
-// daprd closes its connection for all calls when one ends with Unavailable.
+// When one call ends with Unavailable, daprd closes the connection of all its calls.
 func TestACallsEndDoesNotEndOthers(t *testing.T) {
-	s := newSidecar()
+	s := newBlockingServer()
 	gw := startGateway(t, s.register)
-	w := newWorld(t)
-	w.set(nil, here(gw.Address))
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(gw.Address))
 	conn := w.dial(t)
-	ended := make(chan error, 1)
-	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+	ended := startInvoke(t, conn)
 	<-s.given
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
@@ -110,11 +105,11 @@ func TestACallsEndDoesNotEndOthers(t *testing.T) {
 	}
 }
 
-// More calls than daprd has on a connection get one more; each comes to an end.
+// daprd opens another connection for more calls. Closing one does not affect the other.
 func TestSeveralConnectionsToOneApp(t *testing.T) {
 	gw := startGateway(t)
-	w := newWorld(t)
-	w.set(nil, here(gw.Address))
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(gw.Address))
 	first, second := w.dial(t), w.dial(t)
 	mustCall(t, second)
 	mustCall(t, first)

@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,17 +10,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 )
 
-// Two gateways behind a router, each in reach by an address of its own. The router can
-// drop all that goes to one of them without a word, as a dead link does.
+// Two gateways are behind a router, each with an address of its own. The router can silently drop
+// the packets to one of them, as a dead link does.
 //
 //	callers ── router ── gateways 10.201.1.1, 10.201.1.2
 const (
@@ -30,8 +27,8 @@ const (
 	netnsEnv      = "ISTHMUS_DIAL_NETNS" // the prefix of the namespaces' names, inside them
 )
 
-// inNetwork runs the rest of a test in the network above: in a process of its own in the
-// callers' namespace. ok is false where the test has been run so by the time it returns.
+// inNetwork runs the rest of a test in the network above, in a process of its own in the callers'
+// namespace. In the parent process it returns false, after that process has ended.
 func inNetwork(t *testing.T) (n network, ok bool) {
 	t.Helper()
 	if prefix := os.Getenv(netnsEnv); prefix != "" {
@@ -89,8 +86,7 @@ func (n network) build() {
 	n.run("ip", "netns", "exec", n.prefix+"r", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 }
 
-// drop has the router drop what goes to an address and what comes from it, or not any
-// more.
+// drop makes the router drop packets to and from an address, or stops that.
 func (n network) drop(address string, dropped bool) {
 	do := "del"
 	if dropped {
@@ -113,7 +109,7 @@ func (n network) run(name string, args ...string) {
 	}
 }
 
-// listen listens in the gateways' namespace: a socket stays where it was made.
+// listen listens in the gateways' namespace. A socket stays in the namespace that made it.
 func (n network) listen(address string) net.Listener {
 	n.t.Helper()
 	type made struct {
@@ -142,32 +138,16 @@ func (n network) listen(address string) net.Listener {
 	return l.Listener
 }
 
-// prompt answers each call after a while, or when its caller has gone.
-type prompt struct {
-	internalv1.UnimplementedServiceInvocationServer
-	after time.Duration
-	given atomic.Int64
-}
-
-func (p *prompt) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
-	p.given.Add(1)
-	select {
-	case <-time.After(p.after):
-	case <-ctx.Done():
-	}
-	return &internalv1.InternalInvokeResponse{}, nil
-}
-
-// both starts the gateways, whose apps answer after a while.
-func (n network) both(after time.Duration) (first, second *prompt, conn *grpc.ClientConn) {
-	first, second = &prompt{after: after}, &prompt{after: after}
+// startGateways starts both gateways, whose apps answer after a while.
+func (n network) startGateways(after time.Duration) (first, second *timedServer, conn *grpc.ClientConn) {
+	first, second = newTimedServer(after), newTimedServer(after)
 	var addresses []string
-	for address, p := range map[string]*prompt{firstGateway: first, secondGateway: second} {
-		gw := startGatewayOn(n.t, n.listen(address+":15443"), func(s *grpc.Server) { internalv1.RegisterServiceInvocationServer(s, p) })
+	for address, p := range map[string]*timedServer{firstGateway: first, secondGateway: second} {
+		gw := startGatewayOn(n.t, n.listen(address+":15443"), p.register)
 		addresses = append(addresses, gw.Address)
 	}
 	slices.Sort(addresses)
-	return first, second, east(n.t, addresses...).dial(n.t)
+	return first, second, newEastDialer(n.t, addresses...).dial(n.t)
 }
 
 func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
@@ -175,9 +155,9 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(5 * time.Millisecond)
-	calls := startSteady(t, conn, 6)
-	reached := func(p *prompt) {
+	first, second, conn := n.startGateways(5 * time.Millisecond)
+	calls := startLoad(t, conn, 6)
+	reached := func(p *timedServer) {
 		t.Helper()
 		for before := p.given.Load(); p.given.Load() < before+20; time.Sleep(time.Millisecond) {
 			if t.Context().Err() != nil {
@@ -197,22 +177,21 @@ func TestAGatewayThatVanishesSilentlyUnderSteadyCalls(t *testing.T) {
 	}
 	back := time.Since(dropped)
 	reached(first)
-	calls.end()
+	calls.stop()
 	t.Logf("%d calls, %d failures, longest time without any answer %s, longest call %s; used again %s after it was back",
 		calls.calls.Load(), calls.failures.Load(), calls.gap.Round(time.Millisecond), calls.longest.Round(time.Millisecond), back.Round(time.Millisecond))
-	if calls.longest > tooLong {
+	if calls.longest > callLimit {
 		t.Errorf("a call took %s", calls.longest)
 	}
 }
 
-// A lone call waits for its app when the link goes: nothing is sent, so TCP would never
-// notice.
+// A lone call waits for its app when the link fails. Nothing is sent, so TCP would never notice.
 func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	n, ok := inNetwork(t)
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(100 * time.Millisecond)
+	first, second, conn := n.startGateways(100 * time.Millisecond)
 	for first.given.Load() == 0 || second.given.Load() == 0 {
 		if err := invoke(t.Context(), conn, time.Minute); err != nil {
 			t.Fatal(err)
@@ -220,11 +199,10 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 	}
 	var longest time.Duration
 	for _, address := range []string{firstGateway, secondGateway} {
-		p := map[string]*prompt{firstGateway: first, secondGateway: second}[address]
+		p := map[string]*timedServer{firstGateway: first, secondGateway: second}[address]
 		for given := p.given.Load(); ; {
 			began := time.Now()
-			ended := make(chan error, 1)
-			go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
+			ended := startInvoke(t, conn)
 			time.Sleep(20 * time.Millisecond)
 			hit := p.given.Load() > given
 			if hit {
@@ -239,26 +217,25 @@ func TestALoneCallThroughAGatewayThatVanishesSilently(t *testing.T) {
 				break
 			}
 		}
-		for given := p.given.Load(); p.given.Load() == given; { // it is back
+		for given := p.given.Load(); p.given.Load() == given; { // until it is reached again
 			if err := invoke(t.Context(), conn, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	t.Logf("a call of 100 ms, alone when the link went, took %s at most", longest.Round(time.Millisecond))
-	if longest > tooLong {
+	if longest > callLimit {
 		t.Errorf("a call of 100 ms took %s", longest)
 	}
 }
 
-// A link that is slow is not a gateway that is gone; both are quiet for as long as apps
-// take.
+// A slow app must not look like a lost gateway, though both are silent.
 func TestASlowAppIsNoGatewayThatVanished(t *testing.T) {
 	n, ok := inNetwork(t)
 	if !ok {
 		return
 	}
-	first, second, conn := n.both(3 * time.Second)
+	first, second, conn := n.startGateways(3 * time.Second)
 	var callers sync.WaitGroup
 	for range 6 {
 		callers.Go(func() {

@@ -1,7 +1,6 @@
 package dial
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -11,9 +10,9 @@ import (
 
 func TestWhatIsNotReachedIsReported(t *testing.T) {
 	gw, other := startGateway(t), startGateway(t)
-	w := newWorld(t)
+	w := newTestDialer(t)
 	gateways := map[string][]string{"east": {gw.Address}, "north": {other.Address}}
-	w.set(gateways, through("east", 0), through("north", 1))
+	w.setRoutes(gateways, gatewayRoute("east", 0), gatewayRoute("north", 1))
 	conn := w.dial(t)
 	if got := mustCall(t, conn); got != gw.Address {
 		t.Fatalf("reached %s, want east", got)
@@ -23,38 +22,33 @@ func TestWhatIsNotReachedIsReported(t *testing.T) {
 	east := func(all []nameresolution.Unreached) bool {
 		return len(all) == 1 && all[0].Cluster == "east" && all[0].Gateway == "" && all[0].App == catalog.App{} && all[0].Why != ""
 	}
-	w.reports(t, east)
-	// The lease ends, so no call goes there; what is said stands while nobody is there.
-	lapsed := through("east", 0)
+	w.waitForReport(t, east)
+	// The lease ends, so no call goes there. The report stays until the gateway is reached again.
+	lapsed := gatewayRoute("east", 0)
 	lapsed.State, lapsed.Addresses = catalog.LeaseExpired, nil
-	w.set(gateways, lapsed, through("north", 1))
-	time.Sleep(5 * reportAfter)
-	w.reports(t, east)
-	lis, err := net.Listen("tcp", gw.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	startGatewayOn(t, lis)
-	w.reports(t, func(all []nameresolution.Unreached) bool { return len(all) == 0 })
+	w.setRoutes(gateways, lapsed, gatewayRoute("north", 1))
+	time.Sleep(5 * reportDelay)
+	w.waitForReport(t, east)
+	startGatewayAt(t, gw.Address)
+	w.waitForReport(t, func(all []nameresolution.Unreached) bool { return len(all) == 0 })
 }
 
 func TestAnAppThatSaysNothingIsReported(t *testing.T) {
-	f, p := &freezer{}, &paced{}
-	gw := f.before(t, startGateway(t, p.register).Address)
-	w := east(t, gw)
+	f, p := &freezer{}, &timedServer{}
+	gw := f.proxy(t, startGateway(t, p.register).Address)
+	w := newEastDialer(t, gw)
 	conn := w.dial(t)
 	if err := invoke(t.Context(), conn, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	f.freeze()
-	ended := make(chan error, 1)
-	go func() { ended <- invoke(t.Context(), conn, time.Minute) }()
-	w.reports(t, func(all []nameresolution.Unreached) bool {
+	ended := startInvoke(t, conn)
+	w.waitForReport(t, func(all []nameresolution.Unreached) bool {
 		return len(all) == 1 && all[0].Cluster == "east" && all[0].Gateway == gw && all[0].App == orders
 	})
 	f.thaw()
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v", err)
 	}
-	w.reports(t, func(all []nameresolution.Unreached) bool { return len(all) == 0 })
+	w.waitForReport(t, func(all []nameresolution.Unreached) bool { return len(all) == 0 })
 }

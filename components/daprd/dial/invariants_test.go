@@ -29,47 +29,47 @@ var (
 )
 
 const (
-	// together is how many histories run at a time: they mostly wait.
-	together = 4
-	// shareWithin is how long an instance that is ready may be without its share.
-	shareWithin = 5 * time.Second
-	// staleFor is how long calls may follow a view after the next one, and knownAfter how long
-	// an endpoint may be there before callers can rely on it.
-	staleFor   = 300 * time.Millisecond
-	knownAfter = 2 * time.Second
-	// callers have a connection each.
-	callers = 3
-	// window is so many calls, by which shares are judged.
-	window = 200
+	// parallelHistories is how many histories run at a time; they mostly wait.
+	parallelHistories = 4
+	// shareDeadline is how long a ready instance may be without its share.
+	shareDeadline = 5 * time.Second
+	// viewGrace is how long calls may follow a view after the next one was published. pathSettles
+	// is how long a path has to exist before calls must find it.
+	viewGrace   = 300 * time.Millisecond
+	pathSettles = 2 * time.Second
+	// historyCallers is how many callers call at a time, each on its own connection.
+	historyCallers = 3
+	// shareWindow is how many calls are counted to compare shares.
+	shareWindow = 200
 )
 
-// attempted is a call, and what became of it.
-type attempted struct {
+// attempt is a call, and how it ended.
+type attempt struct {
 	began, ended time.Time
-	proxied      bool // by an app's own method, which nobody repeats
+	proxied      bool // an app's own method, which is not repeated
 	err          error
-	ran          []ran
-	open         bool   // an endpoint was there all the time
-	path         string // it
-	faults       int    // that can have cut it off
+	executions   []execution
+	hadPath      bool   // a path existed all the time
+	path         string // the address it led to
+	faults       int    // that may have cut it off
 }
 
-// ran is a call that began at a callee.
-type ran struct {
+// execution is a call that began at an instance.
+type execution struct {
 	at      time.Time
 	address string
 }
 
-// Every history holds these: an instance that is ready has its share soon, whatever came
-// before. No call goes where the view does not lead. A call that no callee began does not
-// fail while an endpoint is there. None runs more than twice, or twice where that is not
-// wanted. Nothing is left at the end.
+// Every history holds these invariants. A ready instance soon has its share, whatever happened
+// before. No call goes where no view leads. A call that no instance began does not fail while a
+// path exists. No call runs more than twice, or more than once without repeats. After Close nothing
+// is left.
 func TestHistories(t *testing.T) {
 	first, pauses := *from, stillness.Begin(t)
 	if first == 0 {
 		first = uint64(time.Now().UnixNano() / 1000)
 	}
-	free := make(chan struct{}, together)
+	free := make(chan struct{}, parallelHistories)
 	var running sync.WaitGroup
 	for seed := first; seed < first+uint64(*histories); seed++ {
 		h := newHistory(t, seed, pauses)
@@ -84,11 +84,11 @@ func TestHistories(t *testing.T) {
 	running.Wait()
 }
 
-// run is the whole course of a history, and what is wrong with it.
+// run runs a history, and returns the invariant that it broke.
 func (h *history) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calling sync.WaitGroup
-	for range callers {
+	for range historyCallers {
 		calling.Go(func() { h.caller(ctx) })
 	}
 	var err error
@@ -98,23 +98,23 @@ func (h *history) run() error {
 			time.Sleep(time.Duration(h.rand.IntN(500)) * time.Millisecond / time.Duration(1+h.rand.IntN(10)))
 		}
 		h.calm()
-		if err = h.shares(); err != nil {
+		if err = h.waitForShares(); err != nil {
 			break
 		}
 	}
 	cancel()
 	calling.Wait()
 	h.end()
-	return errors.Join(err, h.check(), h.leftOver())
+	return errors.Join(err, h.checkCalls(), h.checkClosed())
 }
 
-// caller makes calls one after the other, as daprd does: it dials anew after Unavailable.
+// caller makes calls one after the other. As daprd does, it dials again after Unavailable.
 func (h *history) caller(ctx context.Context) {
 	var conn *grpc.ClientConn
 	for n := 0; ctx.Err() == nil; n++ {
 		if conn == nil {
 			var err error
-			if conn, err = daprdDial(h.t, h.Names, h.Name(orders, "")); err != nil {
+			if conn, err = daprdDial(h.t, h.Dialer, h.Name(orders, "")); err != nil {
 				h.t.Errorf("dial: %v", err)
 				return
 			}
@@ -131,7 +131,7 @@ func (h *history) caller(ctx context.Context) {
 }
 
 func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
-	c := &attempted{began: time.Now(), proxied: proxied}
+	c := &attempt{began: time.Now(), proxied: proxied}
 	h.mu.Lock()
 	id := len(h.calls)
 	h.calls = append(h.calls, c)
@@ -148,8 +148,8 @@ func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
 	defer h.mu.Unlock()
 	c.ended, c.err = time.Now(), err
 	for p, since := range h.paths {
-		if since.Before(c.began.Add(-knownAfter - 10*h.pauses.Longest(since))) {
-			c.open, c.path = true, p.callee.address
+		if since.Before(c.began.Add(-pathSettles - 10*h.pauses.Longest(since))) {
+			c.hadPath, c.path = true, p.callee.address
 		}
 	}
 	for _, at := range h.faults {
@@ -160,33 +160,33 @@ func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
 	return err
 }
 
-// shares waits until every instance has its share.
-func (h *history) shares() error {
+// waitForShares waits until every instance has its share.
+func (h *history) waitForShares() error {
 	since := time.Now()
 	for {
 		began := time.Now()
-		err := h.sharesOnce()
+		err := h.checkShares()
 		if err == nil {
 			return nil
 		}
-		if began.Sub(since) > shareWithin+10*h.pauses.Longest(since) {
+		if began.Sub(since) > shareDeadline+10*h.pauses.Longest(since) {
 			return err
 		}
 	}
 }
 
-// sharesOnce counts calls, and compares them with what is due.
-func (h *history) sharesOnce() error {
-	due := h.due()
+// checkShares counts calls, and compares them with expectedShares.
+func (h *history) checkShares() error {
+	due := h.expectedShares()
 	if len(due) == 0 {
 		return nil
 	}
-	given := map[*callee]int64{}
+	given := map[*testInstance]int64{}
 	for i := range due {
 		given[i] = -i.given.Load()
 	}
 	total, began := int64(0), time.Now()
-	for ; total < window; time.Sleep(20 * time.Millisecond) {
+	for ; total < shareWindow; time.Sleep(20 * time.Millisecond) {
 		total = 0
 		for i := range due {
 			total += given[i] + i.given.Load()
@@ -215,13 +215,13 @@ func (h *history) lastError() (err error) {
 	return err
 }
 
-// due is the share of calls that each instance is to have.
-func (h *history) due() map[*callee]float64 {
+// expectedShares returns the share of calls that each instance should have.
+func (h *history) expectedShares() map[*testInstance]float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	due, left := map[*callee]float64{}, 1.0
+	due, left := map[*testInstance]float64{}, 1.0
 	for priority := uint32(0); priority < 3; priority++ {
-		var level []*cluster
+		var level []*testCluster
 		furthest, total, below := 0.0, 0.0, false
 		for _, c := range h.clusters {
 			if !c.reachable() {
@@ -249,24 +249,24 @@ func (h *history) due() map[*callee]float64 {
 		left -= takes
 	}
 	if len(due) == 0 {
-		return nil // nothing is to be had
+		return nil // no instance is reachable
 	}
 	for _, c := range h.clusters {
 		for _, i := range c.instances {
-			due[i] += 0 // those that have none are held to it
+			due[i] += 0 // the others should have none
 		}
 	}
 	return due
 }
 
-func (c *cluster) percent() float64 {
+func (c *testCluster) percent() float64 {
 	if c.ramp == 0 {
 		return 1
 	}
 	return float64(c.ramp) / 100
 }
 
-func (c *cluster) reachable() bool {
+func (c *testCluster) reachable() bool {
 	up := len(c.gateways) == 0
 	for _, g := range c.gateways {
 		up = up || g.stop != nil
@@ -274,24 +274,24 @@ func (c *cluster) reachable() bool {
 	return up && c.weight > 0 && c.state != catalog.LeaseExpired && len(c.instances) > 0
 }
 
-// check says what is wrong with the calls of a history.
-func (h *history) check() error {
+// checkCalls returns an error for a call that broke an invariant.
+func (h *history) checkCalls() error {
 	for id, c := range h.calls {
-		grace := staleFor + 10*h.pauses.Longest(c.began.Add(-staleFor))
-		for _, r := range c.ran {
-			if !h.led(r.address, c.began.Add(-grace), r.at) {
+		grace := viewGrace + 10*h.pauses.Longest(c.began.Add(-viewGrace))
+		for _, r := range c.executions {
+			if !h.viewLedTo(r.address, c.began.Add(-grace), r.at) {
 				return fmt.Errorf("call %d began at %s in %s, where no view led", id, r.at.Format("05.000"), r.address)
 			}
 		}
 		repeats := h.retry && !c.proxied
-		if most := 1; len(c.ran) > most && (!repeats || len(c.ran) > most+1) {
-			return fmt.Errorf("call %d ran %d times, and repeats are wanted: %v", id, len(c.ran), repeats)
+		if most := 1; len(c.executions) > most && (!repeats || len(c.executions) > most+1) {
+			return fmt.Errorf("call %d ran %d times, and repeats are wanted: %v", id, len(c.executions), repeats)
 		}
 		cut := c.faults
 		if repeats {
-			cut-- // one more is made elsewhere
+			cut-- // the call is repeated once
 		}
-		if c.err != nil && len(c.ran) == 0 && c.open && cut <= 0 {
+		if c.err != nil && len(c.executions) == 0 && c.hadPath && cut <= 0 {
 			return fmt.Errorf("call %d (proxied: %v) failed, from %s to %s, never began, and %s was there: %w",
 				id, c.proxied, c.began.Format("05.000"), c.ended.Format("05.000"), c.path, c.err)
 		}
@@ -299,20 +299,20 @@ func (h *history) check() error {
 	return nil
 }
 
-// led tells whether a view led to an instance some time between two moments.
-func (h *history) led(address string, begin, end time.Time) bool {
-	for n, s := range h.shown {
-		if s.leads[address] && !s.at.After(end) && (n+1 == len(h.shown) || h.shown[n+1].at.After(begin)) {
+// viewLedTo reports whether a view led to an instance at some time between begin and end.
+func (h *history) viewLedTo(address string, begin, end time.Time) bool {
+	for n, s := range h.published {
+		if s.leads[address] && !s.at.After(end) && (n+1 == len(h.published) || h.published[n+1].at.After(begin)) {
 			return true
 		}
 	}
 	return false
 }
 
-// leftOver is what Close should have let go of.
-func (h *history) leftOver() error {
+// checkClosed returns an error if Close left something behind.
+func (h *history) checkClosed() error {
 	for what, n := range map[string]int{
-		"connections that are watched": len(h.watch.conns), "addresses": len(h.gates.known), "host names": len(h.hosts.known), "channels": len(h.channels),
+		"connections that are watched": len(h.watcher.conns), "addresses": len(h.remotes.byAddress), "host names": len(h.hosts.known), "channels": len(h.channels),
 	} {
 		if n > 0 {
 			return fmt.Errorf("%d %s are left after Close", n, what)

@@ -38,13 +38,13 @@ func TestConnectionsAreGivenUpLate(t *testing.T) {
 	if _, err := option(unix.TCP_USER_TIMEOUT, 5000); err != nil { // as gRPC does
 		t.Fatal(err)
 	}
-	beyondLosses(conn)
+	extendUserTimeout(conn)
 	if got, err := option(unix.TCP_USER_TIMEOUT, 0); err != nil || got != int(userTimeout.Milliseconds()) {
 		t.Errorf("TCP_USER_TIMEOUT is %d ms, %v; want %s", got, err, userTimeout)
 	}
 	if got, err := option(tcpRTOMax, 0); err != nil {
 		t.Logf("this kernel has no TCP_RTO_MAX_MS: %v", err)
-	} else if got != int(longestPause.Milliseconds()) {
-		t.Errorf("TCP_RTO_MAX_MS is %d, want %s", got, longestPause)
+	} else if got != int(maxRetransmitPause.Milliseconds()) {
+		t.Errorf("TCP_RTO_MAX_MS is %d, want %s", got, maxRetransmitPause)
 	}
 }

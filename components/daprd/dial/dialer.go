@@ -1,0 +1,240 @@
+// Package dial gives each app that daprd calls one name inside the process. It makes each call by
+// the app's plan in the sidecar's view: it chooses an endpoint when the call begins, and another
+// one if that can't be reached.
+//
+// daprd dials other sidecars as "name:port", which gRPC gives to its resolver "passthrough", or
+// as "dns:///name:port" in Kubernetes mode. The package wraps both resolvers. It answers the names
+// that [Dialer.Name] has returned, and leaves all others to gRPC. So it does not touch clients in
+// daprd that have nothing to do with service invocation.
+package dial
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+)
+
+// Dialer names apps and makes the calls to them. It is safe for concurrent use.
+type Dialer struct {
+	log       *slog.Logger
+	span      func(context.Context) trace.Span
+	byAddress sync.Map // "host:port", as returned by Name, to its *callee
+	byApp     sync.Map // catalog.App to its *callee
+	byConn    sync.Map // daprd's *grpc.ClientConn to its *channel
+	remotes   remotes
+	hosts     *hosts
+	watcher   watcher
+
+	reachability reachability
+
+	resolver atomic.Pointer[activeResolver]
+
+	mu            sync.Mutex
+	channels      map[*channel]struct{}
+	stopFollowing context.CancelFunc
+	followed      chan struct{} // closed when followViews has ended; nil while there is no channel
+}
+
+// Resolver provides the views, and takes reports of what calls reach.
+type Resolver interface {
+	// View returns the view that lookups use, nil before the first, and a channel that is
+	// closed when the next view takes its place.
+	View() (view *catalog.View, changed <-chan struct{})
+	// RetryCutOff reports whether a call that was cut off is made again elsewhere.
+	RetryCutOff() bool
+	// Failed is called, in a goroutine of its own, for each failed attempt to connect to an
+	// address in the caller's own cluster or network.
+	Failed(app catalog.App, address string)
+	// ReportUnreached takes everything that is not reached in other clusters, on each change.
+	ReportUnreached([]nameresolution.Unreached)
+}
+
+// activeResolver is the resolver in use.
+type activeResolver struct {
+	Resolver
+	retryCutOff bool
+	replaced    chan struct{} // closed when another resolver takes its place
+}
+
+// New returns a Dialer that knows no app until Use. spanFromContext finds the span of a call:
+// [trace.SpanFromContext], or daprd's own function, since daprd has a context key of its own.
+func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
+	registerBalancer()
+	d := &Dialer{
+		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
+	}
+	d.hosts.onChange = d.refreshAll
+	d.reachability.endpoints = map[*endpoint]reachState{}
+	d.reachability.report = func(all []nameresolution.Unreached) { d.resolver.Load().ReportUnreached(all) }
+	d.watcher.conns = map[*conn]struct{}{}
+	d.remotes.byAddress = map[string]*remote{}
+	return d
+}
+
+// Use makes calls follow the views of a resolver. It may be called again: daprd loads its
+// components anew when its configuration changes.
+func (d *Dialer) Use(r Resolver) {
+	old := d.resolver.Swap(&activeResolver{r, r.RetryCutOff(), make(chan struct{})})
+	if old != nil {
+		close(old.replaced)
+	}
+}
+
+// currentView returns nil while there is no view.
+func (d *Dialer) currentView() *catalog.View {
+	r := d.resolver.Load()
+	if r == nil {
+		return nil
+	}
+	view, _ := r.View()
+	return view
+}
+
+// Name returns what daprd dials for an app whose lookup returned this address: the app's own
+// name, or the address if the view no longer has an entry of the app.
+func (d *Dialer) Name(app catalog.App, address string) string {
+	view := d.currentView()
+	if view == nil {
+		return address
+	}
+	if _, ok := view.Entries.Get(app); !ok {
+		return address
+	}
+	if c, ok := d.byApp.Load(app); ok {
+		return c.(*callee).address
+	}
+	domain := catalog.Domain(catalog.DefaultDomain)
+	if view.Gateways != nil && view.Gateways.Domain != "" {
+		domain = view.Gateways.Domain
+	}
+	address = app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
+	c, _ := d.byApp.LoadOrStore(app, &callee{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	d.byAddress.Store(address, c)
+	return address
+}
+
+// Close ends all connections, cuts off the calls under way, and waits for all goroutines.
+func (d *Dialer) Close() {
+	d.mu.Lock()
+	channels := d.channels
+	d.channels = map[*channel]struct{}{}
+	followed := d.endFollowing()
+	d.mu.Unlock()
+	if followed != nil {
+		<-followed
+	}
+	for c := range channels {
+		c.close()
+	}
+	d.hosts.close()
+	d.watcher.close()
+}
+
+// acquireChannel returns an idle channel to an app, or a new one. The caller holds the lock.
+func (d *Dialer) acquireChannel(to *callee) (*channel, error) {
+	if last := len(to.idle) - 1; last >= 0 {
+		c := to.idle[last]
+		to.idle = to.idle[:last]
+		c.idleTimer.Stop()
+		return c, nil
+	}
+	c, err := newChannel(d, to)
+	if err != nil {
+		return nil, err
+	}
+	d.channels[c] = struct{}{}
+	if d.followed == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		d.stopFollowing, d.followed = stop, make(chan struct{})
+		go d.followViews(ctx, d.followed)
+	}
+	return c, nil
+}
+
+// channelIdleTimeout is how long a channel without a handle is kept. daprd closes a connection
+// when one call on it ends with Unavailable, and opens another one for the next call.
+const channelIdleTimeout = 30 * time.Second
+
+// releaseChannel keeps a channel for the next handle, for a while. The caller holds the lock.
+func (d *Dialer) releaseChannel(c *channel) {
+	if _, ok := d.channels[c]; !ok {
+		return
+	}
+	c.callee.idle = append(c.callee.idle, c)
+	c.idleTimer = time.AfterFunc(channelIdleTimeout, func() { d.closeIdle(c) })
+}
+
+// closeIdle closes a channel that is still idle, once it has no call under way.
+func (d *Dialer) closeIdle(c *channel) {
+	d.mu.Lock()
+	at := slices.Index(c.callee.idle, c)
+	if _, ok := d.channels[c]; !ok || at < 0 {
+		d.mu.Unlock()
+		return
+	}
+	if c.calls.Load() > 0 {
+		c.idleTimer.Reset(channelIdleTimeout)
+		d.mu.Unlock()
+		return
+	}
+	c.callee.idle = slices.Delete(c.callee.idle, at, at+1)
+	delete(d.channels, c)
+	var followed chan struct{}
+	if len(d.channels) == 0 {
+		followed = d.endFollowing()
+	}
+	d.mu.Unlock()
+	if followed != nil {
+		<-followed
+	}
+	c.close()
+}
+
+// endFollowing stops followViews, and returns a channel that is closed when it has ended. The
+// caller holds the lock.
+func (d *Dialer) endFollowing() chan struct{} {
+	followed := d.followed
+	if followed != nil {
+		d.stopFollowing()
+		d.followed = nil
+	}
+	return followed
+}
+
+// followViews refreshes all channels on each view.
+func (d *Dialer) followViews(ctx context.Context, ended chan struct{}) {
+	defer close(ended)
+	for ctx.Err() == nil {
+		r := d.resolver.Load()
+		_, changed := r.View()
+		d.refreshAll()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-r.replaced:
+		}
+	}
+}
+
+func (d *Dialer) refreshAll() {
+	d.mu.Lock()
+	channels := make([]*channel, 0, len(d.channels))
+	for c := range d.channels {
+		channels = append(channels, c)
+	}
+	d.mu.Unlock()
+	for _, c := range channels {
+		c.refresh()
+	}
+}

@@ -1,0 +1,169 @@
+package dial
+
+import (
+	"context"
+	"errors"
+	"strings"
+	_ "unsafe" // for go:linkname
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Schemes returns the schemes that daprd dials by: standalone, and in Kubernetes.
+func Schemes() []string { return []string{"passthrough", "dns"} }
+
+// addGlobalDialOptions is gRPC's hook for dial options of every connection in the process. gRPC's
+// own observability modules add their interceptors by it. daprd offers no place for ours.
+//
+//go:linkname addGlobalDialOptions google.golang.org/grpc/internal.AddGlobalDialOptions
+var addGlobalDialOptions any
+
+// Register wraps gRPC's resolvers for Schemes, and adds the interceptors to every connection. Call
+// it once and before anything dials: gRPC's registry is not safe for concurrent use.
+func (d *Dialer) Register() error {
+	add, ok := addGlobalDialOptions.(func(...grpc.DialOption))
+	if !ok {
+		return errors.New("register the dialer: this version of gRPC has no hook to add interceptors to every connection; build daprd with the gRPC version in go.mod")
+	}
+	for _, scheme := range Schemes() {
+		stock := resolver.Get(scheme)
+		if stock == nil {
+			return errors.New("register the dialer: gRPC has no resolver for the scheme " + scheme + "; build daprd with the gRPC version in go.mod")
+		}
+		resolver.Register(d.Wrap(stock))
+	}
+	add(d.DialOptions()...)
+	return nil
+}
+
+// DialOptions returns the interceptors that take over the calls of connections to our names.
+func (d *Dialer) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(d.unary), grpc.WithChainStreamInterceptor(d.stream)}
+}
+
+func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if c := d.channelFor(cc); c != nil {
+		return c.conn.Invoke(ctx, method, req, reply, opts...)
+	}
+	return invoker(ctx, method, req, reply, cc, opts...)
+}
+
+func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if c := d.channelFor(cc); c != nil {
+		return c.conn.NewStream(ctx, desc, method, opts...)
+	}
+	return streamer(ctx, desc, cc, method, opts...)
+}
+
+// Wrap returns a resolver builder that answers our names and leaves all others to stock.
+func (d *Dialer) Wrap(stock resolver.Builder) resolver.Builder { return &resolverBuilder{stock, d} }
+
+type resolverBuilder struct {
+	resolver.Builder
+	dialer *Dialer
+}
+
+// Build is called by gRPC for each connection that is dialled.
+func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	found, ok := b.dialer.byAddress.Load(target.Endpoint())
+	// A caller with a dialer of its own expects the name, so gRPC's resolver answers.
+	if !ok || opts.Dialer != nil || opts.DialCreds == nil {
+		return b.Builder.Build(target, cc, opts)
+	}
+	to := found.(*callee)
+	b.dialer.setCredentials(to, opts.DialCreds)
+	cc.ReportError(errors.New("Isthmus makes the calls to " + to.address + ", but this call bypassed its interceptor"))
+	return &handle{b.dialer, to}, nil
+}
+
+// callee is an app with a name, and the connections that daprd made to it.
+type callee struct {
+	app     catalog.App
+	address string // the name that daprd dials, as "host:port"
+
+	// The fields below belong to Dialer.mu.
+	creds credentials.TransportCredentials // daprd's, for this app; nil before the first connection
+	conns map[*grpc.ClientConn]*channel
+	idle  []*channel // without a handle
+}
+
+// handle stands behind a connection that daprd made to one of our names, as its resolver. The
+// connection never connects, and its calls run on a channel of ours. So they survive when daprd
+// closes the connection: it does that to all calls on it when one ends with Unavailable.
+type handle struct {
+	dialer *Dialer
+	callee *callee
+}
+
+// ResolveNow is gRPC's hint that a connection failed.
+func (h *handle) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close is called by gRPC when daprd has closed the connection.
+func (h *handle) Close() {
+	h.dialer.mu.Lock()
+	defer h.dialer.mu.Unlock()
+	h.dialer.releaseClosed(h.callee)
+}
+
+// setCredentials keeps a connection's credentials. All connections to one app have the same.
+func (d *Dialer) setCredentials(to *callee, creds credentials.TransportCredentials) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	to.creds = creds
+}
+
+// channelFor returns the channel behind a connection of daprd's, or nil if it is not to one of our
+// names.
+func (d *Dialer) channelFor(cc *grpc.ClientConn) *channel {
+	if c, ok := d.byConn.Load(cc); ok {
+		return c.(*channel)
+	}
+	return d.bindChannel(cc)
+}
+
+// bindChannel gives a connection a channel on its first call. It returns nil if the connection is
+// closed, or not to one of our names.
+func (d *Dialer) bindChannel(cc *grpc.ClientConn) *channel {
+	prefix, address, ok := strings.Cut(cc.Target(), ":///")
+	if !ok {
+		address = cc.Target()
+	}
+	found, ours := d.byAddress.Load(address)
+	if !ours || ok && prefix == scheme { // the interceptors are on a channel's own connection, too
+		return nil
+	}
+	to := found.(*callee)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.releaseClosed(to)
+	if c := to.conns[cc]; c != nil {
+		return c
+	}
+	if to.creds == nil || cc.GetState() == connectivity.Shutdown {
+		return nil
+	}
+	c, err := d.acquireChannel(to)
+	if err != nil {
+		d.log.Error("cannot open a channel to an app; its calls fail", "app", to.app.String(), "err", err)
+		return nil
+	}
+	to.conns[cc] = c
+	d.byConn.Store(cc, c)
+	return c
+}
+
+// releaseClosed releases the channels of closed connections. The caller holds the lock.
+func (d *Dialer) releaseClosed(to *callee) {
+	for cc, c := range to.conns {
+		if cc.GetState() == connectivity.Shutdown {
+			delete(to.conns, cc)
+			d.byConn.Delete(cc)
+			d.releaseChannel(c)
+		}
+	}
+}
