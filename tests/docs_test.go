@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,17 +27,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
-// pages are the README and everything in docs/ and the folders below it.
+// pages are the README and every page in docs/ and the folders below it, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/*/*.md"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil || len(paths) == 0 {
-			t.Fatalf("no pages %s: %v", pattern, err)
+	paths := []string{"../README.md", "../SECURITY.md", "../CHANGELOG.md"}
+	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			paths = append(paths, path)
 		}
-		read(t, paths, all)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	all := map[string]string{}
+	read(t, paths, all)
 	return all
 }
 
@@ -257,7 +262,7 @@ var sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
 
 // TestFilesThatThePagesName holds the architecture page to the tree.
 func TestFilesThatThePagesName(t *testing.T) {
-	page := pages(t)["../docs/architecture.md"]
+	page := pages(t)["../docs/explanation/architecture.md"]
 	for _, match := range sourcePath.FindAllStringSubmatch(page, -1) {
 		found := false
 		for _, below := range []string{"..", "../resolver-service", "../nameresolution"} {
