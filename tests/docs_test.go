@@ -27,6 +27,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
+const (
+	index    = "../docs/README.md"
+	glossary = "../docs/glossary.md"
+)
+
 // pages are the README and every page in docs/ and the folders below it, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
@@ -74,14 +79,42 @@ func snippets(page string) []snippet {
 	return found
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`)
+var link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`)
 
+// TestLinksLeadSomewhere holds links to the files and headings that there are.
 func TestLinksLeadSomewhere(t *testing.T) {
-	for path, page := range pages(t) {
-		for _, match := range link.FindAllStringSubmatch(page, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
-				t.Errorf("%s links to %s: %v", path, match[1], err)
+	all := pages(t)
+	for path, page := range all {
+		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
+			target := path
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(path), match[1])
 			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", path, match[1], err)
+			} else if match[2] != "" && !slices.Contains(anchors(all[target]), match[2]) {
+				t.Errorf("%s links to %s#%s; that page has no such heading", path, match[1], match[2])
+			}
+		}
+	}
+}
+
+// TestThePagesAreFound holds every page to a link from the index, and to one to the glossary.
+func TestThePagesAreFound(t *testing.T) {
+	all := pages(t)
+	linked := map[string]bool{}
+	for _, match := range link.FindAllStringSubmatch(all[index], -1) {
+		linked[filepath.Join(filepath.Dir(index), match[1])] = true
+	}
+	for path, page := range all {
+		if !strings.HasPrefix(path, "../docs/") || path == index {
+			continue
+		}
+		if !linked[path] {
+			t.Errorf("%s has no link to %s", index, path)
+		}
+		if path != glossary && !strings.Contains(page, "[Glossary](") {
+			t.Errorf("%s has no link to the glossary", path)
 		}
 	}
 }
