@@ -110,6 +110,10 @@ fuzz: ## every fuzz target, FUZZTIME inputs each; of packages that link at most 
 demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
 	$(BIN)/isthmus demo $(if $(ONCE),--once)
 
+.PHONY: recording
+recording: deps-demo build ## docs/pictures/demo.svg, from a run of the demo
+	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus demo --once
+
 .PHONY: faults simulate
 faults: deps build ## what each fault of docs/explanation/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
