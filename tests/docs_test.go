@@ -291,12 +291,16 @@ func TestCommandsInThePages(t *testing.T) {
 	}
 }
 
-var sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
+var (
+	sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
+	sourceFile = regexp.MustCompile("`((?:[a-z0-9-]+/)*[a-z0-9_]+\\.go)`")
+)
 
-// TestFilesThatThePagesName holds the architecture page to the tree.
+// TestFilesThatThePagesName holds the architecture page to the folders of the tree, and every
+// page to its files.
 func TestFilesThatThePagesName(t *testing.T) {
-	page := pages(t)["../docs/explanation/architecture.md"]
-	for _, match := range sourcePath.FindAllStringSubmatch(page, -1) {
+	all := pages(t)
+	for _, match := range sourcePath.FindAllStringSubmatch(all["../docs/explanation/architecture.md"], -1) {
 		found := false
 		for _, below := range []string{"..", "../resolver-service", "../nameresolution"} {
 			_, err := os.Stat(filepath.Join(below, match[1]))
@@ -304,6 +308,24 @@ func TestFilesThatThePagesName(t *testing.T) {
 		}
 		if !found && !strings.HasPrefix(match[1], "components-contrib/") {
 			t.Errorf("architecture.md names %s, which does not exist", match[1])
+		}
+	}
+	var sources strings.Builder // their paths, each after a slash
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if entry.IsDir() && (entry.Name() == ".git" || path == "../bin") {
+			return filepath.SkipDir
+		}
+		sources.WriteString(filepath.ToSlash(path) + "\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, page := range all {
+		for _, match := range sourceFile.FindAllStringSubmatch(page, -1) {
+			if !strings.Contains(sources.String(), "/"+match[1]+"\n") {
+				t.Errorf("%s names %s, which does not exist", path, match[1])
+			}
 		}
 	}
 }
