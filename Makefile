@@ -115,7 +115,7 @@ recording: deps-demo build ## docs/pictures/demo.svg, from a run of the demo
 	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus demo --once
 
 .PHONY: faults simulate
-faults: deps build ## what each fault of docs/explanation/failover.md costs, in network namespaces; needs root, Linux
+faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
 simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestWords' -runs $(or $(RUNS),2000)
