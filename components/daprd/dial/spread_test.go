@@ -33,9 +33,11 @@ func (w *worker) CallLocal(ctx context.Context, _ *internalv1.InternalInvokeRequ
 	w.waiting.Add(1)
 	select {
 	case w.room <- struct{}{}:
+		w.waiting.Add(-1)
 	case <-ctx.Done():
+		w.waiting.Add(-1)
+		return nil, ctx.Err()
 	}
-	w.waiting.Add(-1)
 	time.Sleep(w.takes)
 	<-w.room
 	return &internalv1.InternalInvokeResponse{}, nil
@@ -236,14 +238,23 @@ func TestTheZonesInstanceHangs(t *testing.T) {
 			t.Fatalf("call beside an instance that hangs: %v", err)
 		}
 	}
-	time.Sleep(4 * time.Second) // until those that hang are made again
-	if _, far := r.given(); far < 100 {
-		t.Errorf("%d calls went elsewhere", far)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // until those that hang are made again
+		if _, far := r.given(); far >= 100 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("calls do not go elsewhere")
+		}
 	}
 	f.thaw()
-	time.Sleep(2 * time.Second)
-	if near, far := r.during(time.Second); near < 9*far {
-		t.Errorf("the instance goes on, and %d calls leave the zone beside %d that don't", far, near)
+	for deadline := time.Now().Add(time.Minute); ; {
+		near, far := r.during(time.Second)
+		if near > 9*far {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the instance goes on, and %d calls leave the zone beside %d that do not", far, near)
+		}
 	}
 	s.end() // none has failed
 }
