@@ -197,7 +197,7 @@ func TestNobodyCanTellThemApart(t *testing.T) {
 	}
 }
 
-// differently are the requests that Isthmus answers in its own way, which docs/reference/consul-api.md says.
+// differently are the requests that Isthmus answers in its own way, which docs/consul.md says.
 var differently = map[string]bool{
 	// Consul leaves out services whose ID is not their name: its ACL takes one for the other.
 	"GET /v1/catalog/node/isthmus-west": true,

@@ -4,7 +4,7 @@
 //
 // Who asks is known by its token. It sees what its app's view holds: instances of this
 // cluster, and other clusters' gateways under the apps' host names. What it registers is
-// an instance of its app, like any other. docs/reference/consul-api.md says what is served.
+// an instance of its app, like any other. docs/consul.md says what is served.
 package consulapi
 
 import (

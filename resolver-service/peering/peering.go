@@ -7,7 +7,7 @@
 // peer said stands while the link is down, until its lease runs out.
 //
 // A link has several connections, through different gateways where there are: one with
-// the exports, and others that renew the lease and nothing else. docs/explanation/peering.md says
+// the exports, and others that renew the lease and nothing else. docs/peering.md says
 // what its states mean, and when a lease ends.
 package peering
 
