@@ -19,11 +19,11 @@ deps-demo: sentry daprd ## what the demo runs besides isthmus
 .PHONY: daprd daprd-stock sentry operator
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
-daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/stock.md
+daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
-operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/stock.md
+operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
@@ -110,16 +110,20 @@ fuzz: ## every fuzz target, FUZZTIME inputs each; of packages that link at most 
 demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
 	$(BIN)/isthmus demo $(if $(ONCE),--once)
 
+.PHONY: recording
+recording: deps-demo build ## docs/pictures/demo.svg, from a run of the demo
+	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus demo --once
+
 .PHONY: faults simulate
-faults: deps build ## what each fault of docs/failover.md costs, in network namespaces; needs root, Linux
+faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
 simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 
-# Benchmarks: what docs/performance.md shows. Everything is on loopback and bounded; what
+# Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named.
 .PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/performance.md and docs/scale.md
+bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution

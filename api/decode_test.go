@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-// design is the example of docs/objects.md.
+// design is the example of docs/reference/objects.md.
 const design = `apiVersion: isthmus.dev/v1alpha1
 kind: AppEndpoints             # what shop/checkout may call
 metadata: {namespace: shop, name: checkout}

@@ -14,7 +14,7 @@ import (
 
 func objectsPage(t *testing.T) string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/objects.md")
+	page, err := os.ReadFile("../docs/reference/objects.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestTheExamplesOfTheDocsAreGood(t *testing.T) {
 		t.Errorf("%d examples, want one of each kind", len(blocks))
 	}
 	for _, block := range blocks {
-		if objs, errs := DecodeYAML("docs/objects.md", []byte(block[1])); len(objs) != 1 || len(errs) != 0 {
+		if objs, errs := DecodeYAML("docs/reference/objects.md", []byte(block[1])); len(objs) != 1 || len(errs) != 0 {
 			t.Errorf("example\n%s\nis refused: %v", block[1], errs)
 		}
 	}
@@ -40,7 +40,7 @@ func TestTheDocsNameEveryField(t *testing.T) {
 		for i := range d.Fields().Len() {
 			field := d.Fields().Get(i)
 			if !strings.Contains(page, field.JSONName()) {
-				t.Errorf("docs/objects.md says nothing of %s", field.FullName())
+				t.Errorf("docs/reference/objects.md says nothing of %s", field.FullName())
 			}
 			if field.Kind() == protoreflect.MessageKind {
 				walk(field.Message())
@@ -69,7 +69,7 @@ func TestTheDocsQuoteWhatIsSaid(t *testing.T) {
 	}
 	for _, row := range rows {
 		if !strings.Contains(said.String(), row[1]) {
-			t.Errorf("docs/objects.md quotes %q, which is said of no mistake", row[1])
+			t.Errorf("docs/reference/objects.md quotes %q, which is said of no mistake", row[1])
 		}
 	}
 }

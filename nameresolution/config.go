@@ -21,7 +21,7 @@ import (
 // configuration does not say.
 const DefaultResolveTimeout = 2 * time.Second
 
-// config is the component's configuration. docs/sidecar.md describes each key.
+// config is the component's configuration. docs/reference/sidecar.md describes each key.
 type config struct {
 	Resolver          string           `json:"resolver"`
 	ResolverNamespace string           `json:"resolverNamespace"`

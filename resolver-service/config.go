@@ -20,7 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
-// Config is isthmus.yaml. docs/service.md says what each key does; a test holds the
+// Config is isthmus.yaml. docs/reference/service.md says what each key does; a test holds the
 // two together.
 type Config struct {
 	Cluster          string `yaml:"cluster"`

@@ -14,7 +14,7 @@ import (
 
 func serviceDocs(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/service.md")
+	text, err := os.ReadFile("../docs/reference/service.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +38,12 @@ func compare(t *testing.T, what string, documented, real []string) {
 	slices.Sort(real)
 	for _, name := range real {
 		if !slices.Contains(documented, name) {
-			t.Errorf("docs/service.md says nothing of the %s %s", what, name)
+			t.Errorf("docs/reference/service.md says nothing of the %s %s", what, name)
 		}
 	}
 	for _, name := range documented {
 		if !slices.Contains(real, name) {
-			t.Errorf("docs/service.md has a %s %s that there is not", what, name)
+			t.Errorf("docs/reference/service.md has a %s %s that there is not", what, name)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func authoritiesMeet(t *testing.T, wrong func(format string, args ...any)) {
 	}
 }
 
-// Roots change as docs/trust.md says, and no lookup fails.
+// Roots change as docs/how-to/trust.md says, and no lookup fails.
 func TestRootsChangeWithoutALapse(t *testing.T) { unlessHeldUp(t, rootsChange) }
 
 func rootsChange(t *testing.T, wrong func(format string, args ...any)) {

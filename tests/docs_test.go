@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,17 +27,26 @@ import (
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-// pages are the README and everything in docs/ and the folders below it.
+const (
+	index    = "../docs/README.md"
+	glossary = "../docs/glossary.md"
+)
+
+// pages are the README and every page in docs/ and the folders below it, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/*/*.md"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil || len(paths) == 0 {
-			t.Fatalf("no pages %s: %v", pattern, err)
+	paths := []string{"../README.md", "../SECURITY.md", "../CHANGELOG.md"}
+	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			paths = append(paths, path)
 		}
-		read(t, paths, all)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	all := map[string]string{}
+	read(t, paths, all)
 	return all
 }
 
@@ -69,14 +79,42 @@ func snippets(page string) []snippet {
 	return found
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`)
+var link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`)
 
+// TestLinksLeadSomewhere holds links to the files and headings that there are.
 func TestLinksLeadSomewhere(t *testing.T) {
-	for path, page := range pages(t) {
-		for _, match := range link.FindAllStringSubmatch(page, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
-				t.Errorf("%s links to %s: %v", path, match[1], err)
+	all := pages(t)
+	for path, page := range all {
+		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(page, ""), -1) {
+			target := path
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(path), match[1])
 			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", path, match[1], err)
+			} else if match[2] != "" && !slices.Contains(anchors(all[target]), match[2]) {
+				t.Errorf("%s links to %s#%s; that page has no such heading", path, match[1], match[2])
+			}
+		}
+	}
+}
+
+// TestThePagesAreFound holds every page to a link from the index, and to one to the glossary.
+func TestThePagesAreFound(t *testing.T) {
+	all := pages(t)
+	linked := map[string]bool{}
+	for _, match := range link.FindAllStringSubmatch(all[index], -1) {
+		linked[filepath.Join(filepath.Dir(index), match[1])] = true
+	}
+	for path, page := range all {
+		if !strings.HasPrefix(path, "../docs/") || path == index {
+			continue
+		}
+		if !linked[path] {
+			t.Errorf("%s has no link to %s", index, path)
+		}
+		if path != glossary && !strings.Contains(page, "[Glossary](") {
+			t.Errorf("%s has no link to the glossary", path)
 		}
 	}
 }
@@ -253,12 +291,16 @@ func TestCommandsInThePages(t *testing.T) {
 	}
 }
 
-var sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
+var (
+	sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")
+	sourceFile = regexp.MustCompile("`((?:[a-z0-9-]+/)*[a-z0-9_]+\\.go)`")
+)
 
-// TestFilesThatThePagesName holds the architecture page to the tree.
+// TestFilesThatThePagesName holds the architecture page to the folders of the tree, and every
+// page to its files.
 func TestFilesThatThePagesName(t *testing.T) {
-	page := pages(t)["../docs/architecture.md"]
-	for _, match := range sourcePath.FindAllStringSubmatch(page, -1) {
+	all := pages(t)
+	for _, match := range sourcePath.FindAllStringSubmatch(all["../docs/explanation/architecture.md"], -1) {
 		found := false
 		for _, below := range []string{"..", "../resolver-service", "../nameresolution"} {
 			_, err := os.Stat(filepath.Join(below, match[1]))
@@ -266,6 +308,24 @@ func TestFilesThatThePagesName(t *testing.T) {
 		}
 		if !found && !strings.HasPrefix(match[1], "components-contrib/") {
 			t.Errorf("architecture.md names %s, which does not exist", match[1])
+		}
+	}
+	var sources strings.Builder // their paths, each after a slash
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if entry.IsDir() && (entry.Name() == ".git" || path == "../bin") {
+			return filepath.SkipDir
+		}
+		sources.WriteString(filepath.ToSlash(path) + "\n")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, page := range all {
+		for _, match := range sourceFile.FindAllStringSubmatch(page, -1) {
+			if !strings.Contains(sources.String(), "/"+match[1]+"\n") {
+				t.Errorf("%s names %s, which does not exist", path, match[1])
+			}
 		}
 	}
 }

@@ -135,7 +135,7 @@ func list(s *schema, most int) { s.MaxItems = number(most) }
 // keepNull keeps fields that are there with no value, so that the resolver service refuses
 // them, as everywhere: the API server would drop them in silence, and a template that was
 // given nothing would allow anybody. Its own rules can't see them. "kubectl apply" drops
-// them before anybody sees them; docs/stores/kubernetes.md warns of it.
+// them before anybody sees them; docs/reference/stores/kubernetes.md warns of it.
 func keepNull(s *schema) {
 	for name, field := range s.Properties {
 		if !slices.Contains(s.Required, name) {

@@ -286,7 +286,7 @@ func each(cmd *cobra.Command, visit func(*cobra.Command)) {
 }
 
 func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/cli.md")
+	text, err := os.ReadFile("../../docs/reference/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,11 +299,11 @@ func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
 			return
 		}
 		if !strings.Contains(docs, "`"+cmd.CommandPath()) {
-			t.Errorf("docs/cli.md says nothing of %s", cmd.CommandPath())
+			t.Errorf("docs/reference/cli.md says nothing of %s", cmd.CommandPath())
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" && !strings.Contains(docs, "--"+f.Name) {
-				t.Errorf("docs/cli.md says nothing of %s --%s", cmd.CommandPath(), f.Name)
+				t.Errorf("docs/reference/cli.md says nothing of %s --%s", cmd.CommandPath(), f.Name)
 			}
 		})
 	})

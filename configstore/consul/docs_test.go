@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
-const page = "../../docs/stores/consul.md"
+const page = "../../docs/reference/stores/consul.md"
 
 // policies are those of the page: to read, to write, and of the sidecar of shop/checkout.
 func policies(t *testing.T, prefix string) (read, write, sidecar string) {

@@ -43,7 +43,7 @@ func advise(kind string, err error) error {
 	case says("WRONGPASS "), says("NOAUTH "):
 		return fmt.Errorf("%w; look after redisUsername and redisPassword", err)
 	case says("NOPERM "):
-		return fmt.Errorf("%w; ACL SETUSER gives it to the user of the component, as docs/stores/dapr.md lists", err)
+		return fmt.Errorf("%w; ACL SETUSER gives it to the user of the component, as docs/reference/stores/dapr.md lists", err)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%w; the server hung up: if it always does, see that enableTLS is as it has it", err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -12,7 +12,7 @@
 // told, and a server that is gone.
 //
 // Azure App Configuration has no such engine here and is read by Dapr's interface alone.
-// docs/stores/dapr.md says what that means for users.
+// docs/reference/stores/dapr.md says what that means for users.
 package dapr
 
 import (

@@ -64,7 +64,7 @@ func (k *kubeServer) config(t *testing.T, user, address string) string {
 	return path
 }
 
-// grant is the role of docs/stores/dapr.md.
+// grant is the role of docs/reference/stores/dapr.md.
 func (k *kubeServer) grant(t *testing.T, user string, verbs ...string) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"isthmus"}, Verbs: verbs}}}

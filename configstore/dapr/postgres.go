@@ -222,7 +222,7 @@ func (p *postgresEngine) hint(err error) error {
 	}
 	switch pg.Code {
 	case undefinedTable:
-		return fmt.Errorf("%w; make the table that docs/stores/dapr.md shows", err)
+		return fmt.Errorf("%w; make the table that docs/reference/stores/dapr.md shows", err)
 	case insufficientPrivilege:
 		return fmt.Errorf("%w; GRANT it to the user of the component", err)
 	}

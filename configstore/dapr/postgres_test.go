@@ -21,14 +21,14 @@ import (
 const (
 	adminPassword          = "s3cret-of-postgres"
 	postgresPassword       = "s3cret of @ user"
-	readerUser, writerUser = "isthmus-reader", "isthmus" // as docs/stores/dapr.md calls them
+	readerUser, writerUser = "isthmus-reader", "isthmus" // as docs/reference/stores/dapr.md calls them
 	sidecarUser            = "isthmus-shop-checkout"
 )
 
-// page is docs/stores/dapr.md, whose files and rights the tests run.
+// page is docs/reference/stores/dapr.md, whose files and rights the tests run.
 func page(t testing.TB) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/stores/dapr.md")
+	text, err := os.ReadFile("../../docs/reference/stores/dapr.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 	}
 }
 
-// restrict lets the sidecar's user see just its rows, as docs/stores/dapr.md says.
+// restrict lets the sidecar's user see just its rows, as docs/reference/stores/dapr.md says.
 func (p *postgresServer) restrict(t testing.TB, database, prefix string, s configstore.Scope) {
 	t.Helper()
 	sql := strings.ReplaceAll(block(t, "sql", 2), "'"+api.KeyPrefix, "'"+prefix+api.KeyPrefix)

@@ -143,7 +143,7 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 	}
 }
 
-// pageRules is what docs/stores/dapr.md has a user be given, with the prefix.
+// pageRules is what docs/reference/stores/dapr.md has a user be given, with the prefix.
 func pageRules(t testing.TB, user, prefix string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(page(t), "\nuser "+user+" on >PASSWORD ")

@@ -27,7 +27,7 @@ import (
 
 func page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/stores/etcd.md")
+	text, err := os.ReadFile("../../docs/reference/stores/etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Metrics are the service's own metrics, beside those that its parts register
-// themselves. docs/service.md says what each one means.
+// themselves. docs/reference/service.md says what each one means.
 type Metrics struct {
 	lookups *prometheus.CounterVec
 	status  func() *v1alpha1.StatusResponse

@@ -14,7 +14,7 @@ import (
 
 // TestFigures says how many lookups a second there are, as the stock component makes them,
 // and how long a change takes to a query that waits for it. It holds nobody to anything;
-// docs/consul.md shows what it said.
+// docs/reference/consul-api.md shows what it said.
 func TestFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("figures")

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the API's own; docs/service.md says what they mean.
+// metrics are the API's own; docs/reference/service.md says what they mean.
 type metrics struct {
 	blocked  atomic.Int64
 	requests *prometheus.CounterVec

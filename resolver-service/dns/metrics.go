@@ -6,7 +6,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
 )
 
-// What is counted; docs/service.md says what it means. All of it is read when somebody
+// What is counted; docs/reference/service.md says what it means. All of it is read when somebody
 // looks: a query costs what the transport and the zone count of it.
 var (
 	queries     = describe("queries_total", "Queries that came, by protocol.", "protocol")

@@ -13,7 +13,7 @@ type traffic struct {
 	toClient  atomic.Uint64
 }
 
-// metrics are a gateway's own; docs/gateway.md says what they mean.
+// metrics are a gateway's own; docs/reference/gateway.md says what they mean.
 type metrics struct {
 	open     atomic.Int64
 	hellos   atomic.Int64

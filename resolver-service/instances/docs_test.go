@@ -14,10 +14,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-// TestThePageShowsWhatIsRead holds what docs/instances.md shows of each source's settings
+// TestThePageShowsWhatIsRead holds what docs/reference/instances.md shows of each source's settings
 // to what the source takes, and its roles to those that there are.
 func TestThePageShowsWhatIsRead(t *testing.T) {
-	text, err := os.ReadFile("../../docs/instances.md")
+	text, err := os.ReadFile("../../docs/reference/instances.md")
 	if err != nil {
 		t.Fatal(err)
 	}

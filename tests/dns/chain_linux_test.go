@@ -14,7 +14,7 @@ import (
 )
 
 // before are the resolvers that programs ask: those that users have, which ask our DNS server
-// with the configuration that docs/dns.md shows, and that server itself.
+// with the configuration that docs/reference/dns.md shows, and that server itself.
 var before = map[string]netip.Addr{"Unbound": unbound, "CoreDNS": coredns, "Isthmus": server}
 
 // TestChain has the resolvers of programs ask for apps.
@@ -92,9 +92,9 @@ func TestChainOfLongAnswers(t *testing.T) {
 // resolvers starts Unbound and two CoreDNS before the DNS server, until the test ends.
 func (l *lab) resolvers(t *testing.T) {
 	t.Helper()
-	page := pageOf(t, "dns.md")
+	page := pageOf(t, "reference/dns.md")
 	corefile := settingOf(t, page, "corefile", "isthmus.internal")
-	services := strings.Replace(settingOf(t, pageOf(t, "kubernetes-dns.md"), "corefile", "view dapr"), kubernetesAddress, "127.0.0.1:"+port, 1)
+	services := strings.Replace(settingOf(t, pageOf(t, "how-to/dns-on-kubernetes.md"), "corefile", "view dapr"), kubernetesAddress, "127.0.0.1:"+port, 1)
 	listens := func(text string, a netip.Addr) string {
 		return strings.Replace(text, "{\n", "{\n    bind "+a.String()+"\n", 1)
 	}
@@ -139,7 +139,7 @@ func (l *lab) resolvers(t *testing.T) {
 	}
 }
 
-// TestServicesOfKubernetes: the block of docs/kubernetes-dns.md takes Dapr's services, and
+// TestServicesOfKubernetes: the block of docs/how-to/dns-on-kubernetes.md takes Dapr's services, and
 // nothing else of Kubernetes' names.
 func TestServicesOfKubernetes(t *testing.T) {
 	l := sharedLab(t)
@@ -180,7 +180,7 @@ func TestCacheThatDoesNot(t *testing.T) {
 			return fmt.Errorf("checkout is told:\n%s", r.Text)
 		}
 		if r := l.through(t, stranger, caching); data(r.Answer) != orders {
-			return fmt.Errorf("CoreDNS keeps answers by caller now; docs/dns.md may allow its cache:\n%s", r.Text)
+			return fmt.Errorf("CoreDNS keeps answers by caller now; docs/reference/dns.md may allow its cache:\n%s", r.Text)
 		}
 		return nil
 	})
@@ -201,6 +201,6 @@ func TestClientsThatSayWhoTheyAre(t *testing.T) {
 	}
 	posing(coredns).check(t, want{status: "NXDOMAIN", ede: "18"})
 	if r := posing(unbound); data(r.Answer) != orders {
-		t.Errorf("Unbound takes no subnet from clients now; docs/dns.md may say so:\n%s", r.Text)
+		t.Errorf("Unbound takes no subnet from clients now; docs/reference/dns.md may say so:\n%s", r.Text)
 	}
 }

@@ -14,13 +14,13 @@ import (
 // kubernetesAddress is that of the service in Kubernetes, in the page and in the YAML.
 const kubernetesAddress = "10.96.0.53"
 
-// TestKubernetesPage holds deploy/kubernetes/dns.yaml and docs/kubernetes-dns.md to each
-// other, to Kubernetes' types, and to the block of docs/dns.md that TestChain runs.
+// TestKubernetesPage holds deploy/kubernetes/dns.yaml and docs/how-to/dns-on-kubernetes.md to each
+// other, to Kubernetes' types, and to the block of docs/reference/dns.md that TestChain runs.
 func TestKubernetesPage(t *testing.T) {
-	page := pageOf(t, "kubernetes-dns.md")
+	page := pageOf(t, "how-to/dns-on-kubernetes.md")
 	block := settingOf(t, page, "corefile", "isthmus.internal")
-	if want := strings.Replace(settingOf(t, pageOf(t, "dns.md"), "corefile", "isthmus.internal"), "127.0.0.1:7453", kubernetesAddress, 1); block != want {
-		t.Errorf("docs/kubernetes-dns.md has\n%s, docs/dns.md\n%s", block, want)
+	if want := strings.Replace(settingOf(t, pageOf(t, "reference/dns.md"), "corefile", "isthmus.internal"), "127.0.0.1:7453", kubernetesAddress, 1); block != want {
+		t.Errorf("docs/how-to/dns-on-kubernetes.md has\n%s, docs/reference/dns.md\n%s", block, want)
 	}
 	manifests, err := os.ReadFile("../../deploy/kubernetes/dns.yaml")
 	if err != nil {

@@ -180,7 +180,7 @@ func (x *trial) done(limit string, notes ...string) figures {
 	return f
 }
 
-// exact is whether faults are held to what docs/failover.md says of them.
+// exact is whether faults are held to what docs/reference/figures/failover.md says of them.
 var exact = flag.Bool("exact", false, "hold each fault to its limit; otherwise to ten times that or 5 s more, since a machine can be slow and busy")
 
 // allowed is how long something may take that has a limit.

@@ -187,7 +187,7 @@ endpoints: [{addresses: ["%[4]s"], conditions: {ready: true}}]
 }
 
 // startCoreDNS starts what pods ask: for names of this cluster it asks the API server, and
-// for those that docs/kubernetes-dns.md says it asks Isthmus.
+// for those that docs/how-to/dns-on-kubernetes.md says it asks Isthmus.
 func (c *cluster) startCoreDNS(t *testing.T) {
 	t.Helper()
 	place, box := c.lab.at(t, c.plane.dns)
@@ -195,7 +195,7 @@ func (c *cluster) startCoreDNS(t *testing.T) {
 	if err := servers.Kubeconfig(kubeconfig, c.plane.api.Addr(), c.plane.api.CA(), adminToken); err != nil {
 		t.Fatal(err)
 	}
-	page := read(t, "../../docs/kubernetes-dns.md")
+	page := read(t, "../../docs/how-to/dns-on-kubernetes.md")
 	corefile := corefileOf(t, page, "isthmus.internal:53") + corefileOf(t, page, "view dapr") +
 		".:53 {\n    errors\n    kubernetes cluster.local {\n        kubeconfig " + kubeconfig + "\n    }\n}\n"
 	process, err := servers.StartCoreDNS(meshtest.Within(t, meshtest.Patience), box.Dir(), servers.CoreDNSOptions{

@@ -41,7 +41,7 @@ func TestNameFormat(t *testing.T) {
 	t.Run("an app in another namespace is mistaken for the one in the pattern's", func(t *testing.T) {
 		reply, err := checkout.call(meshtest.Within(t, meshtest.Attempt), "orders.finance")
 		if err != nil || reply.Namespace != namespace {
-			t.Errorf("orders.finance: %+v, %v; docs/stock.md says that %s/orders answers", reply, err, namespace)
+			t.Errorf("orders.finance: %+v, %v; docs/how-to/stock-daprd.md says that %s/orders answers", reply, err, namespace)
 		}
 	})
 	t.Run("the next connection follows the selection", func(t *testing.T) {

@@ -86,7 +86,7 @@ func (d *domains) peer(t *testing.T, c *sandbox.Cluster, cluster string) (state,
 	return "", ""
 }
 
-// What docs/trust.md says of clusters with an authority each.
+// What docs/how-to/trust.md says of clusters with an authority each.
 func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
 	d := twoDomains(t)
 	d.apply(t, d.west, meshtest.Cluster("east", d.east.Gateway), export("shop", "prices", "east"),

@@ -140,7 +140,7 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 }
 
 // mustWait is how long a service surely waits for its peers' first word: a little less
-// than it says it does (docs/peering.md), since the clock here starts before its own.
+// than it says it does (docs/explanation/peering.md), since the clock here starts before its own.
 const mustWait = 4 * time.Second
 
 // restartWhileSlow makes calls while west's service restarts and its peer says nothing, and

@@ -23,7 +23,7 @@ import (
 var shared struct {
 	serverstest.Consul
 	link  serverstest.Link
-	token string // that may read what docs/instances.md says
+	token string // that may read what docs/reference/instances.md says
 }
 
 func TestMain(m *testing.M) {

@@ -21,7 +21,7 @@ type postgres struct {
 	url       string // by which a watcher connects
 }
 
-// postgresTable is the table, the trigger and the user of docs/stores/dapr.md.
+// postgresTable is the table, the trigger and the user of docs/reference/stores/dapr.md.
 const postgresTable = `
 CREATE EXTENSION pg_stat_statements;
 CREATE ROLE isthmus LOGIN PASSWORD 'isthmus';

@@ -44,7 +44,7 @@ func startRedis(ctx context.Context, dir string) (*subject, error) {
 	}, os.WriteFile(component, fmt.Appendf(nil, redisComponent, server.Addr()), 0o600)
 }
 
-// put writes an object, and appends its key to the head, as docs/stores/dapr.md says that
+// put writes an object, and appends its key to the head, as docs/reference/stores/dapr.md says that
 // people do.
 func (s redis) put(ctx context.Context, object catalog.Object) error {
 	_, err := s.TxPipelined(ctx, func(p goredis.Pipeliner) error {
