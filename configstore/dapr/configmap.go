@@ -24,5 +24,4 @@ func kubernetesNamespace() string {
 	return "default"
 }
 
-func toPoints(key string) string   { return strings.ReplaceAll(key, "/", ".") }
 func fromPoints(key string) string { return strings.ReplaceAll(key, ".", "/") }

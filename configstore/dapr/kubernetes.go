@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,3 +158,5 @@ func (k *kubernetesEngine) mayWrite(ctx context.Context) error {
 	}
 	return err
 }
+
+func toPoints(key string) string { return strings.ReplaceAll(key, "/", ".") }
