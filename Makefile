@@ -4,12 +4,17 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
-.PHONY: help build
+.PHONY: help build build-full
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
+# Without symbols and debug information, which are a third of the binary.
+LDFLAGS := -s -w -X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)
+
 build: ## bin/isthmus
-	go build -ldflags "-X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)" -o $(BIN)/isthmus ./cmd/isthmus
+	go build -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus ./cmd/isthmus
+build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's client, or the typed one of Kubernetes
+	go build -tags clouds -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo
 deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
@@ -79,7 +84,8 @@ TEST_PACKAGES ?= 6
 LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
-TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w'
+# The tag links all Dapr components, so that the tests of each run.
+TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
 
 .PHONY: test test-main test-daprd lint fuzz bench demo
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
@@ -89,11 +95,13 @@ test: deps build ## everything, against the real servers
 test-main:
 	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile)$$')
 test-daprd: # its tests wait for servers, too
-	cd $(DAPRD_MODULE) && $(TEST) -p 1 -tags $(DAPRD_TAGS) ./...
+	cd $(DAPRD_MODULE) && $(TEST) -p 1 -tags $(DAPRD_TAGS),clouds ./...
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
 	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
+	go vet ./... && $(TOOL) staticcheck ./configstore/dapr # the default build, without that tag
+	go test -run 'Components' ./configstore/dapr
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy/kubernetes/crds.yaml
 

@@ -170,6 +170,9 @@ func TestMistakesInAComponentAreNamed(t *testing.T) {
 		"a prefix with a space":  {meta(kindRedis, item("redisHost", "a:1")), "a b", "prefix"},
 		"a setting with no name": {meta(kindRedis, "  - {value: x}"), "", "spec.metadata[0]: has no name"},
 	} {
+		if !withClouds && (strings.Contains(c.yaml, kindAzure) || strings.Contains(c.yaml, kindKubernetes)) {
+			continue // TestComponentsLeftOut has these
+		}
 		file := writeFile(t, filepath.Join(t.TempDir(), "c.yaml"), c.yaml)
 		_, err := Open(Config{Component: file, Prefix: c.prefix}, configstore.Scope{}, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -186,6 +189,9 @@ func TestGoodComponentsOpenWithNoServer(t *testing.T) {
 		"azure":    "{apiVersion: dapr.io/v1alpha1, kind: Component, metadata: {name: c}, spec: {type: configuration.azure.appconfig, version: v1, metadata: [{name: connectionString, value: \"Endpoint=https://127.0.0.1:1;Id=a;Secret=czNjcmV0\"}]}}",
 		"postgres": "{apiVersion: dapr.io/v1alpha1, kind: Component, metadata: {name: c}, spec: {type: configuration.postgres, metadata: [{name: url, value: \"postgres://u:s3cret@127.0.0.1:1/x\"}, {name: table, value: t}]}}",
 	} {
+		if !withClouds && name == "azure" {
+			continue
+		}
 		file := writeFile(t, filepath.Join(t.TempDir(), "c.yaml"), yaml)
 		begin := time.Now()
 		s, err := Open(Config{Component: file}, configstore.Scope{}, slog.New(slog.DiscardHandler))

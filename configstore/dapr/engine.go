@@ -89,6 +89,9 @@ func connect(ctx context.Context, s settings) (engine, error) {
 
 // checkComponent finds mistakes in a component that need no server to be seen.
 func checkComponent(c component, n names) error {
+	if (c.kind == kindAzure || c.kind == kindKubernetes) && !withClouds {
+		return leftOut(c, c.kind)
+	}
 	switch c.kind {
 	case kindRedis:
 		return checkRedis(c, n)
@@ -99,6 +102,11 @@ func checkComponent(c component, n names) error {
 		return checkKubernetes(c, n)
 	}
 	return checkAzure(c)
+}
+
+// leftOut is the error for a component that needs a cloud's client, in a build without them.
+func leftOut(c component, what string) error {
+	return fmt.Errorf("component %s: this build leaves out %s; run the released binary isthmus-full, or build with -tags clouds", c.name, what)
 }
 
 // where is how errors call the server.

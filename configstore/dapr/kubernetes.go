@@ -1,10 +1,11 @@
+//go:build clouds || stablecomponents || allcomponents
+
 package dapr
 
 import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,24 +27,6 @@ type kubernetesEngine struct {
 	settings
 	client *kubernetes.Clientset
 	name   string
-}
-
-func checkKubernetes(c component, n names) error {
-	if c.property("configMapName") == "" {
-		return fmt.Errorf("component %s: configMapName is missing", c.name)
-	}
-	if strings.ContainsAny(n.prefix, ".:{}") {
-		return fmt.Errorf("prefix %q: keys of a ConfigMap have only letters, digits, \"-\" and \"_\", and a slash here is a point there", n.prefix)
-	}
-	return nil
-}
-
-// kubernetesNamespace is that of the ConfigMap, as Dapr's store has it.
-func kubernetesNamespace() string {
-	if namespace, ok := os.LookupEnv("NAMESPACE"); ok {
-		return namespace
-	}
-	return "default"
 }
 
 func connectKubernetes(s settings) (engine, error) {
@@ -105,9 +88,6 @@ func (k *kubernetesEngine) some(ctx context.Context, paths []string) (snapshot, 
 	return got, nil
 }
 
-func toPoints(key string) string   { return strings.ReplaceAll(key, "/", ".") }
-func fromPoints(key string) string { return strings.ReplaceAll(key, ".", "/") }
-
 // commit replaces the ConfigMap if nobody else has meanwhile.
 func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error {
 	for {
@@ -163,3 +143,20 @@ func (k *kubernetesEngine) reindex(ctx context.Context) (int, error) {
 	}
 	return n, err
 }
+
+// mayWrite replaces the ConfigMap with itself, in a dry run.
+func (k *kubernetesEngine) mayWrite(ctx context.Context) error {
+	m, err := k.get(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err = k.client.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w: %w", configstore.ErrReadOnly, err)
+	}
+	return err
+}
+
+func toPoints(key string) string { return strings.ReplaceAll(key, "/", ".") }

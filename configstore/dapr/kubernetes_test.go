@@ -1,3 +1,5 @@
+//go:build clouds || stablecomponents || allcomponents
+
 package dapr
 
 import (

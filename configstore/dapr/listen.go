@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"github.com/dapr/components-contrib/configuration"
-	"github.com/dapr/components-contrib/configuration/azure/appconfig"
-	"github.com/dapr/components-contrib/configuration/kubernetes"
 	"github.com/dapr/components-contrib/metadata"
 )
 
@@ -113,13 +111,6 @@ func (s settings) changed(e *configuration.UpdateEvent) []string {
 		}
 	}
 	return paths
-}
-
-func newStore(kind string, b *bridge) configuration.Store {
-	if kind == kindKubernetes {
-		return kubernetes.NewKubernetesConfigMapStore(b)
-	}
-	return appconfig.NewAzureAppConfigurationStore(b)
 }
 
 // closeStore closes a store of Dapr's, also one that Init has left without a client, whose

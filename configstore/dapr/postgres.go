@@ -10,13 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/feature/rds/auth"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	pgauth "github.com/dapr/components-contrib/common/authentication/postgresql"
-	awsauth "github.com/dapr/components-contrib/common/aws/auth"
 	"github.com/dapr/kit/metadata"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -76,6 +74,9 @@ func parsePostgres(c component) (postgres, error) {
 	if m.NotifyChannel != "" && !identifier.MatchString(m.NotifyChannel) {
 		return fail(fmt.Errorf("notifyChannel %q: want the name of a channel, in lower case", m.NotifyChannel))
 	}
+	if m.UseAWSIAM && !withClouds {
+		return fail(leftOut(c, "useAWSIAM"))
+	}
 	if err := m.InitWithMetadata(properties, pgauth.InitWithMetadataOpts{AzureADEnabled: true, AWSIAMEnabled: true}); err != nil {
 		return fail(err)
 	}
@@ -115,25 +116,6 @@ func connectPostgres(ctx context.Context, s settings) (engine, error) {
 		return nil, err
 	}
 	return &postgresEngine{s, pool, p.table.Sanitize(), p.channel}, nil
-}
-
-// useAWS has each connection log on by a token of AWS, as Dapr's store does.
-func useAWS(ctx context.Context, s settings, p *postgres) error {
-	options, err := p.auth.BuildAwsIamOptions(s.bridge(), maps.Clone(s.component.properties))
-	if err != nil {
-		return err
-	}
-	provider, err := awsauth.NewCredentialProvider(ctx, *options, nil)
-	if err != nil {
-		return err
-	}
-	p.pool.MaxConnLifetime = 10 * time.Minute
-	p.pool.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		token, err := auth.BuildAuthToken(ctx, fmt.Sprintf("%s:%d", c.Host, c.Port), options.Region, c.User, provider)
-		c.Password = token
-		return err
-	}
-	return nil
 }
 
 func (p *postgresEngine) close() { p.pool.Close() }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -59,21 +58,6 @@ func (r *redisEngine) mayWrite(ctx context.Context) error {
 	done, err := r.run(ctx, plan{}, map[string]string{headPath: errProbed.Error() + newNonce()})
 	if err == nil && done < 0 {
 		err = errors.New("it wrote on a condition that could not be met")
-	}
-	return err
-}
-
-// mayWrite replaces the ConfigMap with itself, in a dry run.
-func (k *kubernetesEngine) mayWrite(ctx context.Context) error {
-	m, err := k.get(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err = k.client.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%w: %w", configstore.ErrReadOnly, err)
 	}
 	return err
 }

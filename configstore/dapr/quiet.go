@@ -8,7 +8,6 @@ import (
 
 	redis8 "github.com/go-redis/redis/v8"
 	redis9 "github.com/redis/go-redis/v9"
-	"k8s.io/klog/v2"
 )
 
 // redisLog takes what the clients of Redis would write to standard error: each failed
@@ -34,32 +33,3 @@ func quietRedis(log *slog.Logger, scrub *scrubber) {
 		redis9.SetLogger(l)
 	})
 }
-
-var quietKubernetesOnce sync.Once
-
-// quietKubernetes does the same for the client of Kubernetes, which tells each failed try.
-func quietKubernetes(log *slog.Logger) {
-	quietKubernetesOnce.Do(func() { klog.SetSlogLogger(slog.New(demoted{log.Handler()})) })
-}
-
-// demoted is a handler by which everything is of debug level.
-type demoted struct{ slog.Handler }
-
-// Enabled is whether debug lines are wanted.
-func (d demoted) Enabled(ctx context.Context, _ slog.Level) bool {
-	return d.Handler.Enabled(ctx, slog.LevelDebug)
-}
-
-// Handle hands the line on.
-func (d demoted) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = slog.LevelDebug
-	return d.Handler.Handle(ctx, r)
-}
-
-// WithAttrs keeps the level.
-func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs)}
-}
-
-// WithGroup keeps the level.
-func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }

@@ -25,7 +25,7 @@ type target struct {
 }
 
 var shipped = []target{
-	{dir: ".", packages: "./...", level: "symbol"},
+	{dir: ".", packages: "./...", level: "symbol", tags: "clouds"},
 	{dir: "components/daprd", packages: ".", level: "package", tags: "stablecomponents"},
 }
 

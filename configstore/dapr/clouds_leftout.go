@@ -1,0 +1,24 @@
+//go:build !(clouds || stablecomponents || allcomponents)
+
+package dapr
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dapr/components-contrib/configuration"
+)
+
+// withClouds tells whether this build has the clients of clouds.
+const withClouds = false
+
+// errLeftOut is never seen: checkComponent refuses such a component before it connects.
+var errLeftOut = errors.New("this build has no clients of clouds")
+
+func newStore(string, *bridge) configuration.Store { return nil }
+
+func connectKubernetes(settings) (engine, error) { return nil, errLeftOut }
+
+func connectAzure(context.Context, settings) (engine, error) { return nil, errLeftOut }
+
+func useAWS(context.Context, settings, *postgres) error { return errLeftOut }
