@@ -159,7 +159,7 @@ func TestClientsReadTheSame(t *testing.T) {
 	}
 }
 
-// differs tells whether Isthmus answers in its own way, as docs/consul.md says.
+// differs tells whether Isthmus answers in its own way, as docs/reference/consul-api.md says.
 func (s step) differs(want, got response) bool {
 	switch {
 	case s.app == "checkout" && strings.HasPrefix(s.path, "/v1/agent/services"): // Consul's agent shows others' services too

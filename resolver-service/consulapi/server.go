@@ -4,7 +4,7 @@
 //
 // Who asks is known by its token. It sees what its app's view holds: instances of this
 // cluster, and other clusters' gateways under the apps' host names. What it registers is
-// an instance of its app, like any other. docs/consul.md lists the endpoints.
+// an instance of its app, like any other. docs/reference/consul-api.md lists the endpoints.
 package consulapi
 
 import (
