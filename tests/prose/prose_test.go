@@ -1,6 +1,9 @@
 package prose
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
 func TestMeasure(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -9,14 +12,17 @@ func TestMeasure(t *testing.T) {
 	}{
 		"nothing":                    {"", Plainness{}},
 		"no sentence":                {"# Title of a page\n\n| a | table of words |\n", Plainness{}},
-		"two sentences":              {"The service drops it. The caller goes on well.", Plainness{9, 2, 4.5, 5, 0}},
-		"code does not count":        {"The service drops it.\n```\nnone of this counts here\n```\n", Plainness{4, 1, 4, 4, 0}},
-		"a link is its text":         {"Read [the page](a/long/address.md) first.", Plainness{4, 1, 4, 4, 0}},
-		"a paragraph ends":           {"one two three\n\nfour five six\n", Plainness{6, 2, 3, 3, 0}},
-		"noun clauses are counted":   {"It tells who asks what is there.", Plainness{7, 1, 7, 7, 2000.0 / 7}},
-		"short ones are no sentence": {"Yes. The service drops it.", Plainness{4, 1, 4, 4, 0}},
+		"two sentences":              {"The service drops it. The caller goes on well.", Plainness{Words: 9, Sentences: 2, Mean: 4.5, P90: 5}},
+		"code does not count":        {"The service drops it.\n```\nnone of this counts here\n```\n", Plainness{Words: 4, Sentences: 1, Mean: 4, P90: 4}},
+		"a link is its text":         {"Read [the page](a/long/address.md) first.", Plainness{Words: 4, Sentences: 1, Mean: 4, P90: 4}},
+		"a paragraph ends":           {"one two three\n\nfour five six\n", Plainness{Words: 6, Sentences: 2, Mean: 3, P90: 3}},
+		"noun clauses are counted":   {"It tells who asks what is there.", Plainness{Words: 7, Sentences: 1, Mean: 7, P90: 7, Clauses: 2000.0 / 7}},
+		"items of a list are apart":  {"1. one two three\n2. four five six\n", Plainness{Words: 6, Sentences: 2, Mean: 3, P90: 3}},
+		"short ones are no sentence": {"Yes. The service drops it.", Plainness{Words: 4, Sentences: 1, Mean: 4, P90: 4}},
 	} {
-		if got := Measure(c.text); got != c.want {
+		got := Measure(c.text)
+		got.Longest, got.Nouns = "", nil // for people
+		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
