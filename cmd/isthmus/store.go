@@ -13,7 +13,7 @@ import (
 func newStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store COMMAND",
-		Short: "Check a config store, copy one into another, or put its index right",
+		Short: "Check a config store, copy one into another, or rebuild its index",
 		Long: `Work on config stores themselves, without a service. A store is named by a file: an isthmus.yaml,
 or one that has only the "store" of one. Paths in it are relative to where you are.`,
 		Example: `  isthmus store check -c isthmus.yaml

@@ -18,7 +18,7 @@ type indexed struct {
 func newStoreIndex() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index -c FILE",
-		Short: "Put a store's index right after changes by hand",
+		Short: "Rebuild a store's index after changes by hand",
 		Long: `Have the index of a config store hold just the objects that are there, and every reader read
 everything again: after objects were written or deleted by other means than Isthmus. No object
 is changed. Only the dapr store has an index; the others find such changes by themselves, and
