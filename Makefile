@@ -105,6 +105,10 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy/kubernetes/crds.yaml
 
+.PHONY: sheet
+sheet: ## size and shape of our code and docs beside projects that read well; DEPTH=2 names folders by two parts
+	@go run ./tests/sheet -depth $(or $(DEPTH),1)
+
 .PHONY: vulncheck vulndb
 vulncheck: ## that no known vulnerability reaches what we ship; works offline, from a stored copy of the database
 	cd tools && go test ./... && go run ./vulncheck

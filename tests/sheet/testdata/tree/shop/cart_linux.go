@@ -1,0 +1,3 @@
+package shop
+
+func (c *Cart[T]) lock() {}

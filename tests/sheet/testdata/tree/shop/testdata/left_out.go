@@ -1,0 +1,3 @@
+package leftout
+
+func init() {}

@@ -1,0 +1,7 @@
+package stock
+
+func init() {
+	/* nothing
+
+	is in stock */
+}
