@@ -1,5 +1,5 @@
-// Package live has one type: a value that one goroutine publishes and many
-// read without a lock, wait for, and follow.
+// Package live has a value that one goroutine publishes and many read without a lock, wait for,
+// follow and save; and the pauses between attempts.
 package live
 
 import (

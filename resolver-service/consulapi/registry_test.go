@@ -54,7 +54,7 @@ func TestAServiceDoesNotGatherChecks(t *testing.T) {
 // under an address that the client has made up.
 func TestACheckAsksNobodyElse(t *testing.T) {
 	r := lone(nil, "")
-	r.targets.here = func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
+	r.targets.rules = onHost("10.0.0.1")
 	const full, discreet = "full", "discreet"
 	for _, c := range []struct {
 		host, address, sender string

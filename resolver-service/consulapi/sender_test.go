@@ -44,6 +44,13 @@ func (l *listening) Apply(_ context.Context, c topology.Change) (uint64, error) 
 	return 1, nil
 }
 
+// onHost are the rules of a service on a host that has this address.
+func onHost(ip string) *destination.Rules {
+	return &destination.Rules{Host: destination.NewHost(func() ([]net.Addr, error) {
+		return []net.Addr{&net.IPNet{IP: net.ParseIP(ip), Mask: net.CIDRMask(24, 32)}}, nil
+	})}
+}
+
 // TestTheTopologyIsToldWhoSpeaks: of an address that the sender is at, of one that it only
 // names, and of what was registered before a restart.
 func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
@@ -52,8 +59,8 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	r := lone(nil, dir)
 	delegates := destination.Delegates{{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}, Apps: []string{"shop/orders"}}}
 	r.delegates = delegates
-	here := func(a netip.Addr) bool { return a.IsLoopback() || a.String() == "10.0.0.1" }
-	r.to, r.targets.here = told, here
+	here := onHost("10.0.0.1")
+	r.to, r.targets.rules = told, here
 	register := func(id, address, sender string) {
 		t.Helper()
 		d := &api.AgentServiceRegistration{ID: id, Name: "orders", Address: address, Port: 7, Check: &api.AgentServiceCheck{CheckID: id, TTL: "1h", Status: passing}}
@@ -92,7 +99,7 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	says("own at 10.0.0.7:7", "without implied", "without remote", "after at 10.0.0.7:8")
 
 	r = lone(nil, dir)
-	r.to, r.targets.here, r.delegates = told, here, delegates
+	r.to, r.targets.rules, r.delegates = told, here, delegates
 	r.restore(r.store.load(r.log))
 	if err := r.publish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -102,7 +109,7 @@ func TestTheTopologyIsToldWhoSpeaks(t *testing.T) {
 	says("here at 10.0.0.1:7")
 
 	r = lone(nil, dir) // where nobody may register for others any more
-	r.to, r.targets.here = told, here
+	r.to, r.targets.rules = told, here
 	r.delegates = nil
 	r.restore(r.store.load(r.log))
 	if err := r.publish(t.Context()); err != nil {
@@ -227,11 +234,11 @@ func TestTheAddressOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range all {
-		if a := netip.MustParsePrefix(i.String()).Addr(); !r.targets.same(a, netip.MustParseAddr("127.0.0.1")) || r.targets.same(a, netip.MustParseAddr("192.0.2.1")) {
+		if a := netip.MustParsePrefix(i.String()).Addr(); !r.targets.rules.OwnAddress(netip.MustParseAddr("127.0.0.1"), a) || r.targets.rules.OwnAddress(netip.MustParseAddr("192.0.2.1"), a) {
 			t.Errorf("%s", a)
 		}
 	}
-	if r.targets.same(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")) || !r.targets.same(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("192.0.2.1")) {
+	if r.targets.rules.OwnAddress(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")) || !r.targets.rules.OwnAddress(netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("::ffff:192.0.2.1")) {
 		t.Error("192.0.2.1 is nobody's here")
 	}
 }

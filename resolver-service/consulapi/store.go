@@ -205,7 +205,7 @@ func (r *registry) restore(all []*saved) (services int) {
 		o := r.own(catalog.App{Namespace: was.Namespace, ID: was.App})
 		address, err := r.targets.instance(was.Service, was.Sender)
 		s := &service{
-			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, unverified: address.IsValid() && !r.targets.same(address.Addr(), was.Sender),
+			def: was.Service, sender: was.Sender, address: address, since: since{was.Since, true}, unverified: address.IsValid() && !r.targets.rules.OwnAddress(was.Sender, address.Addr()),
 		}
 		if err = cmp.Or(err, o.fits(s, was.specs)); err != nil {
 			r.log.Warn("a service that was registered can't be taken over", "app", o.app.String(), "service", was.Service.ID, "err", err)

@@ -20,15 +20,7 @@ import (
 type targets struct {
 	rules   *destination.Rules
 	prober  *probe.Prober
-	here    func(netip.Addr) bool // tells whether an address is this machine's
-	portKey string                // of the metadata with the port of the sidecar's internal gRPC server
-}
-
-// same tells whether an address belongs to the machine that sent a request: the request came
-// from it, or both are this machine's.
-func (t *targets) same(a, sender netip.Addr) bool {
-	a, sender = a.Unmap(), sender.Unmap()
-	return a == sender || t.here(sender) && t.here(a)
+	portKey string // of the metadata with the port of the sidecar's internal gRPC server
 }
 
 // instance is the address where callers' sidecars find a service. It is not valid for a
@@ -91,7 +83,7 @@ func (t *targets) check(app catalog.App, c *checkSpec, address string, sender ne
 // apart, so there the later of two registrations counts; but no service takes the address of
 // another app's open stream.
 func (r *registry) checkSender(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) (unverified bool, err error) {
-	unverified = !r.targets.same(address.Addr(), sender)
+	unverified = !r.targets.rules.OwnAddress(sender, address.Addr())
 	refuse := func(line, why string, args ...any) error {
 		r.often.Warn(line+" "+app.String(), "refused a registration: "+line,
 			append([]any{"app", app.String(), "address", address.String(), "from", sender.String()}, args...)...)
@@ -119,7 +111,7 @@ func (t *targets) subject(app catalog.App, c *checkSpec, sender netip.Addr) prob
 	if c.host == "localhost" && sender.IsLoopback() {
 		ip, err = sender.Unmap(), nil
 	}
-	verified := err == nil && (ip.IsLoopback() && sender.IsLoopback() || !ip.IsLoopback() && t.same(ip, sender))
+	verified := err == nil && (ip.IsLoopback() && sender.IsLoopback() || !ip.IsLoopback() && t.rules.OwnAddress(sender, ip))
 	return probe.Subject{App: app, Host: ip, Local: verified, Unverified: !verified}
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // lookupTimes say when host names are looked up.
@@ -132,7 +134,7 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 			if failures == 0 {
 				h.log.Warn("cannot look up a gateway's host name; still using the addresses of the last lookup", "gateway", address, "known", known, "err", err)
 			}
-			next = min(h.times.minInterval<<min(failures, 16), h.times.interval)
+			next = live.Backoff(h.times.minInterval, h.times.interval, failures)
 			failures++
 		} else {
 			failures = 0
