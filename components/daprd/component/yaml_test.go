@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // daprd accepts the files that users copy, ignores no key in them, and the component starts with
@@ -90,7 +93,25 @@ func starts(t *testing.T, spec *config.NameResolutionSpec) {
 	if err := r.Init(t.Context(), md); err != nil {
 		t.Fatal(err)
 	}
+	awaitReceivers(t)
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// awaitReceivers waits until every goroutine that an mDNS server began reads its socket. The
+// library counts these goroutines as they begin, and a server that is closed sooner waits for
+// them at the same time: a race that is the library's and that costs nothing.
+func awaitReceivers(t *testing.T) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	serverstest.Await(t, "mDNS servers to read their sockets", func() bool {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			own, _, _ := strings.Cut(stack, "created by")
+			if strings.Contains(own, "zeroconf.(*Server)") && !strings.Contains(own, "poll.runtime_pollWait") && !strings.Contains(own, "probe") {
+				return false
+			}
+		}
+		return true
+	})
 }
