@@ -2,7 +2,9 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"strings"
@@ -229,6 +231,20 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 	if n := s.topology.Stats().Instances; n != 0 {
 		t.Errorf("%d instances stand", n)
 	}
+}
+
+func TestAStreamThatEndsBeforeItsHello(t *testing.T) {
+	s := start(t, stream.Config{HelloTimeout: patience}, "127.0.0.1:0")
+	for range 20 {
+		c := s.dial()
+		if err := c.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Fatalf("the stream ended with %v, want EOF", err)
+		}
+	}
+	s.dial().send(helloOf(orders, "10.0.0.1:50002")).until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
 }
 
 // A client that reads nothing delays neither the service nor other clients. In the end it gets

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -179,7 +180,7 @@ func (w *watch) receiveHello(ctx context.Context) error {
 	case <-limit.C:
 		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", w.s.cfg.HelloTimeout)
 	case <-ctx.Done():
-		return endError(ctx)
+		return cmp.Or(endError(ctx), status.Error(codes.InvalidArgument, "the client closed the stream before it sent a hello"))
 	}
 	h, err := parseHello(req, &w.s.cfg)
 	if err != nil {
@@ -230,7 +231,7 @@ func (w *watch) read(ctx context.Context) {
 func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 	release, err := w.s.hellos.Acquire(ctx, w.client, helloBytes)
 	if err != nil {
-		return nil, endError(ctx)
+		return nil, err
 	}
 	defer release()
 	var raw rawRequest
