@@ -131,13 +131,12 @@ func TestCallsLeaveAnInstanceWhoseAppCantTakeThem(t *testing.T) {
 
 			began := time.Now()
 			test.ill(ails)
-			time.Sleep(time.Second) // until the failure is detected
+			m.waitUntil("the instance is called no more", func() bool { return callsStop(ails.calls.Load) })
 			m.waitUntil("calls go well again", func() bool { return l.successes() > 200 })
 			l.mu.Lock()
 			t.Logf("%d of %d calls failed; the last of them began %s after it", l.failed, l.calls, l.lastFailure.Sub(began).Round(time.Millisecond))
 			failed := l.failed
 			l.mu.Unlock()
-			m.waitUntil("the instance is called no more", func() bool { return callsStop(ails.calls.Load) })
 
 			before := ails.calls.Load()
 			test.well(ails)
