@@ -41,6 +41,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Objects_Get_FullMethodName:      {operator, nobody},
 		v1alpha1.Objects_Delete_FullMethodName:   {operator, nobody},
 		v1alpha1.Objects_History_FullMethodName:  {operator, nobody},
+		v1alpha1.Objects_Analyze_FullMethodName:  {operator, nobody},
 		v1alpha1.Status_Status_FullMethodName:    {operator, nobody},
 	},
 	atGateway: {

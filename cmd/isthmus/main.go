@@ -74,7 +74,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	c := &connection{}
-	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(),
+	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
 		newResolve(c), newExplain(c), newStatus(c), newTrust(c), newStore(), newDemo(), newVersion())
 	return root
 }

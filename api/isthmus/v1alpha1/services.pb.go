@@ -1234,7 +1234,8 @@ type RouteDecision struct {
 	// people.
 	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// The zones of its instances, for people, where the caller prefers its own.
-	Zones         string `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Zones         string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1351,6 +1352,13 @@ func (x *RouteDecision) GetZones() string {
 		return x.Zones
 	}
 	return ""
+}
+
+func (x *RouteDecision) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 type ApplyRequest struct {
@@ -1490,9 +1498,15 @@ type ApplyResponse struct {
 	EffectsLeftOut uint32 `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"`
 	// What is no mistake of one object and most likely not meant, of the objects that were
 	// sent beside all others.
-	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// How many decisions change, by what becomes of them; those left out count too.
+	Counts *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"`
+	// What other clusters are (or would be) told of this one's apps. Lookups there change
+	// with it, and only those clusters can tell how.
+	Exports        []*ExportEffect `protobuf:"bytes,7,rep,name=exports,proto3" json:"exports,omitempty"`
+	ExportsLeftOut uint32          `protobuf:"varint,8,opt,name=exports_left_out,json=exportsLeftOut,proto3" json:"exports_left_out,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
@@ -1560,6 +1574,372 @@ func (x *ApplyResponse) GetWarnings() []string {
 	return nil
 }
 
+func (x *ApplyResponse) GetCounts() *EffectCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *ApplyResponse) GetExports() []*ExportEffect {
+	if x != nil {
+		return x.Exports
+	}
+	return nil
+}
+
+func (x *ApplyResponse) GetExportsLeftOut() uint32 {
+	if x != nil {
+		return x.ExportsLeftOut
+	}
+	return 0
+}
+
+// EffectCounts counts decisions that change.
+type EffectCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fail          uint32                 `protobuf:"varint,1,opt,name=fail,proto3" json:"fail,omitempty"`           // they end well now, and fail then
+	Elsewhere     uint32                 `protobuf:"varint,2,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"` // they end well, in other clusters or with other shares
+	Back          uint32                 `protobuf:"varint,3,opt,name=back,proto3" json:"back,omitempty"`           // they fail now, and end well then
+	Other         uint32                 `protobuf:"varint,4,opt,name=other,proto3" json:"other,omitempty"`         // they fail for another reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EffectCounts) Reset() {
+	*x = EffectCounts{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EffectCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EffectCounts) ProtoMessage() {}
+
+func (x *EffectCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EffectCounts.ProtoReflect.Descriptor instead.
+func (*EffectCounts) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *EffectCounts) GetFail() uint32 {
+	if x != nil {
+		return x.Fail
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetElsewhere() uint32 {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetBack() uint32 {
+	if x != nil {
+		return x.Back
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetOther() uint32 {
+	if x != nil {
+		return x.Other
+	}
+	return 0
+}
+
+// ExportEffect is an app whose callers in another cluster change.
+type ExportEffect struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Cluster string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	App     *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Result  string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"` // exported, withdrawn or changed
+	// The callers that lose it and those that get it, such as "shop/*"; at most 20 of each.
+	Removed       []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	Added         []string `protobuf:"bytes,5,rep,name=added,proto3" json:"added,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportEffect) Reset() {
+	*x = ExportEffect{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportEffect) ProtoMessage() {}
+
+func (x *ExportEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportEffect.ProtoReflect.Descriptor instead.
+func (*ExportEffect) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ExportEffect) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ExportEffect) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *ExportEffect) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *ExportEffect) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ExportEffect) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+type AnalyzeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each as JSON. None: all that are stored.
+	Objects       [][]byte `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnalyzeRequest) Reset() {
+	*x = AnalyzeRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnalyzeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnalyzeRequest) ProtoMessage() {}
+
+func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
+func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AnalyzeRequest) GetObjects() [][]byte {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+type AnalyzeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`               // warnings first, then by object
+	LeftOut       uint32                 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // how many more there are
+	Objects       uint32                 `protobuf:"varint,3,opt,name=objects,proto3" json:"objects,omitempty"`                // that were looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnalyzeResponse) Reset() {
+	*x = AnalyzeResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnalyzeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnalyzeResponse) ProtoMessage() {}
+
+func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
+func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AnalyzeResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *AnalyzeResponse) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *AnalyzeResponse) GetObjects() uint32 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+// Finding is what is most likely not meant.
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // its name, such as "unknown-app"
+	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"` // "warning", or "note" where it may well be meant
+	Key           *ObjectKey             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line, for objects of a store that has it
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`     // of the field
+	What          string                 `protobuf:"bytes,6,opt,name=what,proto3" json:"what,omitempty"`
+	Fix           string                 `protobuf:"bytes,7,opt,name=fix,proto3" json:"fix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *Finding) GetKey() *ObjectKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Finding) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Finding) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Finding) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Finding) GetFix() string {
+	if x != nil {
+		return x.Fix
+	}
+	return ""
+}
+
 type ApplyResult struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Key    *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1575,7 +1955,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1967,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1980,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -1651,7 +2031,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +2043,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +2056,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -1718,7 +2098,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2110,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2123,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -1777,7 +2157,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2169,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2182,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -1821,7 +2201,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2213,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2226,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -1868,7 +2248,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2260,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2273,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -1935,7 +2315,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2327,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2340,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -1994,7 +2374,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2386,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2399,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -2045,7 +2425,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2437,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2450,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -2094,7 +2474,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2486,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2499,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -2172,7 +2552,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2564,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2577,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -2239,7 +2619,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2631,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2644,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -2301,7 +2681,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2693,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2706,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -2392,7 +2772,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2784,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2797,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -2505,7 +2885,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2897,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2910,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Export) GetApp() *App {
@@ -2611,7 +2991,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +3003,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +3016,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 type StatusResponse struct {
@@ -2669,7 +3049,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +3061,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3074,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2855,7 +3235,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3247,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3260,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -2929,7 +3309,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3321,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3334,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -2990,7 +3370,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3382,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3395,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -3058,7 +3438,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +3450,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +3463,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DNSHost) GetName() string {
@@ -3130,7 +3510,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3522,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3535,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -3226,7 +3606,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3618,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3631,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -3323,7 +3703,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3715,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3728,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -3396,7 +3776,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3788,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3801,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -3473,7 +3853,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3865,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3878,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -3661,7 +4041,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +4053,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +4066,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -3812,7 +4192,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xad\x02\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xc3\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3826,7 +4206,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04peer\x18\n" +
 	" \x01(\tR\x04peer\x12\x18\n" +
 	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
-	"\x05zones\x18\f \x01(\tR\x05zones\"\x98\x01\n" +
+	"\x05zones\x18\f \x01(\tR\x05zones\x12\x14\n" +
+	"\x05share\x18\r \x01(\x01R\x05share\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -3835,13 +4216,41 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vApplyObject\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1f\n" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
-	"ifRevision\"\xde\x01\n" +
+	"ifRevision\"\xfa\x02\n" +
 	"\rApplyResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
 	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
 	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\x12\x1a\n" +
-	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"\xa0\x01\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x126\n" +
+	"\x06counts\x18\x06 \x01(\v2\x1e.isthmus.v1alpha1.EffectCountsR\x06counts\x128\n" +
+	"\aexports\x18\a \x03(\v2\x1e.isthmus.v1alpha1.ExportEffectR\aexports\x12(\n" +
+	"\x10exports_left_out\x18\b \x01(\rR\x0eexportsLeftOut\"j\n" +
+	"\fEffectCounts\x12\x12\n" +
+	"\x04fail\x18\x01 \x01(\rR\x04fail\x12\x1c\n" +
+	"\telsewhere\x18\x02 \x01(\rR\telsewhere\x12\x12\n" +
+	"\x04back\x18\x03 \x01(\rR\x04back\x12\x14\n" +
+	"\x05other\x18\x04 \x01(\rR\x05other\"\x99\x01\n" +
+	"\fExportEffect\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12'\n" +
+	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
+	"\x06result\x18\x03 \x01(\tR\x06result\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x14\n" +
+	"\x05added\x18\x05 \x03(\tR\x05added\"*\n" +
+	"\x0eAnalyzeRequest\x12\x18\n" +
+	"\aobjects\x18\x01 \x03(\fR\aobjects\"}\n" +
+	"\x0fAnalyzeResponse\x125\n" +
+	"\bfindings\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.FindingR\bfindings\x12\x19\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\x12\x18\n" +
+	"\aobjects\x18\x03 \x01(\rR\aobjects\"\xb6\x01\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level\x12-\n" +
+	"\x03key\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x12\n" +
+	"\x04path\x18\x05 \x01(\tR\x04path\x12\x12\n" +
+	"\x04what\x18\x06 \x01(\tR\x04what\x12\x10\n" +
+	"\x03fix\x18\a \x01(\tR\x03fix\"\xa0\x01\n" +
 	"\vApplyResult\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +
@@ -4022,12 +4431,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
-	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\xb3\x02\n" +
+	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\x83\x03\n" +
 	"\aObjects\x12H\n" +
 	"\x05Apply\x12\x1e.isthmus.v1alpha1.ApplyRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12B\n" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
-	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2\xab\x01\n" +
+	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse\x12N\n" +
+	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
 	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012U\n" +
@@ -4047,7 +4457,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),              // 1: isthmus.v1alpha1.App
@@ -4069,34 +4479,39 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*ApplyRequest)(nil),     // 17: isthmus.v1alpha1.ApplyRequest
 	(*ApplyObject)(nil),      // 18: isthmus.v1alpha1.ApplyObject
 	(*ApplyResponse)(nil),    // 19: isthmus.v1alpha1.ApplyResponse
-	(*ApplyResult)(nil),      // 20: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),           // 21: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),        // 22: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),       // 23: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),      // 24: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),     // 25: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),    // 26: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),   // 27: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),  // 28: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),       // 29: isthmus.v1alpha1.PastObject
-	(*ExportsRequest)(nil),   // 30: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),     // 31: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),    // 32: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),  // 33: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),           // 34: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),    // 35: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),   // 36: isthmus.v1alpha1.StatusResponse
-	(*DNSStatus)(nil),        // 37: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 38: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 39: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 40: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 41: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 42: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 43: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 44: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 45: isthmus.v1alpha1.PeerStatus
-	(*GatewayStatus)(nil),    // 46: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 47: isthmus.v1alpha1.Allow
+	(*EffectCounts)(nil),     // 20: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),     // 21: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),   // 22: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),  // 23: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),          // 24: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),      // 25: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),           // 26: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),        // 27: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),       // 28: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),      // 29: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),     // 30: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),    // 31: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),   // 32: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),  // 33: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),       // 34: isthmus.v1alpha1.PastObject
+	(*ExportsRequest)(nil),   // 35: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 36: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 37: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 38: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 39: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 40: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),   // 41: isthmus.v1alpha1.StatusResponse
+	(*DNSStatus)(nil),        // 42: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 43: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 44: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 45: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 46: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 47: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 48: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 49: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 50: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),    // 51: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 52: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -4119,59 +4534,66 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,  // 17: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
 	16, // 18: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
 	18, // 19: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	20, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	21, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	22, // 22: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,  // 23: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 24: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	15, // 25: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	15, // 26: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	22, // 27: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	25, // 28: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	22, // 29: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	22, // 30: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	22, // 31: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	29, // 32: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	5,  // 33: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	34, // 34: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 35: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 36: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	47, // 37: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	43, // 38: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	44, // 39: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	45, // 40: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	41, // 41: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	42, // 42: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	37, // 43: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	38, // 44: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	39, // 45: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	40, // 46: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	44, // 47: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	44, // 48: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	46, // 49: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	2,  // 50: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	14, // 51: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	17, // 52: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	23, // 53: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	26, // 54: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	27, // 55: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	30, // 56: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	31, // 57: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	35, // 58: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	9,  // 59: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	15, // 60: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	19, // 61: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	24, // 62: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	19, // 63: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	28, // 64: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	33, // 65: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	32, // 66: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	36, // 67: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	59, // [59:68] is the sub-list for method output_type
-	50, // [50:59] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	25, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	26, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	20, // 22: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	21, // 23: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	1,  // 24: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
+	24, // 25: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	27, // 26: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 27: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,  // 28: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 29: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	15, // 30: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	15, // 31: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	27, // 32: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	30, // 33: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	27, // 34: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 35: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 36: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	34, // 37: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	5,  // 38: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	39, // 39: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,  // 40: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,  // 41: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	52, // 42: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	48, // 43: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	49, // 44: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	50, // 45: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	46, // 46: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	47, // 47: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	42, // 48: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	43, // 49: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	44, // 50: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	45, // 51: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	49, // 52: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	49, // 53: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	51, // 54: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 55: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	14, // 56: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	17, // 57: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	28, // 58: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	31, // 59: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	32, // 60: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	22, // 61: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	35, // 62: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	36, // 63: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	40, // 64: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	9,  // 65: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	15, // 66: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	19, // 67: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	29, // 68: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	19, // 69: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	33, // 70: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	23, // 71: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	38, // 72: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	37, // 73: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	41, // 74: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	65, // [65:75] is the sub-list for method output_type
+	55, // [55:65] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -4191,7 +4613,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -176,6 +176,7 @@ const (
 	Objects_Get_FullMethodName     = "/isthmus.v1alpha1.Objects/Get"
 	Objects_Delete_FullMethodName  = "/isthmus.v1alpha1.Objects/Delete"
 	Objects_History_FullMethodName = "/isthmus.v1alpha1.Objects/History"
+	Objects_Analyze_FullMethodName = "/isthmus.v1alpha1.Objects/Analyze"
 )
 
 // ObjectsClient is the client API for Objects service.
@@ -193,6 +194,10 @@ type ObjectsClient interface {
 	// History tells what an object was, newest first, for as long as the store keeps
 	// it. FAILED_PRECONDITION where the store keeps no history.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
+	// Analyze finds what is most likely a mistake in objects that are right by themselves:
+	// those of the request, as if they were applied, or all that are stored. Nothing is
+	// written.
+	Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error)
 }
 
 type objectsClient struct {
@@ -243,6 +248,16 @@ func (c *objectsClient) History(ctx context.Context, in *HistoryRequest, opts ..
 	return out, nil
 }
 
+func (c *objectsClient) Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnalyzeResponse)
+	err := c.cc.Invoke(ctx, Objects_Analyze_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ObjectsServer is the server API for Objects service.
 // All implementations must embed UnimplementedObjectsServer
 // for forward compatibility.
@@ -258,6 +273,10 @@ type ObjectsServer interface {
 	// History tells what an object was, newest first, for as long as the store keeps
 	// it. FAILED_PRECONDITION where the store keeps no history.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
+	// Analyze finds what is most likely a mistake in objects that are right by themselves:
+	// those of the request, as if they were applied, or all that are stored. Nothing is
+	// written.
+	Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error)
 	mustEmbedUnimplementedObjectsServer()
 }
 
@@ -279,6 +298,9 @@ func (UnimplementedObjectsServer) Delete(context.Context, *DeleteRequest) (*Appl
 }
 func (UnimplementedObjectsServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedObjectsServer) Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Analyze not implemented")
 }
 func (UnimplementedObjectsServer) mustEmbedUnimplementedObjectsServer() {}
 func (UnimplementedObjectsServer) testEmbeddedByValue()                 {}
@@ -373,6 +395,24 @@ func _Objects_History_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Objects_Analyze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnalyzeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ObjectsServer).Analyze(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Objects_Analyze_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ObjectsServer).Analyze(ctx, req.(*AnalyzeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Objects_ServiceDesc is the grpc.ServiceDesc for Objects service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -395,6 +435,10 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "History",
 			Handler:    _Objects_History_Handler,
+		},
+		{
+			MethodName: "Analyze",
+			Handler:    _Objects_Analyze_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
