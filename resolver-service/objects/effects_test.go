@@ -15,7 +15,9 @@ func export(app, allow string) string {
 	return fmt.Sprintf(`{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppExport","metadata":{"namespace":"shop","name":%q},"spec":{"allow":[%s]}}`, app, allow)
 }
 
-func clusterNamed(name string) string { return strings.Replace(east, `"east"`, fmt.Sprintf("%q", name), 1) }
+func clusterNamed(name string) string {
+	return strings.Replace(east, `"east"`, fmt.Sprintf("%q", name), 1)
+}
 
 // exportsOf is what an answer says of other clusters, such as "east shop/cart withdrawn -shop/*".
 func exportsOf(a *v1alpha1.ApplyResponse) string {

@@ -446,6 +446,164 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Inventory_Apps_FullMethodName     = "/isthmus.v1alpha1.Inventory/Apps"
+	Inventory_Sidecars_FullMethodName = "/isthmus.v1alpha1.Inventory/Sidecars"
+)
+
+// InventoryClient is the client API for Inventory service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Inventory lists what runs. With mTLS for operators only.
+type InventoryClient interface {
+	// Apps lists the apps that run here, that an object here is about, or that other clusters
+	// export to this one; by namespace and app-id, in several messages.
+	Apps(ctx context.Context, in *AppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AppsResponse], error)
+	// Sidecars lists the clients whose streams this replica has, by app and address, in several
+	// messages.
+	Sidecars(ctx context.Context, in *SidecarsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SidecarsResponse], error)
+}
+
+type inventoryClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewInventoryClient(cc grpc.ClientConnInterface) InventoryClient {
+	return &inventoryClient{cc}
+}
+
+func (c *inventoryClient) Apps(ctx context.Context, in *AppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AppsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[0], Inventory_Apps_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AppsRequest, AppsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_AppsClient = grpc.ServerStreamingClient[AppsResponse]
+
+func (c *inventoryClient) Sidecars(ctx context.Context, in *SidecarsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SidecarsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[1], Inventory_Sidecars_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SidecarsRequest, SidecarsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_SidecarsClient = grpc.ServerStreamingClient[SidecarsResponse]
+
+// InventoryServer is the server API for Inventory service.
+// All implementations must embed UnimplementedInventoryServer
+// for forward compatibility.
+//
+// Inventory lists what runs. With mTLS for operators only.
+type InventoryServer interface {
+	// Apps lists the apps that run here, that an object here is about, or that other clusters
+	// export to this one; by namespace and app-id, in several messages.
+	Apps(*AppsRequest, grpc.ServerStreamingServer[AppsResponse]) error
+	// Sidecars lists the clients whose streams this replica has, by app and address, in several
+	// messages.
+	Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error
+	mustEmbedUnimplementedInventoryServer()
+}
+
+// UnimplementedInventoryServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedInventoryServer struct{}
+
+func (UnimplementedInventoryServer) Apps(*AppsRequest, grpc.ServerStreamingServer[AppsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Apps not implemented")
+}
+func (UnimplementedInventoryServer) Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Sidecars not implemented")
+}
+func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
+func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
+
+// UnsafeInventoryServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to InventoryServer will
+// result in compilation errors.
+type UnsafeInventoryServer interface {
+	mustEmbedUnimplementedInventoryServer()
+}
+
+func RegisterInventoryServer(s grpc.ServiceRegistrar, srv InventoryServer) {
+	// If the following call panics, it indicates UnimplementedInventoryServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Inventory_ServiceDesc, srv)
+}
+
+func _Inventory_Apps_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AppsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Apps(m, &grpc.GenericServerStream[AppsRequest, AppsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_AppsServer = grpc.ServerStreamingServer[AppsResponse]
+
+func _Inventory_Sidecars_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SidecarsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Sidecars(m, &grpc.GenericServerStream[SidecarsRequest, SidecarsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_SidecarsServer = grpc.ServerStreamingServer[SidecarsResponse]
+
+// Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Inventory_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Inventory",
+	HandlerType: (*InventoryServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Apps",
+			Handler:       _Inventory_Apps_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Sidecars",
+			Handler:       _Inventory_Sidecars_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
 	Peering_Exports_FullMethodName = "/isthmus.v1alpha1.Peering/Exports"
 	Peering_Renew_FullMethodName   = "/isthmus.v1alpha1.Peering/Renew"
 )
