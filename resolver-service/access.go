@@ -45,6 +45,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Status_Status_FullMethodName:      {operator, nobody},
 		v1alpha1.Inventory_Apps_FullMethodName:     {operator, nobody},
 		v1alpha1.Inventory_Sidecars_FullMethodName: {operator, nobody},
+		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},

@@ -67,7 +67,7 @@ func (s *Service) newGRPC(creds credentials.TransportCredentials, own ...grpc.Se
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 	}, s.store, s.feed, s.topology, s.log))
-	v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: s.stream.Sidecars})
+	v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: s.stream.Sidecars, events: s.events, stopping: s.stream.Stopping()})
 	v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
 	return server
 }

@@ -1,13 +1,16 @@
 package resolverservice
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -17,6 +20,8 @@ type inventory struct {
 	v1alpha1.UnimplementedInventoryServer
 	topology *topology.Topology
 	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
+	events   *events.Ring
+	stopping context.Context
 }
 
 // perMessage is how many apps or sidecars one message has.
@@ -94,6 +99,45 @@ func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	}
 	if s.Source.IsValid() {
 		m.Source = s.Source.String()
+	}
+	return m
+}
+
+// Events tells what has happened lately.
+func (v *inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingServer[v1alpha1.EventsResponse]) error {
+	from := time.UnixMilli(req.GetSinceUnixMs())
+	for seen := uint64(0); ; {
+		_, _, more := v.events.Latest().Follow()
+		all := v.events.After(seen, from)
+		for some := range slices.Chunk(all, perMessage) {
+			m := &v1alpha1.EventsResponse{}
+			for i := range some {
+				m.Events = append(m.Events, eventToWire(&some[i]))
+			}
+			if err := to.Send(m); err != nil {
+				return err
+			}
+			seen = some[len(some)-1].Number
+		}
+		if !req.GetFollow() {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-v.stopping.Done():
+			return context.Cause(v.stopping)
+		case <-to.Context().Done():
+			return to.Context().Err()
+		}
+	}
+}
+
+func eventToWire(e *events.Event) *v1alpha1.Event {
+	m := &v1alpha1.Event{
+		Number: e.Number, FirstUnixMs: e.First.UnixMilli(), LastUnixMs: e.Last.UnixMilli(), Count: uint32(e.Count), Level: e.Level.String(), Message: e.Message,
+	}
+	for _, f := range e.Fields {
+		m.Fields = append(m.Fields, &v1alpha1.EventField{Name: f.Name, Value: f.Value})
 	}
 	return m
 }

@@ -44,10 +44,11 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		all := []show.App{}
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id})
-			return receive(stream, err, func(m *v1alpha1.AppsResponse) {
+			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
 				for _, a := range m.GetApps() {
 					all = append(all, show.AppOf(a))
 				}
+				return nil
 			})
 		})
 		if err != nil {
@@ -92,10 +93,11 @@ the newest one yet.`,
 		all := []show.Sidecar{}
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id})
-			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) {
+			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
 				for _, s := range m.GetSidecars() {
 					all = append(all, show.SidecarOf(s))
 				}
+				return nil
 			})
 		})
 		if err != nil {
@@ -136,11 +138,11 @@ func appFilter(cmd *cobra.Command) func(args []string) (namespace, id string, er
 }
 
 // receive hands on all messages of a stream.
-func receive[M any](stream grpc.ServerStreamingClient[M], err error, take func(*M)) error {
+func receive[M any](stream grpc.ServerStreamingClient[M], err error, take func(*M) error) error {
 	for err == nil {
 		var m *M
 		if m, err = stream.Recv(); err == nil {
-			take(m)
+			err = take(m)
 		}
 	}
 	if errors.Is(err, io.EOF) {

@@ -166,6 +166,8 @@ func (w *watch) serve(ctx context.Context) error {
 	defer w.s.evidence.remove(who)
 	w.caller = who
 	close(w.started)
+	w.s.cfg.Events.Info("sidecar connected", "app", w.hello.app.String(), "from", who.source.String(), "registers", w.held != nil)
+	defer func() { w.s.cfg.Events.Info("sidecar left", "app", w.hello.app.String(), "from", who.source.String(), "registered", w.held != nil) }()
 	return w.follow(ctx)
 }
 

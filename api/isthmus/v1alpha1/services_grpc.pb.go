@@ -448,6 +448,7 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 const (
 	Inventory_Apps_FullMethodName     = "/isthmus.v1alpha1.Inventory/Apps"
 	Inventory_Sidecars_FullMethodName = "/isthmus.v1alpha1.Inventory/Sidecars"
+	Inventory_Events_FullMethodName   = "/isthmus.v1alpha1.Inventory/Events"
 )
 
 // InventoryClient is the client API for Inventory service.
@@ -462,6 +463,9 @@ type InventoryClient interface {
 	// Sidecars lists the clients whose streams this replica has, by app and address, in several
 	// messages.
 	Sidecars(ctx context.Context, in *SidecarsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SidecarsResponse], error)
+	// Events tells what has happened lately, the oldest first, in several messages. This
+	// replica keeps the newest of them, until it stops.
+	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
 
 type inventoryClient struct {
@@ -510,6 +514,25 @@ func (c *inventoryClient) Sidecars(ctx context.Context, in *SidecarsRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_SidecarsClient = grpc.ServerStreamingClient[SidecarsResponse]
 
+func (c *inventoryClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[2], Inventory_Events_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[EventsRequest, EventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_EventsClient = grpc.ServerStreamingClient[EventsResponse]
+
 // InventoryServer is the server API for Inventory service.
 // All implementations must embed UnimplementedInventoryServer
 // for forward compatibility.
@@ -522,6 +545,9 @@ type InventoryServer interface {
 	// Sidecars lists the clients whose streams this replica has, by app and address, in several
 	// messages.
 	Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error
+	// Events tells what has happened lately, the oldest first, in several messages. This
+	// replica keeps the newest of them, until it stops.
+	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	mustEmbedUnimplementedInventoryServer()
 }
 
@@ -537,6 +563,9 @@ func (UnimplementedInventoryServer) Apps(*AppsRequest, grpc.ServerStreamingServe
 }
 func (UnimplementedInventoryServer) Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Sidecars not implemented")
+}
+func (UnimplementedInventoryServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Events not implemented")
 }
 func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
 func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
@@ -581,6 +610,17 @@ func _Inventory_Sidecars_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_SidecarsServer = grpc.ServerStreamingServer[SidecarsResponse]
 
+func _Inventory_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(EventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_EventsServer = grpc.ServerStreamingServer[EventsResponse]
+
 // Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -597,6 +637,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Sidecars",
 			Handler:       _Inventory_Sidecars_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Events",
+			Handler:       _Inventory_Events_Handler,
 			ServerStreams: true,
 		},
 	},
