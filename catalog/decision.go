@@ -73,12 +73,13 @@ type RouteDecision struct {
 	Ready    int  // instances ready behind it
 	Taken    bool // this lookup took the route
 	Reason   string
-	Shards   int    // of a gateway route: host names that callers spread over
-	Draining int    // instances that take no new calls
-	Ramp     int    // percent of its traffic that it gets for now; 0 means all
-	Peer     string // of a route to another cluster: the state of the link, for people
-	Zones    string // of its instances, for people, if the caller prefers its own
-	Unnamed  string // through gateways: how callers without a server name go, for people
+	Shards   int     // of a gateway route: host names that callers spread over
+	Draining int     // instances that take no new calls
+	Ramp     int     // percent of its traffic that it gets for now; 0 means all
+	Peer     string  // of a route to another cluster: the state of the link, for people
+	Zones    string  // of its instances, for people, if the caller prefers its own
+	Unnamed  string  // through gateways: how callers without a server name go, for people
+	Share    float64 // of the lookups, in percent
 }
 
 // Err is nil for OK, and otherwise a [Refusal] with the decision's reason.

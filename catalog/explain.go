@@ -34,6 +34,13 @@ func (e *Entry) Explain() Decision {
 		d.Reason = e.refusalReason()
 		return d
 	}
+	for _, share := range e.Shares() {
+		for i := range e.Routes {
+			if share.Route == &e.Routes[i] {
+				d.Routes[i].Share = 100 * share.Part
+			}
+		}
+	}
 	d.Address, d.Cluster = address, taken.Cluster
 	if taken.Gateway {
 		d.Gateway, _, _ = strings.Cut(address, ":")

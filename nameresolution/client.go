@@ -52,6 +52,8 @@ type client struct {
 	log         *slog.Logger
 	contact     *contact
 	publish     func(*mirror)
+	version     string // for operators
+	runtime     string
 	// renewal waits until the connection of a stream's context is to be made anew; its error
 	// is that of the context.
 	renewal func(context.Context) error

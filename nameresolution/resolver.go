@@ -36,6 +36,9 @@ type Instance struct {
 // Options are what a Resolver takes from its surroundings.
 type Options struct {
 	Logger *slog.Logger
+	// Version is that of the program, and Runtime what it is part of, such as "daprd 1.18.0".
+	// Operators see them.
+	Version, Runtime string
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span

@@ -30,6 +30,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		// that starts again takes its former place over.
 		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone},
 		log:      r.log, contact: r.contact,
+		version: r.opts.Version, runtime: r.opts.Runtime,
 		publish: func(m *mirror) {
 			r.serve(m.view)
 			r.mirrors.Store(m)

@@ -35,13 +35,17 @@ const (
 // Handlers decide which app's view a sidecar may have: its own.
 var access = map[string]map[string][]kind{
 	atResolver: {
-		v1alpha1.Resolver_Watch_FullMethodName:   {sidecar, operator, nobody},
-		v1alpha1.Resolver_Resolve_FullMethodName: {sidecar, operator, nobody},
-		v1alpha1.Objects_Apply_FullMethodName:    {operator, nobody},
-		v1alpha1.Objects_Get_FullMethodName:      {operator, nobody},
-		v1alpha1.Objects_Delete_FullMethodName:   {operator, nobody},
-		v1alpha1.Objects_History_FullMethodName:  {operator, nobody},
-		v1alpha1.Status_Status_FullMethodName:    {operator, nobody},
+		v1alpha1.Resolver_Watch_FullMethodName:     {sidecar, operator, nobody},
+		v1alpha1.Resolver_Resolve_FullMethodName:   {sidecar, operator, nobody},
+		v1alpha1.Objects_Apply_FullMethodName:      {operator, nobody},
+		v1alpha1.Objects_Get_FullMethodName:        {operator, nobody},
+		v1alpha1.Objects_Delete_FullMethodName:     {operator, nobody},
+		v1alpha1.Objects_History_FullMethodName:    {operator, nobody},
+		v1alpha1.Objects_Analyze_FullMethodName:    {operator, nobody},
+		v1alpha1.Status_Status_FullMethodName:      {operator, nobody},
+		v1alpha1.Inventory_Apps_FullMethodName:     {operator, nobody},
+		v1alpha1.Inventory_Sidecars_FullMethodName: {operator, nobody},
+		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},

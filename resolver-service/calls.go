@@ -65,8 +65,9 @@ func (s *Service) newGRPC(creds credentials.TransportCredentials, own ...grpc.Se
 		grpc.ChainUnaryInterceptor(s.count), grpc.ChainStreamInterceptor(s.countStreams))...)
 	v1alpha1.RegisterResolverServer(server, s.stream)
 	v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
-		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(),
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 	}, s.store, s.feed, s.topology, s.log))
+	v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: s.stream.Sidecars, events: s.events, stopping: s.stream.Stopping()})
 	v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
 	return server
 }

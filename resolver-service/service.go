@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
@@ -33,6 +34,7 @@ import (
 type Service struct {
 	cfg       *Config
 	log       *slog.Logger
+	events    *events.Ring // has what the log has
 	listeners map[string]net.Listener
 	bounds    bounds // of the listeners
 
@@ -82,7 +84,9 @@ const linesEvery = 10 * time.Second
 
 // New makes a service, and starts nothing.
 func New(cfg *Config, log *slog.Logger) *Service {
-	return &Service{cfg: cfg, log: log, often: throttle.New(log, linesEvery), settled: make(chan struct{})}
+	ring := events.New()
+	log = ring.Tee(log)
+	return &Service{cfg: cfg, log: log, events: ring, often: throttle.New(log, linesEvery), settled: make(chan struct{})}
 }
 
 // Run makes a service and runs it until ctx ends.
@@ -201,7 +205,7 @@ func (s *Service) buildEdges() (err error) {
 	}
 	s.stream, err = stream.New(stream.Config{
 		Operators: s.operators, Snapshot: s.cfg.snapshot(), Refuses: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
-		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source,
+		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
 		Hangup: s.hangup, Unreachable: s.links.SetUnreachable,
 	}, s.topology, s.registry, s.log)
 	if err != nil {

@@ -74,8 +74,8 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	c := &connection{}
-	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(),
-		newResolve(c), newExplain(c), newStatus(c), newTrust(c), newStore(), newDemo(), newVersion())
+	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
+		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newStore(), newDemo(), newVersion())
 	return root
 }
 

@@ -54,7 +54,7 @@ that is said, with exit code 1.`,
 		if output.Format != show.Table {
 			return show.Print(cmd.OutOrStdout(), output.Format, indexed{named.Name(), n})
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, count(n, "object"))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
 		return err
 	}
 	return cmd

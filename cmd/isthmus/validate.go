@@ -40,7 +40,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
 		show.WarnOfGateways(cmd.ErrOrStderr(), set.Objects)
 		show.WarnOfInstances(cmd.ErrOrStderr(), set.Objects)
-		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", count(len(set.Objects), "object"), count(set.Files, "file"))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", show.Count(len(set.Objects), "object"), show.Count(set.Files, "file"))
 		return nil
 	}
 	return cmd
@@ -59,11 +59,4 @@ func checkHosts(domain catalog.Domain, cluster string, all []catalog.Object) err
 		mistakes = append(mistakes, objects.CheckHosts(domain, cluster, clusters, object))
 	}
 	return errors.Join(mistakes...)
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -31,7 +31,7 @@ func (r *Rules) Instance(a netip.AddrPort) error {
 	if err := catalog.CheckAddress(a); err != nil {
 		return err
 	}
-	if r.listens(a) {
+	if r.Listens(a) {
 		return fmt.Errorf("address %s is one that this resolver service itself listens on; give the app's sidecar a port of its own", a)
 	}
 	return nil
@@ -67,8 +67,8 @@ func (r *Rules) Exported(a netip.AddrPort) error {
 	return fmt.Errorf("address %s is in no network of gateway.allow; add its network there if apps are meant to be exported from it", a)
 }
 
-// listens tells whether an address belongs to one of the service's listeners.
-func (r *Rules) listens(a netip.AddrPort) bool {
+// Listens tells whether an address belongs to one of the service's listeners.
+func (r *Rules) Listens(a netip.AddrPort) bool {
 	if r == nil {
 		return false
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // applyOptions says how to make a change.
@@ -38,7 +37,11 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how app
 		return nil, s.explain(untouched(err))
 	}
 	answer := &v1alpha1.ApplyResponse{Results: p.results, Warnings: s.warnings(writes)}
-	if answer.Effects, answer.EffectsLeftOut, err = s.try(ctx, p.writes); err != nil {
+	change := changeOf(p.writes)
+	if err := s.try(ctx, change, answer); err != nil {
+		return nil, err
+	}
+	if err := s.warn(ctx, change, writes, answer); err != nil {
 		return nil, err
 	}
 	if how.dryRun {
@@ -121,34 +124,6 @@ func untouched(err error) error {
 }
 
 func lastKey(writes []configstore.Write) string { return writes[len(writes)-1].Key().String() }
-
-// mostEffects bounds the changed decisions that an answer lists. One Cluster can change those of
-// every app.
-const mostEffects = 1000
-
-// try returns the decisions that the writes would change, and how many more there are.
-func (s *Server) try(ctx context.Context, writes []configstore.Write) (listed []*v1alpha1.Effect, more uint32, err error) {
-	change := &topology.ObjectChange{}
-	for _, w := range writes {
-		if w.Object != nil {
-			change.Put = append(change.Put, w.Object)
-		} else {
-			change.Delete = append(change.Delete, w.Delete)
-		}
-	}
-	effects, err := s.topology.Try(ctx, topology.Change{Objects: change})
-	if errors.Is(err, topology.ErrNotSynced) {
-		return nil, 0, status.Errorf(codes.FailedPrecondition, "%v; see isthmus status", err)
-	}
-	if err != nil {
-		return nil, 0, s.explain(err)
-	}
-	listed = make([]*v1alpha1.Effect, min(len(effects), mostEffects))
-	for i := range listed {
-		listed[i] = effectToWire(&effects[i])
-	}
-	return listed, uint32(len(effects) - len(listed)), nil
-}
 
 // How long an answer waits for lookups to follow a write, unless its caller waits for less, and
 // how often it asks the store meanwhile whether the object was overwritten. answerReserve is kept

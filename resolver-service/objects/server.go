@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -25,6 +26,8 @@ type Config struct {
 	Cluster string
 	Domain  catalog.Domain
 	Store   string // name of the store in errors
+	// Listens tells whether the service itself listens on an address.
+	Listens func(netip.AddrPort) bool
 }
 
 // Server is the service Objects. The gRPC server checks the callers.

@@ -69,6 +69,7 @@ type caller struct {
 	app    catalog.App
 	source netip.Addr
 	view   func() (*catalog.View, bool)
+	watch  *watch
 
 	reports []unreached
 }

@@ -27,6 +27,8 @@ type hello struct {
 	revision uint64
 	known    *knownEntries // until the first message is sent
 	keeps    bool          // it has a view that is not provisional
+
+	version, runtime string // for operators
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
@@ -42,7 +44,7 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 	}
-	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known}
+	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime)}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
@@ -50,6 +52,12 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	}
 	return h, nil
 }
+
+// maxVersion bounds the text of a version.
+const maxVersion = 64
+
+// shown is a text of a client as operators may see it.
+func shown(s string) string { return catalog.Printable(s[:min(len(s), maxVersion)]) }
 
 func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*catalog.Instance, error) {
 	address, err := netip.ParseAddrPort(m.Address)

@@ -55,6 +55,13 @@ func (b *inFlight) add(d *delivery) {
 	b.startTimer()
 }
 
+// idle tells whether all that was sent has left.
+func (b *inFlight) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting == 0
+}
+
 // startTimer counts something that waits; mu is held.
 func (b *inFlight) startTimer() {
 	if b.waiting++; b.waiting > 1 || b.closed {

@@ -73,6 +73,8 @@ type Config struct {
 	Settled <-chan struct{}
 	// Peer describes the link to a cluster, for operators; nil: no description.
 	Peer func(cluster string) string
+	// Events is told of sidecars that come and go, also where they are many; nil: nobody is.
+	Events *slog.Logger
 	// Unreachable is called when callers agree that they don't reach a cluster, with a reason,
 	// and with an empty reason once they no longer do. It must not block. Nil: no call.
 	Unreachable func(cluster, why string)
@@ -113,6 +115,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxStreams <= 0 {
 		c.MaxStreams = DefaultMaxStreams
+	}
+	if c.Events == nil {
+		c.Events = slog.New(slog.DiscardHandler)
 	}
 	if c.Clock == nil {
 		c.Clock = &topology.Clock{}
@@ -207,6 +212,9 @@ type Server struct {
 const logInterval = 10 * time.Second
 
 // errStopping ends the streams of a service that stops. Clients keep their views and reconnect.
+// Stopping ends, with a cause, when the server ends its streams.
+func (s *Server) Stopping() context.Context { return s.stopping }
+
 var errStopping = status.Error(codes.Unavailable, "the resolver service is stopping; reconnect")
 
 // New makes a server for the views of t. It starts nothing.

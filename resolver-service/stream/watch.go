@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,6 +41,8 @@ type watch struct {
 	sub      *topology.Subscription
 	caller   *caller
 	inFlight inFlight
+	since    time.Time
+	draining atomic.Bool // the client has said so after its hello
 
 	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View
@@ -58,7 +61,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
-	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), first: make(chan *firstRequest, 1), started: make(chan struct{})}
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), since: time.Now(), first: make(chan *firstRequest, 1), started: make(chan struct{})}
 	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
 	defer w.inFlight.close()
 	// A compressed message would be held once for each client, and its delivery could not be
@@ -158,11 +161,13 @@ func (w *watch) serve(ctx context.Context) error {
 	w.number = w.hello.revision
 	w.sub = w.s.topology.Subscribe(w.hello.app)
 	defer w.sub.Close()
-	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View}
+	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View, watch: w}
 	w.s.evidence.add(who)
 	defer w.s.evidence.remove(who)
 	w.caller = who
 	close(w.started)
+	w.s.cfg.Events.Info("sidecar connected", "app", w.hello.app.String(), "from", who.source.String(), "registers", w.held != nil)
+	defer func() { w.s.cfg.Events.Info("sidecar left", "app", w.hello.app.String(), "from", who.source.String(), "registered", w.held != nil) }()
 	return w.follow(ctx)
 }
 
@@ -266,6 +271,7 @@ func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
 	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}
+	w.draining.Store(true)
 	revision, err := w.s.registry.request(ctx, drain, w.held)
 	if err != nil {
 		return unavailable(err)

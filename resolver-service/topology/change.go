@@ -112,6 +112,21 @@ type PeerView struct {
 	Exports  catalog.Table[*PeerExport]
 }
 
+// Effects are what a change of objects would alter.
+type Effects struct {
+	Lookups []Effect       // of this cluster's callers, by caller and app
+	Exports []ExportEffect // what other clusters would be told, by cluster and app
+}
+
+// ExportEffect is an app whose callers in another cluster change. Lookups there change with it;
+// only that cluster can tell how.
+type ExportEffect struct {
+	Cluster string
+	App     catalog.App
+	Before  []catalog.Allow // none: not exported to the cluster
+	After   []catalog.Allow
+}
+
 // Effect is one decision that a change alters, or would alter.
 type Effect struct {
 	Caller catalog.App // the zero App stands for every app without a selection

@@ -304,7 +304,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	for a, n := range g.apps {
 		views[a] = n.view
 	}
-	effects, err := g.Try(*change.Objects)
+	tried, err := g.Try(*change.Objects)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 			t.Fatalf("%s: trying it changed the view of %s", what, a)
 		}
 	}
-	return effects
+	return tried.Lookups
 }
 
 // served is what callers get: by "caller callee", everything of a decision that does

@@ -122,13 +122,10 @@ func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err er
 	return revision, err
 }
 
-// Try tells which decisions a change would alter, without making it.
-func (t *Topology) Try(ctx context.Context, c Change) (effects []Effect, err error) {
-	if c.Objects == nil {
-		return nil, nil
-	}
-	if askErr := t.ask(ctx, func(g *Graph) { effects, err = g.Try(*c.Objects) }); askErr != nil {
-		return nil, askErr
+// Try tells what a change of objects would alter, without making it.
+func (t *Topology) Try(ctx context.Context, c ObjectChange) (effects Effects, err error) {
+	if askErr := t.ask(ctx, func(g *Graph) { effects, err = g.Try(c) }); askErr != nil {
+		return Effects{}, askErr
 	}
 	return effects, err
 }

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -11,23 +12,33 @@ import (
 // told of a change.
 var ErrNotSynced = errors.New("not ready: the config store's full set has not arrived yet")
 
-// Try tells which decisions a change of objects would alter, and leaves the graph as
-// it was. The change must not be Full.
-func (g *Graph) Try(c ObjectChange) ([]Effect, error) {
+// Try tells what a change of objects would alter, and leaves the graph as it was. The change
+// must not be Full.
+func (g *Graph) Try(c ObjectChange) (effects Effects, err error) {
+	allowed := g.allowedTo(&c)
+	err = g.tryThen(c, func(before *saved, u *Update) {
+		effects.Lookups = g.effects(before, u)
+		effects.Exports = exportEffects(allowed, g.allowedTo(&c))
+	})
+	return effects, err
+}
+
+// tryThen calls f while a change of objects is made, and takes the change back.
+func (g *Graph) tryThen(c ObjectChange, f func(before *saved, u *Update)) error {
 	if !g.synced {
-		return nil, ErrNotSynced
+		return ErrNotSynced
 	}
 	before := g.save()
 	undo := g.inverse(&c)
 	g.takeObjects(&c)
 	g.settleTried()
 	update := g.flush()
-	effects := g.effects(before, &update)
+	f(before, &update)
 	g.takeObjects(&undo)
 	g.settleTried()
 	g.flush()
 	g.restore(before)
-	return effects, nil
+	return nil
 }
 
 // settleTried settles without the two parts that a change is published in.
@@ -81,23 +92,33 @@ func (g *Graph) restore(s *saved) {
 // inverse is the change that takes c back.
 func (g *Graph) inverse(c *ObjectChange) ObjectChange {
 	var undo ObjectChange
-	add := func(key catalog.Key) {
+	for key := range c.keys() {
 		if old := g.objects[key]; old != nil {
 			undo.Put = append(undo.Put, old)
 		} else {
 			undo.Delete = append(undo.Delete, key)
 		}
 	}
-	for _, object := range c.Put {
-		add(object.Key())
-	}
-	for _, key := range c.Delete {
-		add(key)
-	}
 	return undo
 }
 
-// effects compares the views that stood before with those of an update.
+// keys are those of all objects that the change names.
+func (c *ObjectChange) keys() iter.Seq[catalog.Key] {
+	return func(yield func(catalog.Key) bool) {
+		for _, object := range c.Put {
+			if !yield(object.Key()) {
+				return
+			}
+		}
+		for _, key := range c.Delete {
+			if !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// effects compares what stood before with an update.
 func (g *Graph) effects(before *saved, u *Update) []Effect {
 	var effects []Effect
 	for _, v := range u.Views {

@@ -18,6 +18,14 @@ func zoneNamed(name string) zone {
 	return zone{unique.Make(name)}
 }
 
+// name is the zone's name; empty where it is not known.
+func (z zone) name() string {
+	if z == (zone{}) {
+		return ""
+	}
+	return z.Value()
+}
+
 // zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources that
 // name an instance at an address, the one of the highest rank counts.
 func (n *node) zonesOf(ready []string) *catalog.Zones {

@@ -254,7 +254,10 @@ type Hello struct {
 	// That view was the first that the caller had, and was provisional when it was last told
 	// of it: nothing is lost with it. A caller that holds any other keeps it until a service
 	// that has started knows as much as the one before.
-	Provisional   bool `protobuf:"varint,5,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	Provisional bool `protobuf:"varint,5,opt,name=provisional,proto3" json:"provisional,omitempty"`
+	// For operators: the version of the client, and that of the program that it is part of.
+	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Runtime       string `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"` // such as "daprd 1.18.0"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -322,6 +325,20 @@ func (x *Hello) GetProvisional() bool {
 		return x.Provisional
 	}
 	return false
+}
+
+func (x *Hello) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Hello) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
 }
 
 // Instance is one running sidecar.
@@ -1234,7 +1251,8 @@ type RouteDecision struct {
 	// people.
 	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// The zones of its instances, for people, where the caller prefers its own.
-	Zones         string `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Zones         string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1351,6 +1369,13 @@ func (x *RouteDecision) GetZones() string {
 		return x.Zones
 	}
 	return ""
+}
+
+func (x *RouteDecision) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 type ApplyRequest struct {
@@ -1490,9 +1515,15 @@ type ApplyResponse struct {
 	EffectsLeftOut uint32 `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"`
 	// What is no mistake of one object and most likely not meant, of the objects that were
 	// sent beside all others.
-	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// How many decisions change, by what becomes of them; those left out count too.
+	Counts *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"`
+	// What other clusters are (or would be) told of this one's apps. Lookups there change
+	// with it, and only those clusters can tell how.
+	Exports        []*ExportEffect `protobuf:"bytes,7,rep,name=exports,proto3" json:"exports,omitempty"`
+	ExportsLeftOut uint32          `protobuf:"varint,8,opt,name=exports_left_out,json=exportsLeftOut,proto3" json:"exports_left_out,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
@@ -1560,6 +1591,372 @@ func (x *ApplyResponse) GetWarnings() []string {
 	return nil
 }
 
+func (x *ApplyResponse) GetCounts() *EffectCounts {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *ApplyResponse) GetExports() []*ExportEffect {
+	if x != nil {
+		return x.Exports
+	}
+	return nil
+}
+
+func (x *ApplyResponse) GetExportsLeftOut() uint32 {
+	if x != nil {
+		return x.ExportsLeftOut
+	}
+	return 0
+}
+
+// EffectCounts counts decisions that change.
+type EffectCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fail          uint32                 `protobuf:"varint,1,opt,name=fail,proto3" json:"fail,omitempty"`           // they end well now, and fail then
+	Elsewhere     uint32                 `protobuf:"varint,2,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"` // they end well, in other clusters or with other shares
+	Back          uint32                 `protobuf:"varint,3,opt,name=back,proto3" json:"back,omitempty"`           // they fail now, and end well then
+	Other         uint32                 `protobuf:"varint,4,opt,name=other,proto3" json:"other,omitempty"`         // they fail for another reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EffectCounts) Reset() {
+	*x = EffectCounts{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EffectCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EffectCounts) ProtoMessage() {}
+
+func (x *EffectCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EffectCounts.ProtoReflect.Descriptor instead.
+func (*EffectCounts) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *EffectCounts) GetFail() uint32 {
+	if x != nil {
+		return x.Fail
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetElsewhere() uint32 {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetBack() uint32 {
+	if x != nil {
+		return x.Back
+	}
+	return 0
+}
+
+func (x *EffectCounts) GetOther() uint32 {
+	if x != nil {
+		return x.Other
+	}
+	return 0
+}
+
+// ExportEffect is an app whose callers in another cluster change.
+type ExportEffect struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Cluster string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	App     *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	Result  string                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"` // exported, withdrawn or changed
+	// The callers that lose it and those that get it, such as "shop/*"; at most 20 of each.
+	Removed       []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
+	Added         []string `protobuf:"bytes,5,rep,name=added,proto3" json:"added,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportEffect) Reset() {
+	*x = ExportEffect{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportEffect) ProtoMessage() {}
+
+func (x *ExportEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportEffect.ProtoReflect.Descriptor instead.
+func (*ExportEffect) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ExportEffect) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ExportEffect) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *ExportEffect) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+func (x *ExportEffect) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ExportEffect) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+type AnalyzeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each as JSON. None: all that are stored.
+	Objects       [][]byte `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnalyzeRequest) Reset() {
+	*x = AnalyzeRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnalyzeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnalyzeRequest) ProtoMessage() {}
+
+func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
+func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AnalyzeRequest) GetObjects() [][]byte {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+type AnalyzeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`               // warnings first, then by object
+	LeftOut       uint32                 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // how many more there are
+	Objects       uint32                 `protobuf:"varint,3,opt,name=objects,proto3" json:"objects,omitempty"`                // that were looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnalyzeResponse) Reset() {
+	*x = AnalyzeResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnalyzeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnalyzeResponse) ProtoMessage() {}
+
+func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
+func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AnalyzeResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *AnalyzeResponse) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *AnalyzeResponse) GetObjects() uint32 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+// Finding is what is most likely not meant.
+type Finding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // its name, such as "unknown-app"
+	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"` // "warning", or "note" where it may well be meant
+	Key           *ObjectKey             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line, for objects of a store that has it
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`     // of the field
+	What          string                 `protobuf:"bytes,6,opt,name=what,proto3" json:"what,omitempty"`
+	Fix           string                 `protobuf:"bytes,7,opt,name=fix,proto3" json:"fix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *Finding) GetKey() *ObjectKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Finding) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Finding) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Finding) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Finding) GetFix() string {
+	if x != nil {
+		return x.Fix
+	}
+	return ""
+}
+
 type ApplyResult struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Key    *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -1575,7 +1972,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1984,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1997,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -1651,7 +2048,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +2060,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +2073,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -1718,7 +2115,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2127,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2140,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -1777,7 +2174,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2186,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2199,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -1821,7 +2218,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2230,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2243,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -1868,7 +2265,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2277,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2290,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -1935,7 +2332,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2344,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2357,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -1994,7 +2391,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2403,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2416,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -2045,7 +2442,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2454,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2467,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -2094,7 +2491,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2503,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2516,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -2157,6 +2554,827 @@ func (x *PastObject) GetUnusable() string {
 	return ""
 }
 
+type AppsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppsRequest) Reset() {
+	*x = AppsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppsRequest) ProtoMessage() {}
+
+func (x *AppsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppsRequest.ProtoReflect.Descriptor instead.
+func (*AppsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AppsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AppsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type AppsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []*AppState            `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppsResponse) Reset() {
+	*x = AppsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppsResponse) ProtoMessage() {}
+
+func (x *AppsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppsResponse.ProtoReflect.Descriptor instead.
+func (*AppsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *AppsResponse) GetApps() []*AppState {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+// AppState is an app as this cluster knows it.
+type AppState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Ready         uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`       // addresses here
+	Draining      uint32                 `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // that take no new calls
+	Instances     []*InstanceState       `protobuf:"bytes,4,rep,name=instances,proto3" json:"instances,omitempty"`
+	Imports       []*ExportState         `protobuf:"bytes,5,rep,name=imports,proto3" json:"imports,omitempty"`                         // other clusters that export it to this one
+	ExportedTo    []string               `protobuf:"bytes,6,rep,name=exported_to,json=exportedTo,proto3" json:"exported_to,omitempty"` // clusters that its AppExport names; "*" for any
+	Callers       uint32                 `protobuf:"varint,7,opt,name=callers,proto3" json:"callers,omitempty"`                        // apps here whose selection holds it
+	Selection     bool                   `protobuf:"varint,8,opt,name=selection,proto3" json:"selection,omitempty"`                    // it has AppEndpoints
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppState) Reset() {
+	*x = AppState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppState) ProtoMessage() {}
+
+func (x *AppState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppState.ProtoReflect.Descriptor instead.
+func (*AppState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *AppState) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *AppState) GetReady() uint32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *AppState) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *AppState) GetInstances() []*InstanceState {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *AppState) GetImports() []*ExportState {
+	if x != nil {
+		return x.Imports
+	}
+	return nil
+}
+
+func (x *AppState) GetExportedTo() []string {
+	if x != nil {
+		return x.ExportedTo
+	}
+	return nil
+}
+
+func (x *AppState) GetCallers() uint32 {
+	if x != nil {
+		return x.Callers
+	}
+	return 0
+}
+
+func (x *AppState) GetSelection() bool {
+	if x != nil {
+		return x.Selection
+	}
+	return false
+}
+
+// InstanceState is an instance of an app here, as one source has it.
+type InstanceState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	Zone          string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
+	TakenBy       *App                   `protobuf:"bytes,6,opt,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"` // the app whose address it is, where that is another
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceState) Reset() {
+	*x = InstanceState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceState) ProtoMessage() {}
+
+func (x *InstanceState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceState.ProtoReflect.Descriptor instead.
+func (*InstanceState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *InstanceState) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *InstanceState) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *InstanceState) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *InstanceState) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *InstanceState) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *InstanceState) GetTakenBy() *App {
+	if x != nil {
+		return x.TakenBy
+	}
+	return nil
+}
+
+// ExportState is an app in another cluster.
+type ExportState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Ready         uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"` // the cluster's lease has run out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportState) Reset() {
+	*x = ExportState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportState) ProtoMessage() {}
+
+func (x *ExportState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportState.ProtoReflect.Descriptor instead.
+func (*ExportState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ExportState) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ExportState) GetReady() uint32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *ExportState) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+type SidecarsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: of all apps
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SidecarsRequest) Reset() {
+	*x = SidecarsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SidecarsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SidecarsRequest) ProtoMessage() {}
+
+func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SidecarsRequest.ProtoReflect.Descriptor instead.
+func (*SidecarsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SidecarsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SidecarsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type SidecarsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sidecars      []*SidecarState        `protobuf:"bytes,1,rep,name=sidecars,proto3" json:"sidecars,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SidecarsResponse) Reset() {
+	*x = SidecarsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SidecarsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SidecarsResponse) ProtoMessage() {}
+
+func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SidecarsResponse.ProtoReflect.Descriptor instead.
+func (*SidecarsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SidecarsResponse) GetSidecars() []*SidecarState {
+	if x != nil {
+		return x.Sidecars
+	}
+	return nil
+}
+
+// SidecarState is a client of a replica.
+type SidecarState struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	App            *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Instance       string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"` // its ID; empty for one that only watches
+	Address        string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`   // that it has registered
+	Source         string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`     // IP address that its stream comes from
+	State          string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`       // ready; draining; waiting: it has not registered an address yet
+	Zone           string                 `protobuf:"bytes,6,opt,name=zone,proto3" json:"zone,omitempty"`
+	SinceUnixMs    int64                  `protobuf:"varint,7,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // of the stream
+	Version        string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	Runtime        string                 `protobuf:"bytes,9,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	Identity       string                 `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`                                    // SPIFFE ID; empty without mTLS
+	Revision       uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                                   // of the view that was sent last
+	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
+	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SidecarState) Reset() {
+	*x = SidecarState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SidecarState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SidecarState) ProtoMessage() {}
+
+func (x *SidecarState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SidecarState.ProtoReflect.Descriptor instead.
+func (*SidecarState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SidecarState) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *SidecarState) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *SidecarState) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SidecarState) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *SidecarState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SidecarState) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *SidecarState) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *SidecarState) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SidecarState) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *SidecarState) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *SidecarState) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SidecarState) GetDelivered() bool {
+	if x != nil {
+		return x.Delivered
+	}
+	return false
+}
+
+func (x *SidecarState) GetNewestRevision() uint64 {
+	if x != nil {
+		return x.NewestRevision
+	}
+	return 0
+}
+
+type EventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SinceUnixMs   int64                  `protobuf:"varint,1,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // 0: all that are kept
+	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`                                // go on with those to come
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsRequest) Reset() {
+	*x = EventsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsRequest) ProtoMessage() {}
+
+func (x *EventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
+func (*EventsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *EventsRequest) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+type EventsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsResponse) Reset() {
+	*x = EventsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsResponse) ProtoMessage() {}
+
+func (x *EventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
+func (*EventsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *EventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// Event is something that happened, or the same thing several times within seconds.
+type Event struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // grows; one that happens again comes again, with a new number
+	FirstUnixMs   int64                  `protobuf:"varint,2,opt,name=first_unix_ms,json=firstUnixMs,proto3" json:"first_unix_ms,omitempty"`
+	LastUnixMs    int64                  `protobuf:"varint,3,opt,name=last_unix_ms,json=lastUnixMs,proto3" json:"last_unix_ms,omitempty"`
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Level         string                 `protobuf:"bytes,5,opt,name=level,proto3" json:"level,omitempty"` // INFO, WARN or ERROR
+	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Fields        []*EventField          `protobuf:"bytes,7,rep,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Event) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Event) GetFirstUnixMs() int64 {
+	if x != nil {
+		return x.FirstUnixMs
+	}
+	return 0
+}
+
+func (x *Event) GetLastUnixMs() int64 {
+	if x != nil {
+		return x.LastUnixMs
+	}
+	return 0
+}
+
+func (x *Event) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Event) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *Event) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Event) GetFields() []*EventField {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+type EventField struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventField) Reset() {
+	*x = EventField{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventField) ProtoMessage() {}
+
+func (x *EventField) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventField.ProtoReflect.Descriptor instead.
+func (*EventField) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *EventField) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EventField) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 type ExportsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Cluster string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
@@ -2172,7 +3390,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +3402,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +3415,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -2239,7 +3457,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +3469,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +3482,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -2301,7 +3519,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +3531,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +3544,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -2392,7 +3610,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +3622,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +3635,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -2505,7 +3723,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +3735,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +3748,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Export) GetApp() *App {
@@ -2611,7 +3829,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +3841,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +3854,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
 }
 
 type StatusResponse struct {
@@ -2669,7 +3887,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +3899,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +3912,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -2855,7 +4073,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +4085,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +4098,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -2929,7 +4147,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +4159,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +4172,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -2990,7 +4208,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +4220,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +4233,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -3058,7 +4276,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3070,7 +4288,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3083,7 +4301,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DNSHost) GetName() string {
@@ -3130,7 +4348,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +4360,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +4373,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -3226,7 +4444,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +4456,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +4469,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -3323,7 +4541,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +4553,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +4566,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -3396,7 +4614,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +4626,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +4639,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -3473,7 +4691,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +4703,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +4716,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -3661,7 +4879,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +4891,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +4904,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -3729,13 +4947,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
 	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreachedB\t\n" +
-	"\arequest\"\xd5\x01\n" +
+	"\arequest\"\x89\x02\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12-\n" +
 	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12 \n" +
-	"\vprovisional\x18\x05 \x01(\bR\vprovisional\"d\n" +
+	"\vprovisional\x18\x05 \x01(\bR\vprovisional\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x18\n" +
+	"\aruntime\x18\a \x01(\tR\aruntime\"d\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -3812,7 +5032,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xad\x02\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xc3\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -3826,7 +5046,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04peer\x18\n" +
 	" \x01(\tR\x04peer\x12\x18\n" +
 	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
-	"\x05zones\x18\f \x01(\tR\x05zones\"\x98\x01\n" +
+	"\x05zones\x18\f \x01(\tR\x05zones\x12\x14\n" +
+	"\x05share\x18\r \x01(\x01R\x05share\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -3835,13 +5056,41 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vApplyObject\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1f\n" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
-	"ifRevision\"\xde\x01\n" +
+	"ifRevision\"\xfa\x02\n" +
 	"\rApplyResponse\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
 	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
 	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\x12\x1a\n" +
-	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"\xa0\x01\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x126\n" +
+	"\x06counts\x18\x06 \x01(\v2\x1e.isthmus.v1alpha1.EffectCountsR\x06counts\x128\n" +
+	"\aexports\x18\a \x03(\v2\x1e.isthmus.v1alpha1.ExportEffectR\aexports\x12(\n" +
+	"\x10exports_left_out\x18\b \x01(\rR\x0eexportsLeftOut\"j\n" +
+	"\fEffectCounts\x12\x12\n" +
+	"\x04fail\x18\x01 \x01(\rR\x04fail\x12\x1c\n" +
+	"\telsewhere\x18\x02 \x01(\rR\telsewhere\x12\x12\n" +
+	"\x04back\x18\x03 \x01(\rR\x04back\x12\x14\n" +
+	"\x05other\x18\x04 \x01(\rR\x05other\"\x99\x01\n" +
+	"\fExportEffect\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12'\n" +
+	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
+	"\x06result\x18\x03 \x01(\tR\x06result\x12\x18\n" +
+	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x14\n" +
+	"\x05added\x18\x05 \x03(\tR\x05added\"*\n" +
+	"\x0eAnalyzeRequest\x12\x18\n" +
+	"\aobjects\x18\x01 \x03(\fR\aobjects\"}\n" +
+	"\x0fAnalyzeResponse\x125\n" +
+	"\bfindings\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.FindingR\bfindings\x12\x19\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\x12\x18\n" +
+	"\aobjects\x18\x03 \x01(\rR\aobjects\"\xb6\x01\n" +
+	"\aFinding\x12\x14\n" +
+	"\x05check\x18\x01 \x01(\tR\x05check\x12\x14\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level\x12-\n" +
+	"\x03key\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x12\n" +
+	"\x04path\x18\x05 \x01(\tR\x04path\x12\x12\n" +
+	"\x04what\x18\x06 \x01(\tR\x04what\x12\x10\n" +
+	"\x03fix\x18\a \x01(\tR\x03fix\"\xa0\x01\n" +
 	"\vApplyResult\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +
@@ -3883,7 +5132,71 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"\x88\x01\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\";\n" +
+	"\vAppsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\">\n" +
+	"\fAppsResponse\x12.\n" +
+	"\x04apps\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.AppStateR\x04apps\"\xb6\x02\n" +
+	"\bAppState\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x1a\n" +
+	"\bdraining\x18\x03 \x01(\rR\bdraining\x12=\n" +
+	"\tinstances\x18\x04 \x03(\v2\x1f.isthmus.v1alpha1.InstanceStateR\tinstances\x127\n" +
+	"\aimports\x18\x05 \x03(\v2\x1d.isthmus.v1alpha1.ExportStateR\aimports\x12\x1f\n" +
+	"\vexported_to\x18\x06 \x03(\tR\n" +
+	"exportedTo\x12\x18\n" +
+	"\acallers\x18\a \x01(\rR\acallers\x12\x1c\n" +
+	"\tselection\x18\b \x01(\bR\tselection\"\xb3\x01\n" +
+	"\rInstanceState\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x12\n" +
+	"\x04zone\x18\x05 \x01(\tR\x04zone\x120\n" +
+	"\btaken_by\x18\x06 \x01(\v2\x15.isthmus.v1alpha1.AppR\atakenBy\"S\n" +
+	"\vExportState\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"?\n" +
+	"\x0fSidecarsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"N\n" +
+	"\x10SidecarsResponse\x12:\n" +
+	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\x86\x03\n" +
+	"\fSidecarState\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x12\n" +
+	"\x04zone\x18\x06 \x01(\tR\x04zone\x12\"\n" +
+	"\rsince_unix_ms\x18\a \x01(\x03R\vsinceUnixMs\x12\x18\n" +
+	"\aversion\x18\b \x01(\tR\aversion\x12\x18\n" +
+	"\aruntime\x18\t \x01(\tR\aruntime\x12\x1a\n" +
+	"\bidentity\x18\n" +
+	" \x01(\tR\bidentity\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x12\x1c\n" +
+	"\tdelivered\x18\f \x01(\bR\tdelivered\x12'\n" +
+	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\"K\n" +
+	"\rEventsRequest\x12\"\n" +
+	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +
+	"\x0eEventsResponse\x12/\n" +
+	"\x06events\x18\x01 \x03(\v2\x17.isthmus.v1alpha1.EventR\x06events\"\xe1\x01\n" +
+	"\x05Event\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\"\n" +
+	"\rfirst_unix_ms\x18\x02 \x01(\x03R\vfirstUnixMs\x12 \n" +
+	"\flast_unix_ms\x18\x03 \x01(\x03R\n" +
+	"lastUnixMs\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x12\x14\n" +
+	"\x05level\x18\x05 \x01(\tR\x05level\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x124\n" +
+	"\x06fields\x18\a \x03(\v2\x1c.isthmus.v1alpha1.EventFieldR\x06fields\"6\n" +
+	"\n" +
+	"EventField\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x88\x01\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
@@ -4022,12 +5335,17 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
-	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\xb3\x02\n" +
+	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\x83\x03\n" +
 	"\aObjects\x12H\n" +
 	"\x05Apply\x12\x1e.isthmus.v1alpha1.ApplyRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12B\n" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
-	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse2\xab\x01\n" +
+	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse\x12N\n" +
+	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\xf8\x01\n" +
+	"\tInventory\x12G\n" +
+	"\x04Apps\x12\x1d.isthmus.v1alpha1.AppsRequest\x1a\x1e.isthmus.v1alpha1.AppsResponse0\x01\x12S\n" +
+	"\bSidecars\x12!.isthmus.v1alpha1.SidecarsRequest\x1a\".isthmus.v1alpha1.SidecarsResponse0\x01\x12M\n" +
+	"\x06Events\x12\x1f.isthmus.v1alpha1.EventsRequest\x1a .isthmus.v1alpha1.EventsResponse0\x012\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
 	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012U\n" +
@@ -4047,7 +5365,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),              // 1: isthmus.v1alpha1.App
@@ -4069,34 +5387,51 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*ApplyRequest)(nil),     // 17: isthmus.v1alpha1.ApplyRequest
 	(*ApplyObject)(nil),      // 18: isthmus.v1alpha1.ApplyObject
 	(*ApplyResponse)(nil),    // 19: isthmus.v1alpha1.ApplyResponse
-	(*ApplyResult)(nil),      // 20: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),           // 21: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),        // 22: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),       // 23: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),      // 24: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),     // 25: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),    // 26: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),   // 27: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),  // 28: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),       // 29: isthmus.v1alpha1.PastObject
-	(*ExportsRequest)(nil),   // 30: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),     // 31: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),    // 32: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),  // 33: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),           // 34: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),    // 35: isthmus.v1alpha1.StatusRequest
-	(*StatusResponse)(nil),   // 36: isthmus.v1alpha1.StatusResponse
-	(*DNSStatus)(nil),        // 37: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 38: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 39: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 40: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 41: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 42: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 43: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 44: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 45: isthmus.v1alpha1.PeerStatus
-	(*GatewayStatus)(nil),    // 46: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 47: isthmus.v1alpha1.Allow
+	(*EffectCounts)(nil),     // 20: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),     // 21: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),   // 22: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),  // 23: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),          // 24: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),      // 25: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),           // 26: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),        // 27: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),       // 28: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),      // 29: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),     // 30: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),    // 31: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),   // 32: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),  // 33: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),       // 34: isthmus.v1alpha1.PastObject
+	(*AppsRequest)(nil),      // 35: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),     // 36: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),         // 37: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),    // 38: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),      // 39: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),  // 40: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil), // 41: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),     // 42: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),    // 43: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),   // 44: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),            // 45: isthmus.v1alpha1.Event
+	(*EventField)(nil),       // 46: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),   // 47: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 48: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 49: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 50: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 51: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 52: isthmus.v1alpha1.StatusRequest
+	(*StatusResponse)(nil),   // 53: isthmus.v1alpha1.StatusResponse
+	(*DNSStatus)(nil),        // 54: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 55: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 56: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 57: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 58: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 59: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 60: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 61: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 62: isthmus.v1alpha1.PeerStatus
+	(*GatewayStatus)(nil),    // 63: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 64: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -4119,59 +5454,81 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,  // 17: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
 	16, // 18: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
 	18, // 19: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	20, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	21, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	22, // 22: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,  // 23: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 24: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	15, // 25: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	15, // 26: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	22, // 27: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	25, // 28: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	22, // 29: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	22, // 30: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	22, // 31: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	29, // 32: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	5,  // 33: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	34, // 34: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 35: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 36: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	47, // 37: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	43, // 38: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	44, // 39: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	45, // 40: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	41, // 41: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	42, // 42: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	37, // 43: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	38, // 44: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	39, // 45: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	40, // 46: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	44, // 47: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	44, // 48: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	46, // 49: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	2,  // 50: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	14, // 51: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	17, // 52: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	23, // 53: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	26, // 54: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	27, // 55: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	30, // 56: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	31, // 57: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	35, // 58: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	9,  // 59: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	15, // 60: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	19, // 61: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	24, // 62: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	19, // 63: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	28, // 64: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	33, // 65: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	32, // 66: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	36, // 67: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	59, // [59:68] is the sub-list for method output_type
-	50, // [50:59] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	25, // 20: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	26, // 21: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	20, // 22: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	21, // 23: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	1,  // 24: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
+	24, // 25: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	27, // 26: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 27: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,  // 28: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,  // 29: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	15, // 30: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	15, // 31: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	27, // 32: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	30, // 33: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	27, // 34: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 35: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	27, // 36: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	34, // 37: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	37, // 38: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,  // 39: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	38, // 40: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	39, // 41: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	1,  // 42: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	42, // 43: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,  // 44: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	45, // 45: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	46, // 46: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	5,  // 47: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	51, // 48: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,  // 49: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,  // 50: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	64, // 51: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	60, // 52: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	61, // 53: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	62, // 54: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	58, // 55: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	59, // 56: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	54, // 57: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	55, // 58: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	56, // 59: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	57, // 60: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	61, // 61: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	61, // 62: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	63, // 63: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	2,  // 64: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	14, // 65: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	17, // 66: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	28, // 67: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	31, // 68: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	32, // 69: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	22, // 70: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	35, // 71: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	40, // 72: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	43, // 73: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	47, // 74: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	48, // 75: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	52, // 76: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	9,  // 77: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	15, // 78: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	19, // 79: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	29, // 80: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	19, // 81: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	33, // 82: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	23, // 83: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	36, // 84: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	41, // 85: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	44, // 86: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	50, // 87: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	49, // 88: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	53, // 89: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	77, // [77:90] is the sub-list for method output_type
+	64, // [64:77] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -4191,9 +5548,9 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   63,
 			NumExtensions: 0,
-			NumServices:   4,
+			NumServices:   5,
 		},
 		GoTypes:           file_isthmus_v1alpha1_services_proto_goTypes,
 		DependencyIndexes: file_isthmus_v1alpha1_services_proto_depIdxs,

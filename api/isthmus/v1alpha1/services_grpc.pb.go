@@ -176,6 +176,7 @@ const (
 	Objects_Get_FullMethodName     = "/isthmus.v1alpha1.Objects/Get"
 	Objects_Delete_FullMethodName  = "/isthmus.v1alpha1.Objects/Delete"
 	Objects_History_FullMethodName = "/isthmus.v1alpha1.Objects/History"
+	Objects_Analyze_FullMethodName = "/isthmus.v1alpha1.Objects/Analyze"
 )
 
 // ObjectsClient is the client API for Objects service.
@@ -193,6 +194,10 @@ type ObjectsClient interface {
 	// History tells what an object was, newest first, for as long as the store keeps
 	// it. FAILED_PRECONDITION where the store keeps no history.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
+	// Analyze finds what is most likely a mistake in objects that are right by themselves:
+	// those of the request, as if they were applied, or all that are stored. Nothing is
+	// written.
+	Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error)
 }
 
 type objectsClient struct {
@@ -243,6 +248,16 @@ func (c *objectsClient) History(ctx context.Context, in *HistoryRequest, opts ..
 	return out, nil
 }
 
+func (c *objectsClient) Analyze(ctx context.Context, in *AnalyzeRequest, opts ...grpc.CallOption) (*AnalyzeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnalyzeResponse)
+	err := c.cc.Invoke(ctx, Objects_Analyze_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ObjectsServer is the server API for Objects service.
 // All implementations must embed UnimplementedObjectsServer
 // for forward compatibility.
@@ -258,6 +273,10 @@ type ObjectsServer interface {
 	// History tells what an object was, newest first, for as long as the store keeps
 	// it. FAILED_PRECONDITION where the store keeps no history.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
+	// Analyze finds what is most likely a mistake in objects that are right by themselves:
+	// those of the request, as if they were applied, or all that are stored. Nothing is
+	// written.
+	Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error)
 	mustEmbedUnimplementedObjectsServer()
 }
 
@@ -279,6 +298,9 @@ func (UnimplementedObjectsServer) Delete(context.Context, *DeleteRequest) (*Appl
 }
 func (UnimplementedObjectsServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedObjectsServer) Analyze(context.Context, *AnalyzeRequest) (*AnalyzeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Analyze not implemented")
 }
 func (UnimplementedObjectsServer) mustEmbedUnimplementedObjectsServer() {}
 func (UnimplementedObjectsServer) testEmbeddedByValue()                 {}
@@ -373,6 +395,24 @@ func _Objects_History_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Objects_Analyze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnalyzeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ObjectsServer).Analyze(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Objects_Analyze_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ObjectsServer).Analyze(ctx, req.(*AnalyzeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Objects_ServiceDesc is the grpc.ServiceDesc for Objects service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -396,8 +436,215 @@ var Objects_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "History",
 			Handler:    _Objects_History_Handler,
 		},
+		{
+			MethodName: "Analyze",
+			Handler:    _Objects_Analyze_Handler,
+		},
 	},
 	Streams:  []grpc.StreamDesc{},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
+	Inventory_Apps_FullMethodName     = "/isthmus.v1alpha1.Inventory/Apps"
+	Inventory_Sidecars_FullMethodName = "/isthmus.v1alpha1.Inventory/Sidecars"
+	Inventory_Events_FullMethodName   = "/isthmus.v1alpha1.Inventory/Events"
+)
+
+// InventoryClient is the client API for Inventory service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Inventory lists what runs. With mTLS for operators only.
+type InventoryClient interface {
+	// Apps lists the apps that run here, that an object here is about, or that other clusters
+	// export to this one; by namespace and app-id, in several messages.
+	Apps(ctx context.Context, in *AppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AppsResponse], error)
+	// Sidecars lists the clients whose streams this replica has, by app and address, in several
+	// messages.
+	Sidecars(ctx context.Context, in *SidecarsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SidecarsResponse], error)
+	// Events tells what has happened lately, the oldest first, in several messages. This
+	// replica keeps the newest of them, until it stops.
+	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
+}
+
+type inventoryClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewInventoryClient(cc grpc.ClientConnInterface) InventoryClient {
+	return &inventoryClient{cc}
+}
+
+func (c *inventoryClient) Apps(ctx context.Context, in *AppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AppsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[0], Inventory_Apps_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AppsRequest, AppsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_AppsClient = grpc.ServerStreamingClient[AppsResponse]
+
+func (c *inventoryClient) Sidecars(ctx context.Context, in *SidecarsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SidecarsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[1], Inventory_Sidecars_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SidecarsRequest, SidecarsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_SidecarsClient = grpc.ServerStreamingClient[SidecarsResponse]
+
+func (c *inventoryClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[2], Inventory_Events_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[EventsRequest, EventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_EventsClient = grpc.ServerStreamingClient[EventsResponse]
+
+// InventoryServer is the server API for Inventory service.
+// All implementations must embed UnimplementedInventoryServer
+// for forward compatibility.
+//
+// Inventory lists what runs. With mTLS for operators only.
+type InventoryServer interface {
+	// Apps lists the apps that run here, that an object here is about, or that other clusters
+	// export to this one; by namespace and app-id, in several messages.
+	Apps(*AppsRequest, grpc.ServerStreamingServer[AppsResponse]) error
+	// Sidecars lists the clients whose streams this replica has, by app and address, in several
+	// messages.
+	Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error
+	// Events tells what has happened lately, the oldest first, in several messages. This
+	// replica keeps the newest of them, until it stops.
+	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
+	mustEmbedUnimplementedInventoryServer()
+}
+
+// UnimplementedInventoryServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedInventoryServer struct{}
+
+func (UnimplementedInventoryServer) Apps(*AppsRequest, grpc.ServerStreamingServer[AppsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Apps not implemented")
+}
+func (UnimplementedInventoryServer) Sidecars(*SidecarsRequest, grpc.ServerStreamingServer[SidecarsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Sidecars not implemented")
+}
+func (UnimplementedInventoryServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Events not implemented")
+}
+func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
+func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
+
+// UnsafeInventoryServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to InventoryServer will
+// result in compilation errors.
+type UnsafeInventoryServer interface {
+	mustEmbedUnimplementedInventoryServer()
+}
+
+func RegisterInventoryServer(s grpc.ServiceRegistrar, srv InventoryServer) {
+	// If the following call panics, it indicates UnimplementedInventoryServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Inventory_ServiceDesc, srv)
+}
+
+func _Inventory_Apps_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AppsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Apps(m, &grpc.GenericServerStream[AppsRequest, AppsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_AppsServer = grpc.ServerStreamingServer[AppsResponse]
+
+func _Inventory_Sidecars_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SidecarsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Sidecars(m, &grpc.GenericServerStream[SidecarsRequest, SidecarsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_SidecarsServer = grpc.ServerStreamingServer[SidecarsResponse]
+
+func _Inventory_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(EventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Events(m, &grpc.GenericServerStream[EventsRequest, EventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_EventsServer = grpc.ServerStreamingServer[EventsResponse]
+
+// Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Inventory_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Inventory",
+	HandlerType: (*InventoryServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Apps",
+			Handler:       _Inventory_Apps_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Sidecars",
+			Handler:       _Inventory_Sidecars_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Events",
+			Handler:       _Inventory_Events_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "isthmus/v1alpha1/services.proto",
 }
 

@@ -38,6 +38,8 @@ type resolver struct {
 func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
+		Version:         version(),
+		Runtime:         runtimeVersion(),
 		SpanFromContext: utils.SpanFromContext,
 		Health: func(ctx context.Context, turn func(error)) {
 			awaitReady(ctx, md.Instance)

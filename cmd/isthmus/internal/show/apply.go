@@ -1,9 +1,11 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -18,6 +20,10 @@ type Applied struct {
 
 	// EffectsLeftOut is how many more decisions change than are listed.
 	EffectsLeftOut uint32 `json:"effectsLeftOut" yaml:"effectsLeftOut"`
+	Counts         Counts `json:"counts" yaml:"counts"` // of all that change
+
+	Exports        []ExportEffect `json:"exports" yaml:"exports"`
+	ExportsLeftOut uint32         `json:"exportsLeftOut" yaml:"exportsLeftOut"`
 
 	// Warnings are about what is no mistake of one object and most likely not meant.
 	Warnings []string `json:"warnings,omitempty" yaml:"warnings,omitempty"`
@@ -42,9 +48,31 @@ type Effect struct {
 	After  Decision `json:"after" yaml:"after"`
 }
 
+// Counts are how many lookups change, by what becomes of them.
+type Counts struct {
+	Fail      uint32 `json:"fail" yaml:"fail"`
+	Elsewhere uint32 `json:"elsewhere" yaml:"elsewhere"`
+	Back      uint32 `json:"back" yaml:"back"`
+	Other     uint32 `json:"other" yaml:"other"` // fail before and after, for another reason
+}
+
+// ExportEffect is an app whose callers in another cluster change.
+type ExportEffect struct {
+	Cluster string   `json:"cluster" yaml:"cluster"`
+	App     string   `json:"app" yaml:"app"`
+	Result  string   `json:"result" yaml:"result"`
+	Removed []string `json:"removed,omitempty" yaml:"removed,omitempty"`
+	Added   []string `json:"added,omitempty" yaml:"added,omitempty"`
+}
+
 // AppliedOf reads an answer.
 func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
-	a := Applied{DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut(), Warnings: m.GetWarnings()}
+	c := m.GetCounts()
+	a := Applied{
+		DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut(),
+		Counts:  Counts{Fail: c.GetFail(), Elsewhere: c.GetElsewhere(), Back: c.GetBack(), Other: c.GetOther()},
+		Exports: []ExportEffect{}, ExportsLeftOut: m.GetExportsLeftOut(), Warnings: m.GetWarnings(),
+	}
 	for _, r := range m.GetResults() {
 		a.Results = append(a.Results, Result{
 			Kind: r.GetKey().GetKind(), Namespace: r.GetKey().GetNamespace(), Name: r.GetKey().GetName(),
@@ -56,6 +84,9 @@ func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
 			Caller: appName(e.GetCaller()), App: appName(e.GetApp()),
 			Before: DecisionOf(e.GetBefore()), After: DecisionOf(e.GetAfter()),
 		})
+	}
+	for _, e := range m.GetExports() {
+		a.Exports = append(a.Exports, ExportEffect{e.GetCluster(), appName(e.GetApp()), e.GetResult(), e.GetRemoved(), e.GetAdded()})
 	}
 	return a
 }
@@ -79,35 +110,93 @@ func Apply(w io.Writer, a Applied) error {
 	if !a.DryRun {
 		return nil
 	}
-	if len(a.Effects) == 0 && instancesChange(a) {
-		fmt.Fprintln(w, "\nno lookup would end in another way, but for what instances do: that is known once they are there and checked")
-		return nil
-	}
+	exports(w, a)
+	fmt.Fprintf(w, "\n%s\n", a.summary())
 	if len(a.Effects) == 0 {
-		fmt.Fprintln(w, "\nno lookup would end in another way")
 		return nil
 	}
 	fmt.Fprintln(w)
 	var table [][]string
 	for _, e := range a.Effects {
-		caller := e.Caller
-		if caller == "" {
-			caller = "(any without a selection)"
-		}
 		before, after := brief(e.Before), brief(e.After)
 		if before == after {
 			before, after = before+": "+e.Before.Reason, after+": "+e.After.Reason
 		}
-		table = append(table, []string{caller, e.App, before, after})
+		table = append(table, []string{cmp.Or(e.Caller, "(any without a selection)"), e.App, before, after})
 	}
 	err := rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
 	if a.EffectsLeftOut > 0 {
 		fmt.Fprintf(w, "and %d more\n", a.EffectsLeftOut)
 	}
-	if instancesChange(a) {
-		fmt.Fprintln(w, "what the instances change is not among them: it is known once they are there and checked")
-	}
 	return err
+}
+
+// summary counts the lookups of this cluster that would change.
+func (a *Applied) summary() string {
+	var parts []string
+	for _, part := range []struct {
+		n    uint32
+		what string
+	}{
+		{a.Counts.Fail, "would fail"},
+		{a.Counts.Elsewhere, "would go elsewhere"},
+		{a.Counts.Other, "would fail for another reason"},
+		{a.Counts.Back, "would succeed again"},
+	} {
+		switch {
+		case part.n > 0 && len(parts) > 0:
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		case part.n == 1:
+			parts = append(parts, "1 lookup "+part.what)
+		case part.n > 0:
+			parts = append(parts, fmt.Sprintf("%d lookups %s", part.n, part.what))
+		}
+	}
+	text := "no lookup in this cluster would end in another way"
+	if len(parts) > 0 {
+		text = strings.Join(parts, ", ")
+	}
+	if instancesChange(*a) {
+		text += "; what the instances change is known once they are there and checked"
+	}
+	return text
+}
+
+// mostExports bounds the apps that are named for one cluster.
+const mostExports = 10
+
+// exports writes what other clusters would be told, a line for each cluster and result.
+func exports(w io.Writer, a Applied) {
+	if len(a.Exports) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	said := map[string]string{"withdrawn": "callers in %s would lose %s\n", "exported": "callers in %s would get %s\n"}
+	for i := 0; i < len(a.Exports); {
+		e := a.Exports[i]
+		format, whole := said[e.Result]
+		if !whole {
+			fmt.Fprintf(w, "%s: other callers in %s would be allowed%s%s\n", e.App, e.Cluster, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
+			i++
+			continue
+		}
+		var apps []string
+		for ; i < len(a.Exports) && a.Exports[i].Cluster == e.Cluster && a.Exports[i].Result == e.Result; i++ {
+			apps = append(apps, a.Exports[i].App)
+		}
+		if more := len(apps) - mostExports; more > 0 {
+			apps = append(apps[:mostExports], fmt.Sprintf("%d more", more))
+		}
+		fmt.Fprintf(w, format, e.Cluster, strings.Join(apps, ", "))
+	}
+	if a.ExportsLeftOut > 0 {
+		fmt.Fprintf(w, "and %d more exports would change\n", a.ExportsLeftOut)
+	}
+	fmt.Fprintln(w, "how lookups in these clusters end then is not tried here")
+}
+
+func listed(before string, names []string) string {
+	return after(before, strings.Join(names, ", "))
 }
 
 // instancesChange tells whether an AppInstance is among what changes: what becomes of
@@ -125,10 +214,30 @@ func keyName(r Result) string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// brief is a decision in a few words.
+// brief is a decision in a few words: the clusters that its lookups reach, and how many of them.
 func brief(d Decision) string {
-	if d.Cluster == "" {
+	var shares []string
+	for _, r := range d.Routes {
+		if r.Share > 0 && r.Share < 100 {
+			shares = append(shares, r.Cluster+" "+percent(r.Share))
+		}
+	}
+	switch {
+	case d.Cluster == "":
 		return d.Outcome
+	case len(shares) > 0:
+		return d.Outcome + ", " + strings.Join(shares, ", ")
 	}
 	return d.Outcome + ", " + d.Cluster
+}
+
+// percent is a share of more than 0 and less than 100 %, rounded but to neither.
+func percent(share float64) string {
+	switch {
+	case share < 1:
+		return "<1 %"
+	case share > 99:
+		return ">99 %"
+	}
+	return fmt.Sprintf("%.0f %%", share)
 }

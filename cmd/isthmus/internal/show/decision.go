@@ -24,18 +24,19 @@ type Decision struct {
 
 // Route is one way to an app, and why it was or was not taken.
 type Route struct {
-	Cluster  string `json:"cluster" yaml:"cluster"`
-	Priority uint32 `json:"priority" yaml:"priority"`
-	Weight   uint32 `json:"weight" yaml:"weight"`
-	Ready    uint32 `json:"ready" yaml:"ready"`
-	Draining uint32 `json:"draining" yaml:"draining"`
-	Shards   uint32 `json:"shards" yaml:"shards"`
-	Ramp     uint32 `json:"ramp" yaml:"ramp"`
-	Taken    bool   `json:"taken" yaml:"taken"`
-	Reason   string `json:"reason" yaml:"reason"`
-	Peer     string `json:"peer" yaml:"peer"`
-	Unnamed  string `json:"unnamed" yaml:"unnamed"`
-	Zones    string `json:"zones" yaml:"zones"`
+	Cluster  string  `json:"cluster" yaml:"cluster"`
+	Priority uint32  `json:"priority" yaml:"priority"`
+	Weight   uint32  `json:"weight" yaml:"weight"`
+	Ready    uint32  `json:"ready" yaml:"ready"`
+	Draining uint32  `json:"draining" yaml:"draining"`
+	Shards   uint32  `json:"shards" yaml:"shards"`
+	Ramp     uint32  `json:"ramp" yaml:"ramp"`
+	Taken    bool    `json:"taken" yaml:"taken"`
+	Reason   string  `json:"reason" yaml:"reason"`
+	Peer     string  `json:"peer" yaml:"peer"`
+	Unnamed  string  `json:"unnamed" yaml:"unnamed"`
+	Zones    string  `json:"zones" yaml:"zones"`
+	Share    float64 `json:"share" yaml:"share"` // of the lookups, in percent
 }
 
 // DecisionOf reads a decision from its message.
@@ -48,7 +49,7 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
 			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(),
+			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(),
 		})
 	}
 	return d
@@ -104,6 +105,12 @@ func routes(w io.Writer, all []Route) error {
 		{"DRAINING", false, func(r *Route) string { return unlessZero(r.Draining, "") }},
 		{"SHARDS", false, func(r *Route) string { return unlessZero(r.Shards, "") }},
 		{"RAMP", false, func(r *Route) string { return unlessZero(r.Ramp, " %") }},
+		{"SHARE", false, func(r *Route) string {
+			if r.Share == 0 || r.Share == 100 {
+				return ""
+			}
+			return percent(r.Share)
+		}},
 		{"ZONES", false, func(r *Route) string { return r.Zones }},
 		{"", true, func(r *Route) string {
 			if r.Taken {

@@ -60,3 +60,11 @@ func pairs(w io.Writer, indent string, all [][2]string) error {
 	}
 	return t.Flush()
 }
+
+// Count is a number of things: "1 object", "2 objects".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,196 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// App is an app as a cluster knows it, as programs read it.
+type App struct {
+	App        string     `json:"app" yaml:"app"`
+	Ready      uint32     `json:"ready" yaml:"ready"` // addresses here
+	Draining   uint32     `json:"draining" yaml:"draining"`
+	Instances  []Instance `json:"instances" yaml:"instances"`
+	Imports    []Import   `json:"imports" yaml:"imports"`       // clusters that export it to this one
+	ExportedTo []string   `json:"exportedTo" yaml:"exportedTo"` // "*" for any cluster
+	Callers    uint32     `json:"callers" yaml:"callers"`       // apps here whose selection holds it
+	Selection  bool       `json:"selection" yaml:"selection"`   // it has AppEndpoints
+}
+
+// Instance is an instance of an app, as one source has it.
+type Instance struct {
+	Source   string `json:"source" yaml:"source"`
+	ID       string `json:"id" yaml:"id"`
+	Address  string `json:"address" yaml:"address"`
+	Draining bool   `json:"draining" yaml:"draining"`
+	Zone     string `json:"zone" yaml:"zone"`
+	TakenBy  string `json:"takenBy" yaml:"takenBy"` // the app whose address it is, where that is another
+}
+
+// Import is an app in another cluster.
+type Import struct {
+	Cluster string `json:"cluster" yaml:"cluster"`
+	Ready   uint32 `json:"ready" yaml:"ready"`
+	Stale   bool   `json:"stale" yaml:"stale"`
+}
+
+// AppOf reads an app.
+func AppOf(m *v1alpha1.AppState) App {
+	a := App{
+		App: appName(m.GetApp()), Ready: m.GetReady(), Draining: m.GetDraining(), Callers: m.GetCallers(), Selection: m.GetSelection(),
+		Instances: []Instance{}, Imports: []Import{}, ExportedTo: append([]string{}, m.GetExportedTo()...),
+	}
+	for _, i := range m.GetInstances() {
+		a.Instances = append(a.Instances, Instance{i.GetSource(), i.GetId(), i.GetAddress(), i.GetDraining(), i.GetZone(), appName(i.GetTakenBy())})
+	}
+	for _, i := range m.GetImports() {
+		a.Imports = append(a.Imports, Import{i.GetCluster(), i.GetReady(), i.GetStale()})
+	}
+	return a
+}
+
+// Apps writes a line for each app. With details there are its instances, too.
+func Apps(w io.Writer, all []App, details bool) error {
+	var table [][]string
+	for i := range all {
+		a := &all[i]
+		table = append(table, []string{a.App, a.here(), a.elsewhere(), dash(strings.Join(a.ExportedTo, ", ")), number(a.Callers), yes(a.Selection)})
+	}
+	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table); err != nil || !details {
+		return err
+	}
+	for i := range all {
+		if len(all[i].Instances) == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s\n", all[i].App)
+		var table [][]string
+		for _, in := range all[i].Instances {
+			table = append(table, []string{"  " + in.Address, in.Source, in.state(), dash(in.Zone), in.ID})
+		}
+		if err := rows(w, []string{"  ADDRESS", "SOURCE", "STATE", "ZONE", "ID"}, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *App) here() string {
+	switch {
+	case len(a.Instances) == 0:
+		return "-"
+	case a.Draining > 0:
+		return fmt.Sprintf("%d ready, %d draining", a.Ready, a.Draining)
+	}
+	return fmt.Sprintf("%d ready", a.Ready)
+}
+
+func (a *App) elsewhere() string {
+	var all []string
+	for _, i := range a.Imports {
+		text := fmt.Sprintf("%s %d", i.Cluster, i.Ready)
+		if i.Stale {
+			text += " (stale)"
+		}
+		all = append(all, text)
+	}
+	return dash(strings.Join(all, ", "))
+}
+
+func (i *Instance) state() string {
+	switch {
+	case i.TakenBy != "":
+		return "address of " + i.TakenBy
+	case i.Draining:
+		return "draining"
+	}
+	return "ready"
+}
+
+// Sidecar is a client of a resolver service, as programs read it.
+type Sidecar struct {
+	App            string `json:"app" yaml:"app"`
+	Instance       string `json:"instance" yaml:"instance"`
+	Address        string `json:"address" yaml:"address"` // that it has registered
+	Source         string `json:"source" yaml:"source"`   // that its stream comes from
+	State          string `json:"state" yaml:"state"`     // ready, draining or waiting
+	Zone           string `json:"zone" yaml:"zone"`
+	Since          string `json:"since" yaml:"since"` // RFC 3339
+	Version        string `json:"version" yaml:"version"`
+	Runtime        string `json:"runtime" yaml:"runtime"`
+	Identity       string `json:"identity" yaml:"identity"` // SPIFFE ID; empty without mTLS
+	Revision       uint64 `json:"revision" yaml:"revision"` // of the view that was sent last
+	NewestRevision uint64 `json:"newestRevision" yaml:"newestRevision"`
+	Delivered      bool   `json:"delivered" yaml:"delivered"` // it has read what was sent
+
+	since int64
+}
+
+// SidecarOf reads a sidecar.
+func SidecarOf(m *v1alpha1.SidecarState) Sidecar {
+	return Sidecar{
+		App: appName(m.GetApp()), Instance: m.GetInstance(), Address: m.GetAddress(), Source: m.GetSource(), State: m.GetState(), Zone: m.GetZone(),
+		Since: time.UnixMilli(m.GetSinceUnixMs()).UTC().Format(time.RFC3339), Version: m.GetVersion(), Runtime: m.GetRuntime(), Identity: m.GetIdentity(),
+		Revision: m.GetRevision(), NewestRevision: m.GetNewestRevision(), Delivered: m.GetDelivered(), since: m.GetSinceUnixMs(),
+	}
+}
+
+// Current tells whether the sidecar has its app's newest view.
+func (s *Sidecar) Current() bool { return s.Delivered && s.Revision >= s.NewestRevision }
+
+// Sidecars writes a line for each sidecar.
+func Sidecars(w io.Writer, all []Sidecar, now time.Time) error {
+	var table [][]string
+	for i := range all {
+		s := &all[i]
+		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), dash(s.Zone), dash(s.Version), dash(strings.TrimPrefix(s.Runtime, "daprd ")), mTLS(s.Identity), s.view()})
+	}
+	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table)
+}
+
+func (s *Sidecar) where() string {
+	if s.Address == "" {
+		return dash(s.Source)
+	}
+	return s.Address
+}
+
+func (s *Sidecar) state() string {
+	if s.State == "waiting" {
+		return "waiting for its app"
+	}
+	return s.State
+}
+
+func (s *Sidecar) view() string {
+	if s.Current() {
+		return strconv.FormatUint(s.Revision, 10)
+	}
+	return fmt.Sprintf("%d, behind %d", s.Revision, s.NewestRevision)
+}
+
+func mTLS(identity string) string {
+	if identity == "" {
+		return "no"
+	}
+	return "yes"
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newApps(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "apps [NAMESPACE/APP]",
+		Short: "List the apps that run here or in other clusters",
+		Long: `List the apps that run in this cluster, that an object here is about, or that other clusters
+export to this one. Of other clusters a service knows only what they export to it.
+
+HERE counts addresses that take calls, ELSEWHERE instances by cluster. CALLERS counts the apps here
+whose AppEndpoints hold the app. With -v, or for one app, each instance has a line.`,
+		Example: `  isthmus apps
+  isthmus apps shop/orders
+  isthmus apps -n shop --without-instances`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	output, filter := outputFlag(cmd), appFilter(cmd)
+	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
+	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
+	exported := cmd.Flags().Bool("exported", false, "only apps that this cluster exports")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		namespace, id, err := filter(args)
+		if err != nil {
+			return err
+		}
+		all := []show.App{}
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id})
+			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
+				for _, a := range m.GetApps() {
+					all = append(all, show.AppOf(a))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(a show.App) bool { return *without && a.Ready > 0 || *exported && len(a.ExportedTo) == 0 })
+		if output.Format != show.Table {
+			return show.Print(cmd.OutOrStdout(), output.Format, all)
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "no apps")
+			return nil
+		}
+		return show.Apps(cmd.OutOrStdout(), all, *details || id != "")
+	}
+	return cmd
+}
+
+func newSidecars(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sidecars [NAMESPACE/APP]",
+		Short: "List the sidecars that are connected",
+		Long: `List the sidecars whose streams the service has; where it has replicas, those of the replica that
+answers. "waiting for its app" means that the app does not listen yet, so no calls go there.
+
+VIEW is the revision of the view that the sidecar has. It is behind where the sidecar has not read
+the newest one yet.`,
+		Example: `  isthmus sidecars
+  isthmus sidecars shop/orders
+  isthmus sidecars --not-ready`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	output, filter := outputFlag(cmd), appFilter(cmd)
+	notReady := cmd.Flags().Bool("not-ready", false, "only those that get no calls")
+	behind := cmd.Flags().Bool("behind", false, "only those without the newest view")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		namespace, id, err := filter(args)
+		if err != nil {
+			return err
+		}
+		all := []show.Sidecar{}
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id})
+			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
+				for _, s := range m.GetSidecars() {
+					all = append(all, show.SidecarOf(s))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(s show.Sidecar) bool { return *notReady && s.State == "ready" || *behind && s.Current() })
+		if output.Format != show.Table {
+			return show.Print(cmd.OutOrStdout(), output.Format, all)
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "no sidecars")
+			return nil
+		}
+		return show.Sidecars(cmd.OutOrStdout(), all, time.Now())
+	}
+	return cmd
+}
+
+// appFilter adds the flag that narrows a list to a namespace, and returns what reads it and the
+// argument.
+func appFilter(cmd *cobra.Command) func(args []string) (namespace, id string, err error) {
+	namespace := cmd.Flags().StringP("namespace", "n", "", "only apps of this namespace")
+	return func(args []string) (string, string, error) {
+		if len(args) == 0 {
+			return *namespace, "", nil
+		}
+		in, id, found := strings.Cut(args[0], "/")
+		switch {
+		case !found && *namespace != "":
+			return *namespace, args[0], nil
+		case !found || in == "" || id == "":
+			return "", "", misused(fmt.Errorf("%q: write NAMESPACE/APP, or give the namespace by -n", args[0]))
+		case *namespace != "" && *namespace != in:
+			return "", "", misused(fmt.Errorf("%q is not in namespace %s; leave -n out", args[0], *namespace))
+		}
+		return in, id, nil
+	}
+}
+
+// receive hands on all messages of a stream.
+func receive[M any](stream grpc.ServerStreamingClient[M], err error, take func(*M) error) error {
+	for err == nil {
+		var m *M
+		if m, err = stream.Recv(); err == nil {
+			err = take(m)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

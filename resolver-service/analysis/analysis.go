@@ -1,0 +1,314 @@
+// Package analysis finds what is most likely a mistake in objects that are right by themselves: a
+// name that nobody has, a route that can't be taken, an export that lets nobody in.
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/strict"
+)
+
+// The checks, by the names that people see.
+const (
+	UnknownApp      = "unknown-app"
+	UnknownCluster  = "unknown-cluster"
+	UnknownCaller   = "unknown-caller"
+	NotExported     = "not-exported"
+	NoTraffic       = "no-traffic"
+	ExportToItself  = "export-to-itself"
+	ExportToNobody  = "export-to-nobody"
+	ExportOfNothing = "export-of-nothing"
+	Covered         = "covered"
+	OwnListener     = "own-listener"
+)
+
+// Finding is one thing that is most likely not meant.
+type Finding struct {
+	Check   string // its name
+	Warning bool   // false: a note, since it may well be meant
+	Key     catalog.Key
+	Source  catalog.Source // of the part that Path names; no File if the object came without one
+	Path    string
+	What    string
+	Fix     string
+
+	app     catalog.App // nobody has it: a name near it may be meant
+	cluster string      // the same of a cluster
+}
+
+// String is a line for people, without the place in a file.
+func (f *Finding) String() string {
+	return fmt.Sprintf("%s: %s: %s; %s [%s]", f.Key, f.Path, f.What, f.Fix, f.Check)
+}
+
+// Analysis collects the findings of one moment.
+type Analysis struct {
+	facts    topology.Facts
+	listens  func(netip.AddrPort) bool
+	findings []Finding
+
+	apps     []catalog.App
+	clusters []string
+	own      string
+}
+
+// Run checks objects against facts, and returns a function for the findings. That function takes
+// longer, and may be called once the facts are no longer valid. listens tells whether the service
+// itself listens on an address.
+func Run(facts topology.Facts, listens func(netip.AddrPort) bool, objects func(yield func(catalog.Object) bool)) func() []Finding {
+	a := &Analysis{facts: facts, listens: listens}
+	for object := range objects {
+		switch o := object.(type) {
+		case *catalog.AppEndpoints:
+			a.selection(o)
+		case *catalog.AppExport:
+			a.export(o)
+		case *catalog.Cluster:
+			a.cluster(o)
+		}
+	}
+	if slices.ContainsFunc(a.findings, func(f Finding) bool { return f.app != catalog.App{} || f.cluster != "" }) {
+		a.apps = slices.Collect(facts.Apps())
+		a.clusters, a.own = slices.Collect(facts.Clusters()), facts.Cluster()
+	}
+	return a.finish
+}
+
+// finish looks for what was meant by names that nobody has.
+func (a *Analysis) finish() []Finding {
+	all := a.findings[:0]
+	for _, f := range a.findings {
+		switch {
+		case f.app != catalog.App{}:
+			near := a.nearApp(f.app)
+			if f.Check == UnknownCaller && (near == catalog.App{} || near.ID == f.app.ID) {
+				continue // apps that only other clusters run are not known here
+			}
+			if near != (catalog.App{}) {
+				f.Warning, f.Fix = true, fmt.Sprintf("did you mean %s?", near)
+			}
+		case f.cluster != "":
+			known := a.clusters
+			if f.Key.Kind == catalog.KindAppEndpoints {
+				known = append(slices.Clip(known), a.own) // a route may lead to this cluster, an export not
+			}
+			if near := strict.Nearest(f.cluster, known); near != "" {
+				f.Fix = fmt.Sprintf("did you mean %q?", near)
+			}
+		}
+		all = append(all, f)
+	}
+	slices.SortStableFunc(all, func(x, y Finding) int {
+		return cmp.Or(order(y.Warning)-order(x.Warning), x.Key.Compare(y.Key), cmp.Compare(x.Source.Line, y.Source.Line), cmp.Compare(x.Path, y.Path))
+	})
+	return all
+}
+
+func order(warning bool) int {
+	if warning {
+		return 1
+	}
+	return 0
+}
+
+// nearApp is an app that may be meant by a name that nobody has: one with the same app-id in
+// another namespace, or one with a similar app-id in the same. An app without a namespace may be
+// in any.
+func (a *Analysis) nearApp(app catalog.App) (near catalog.App) {
+	var ids []string
+	for _, known := range a.apps {
+		switch {
+		case known.ID == app.ID:
+			if near = known; near.Namespace == app.Namespace {
+				return near
+			}
+		case app.Namespace == "" || known.Namespace == app.Namespace:
+			ids = append(ids, known.ID)
+		}
+	}
+	if near != (catalog.App{}) {
+		return near
+	}
+	slices.Sort(ids)
+	id := strict.Nearest(app.ID, ids)
+	for _, known := range a.apps {
+		if id != "" && known.ID == id && (app.Namespace == "" || known.Namespace == app.Namespace) {
+			return known
+		}
+	}
+	return catalog.App{}
+}
+
+func (a *Analysis) add(o catalog.Object, line int, f Finding) {
+	f.Key, f.Source = o.Key(), o.Origin()
+	if line > 0 {
+		f.Source.Line = line
+	}
+	a.findings = append(a.findings, f)
+}
+
+// selection checks what an app may call.
+func (a *Analysis) selection(s *catalog.AppEndpoints) {
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		path := fmt.Sprintf("spec.endpoints[%d]", i)
+		exporters := a.facts.Exporters(e.App)
+		nobody := !a.facts.Runs(e.App) && len(exporters) == 0
+		unheard := false
+		for j, r := range e.Routes {
+			at := fmt.Sprintf("%s.routes[%d]", path, j)
+			switch {
+			case r.Weight == 0:
+				a.add(s, e.Line, Finding{Check: NoTraffic, Path: at + ".weight", What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
+			case r.Cluster == catalog.LocalCluster || r.Cluster == a.facts.Cluster():
+			case !a.facts.HasCluster(r.Cluster):
+				a.unknownCluster(s, e.Line, at+".cluster", r.Cluster)
+			case !a.facts.Heard(r.Cluster):
+				unheard = true
+			case !nobody:
+				a.exported(s, e, at+".cluster", r.Cluster)
+			}
+		}
+		switch {
+		case len(e.Routes) == 0 && !a.facts.Runs(e.App) && len(exporters) > 0:
+			a.anyExport(s, e, path, exporters)
+		case nobody && !unheard:
+			a.add(s, e.Line, Finding{
+				Check: UnknownApp, Path: path + ".app", app: e.App, What: fmt.Sprintf("no app %s runs here, and no other cluster exports one", e.App),
+				Fix: "correct the name, or start the app",
+			})
+		}
+	}
+}
+
+// exported checks that a cluster lets the caller have an app.
+func (a *Analysis) exported(s *catalog.AppEndpoints, e *catalog.Endpoint, path, cluster string) {
+	exported, allowed := a.facts.Exports(cluster, e.App, s.App)
+	if allowed {
+		return
+	}
+	f := Finding{
+		Check: NotExported, Warning: true, Path: path,
+		What: fmt.Sprintf("cluster %s does not export %s, so the route is never taken", cluster, e.App),
+		Fix:  fmt.Sprintf("write AppExport %s there, or leave the route out", e.App),
+	}
+	if exported {
+		f.What = fmt.Sprintf("cluster %s exports %s, but not to %s, so the route is never taken", cluster, e.App, s.App)
+		f.Fix = a.allow(s.App, e.App)
+	}
+	a.add(s, e.Line, f)
+}
+
+// anyExport checks an endpoint without routes, of an app that other clusters have: one of these
+// must let the caller have it.
+func (a *Analysis) anyExport(s *catalog.AppEndpoints, e *catalog.Endpoint, path string, exporters []string) {
+	for _, cluster := range exporters {
+		if _, allowed := a.facts.Exports(cluster, e.App, s.App); allowed {
+			return
+		}
+	}
+	a.add(s, e.Line, Finding{
+		Check: NotExported, Warning: true, Path: path + ".app",
+		What: fmt.Sprintf("%s does not run here, and no cluster that exports it lets %s call it", e.App, s.App), Fix: a.allow(s.App, e.App),
+	})
+}
+
+func (a *Analysis) allow(caller, app catalog.App) string {
+	return fmt.Sprintf("add {cluster: %s, namespace: %s, app: %s} to spec.allow of AppExport %s there", a.facts.Cluster(), caller.Namespace, caller.ID, app)
+}
+
+func (a *Analysis) unknownCluster(o catalog.Object, line int, path, cluster string) {
+	a.add(o, line, Finding{
+		Check: UnknownCluster, Warning: true, Path: path, cluster: cluster,
+		What: fmt.Sprintf("no Cluster object has the name %q", cluster), Fix: "correct the name, or write the Cluster object",
+	})
+}
+
+// export checks who may call an app of this cluster.
+func (a *Analysis) export(x *catalog.AppExport) {
+	if !a.facts.Runs(x.App) {
+		a.add(x, 0, Finding{
+			Check: ExportOfNothing, Path: "metadata.name", app: x.App, What: fmt.Sprintf("no app %s runs here", x.App), Fix: "correct the name, or start the app",
+		})
+	}
+	if len(x.Allow) == 0 {
+		a.add(x, 0, Finding{Check: ExportToNobody, Path: "spec.allow", What: "is empty, so no caller may have the app", Fix: "name who may call it, or delete the object"})
+	}
+	for i, allow := range x.Allow {
+		path := fmt.Sprintf("spec.allow[%d]", i)
+		if by := coveredBy(x.Allow, i); by >= 0 {
+			a.add(x, 0, Finding{Check: Covered, Path: path, What: fmt.Sprintf("allows nobody whom spec.allow[%d] doesn't allow", by), Fix: "leave one of the two out"})
+		}
+		switch {
+		case anyone(allow.Cluster):
+		case allow.Cluster == a.facts.Cluster():
+			a.add(x, 0, Finding{
+				Check: ExportToItself, Warning: true, Path: path + ".cluster", What: "is this cluster; an export is for callers in other clusters",
+				Fix: "name the caller's cluster",
+			})
+		case !a.facts.HasCluster(allow.Cluster):
+			a.unknownCluster(x, 0, path+".cluster", allow.Cluster)
+		}
+		a.caller(x, allow, path)
+	}
+}
+
+// caller checks the app that an export names. It may run in other clusters only, which nobody
+// tells this one; so what counts is whether a name near it is known.
+func (a *Analysis) caller(x *catalog.AppExport, allow catalog.Allow, path string) {
+	if anyone(allow.App) {
+		return
+	}
+	caller := catalog.App{Namespace: allow.Namespace, ID: allow.App}
+	if anyone(allow.Namespace) {
+		caller.Namespace = ""
+	}
+	a.add(x, 0, Finding{Check: UnknownCaller, Path: path + ".app", app: caller, What: fmt.Sprintf("no app %s is known here", show(caller))})
+}
+
+func show(app catalog.App) string {
+	if app.Namespace == "" {
+		return app.ID
+	}
+	return app.String()
+}
+
+// anyone tells whether a pattern of an Allow means any.
+func anyone(pattern string) bool { return pattern == "" || pattern == "*" }
+
+// coveredBy is the place of an entry that allows all that entry i does, or -1. Of two equal ones
+// the later is covered.
+func coveredBy(all []catalog.Allow, i int) int {
+	covers := func(wide, narrow string) bool { return anyone(wide) || wide == narrow }
+	for j := range all {
+		wide, narrow := all[j], all[i]
+		if j != i && covers(wide.Cluster, narrow.Cluster) && covers(wide.Namespace, narrow.Namespace) && covers(wide.App, narrow.App) {
+			same := covers(narrow.Cluster, wide.Cluster) && covers(narrow.Namespace, wide.Namespace) && covers(narrow.App, wide.App)
+			if !same || j < i {
+				return j
+			}
+		}
+	}
+	return -1
+}
+
+// cluster checks how another cluster is reached.
+func (a *Analysis) cluster(c *catalog.Cluster) {
+	gateways := slices.Clone(c.Gateways)
+	for _, g := range c.AppGateways {
+		gateways = append(gateways, g.Address)
+	}
+	for _, g := range gateways {
+		if address, err := netip.ParseAddrPort(g); err == nil && c.Name != a.facts.Cluster() && a.listens(address) {
+			a.add(c, 0, Finding{
+				Check: OwnListener, Warning: true, Path: "spec.gateways", What: fmt.Sprintf("%s is a listener of this cluster's own resolver service", g),
+				Fix: fmt.Sprintf("name the gateway of %s", c.Name),
+			})
+		}
+	}
+}

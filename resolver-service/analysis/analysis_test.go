@@ -1,0 +1,138 @@
+package analysis
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// cluster is west, which runs some apps and hears east.
+func cluster(t *testing.T) *topology.Graph {
+	t.Helper()
+	g := topology.NewGraph(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain})
+	g.Apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: decode(t, clusters)}})
+	var here []catalog.Instance
+	for i, app := range []string{"shop/orders", "shop/checkout", "shop/cart", "default/billing"} {
+		namespace, id, _ := strings.Cut(app, "/")
+		here = append(here, catalog.Instance{
+			ID: "1", App: catalog.App{Namespace: namespace, ID: id}, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 50002),
+		})
+	}
+	g.Apply(topology.Change{Instances: []topology.InstanceChange{{Source: "test", Put: here}}})
+	g.Apply(topology.Change{Peers: []topology.PeerChange{{Cluster: "east", Full: true, Lease: topology.Fresh, Put: []topology.PeerExport{
+		{App: catalog.App{Namespace: "shop", ID: "ledger"}, Ready: 1, Allow: []catalog.Allow{{Cluster: "west", App: "orders"}}},
+		{App: catalog.App{Namespace: "shop", ID: "stock"}, Ready: 1, Allow: []catalog.Allow{{Cluster: "west"}}},
+	}}}})
+	return g
+}
+
+const clusters = `
+apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: east}
+spec: {gateways: [{address: "203.0.113.7:15443"}]}
+---
+apiVersion: isthmus.dev/v1alpha1
+kind: Cluster
+metadata: {name: silent}
+spec: {gateways: [{address: "203.0.113.8:15443"}]}
+`
+
+func decode(t *testing.T, text string) []catalog.Object {
+	t.Helper()
+	objects, mistakes := api.DecodeYAML("f.yaml", []byte(text))
+	if err := mistakes.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func selection(endpoints string) string {
+	return "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: checkout}\nspec: {endpoints: [" + endpoints + "]}\n"
+}
+
+func export(app, allow string) string {
+	return "apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: " + app + "}\nspec: {allow: [" + allow + "]}\n"
+}
+
+func TestEachCheckFindsItsMistake(t *testing.T) {
+	g := cluster(t)
+	for what, test := range map[string]struct {
+		object string
+		want   []string // the beginning of each finding, with its level
+	}{
+		"all is well": {selection(`{app: orders}, {app: stock, routes: [{cluster: local}, {cluster: east, priority: 1}]}`), nil},
+		"a misspelt app": {selection(`{app: oders}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/oders runs here, and no other cluster exports one; did you mean shop/orders? [unknown-app]"}},
+		"a misspelt app of another cluster": {selection(`{app: legder}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/legder runs here, and no other cluster exports one; did you mean shop/ledger? [unknown-app]"}},
+		"an app of another namespace": {selection(`{app: billing}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/billing runs here, and no other cluster exports one; did you mean default/billing? [unknown-app]"}},
+		"an app that is still to come": {selection(`{app: invoices}`), []string{
+			"note AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/invoices runs here, and no other cluster exports one; correct the name, or start the app [unknown-app]"}},
+		"an app that a cluster may have that is not heard": {selection(`{app: oders, routes: [{cluster: silent}]}`), nil},
+		"a misspelt cluster": {selection(`{app: stock, routes: [{cluster: esat}]}`), []string{
+			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
+		"a cluster that nobody knows": {selection(`{app: stock, routes: [{cluster: antarctica}]}`), []string{
+			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "antarctica"; correct the name, or write the Cluster object [unknown-cluster]`}},
+		"an app that the cluster does not export": {selection(`{app: orders, routes: [{cluster: east}]}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: cluster east does not export shop/orders, so the route is never taken; write AppExport shop/orders there, or leave the route out [not-exported]"}},
+		"an app that the cluster exports to another caller": {selection(`{app: ledger, routes: [{cluster: east}]}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: cluster east exports shop/ledger, but not to shop/checkout, so the route is never taken; " +
+				"add {cluster: west, namespace: shop, app: checkout} to spec.allow of AppExport shop/ledger there [not-exported]"}},
+		"the same without routes": {selection(`{app: ledger}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: shop/ledger does not run here, and no cluster that exports it lets shop/checkout call it; "}},
+		"a weight of 0": {selection(`{app: stock, routes: [{cluster: local}, {cluster: east, weight: 0}]}`), []string{
+			"note AppEndpoints shop/checkout: spec.endpoints[0].routes[1].weight: is 0, so the route takes no calls; give it a weight, or leave the route out [no-traffic]"}},
+
+		"an export":             {export("orders", `{cluster: east, namespace: shop, app: checkout}, {cluster: silent}`), nil},
+		"an export to all":      {export("orders", `{cluster: "*"}`), nil},
+		"a misspelt exported":   {export("oders", `{cluster: east}`), []string{"warning AppExport shop/oders: metadata.name: no app shop/oders runs here; did you mean shop/orders? [export-of-nothing]"}},
+		"an export before time": {export("invoices", `{cluster: east}`), []string{"note AppExport shop/invoices: metadata.name: no app shop/invoices runs here; correct the name, or start the app [export-of-nothing]"}},
+		"a misspelt importer":   {export("orders", `{cluster: esat}`), []string{`warning AppExport shop/orders: spec.allow[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
+		"an export to itself": {export("orders", `{cluster: west}`), []string{
+			"warning AppExport shop/orders: spec.allow[0].cluster: is this cluster; an export is for callers in other clusters; name the caller's cluster [export-to-itself]"}},
+		"an export to nobody": {export("orders", ``), []string{
+			"note AppExport shop/orders: spec.allow: is empty, so no caller may have the app; name who may call it, or delete the object [export-to-nobody]"}},
+		"a misspelt caller": {export("orders", `{cluster: east, namespace: shop, app: chekout}`), []string{
+			"warning AppExport shop/orders: spec.allow[0].app: no app shop/chekout is known here; did you mean shop/checkout? [unknown-caller]"}},
+		"a misspelt caller of any namespace": {export("orders", `{cluster: east, app: chekout}`), []string{
+			"warning AppExport shop/orders: spec.allow[0].app: no app chekout is known here; did you mean shop/checkout? [unknown-caller]"}},
+		"a caller that only the other cluster runs":                {export("orders", `{cluster: east, app: warehouse}`), nil},
+		"a caller that runs here in another namespace":             {export("orders", `{cluster: east, namespace: shop, app: billing}`), nil},
+		"an entry that another covers":                             {export("orders", `{cluster: east, app: checkout}, {cluster: east}`), []string{"note AppExport shop/orders: spec.allow[0]: allows nobody whom spec.allow[1] doesn't allow; leave one of the two out [covered]"}},
+		"the same twice":                                           {export("orders", `{cluster: east}, {cluster: east}`), []string{"note AppExport shop/orders: spec.allow[1]: allows nobody whom spec.allow[0] doesn't allow; leave one of the two out [covered]"}},
+		"a gateway that is the service's own":                      {strings.Replace(clusters, "203.0.113.7:15443", "10.9.9.9:7400", 1), []string{"warning Cluster east: spec.gateways: 10.9.9.9:7400 is a listener of this cluster's own resolver service; name the gateway of east [own-listener]"}},
+		"the own cluster's object, as all clusters have it in Git": {strings.NewReplacer("203.0.113.7:15443", "10.9.9.9:7400", "name: east", "name: west").Replace(clusters), nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tried := decode(t, test.object)
+			var finish func() []Finding
+			listens := func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("10.9.9.9:7400") }
+			if err := g.Inspect(topology.ObjectChange{Put: tried}, func(facts topology.Facts) {
+				finish = Run(facts, listens, slices.Values(tried))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range finish() {
+				level := "note "
+				if f.Warning {
+					level = "warning "
+				}
+				if f.Source.File != "f.yaml" || f.Source.Line == 0 {
+					t.Errorf("%s is at %s:%d", f.Check, f.Source.File, f.Source.Line)
+				}
+				got = append(got, level+f.String())
+			}
+			if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,182 @@
+// Package events keeps what has happened lately in a resolver service, for operators: what the log
+// has at INFO and above, and what would be too much for a log.
+package events
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// The bounds of a Ring.
+const (
+	most       = 5000             // events
+	maxText    = 2 << 10          // bytes of one event
+	similar    = 64               // how many of the newest events are looked at for the same
+	sameWithin = 10 * time.Second // in which the same again counts as one event
+	leastLevel = slog.LevelInfo   // of the log's lines
+)
+
+// Event is something that happened, or the same thing several times in a row.
+type Event struct {
+	Number  uint64 // grows with each event; one that happens again gets a new one
+	First   time.Time
+	Last    time.Time
+	Count   int
+	Level   slog.Level
+	Message string
+	Fields  []Field
+}
+
+// Field is an attribute of an event.
+type Field struct{ Name, Value string }
+
+// Ring keeps the newest events. It is safe for concurrent use.
+type Ring struct {
+	mu     sync.Mutex
+	events []*Event // by number
+	number uint64
+	latest live.Value[uint64]
+}
+
+// New makes an empty ring.
+func New() *Ring { return &Ring{} }
+
+// Tee returns a logger that writes to log, and keeps its lines of INFO and above.
+func (r *Ring) Tee(log *slog.Logger) *slog.Logger {
+	return slog.New(&handler{ring: r, next: log.Handler()})
+}
+
+// Logger writes to the ring alone: what operators want to see, and what comes too often for a log.
+func (r *Ring) Logger() *slog.Logger { return slog.New(&handler{ring: r}) }
+
+// Latest holds the number of the newest event, once there is one.
+func (r *Ring) Latest() *live.Value[uint64] { return &r.latest }
+
+// After returns the events after a number, from a time on, the oldest first.
+func (r *Ring) After(number uint64, from time.Time) []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, found := slices.BinarySearchFunc(r.events, number, func(e *Event, n uint64) int {
+		switch {
+		case e.Number < n:
+			return -1
+		case e.Number > n:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		at++
+	}
+	var all []Event
+	for _, e := range r.events[at:] {
+		if !e.Last.Before(from) {
+			all = append(all, *e)
+		}
+	}
+	return all
+}
+
+func (r *Ring) add(e *Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number++
+	e.Number = r.number
+	if at := r.same(e); at >= 0 {
+		old := r.events[at]
+		e.First, e.Count = old.First, old.Count+1
+		r.events = slices.Delete(r.events, at, at+1)
+	}
+	if len(r.events) == most {
+		r.events = slices.Delete(r.events, 0, most/10) // seldom, so that adding is cheap
+	}
+	r.events = append(r.events, e)
+	r.latest.Store(e.Number)
+}
+
+// same is the place of an event of which e is one more, or -1.
+func (r *Ring) same(e *Event) int {
+	for at := len(r.events) - 1; at >= max(0, len(r.events)-similar); at-- {
+		old := r.events[at]
+		if e.Last.Sub(old.First) < sameWithin && old.Level == e.Level && old.Message == e.Message && slices.Equal(old.Fields, e.Fields) {
+			return at
+		}
+	}
+	return -1
+}
+
+// handler keeps records, and hands them on to the next handler if there is one.
+type handler struct {
+	ring   *Ring
+	next   slog.Handler
+	prefix string
+	fields []Field
+}
+
+// Enabled tells whether the ring or the next handler wants records of a level.
+func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= leastLevel || h.next != nil && h.next.Enabled(ctx, level)
+}
+
+// Handle keeps a record.
+func (h *handler) Handle(ctx context.Context, record slog.Record) error {
+	if record.Level >= leastLevel {
+		e := &Event{First: record.Time, Last: record.Time, Count: 1, Level: record.Level, Message: short(record.Message), Fields: slices.Clip(h.fields)}
+		left := maxText
+		record.Attrs(func(a slog.Attr) bool {
+			f := field(h.prefix, a)
+			if left -= len(f.Name) + len(f.Value); left > 0 {
+				e.Fields = append(e.Fields, f)
+			}
+			return left > 0
+		})
+		h.ring.add(e)
+	}
+	if h.next != nil && h.next.Enabled(ctx, record.Level) {
+		return h.next.Handle(ctx, record)
+	}
+	return nil
+}
+
+func field(prefix string, a slog.Attr) Field {
+	return Field{prefix + a.Key, short(a.Value.Resolve().String())}
+}
+
+func short(s string) string {
+	if len(s) > maxText/2 {
+		s = strings.ToValidUTF8(s[:maxText/2], "") + "…"
+	}
+	return s
+}
+
+// WithAttrs is as [slog.Handler] has it.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	next := *h
+	next.fields = slices.Clip(next.fields)
+	for _, a := range attrs {
+		next.fields = append(next.fields, field(h.prefix, a))
+	}
+	if next.next != nil {
+		next.next = next.next.WithAttrs(attrs)
+	}
+	return &next
+}
+
+// WithGroup is as [slog.Handler] has it.
+func (h *handler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	next := *h
+	next.prefix += name + "."
+	if next.next != nil {
+		next.next = next.next.WithGroup(name)
+	}
+	return &next
+}

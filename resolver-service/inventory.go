@@ -1,0 +1,143 @@
+package resolverservice
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// inventory is the service Inventory.
+type inventory struct {
+	v1alpha1.UnimplementedInventoryServer
+	topology *topology.Topology
+	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
+	events   *events.Ring
+	stopping context.Context
+}
+
+// perMessage is how many apps or sidecars one message has.
+const perMessage = 500
+
+// wants is the filter of a request.
+func wants(namespace, id string) func(catalog.App) bool {
+	return func(app catalog.App) bool {
+		return (namespace == "" || app.Namespace == namespace) && (id == "" || app.ID == id)
+	}
+}
+
+// Apps lists apps.
+func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
+	apps, err := v.topology.Apps(to.Context())
+	if err != nil {
+		return err
+	}
+	filter := wants(req.GetNamespace(), req.GetId())
+	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
+	for some := range slices.Chunk(apps, perMessage) {
+		states, err := v.topology.AppStates(to.Context(), some)
+		if err != nil {
+			return err
+		}
+		m := &v1alpha1.AppsResponse{}
+		for i := range states {
+			m.Apps = append(m.Apps, appToWire(&states[i]))
+		}
+		if err := to.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func appToWire(s *topology.AppState) *v1alpha1.AppState {
+	m := &v1alpha1.AppState{
+		App: wire.App(s.App), Ready: s.Ready, Draining: s.Draining, ExportedTo: s.ExportedTo, Callers: uint32(s.Callers), Selection: s.Selection,
+	}
+	for _, i := range s.Instances {
+		w := &v1alpha1.InstanceState{Source: i.Source, Id: i.ID, Address: i.Address.String(), Draining: i.Draining, Zone: i.Zone}
+		if i.TakenBy != (catalog.App{}) {
+			w.TakenBy = wire.App(i.TakenBy)
+		}
+		m.Instances = append(m.Instances, w)
+	}
+	for _, i := range s.Imports {
+		m.Imports = append(m.Imports, &v1alpha1.ExportState{Cluster: i.Cluster, Ready: i.Ready, Stale: i.Stale})
+	}
+	return m
+}
+
+// Sidecars lists the clients of this replica.
+func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStreamingServer[v1alpha1.SidecarsResponse]) error {
+	for some := range slices.Chunk(v.sidecars(wants(req.GetNamespace(), req.GetId())), perMessage) {
+		m := &v1alpha1.SidecarsResponse{}
+		for i := range some {
+			m.Sidecars = append(m.Sidecars, sidecarToWire(&some[i]))
+		}
+		if err := to.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
+	m := &v1alpha1.SidecarState{
+		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
+		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest,
+	}
+	if s.Address.IsValid() {
+		m.Address = s.Address.String()
+	}
+	if s.Source.IsValid() {
+		m.Source = s.Source.String()
+	}
+	return m
+}
+
+// Events tells what has happened lately.
+func (v *inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingServer[v1alpha1.EventsResponse]) error {
+	from := time.UnixMilli(req.GetSinceUnixMs())
+	for seen := uint64(0); ; {
+		_, _, more := v.events.Latest().Follow()
+		all := v.events.After(seen, from)
+		for some := range slices.Chunk(all, perMessage) {
+			m := &v1alpha1.EventsResponse{}
+			for i := range some {
+				m.Events = append(m.Events, eventToWire(&some[i]))
+			}
+			if err := to.Send(m); err != nil {
+				return err
+			}
+			seen = some[len(some)-1].Number
+		}
+		if !req.GetFollow() {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-v.stopping.Done():
+			return context.Cause(v.stopping)
+		case <-to.Context().Done():
+			return to.Context().Err()
+		}
+	}
+}
+
+func eventToWire(e *events.Event) *v1alpha1.Event {
+	m := &v1alpha1.Event{
+		Number: e.Number, FirstUnixMs: e.First.UnixMilli(), LastUnixMs: e.Last.UnixMilli(), Count: uint32(e.Count), Level: e.Level.String(), Message: e.Message,
+	}
+	for _, f := range e.Fields {
+		m.Fields = append(m.Fields, &v1alpha1.EventField{Name: f.Name, Value: f.Value})
+	}
+	return m
+}

@@ -1,0 +1,136 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// mostEffects bounds the changed decisions that an answer lists, and the changed exports. One
+// Cluster can change those of every app.
+const mostEffects = 1000
+
+func changeOf(writes []configstore.Write) (c topology.ObjectChange) {
+	for _, w := range writes {
+		if w.Object != nil {
+			c.Put = append(c.Put, w.Object)
+		} else {
+			c.Delete = append(c.Delete, w.Delete)
+		}
+	}
+	return c
+}
+
+// try adds to an answer what a change would alter.
+func (s *Server) try(ctx context.Context, c topology.ObjectChange, answer *v1alpha1.ApplyResponse) error {
+	effects, err := s.topology.Try(ctx, c)
+	if err != nil {
+		return s.untried(err)
+	}
+	type ranked struct {
+		*topology.Effect
+		becomes
+	}
+	var all []ranked
+	var counts [back + 1]uint32
+	for i := range effects.Lookups {
+		e := &effects.Lookups[i]
+		if what, differs := compare(&e.Before, &e.After); differs {
+			all = append(all, ranked{e, what})
+			counts[what]++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.becomes, b.becomes) })
+	answer.Counts = &v1alpha1.EffectCounts{Fail: counts[fails], Elsewhere: counts[elsewhere], Back: counts[back], Other: counts[failsOtherwise]}
+	for _, e := range all[:min(len(all), mostEffects)] {
+		answer.Effects = append(answer.Effects, effectToWire(e.Effect))
+	}
+	answer.EffectsLeftOut = uint32(len(all) - len(answer.Effects))
+	for i := range effects.Exports[:min(len(effects.Exports), mostEffects)] {
+		answer.Exports = append(answer.Exports, exportToWire(&effects.Exports[i]))
+	}
+	answer.ExportsLeftOut = uint32(len(effects.Exports) - len(answer.Exports))
+	return nil
+}
+
+// mostCallers bounds the callers that are named for one export.
+const mostCallers = 20
+
+func exportToWire(e *topology.ExportEffect) *v1alpha1.ExportEffect {
+	w := &v1alpha1.ExportEffect{Cluster: e.Cluster, App: wire.App(e.App), Result: "changed", Removed: callers(e.Before, e.After), Added: callers(e.After, e.Before)}
+	switch {
+	case len(e.After) == 0:
+		w.Result = "withdrawn"
+	case len(e.Before) == 0:
+		w.Result = "exported"
+	}
+	return w
+}
+
+// callers are those that one list has and the other has not.
+func callers(all, but []catalog.Allow) (names []string) {
+	for _, a := range all {
+		if !slices.Contains(but, a) && len(names) < mostCallers {
+			names = append(names, cmp.Or(a.Namespace, "*")+"/"+cmp.Or(a.App, "*"))
+		}
+	}
+	return names
+}
+
+func (s *Server) untried(err error) error {
+	if errors.Is(err, topology.ErrNotSynced) {
+		return status.Errorf(codes.FailedPrecondition, "%v; see isthmus status", err)
+	}
+	return s.explain(err)
+}
+
+// becomes is what becomes of a lookup, in the order in which people want to read it.
+type becomes int
+
+const (
+	fails becomes = iota
+	elsewhere
+	failsOtherwise
+	back
+)
+
+// compare tells what becomes of a lookup, and whether its caller would see a difference. The
+// object that decides, or the address that one lookup happens to get, is none.
+func compare(before, after *catalog.Decision) (what becomes, differs bool) {
+	switch was, is := before.Outcome == catalog.OK, after.Outcome == catalog.OK; {
+	case was && !is:
+		return fails, true
+	case !was && is:
+		return back, true
+	case !was:
+		return failsOtherwise, before.Outcome != after.Outcome
+	default:
+		return elsewhere, !slices.EqualFunc(taken(before), taken(after), sameShare)
+	}
+}
+
+// taken are the routes that lookups take, by cluster.
+func taken(d *catalog.Decision) (all []catalog.RouteDecision) {
+	for _, r := range d.Routes {
+		if r.Share > 0 {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b catalog.RouteDecision) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return all
+}
+
+func sameShare(a, b catalog.RouteDecision) bool {
+	return a.Cluster == b.Cluster && math.Abs(a.Share-b.Share) < 0.01
+}

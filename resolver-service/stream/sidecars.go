@@ -1,0 +1,86 @@
+package stream
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+)
+
+// Sidecar is a client of this replica, as operators see it.
+type Sidecar struct {
+	App      catalog.App
+	Source   netip.Addr     // that its stream comes from
+	Instance string         // empty: it only watches
+	Address  netip.AddrPort // that it has registered
+	Zone     string
+	State    SidecarState
+	Since    time.Time // when its stream began
+	Version  string    // of the client
+	Runtime  string    // of the program that it is part of
+	Identity string    // its SPIFFE ID; empty without mTLS
+
+	Revision  uint64 // of the view that was sent last
+	Delivered bool   // nothing that was sent waits for the client to read it
+	Newest    uint64 // the revision of its app's view
+}
+
+// SidecarState says whether a sidecar gets calls.
+type SidecarState string
+
+// The states of a sidecar.
+const (
+	Ready    SidecarState = "ready"
+	Draining SidecarState = "draining" // it stops, or its app can't take calls
+	Waiting  SidecarState = "waiting"  // it has not registered: its app does not listen yet
+)
+
+// Sidecars returns the clients that a filter wants, by app and address.
+func (s *Server) Sidecars(wants func(catalog.App) bool) []Sidecar {
+	var all []Sidecar
+	for _, c := range s.evidence.all() {
+		if wants(c.app) {
+			all = append(all, c.watch.sidecar(c))
+		}
+	}
+	slices.SortFunc(all, func(a, b Sidecar) int {
+		return cmp.Or(a.App.Compare(b.App), a.Address.Compare(b.Address), a.Source.Compare(b.Source), a.Since.Compare(b.Since))
+	})
+	return all
+}
+
+func (e *evidence) all() []*caller {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*caller, 0, len(e.callers))
+	for c := range e.callers {
+		all = append(all, c)
+	}
+	return all
+}
+
+// sidecar describes the client of a stream that has started.
+func (w *watch) sidecar(c *caller) Sidecar {
+	s := Sidecar{
+		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime,
+		Revision: w.floor(), Delivered: w.inFlight.idle(),
+	}
+	if id, ok := identity.FromContext(w.stream.Context()); ok {
+		s.Identity = id.String()
+	}
+	if view, ok := c.view(); ok {
+		s.Newest = view.Revision
+	}
+	i := w.hello.instance
+	if i == nil {
+		return s
+	}
+	s.Instance, s.Address, s.Zone, s.State = i.ID, i.Address, i.Zone, Ready
+	if i.Draining || w.draining.Load() {
+		s.State = Draining
+	}
+	return s
+}

@@ -1,0 +1,47 @@
+package stream_test
+
+import (
+	"strings"
+	"testing"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+)
+
+func TestOperatorsSeeTheSidecars(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
+	anyApp := func(catalog.App) bool { return true }
+	if all := s.server.Sidecars(anyApp); len(all) != 0 {
+		t.Fatalf("%v; want nobody", all)
+	}
+	ready := helloOf(orders, "10.0.0.1:50002")
+	ready.GetHello().Version, ready.GetHello().Runtime, ready.GetHello().Instance.Zone = "v1.2.3\n", "daprd 1.18.0"+strings.Repeat("x", 100), "a"
+	o := s.dial().send(ready)
+	view := o.until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
+	s.dial().send(helloOf(checkout, "")).until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
+
+	all := s.server.Sidecars(anyApp)
+	if len(all) != 2 {
+		t.Fatalf("%d sidecars, want 2", len(all))
+	}
+	waits, runs := all[0], all[1]
+	if waits.App != checkout || waits.State != stream.Waiting || waits.Address.IsValid() || !waits.Source.IsValid() {
+		t.Errorf("%+v; want checkout, which waits for its app", waits)
+	}
+	if runs.App != orders || runs.State != stream.Ready || runs.Address.String() != "10.0.0.1:50002" || runs.Zone != "a" || runs.Identity != "" ||
+		strings.Contains(runs.Version, "\n") || len(runs.Runtime) != 64 || runs.Since.IsZero() {
+		t.Errorf("%+v; want orders", runs)
+	}
+	serverstest.Await(t, "the newest view is delivered", func() bool {
+		now := s.server.Sidecars(func(a catalog.App) bool { return a == orders })
+		return len(now) == 1 && now[0].Delivered && now[0].Revision >= view.Revision && now[0].Revision == now[0].Newest
+	})
+	o.send(drainRequest()).until(func(m *pb.WatchResponse) bool { return m.Drained })
+	if now := s.server.Sidecars(func(a catalog.App) bool { return a == orders }); len(now) != 1 || now[0].State != stream.Draining {
+		t.Errorf("%+v; want one that drains", now)
+	}
+	o.close()
+	serverstest.Await(t, "a sidecar that has gone is listed no more", func() bool { return len(s.server.Sidecars(anyApp)) == 1 })
+}

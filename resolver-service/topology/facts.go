@@ -1,0 +1,99 @@
+package topology
+
+import (
+	"context"
+	"iter"
+	"maps"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Facts are what the topology knows of apps and clusters, to check objects against. They are
+// valid only during the call that gets them.
+type Facts struct{ g *Graph }
+
+// Inspect calls f with what would be known after a change of objects, without making it. f runs
+// in the topology's own goroutine, so it has to be quick. ErrNotSynced is its error before the
+// store's full set has arrived.
+func (t *Topology) Inspect(ctx context.Context, c ObjectChange, f func(Facts)) error {
+	var err error
+	if askErr := t.ask(ctx, func(g *Graph) { err = g.Inspect(c, f) }); askErr != nil {
+		return askErr
+	}
+	return err
+}
+
+// Inspect is [Topology.Inspect] for the owner of the graph.
+func (g *Graph) Inspect(c ObjectChange, f func(Facts)) error {
+	return g.tryThen(c, func(*saved, *Update) { f(Facts{g}) })
+}
+
+// Cluster is the name of the topology's own cluster.
+func (f Facts) Cluster() string { return f.g.cfg.Cluster }
+
+// Objects are all objects, in no order.
+func (f Facts) Objects() iter.Seq[catalog.Object] { return maps.Values(f.g.objects) }
+
+// Object is the object with a key, or nil.
+func (f Facts) Object(key catalog.Key) catalog.Object { return f.g.objects[key] }
+
+// Runs tells whether the app has instances in this cluster, ready or not.
+func (f Facts) Runs(app catalog.App) bool {
+	n := f.g.apps[app]
+	return n != nil && len(n.instances) > 0
+}
+
+// Apps are those that run here, and those that other clusters export, in no order.
+func (f Facts) Apps() iter.Seq[catalog.App] {
+	return func(yield func(catalog.App) bool) {
+		for app, n := range f.g.apps {
+			if (len(n.instances) > 0 || len(n.remote) > 0) && !yield(app) {
+				return
+			}
+		}
+	}
+}
+
+// Clusters are the names of all Cluster objects, in no order.
+func (f Facts) Clusters() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, c := range f.g.clusters {
+			if c.object != nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// HasCluster tells whether a Cluster object has the name.
+func (f Facts) HasCluster(name string) bool {
+	c := f.g.clusters[name]
+	return c != nil && c.object != nil
+}
+
+// Heard tells whether a cluster has said what it exports.
+func (f Facts) Heard(cluster string) bool {
+	c := f.g.clusters[cluster]
+	return c != nil && c.heard
+}
+
+// Exports tells whether a cluster exports an app to this one, and whether to the caller.
+func (f Facts) Exports(cluster string, app, caller catalog.App) (exported, allowed bool) {
+	n := f.g.apps[app]
+	if n == nil {
+		return false, false
+	}
+	export := n.remote.of(cluster)
+	return export != nil, export != nil && export.allows(f.g.cfg.Cluster, caller)
+}
+
+// Exporters are the clusters that export an app to this one.
+func (f Facts) Exporters(app catalog.App) []string {
+	var names []string
+	if n := f.g.apps[app]; n != nil {
+		for i := range n.remote {
+			names = append(names, n.remote[i].cluster)
+		}
+	}
+	return names
+}

@@ -1,0 +1,98 @@
+package topology
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// AppState is an app as the topology knows it.
+type AppState struct {
+	App        catalog.App
+	Ready      uint32 // addresses here
+	Draining   uint32 // that take no new calls
+	Instances  []InstanceState
+	Imports    []ImportState // other clusters that export it to this one, by name
+	ExportedTo []string      // clusters that its AppExport names, sorted; "*" for any
+	Callers    int           // apps here whose selection holds it
+	Selection  bool          // it has AppEndpoints
+}
+
+// InstanceState is an instance of an app here, as one source has it.
+type InstanceState struct {
+	Source   string
+	ID       string
+	Address  netip.AddrPort
+	Draining bool
+	Zone     string
+	TakenBy  catalog.App // the app whose address it is, if that is another
+}
+
+// ImportState is an app in another cluster.
+type ImportState struct {
+	Cluster string
+	Ready   uint32
+	Stale   bool // the cluster's lease has ended, or is damped
+}
+
+// Apps returns the names of all apps that run here, that an object here is about, or that
+// another cluster exports to this one; sorted. The error is that ctx or the topology has ended.
+func (t *Topology) Apps(ctx context.Context) (all []catalog.App, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		for app, n := range g.apps {
+			if n.present() || len(n.remote) > 0 {
+				all = append(all, app)
+			}
+		}
+	})
+	slices.SortFunc(all, catalog.App.Compare)
+	return all, err
+}
+
+// AppStates describes apps; one that is unknown by now is left out. A change waits for it, so ask
+// for some hundreds at a time.
+func (t *Topology) AppStates(ctx context.Context, apps []catalog.App) (all []AppState, err error) {
+	err = t.ask(ctx, func(g *Graph) {
+		for _, app := range apps {
+			if n := g.apps[app]; n != nil && (n.present() || len(n.remote) > 0) {
+				all = append(all, g.state(n))
+			}
+		}
+	})
+	return all, err
+}
+
+func (g *Graph) state(n *node) AppState {
+	s := AppState{App: n.app, Ready: uint32(len(n.ready)), Draining: n.draining, Selection: n.selection != nil, Callers: len(n.callers)}
+	if _, self := n.callers[n]; self {
+		s.Callers--
+	}
+	for i := range n.instances {
+		in := &n.instances[i]
+		one := InstanceState{Source: in.source, ID: in.id, Address: in.address, Draining: in.draining, Zone: in.zone.name()}
+		if owner := g.owners.owner(in.address); owner != nil && owner != n {
+			one.TakenBy = owner.app
+		}
+		s.Instances = append(s.Instances, one)
+	}
+	for i := range n.remote {
+		r := &n.remote[i]
+		c := g.clusters[r.cluster]
+		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed})
+	}
+	if n.export == nil {
+		return s
+	}
+	for _, a := range n.export.Allow {
+		if a.Cluster == "" || a.Cluster == "*" {
+			s.ExportedTo = []string{"*"}
+			return s
+		}
+		s.ExportedTo = append(s.ExportedTo, a.Cluster)
+	}
+	slices.Sort(s.ExportedTo)
+	s.ExportedTo = slices.Compact(s.ExportedTo)
+	return s
+}
