@@ -101,7 +101,7 @@ func TestAMistakeThatABackendFindsHasItsPlace(t *testing.T) {
 	doc := strict.Decode("isthmus.yaml", []byte("store:\n  file:\n    path: a\n"), cfg)
 	doc.Merge("store.file", fmt.Errorf("store file: %w", strict.Errors{{Path: "path", What: "is no directory", Fix: "name one"}}))
 	doc.Merge("store.file", errors.New("it is Tuesday: come back; on Wednesday"))
-	want := "isthmus.yaml:3:11: store.file.path: is no directory; name one\nisthmus.yaml:3:5: store.file: it is Tuesday: come back; on Wednesday"
+	want := "isthmus.yaml:3:5: store.file: it is Tuesday: come back; on Wednesday\nisthmus.yaml:3:11: store.file.path: is no directory; name one"
 	if err := doc.Err(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
