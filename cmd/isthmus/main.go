@@ -75,7 +75,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	})
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(),
-		newResolve(c), newExplain(c), newStatus(c), newTrust(c), newStore(), newDemo(), newVersion())
+		newResolve(c), newExplain(c), newStatus(c), newTrust(c), newContext(), newStore(), newDemo(), newVersion())
 	return root
 }
 
