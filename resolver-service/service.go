@@ -169,6 +169,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.identity, err = identity.New(s.cfg.Identity.Config, self, s.log); err != nil {
 		return err
 	}
+	if err := s.cfg.announceNewStore(s.log); err != nil {
+		return err
+	}
 	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}

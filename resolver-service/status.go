@@ -41,7 +41,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
 	feed := s.feed.Status()
 	_, ready := s.topology.Ready().Load()
-	answer.Store = &v1alpha1.StoreStatus{Name: s.cfg.Store.Name(), Ready: ready, Version: string(feed.Version)}
+	answer.Store = &v1alpha1.StoreStatus{Name: s.cfg.Store.Name(), Path: s.cfg.Store.Path(), Ready: ready, Version: string(feed.Version)}
 	if feed.Err != nil {
 		answer.Store.Error, answer.Store.FailingUnixMs = feed.Err.Error(), feed.Since.UnixMilli()
 	}

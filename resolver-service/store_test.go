@@ -30,7 +30,9 @@ func TestTheStoreOfAFile(t *testing.T) {
 		{"a store alone", "store: {embedded: {path: a.db}}\n", "embedded", "a.db"},
 		{"a store alone, at its default", "store: {embedded: {}}\n", "embedded", "data/isthmus.db"},
 	} {
-		s, err := LoadStore(storeFile(t, c.text))
+		from := storeFile(t, c.text)
+		s, err := LoadStore(from)
+		c.path = filepath.Join(filepath.Dir(from), c.path)
 		if err != nil || s.Name() != c.name {
 			t.Errorf("%s: %q, %v; want %s", c.what, s.Name(), err, c.name)
 			continue

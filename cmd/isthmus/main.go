@@ -76,7 +76,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	})
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
-		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newStore(), newDemo(), newVersion())
+		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newContext(), newStore(), newDemo(), newVersion())
 	return root
 }
 

@@ -30,11 +30,11 @@ import (
 
 // Config is the settings of a store on a Dapr component.
 type Config struct {
-	Component string `yaml:"component" json:"component"`                 // the component's YAML, or the directory that has it
-	Name      string `yaml:"name,omitempty" json:"name,omitempty"`       // which, where there are several
-	Secrets   string `yaml:"secrets,omitempty" json:"secrets,omitempty"` // where secretKeyRef leads: a directory, a JSON file, or "env"
-	Prefix    string `yaml:"prefix,omitempty" json:"prefix,omitempty"`   // of every key, so that two clusters can share a store
-	Label     string `yaml:"label,omitempty" json:"label,omitempty"`     // of the settings in Azure
+	Component string `yaml:"component" json:"component" file:""`                    // the component's YAML, or the directory that has it
+	Name      string `yaml:"name,omitempty" json:"name,omitempty"`                  // which, where there are several
+	Secrets   string `yaml:"secrets,omitempty" json:"secrets,omitempty" file:"env"` // where secretKeyRef leads: a directory, a JSON file, or "env"
+	Prefix    string `yaml:"prefix,omitempty" json:"prefix,omitempty"`              // of every key, so that two clusters can share a store
+	Label     string `yaml:"label,omitempty" json:"label,omitempty"`                // of the settings in Azure
 
 	// Heartbeat is how often a reader asks for the head where nothing is told.
 	Heartbeat time.Duration `yaml:"heartbeat,omitempty" json:"heartbeat,omitempty"`

@@ -42,8 +42,8 @@ type Token struct {
 
 // TLS has the server's certificate: files in PEM, which are read again at each handshake.
 type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Cert string `yaml:"cert" file:""`
+	Key  string `yaml:"key" file:""`
 }
 
 // The defaults of Settings.

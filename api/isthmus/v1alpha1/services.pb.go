@@ -4571,6 +4571,7 @@ type StoreStatus struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                         // why it can't be read at the moment
 	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"` // since when; 0 when it can
 	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Path          string                 `protobuf:"bytes,6,opt,name=path,proto3" json:"path,omitempty"` // absolute, of a store that is a file or a directory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4636,6 +4637,13 @@ func (x *StoreStatus) GetFailingUnixMs() int64 {
 func (x *StoreStatus) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetPath() string {
+	if x != nil {
+		return x.Path
 	}
 	return ""
 }
@@ -5336,13 +5344,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x12not_before_unix_ms\x18\x05 \x01(\x03R\x0fnotBeforeUnixMs\x12)\n" +
 	"\x11not_after_unix_ms\x18\x06 \x01(\x03R\x0enotAfterUnixMs\x12 \n" +
 	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\x8f\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xa3\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
 	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\"=\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x12\n" +
+	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\"\xf5\x05\n" +
