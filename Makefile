@@ -161,7 +161,7 @@ bench-stores: build ## from a write to a config store to a sidecar's decision, a
 	@go run ./tests/bench/stores
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
-	@go run ./tests/gatewaybench
+	@go run ./tests/bench/gateway
 
 bench-dns: build ## DNS beside Knot, NSD and CoreDNS, asked by dnsperf; and what 1,000,000 names cost
 	@go run ./tests/bench/dns
