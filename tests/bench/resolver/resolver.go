@@ -35,7 +35,7 @@ type Config struct {
 	Streams      stream.Config // for sidecars, each of which is taken for one of another host
 	Peers        bool          // other clusters' services may connect
 	Dial         func(context.Context, string) (net.Conn, error)
-	Watch        grpc.StreamServerInterceptor // nil for none
+	Watch        grpc.StreamServerInterceptor // of other clusters' streams
 }
 
 // Service is a resolver service as it stands in production, but for its store and its other
@@ -44,11 +44,17 @@ type Service struct {
 	Topology *topology.Topology
 	Links    *peering.Links
 	Clusters live.Value[[]*catalog.Cluster] // that it has links with
-	Server   *grpc.Server
-	Listener net.Listener
-	streams  *stream.Server
-	peers    *peering.Server
-	id       *identity.Source
+
+	Listener net.Listener // for sidecars
+
+	// For other clusters, as behind a gateway; nil unless they may connect.
+	PeerServer   *grpc.Server
+	PeerListener net.Listener
+
+	server  *grpc.Server
+	streams *stream.Server
+	peers   *peering.Server
+	id      *identity.Source
 }
 
 // New makes a service, which listens on a port of its own.
@@ -66,28 +72,26 @@ func New(ctx context.Context, cfg Config) (s *Service, err error) {
 	if s.streams, err = stream.New(cfg.Streams, s.Topology, prometheus.NewRegistry(), Log); err != nil {
 		return nil, err
 	}
-	credentials := s.id.ServerCredentials(identity.Anyone)
-	if cfg.Peers {
-		credentials = s.id.PeeringCredentials()
-		peers := peering.Config{Cluster: cfg.Cluster, Domain: catalog.DefaultDomain, Dial: cfg.Dial}
-		s.Links, s.peers = peering.NewLinks(peers, s.Topology, s.id, Log), peering.NewServer(peers, s.Topology, Log)
-		peering.Join(s.Links, s.peers)
+	s.server = grpc.NewServer(append(stream.ServerOptions(), grpc.Creds(s.id.ServerCredentials(identity.Anyone)))...)
+	pb.RegisterResolverServer(s.server, s.streams)
+	if s.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil || !cfg.Peers {
+		return s, err
 	}
-	options := append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20), grpc.Creds(credentials))
-	if cfg.Watch != nil {
-		options = append(options, grpc.StreamInterceptor(cfg.Watch))
-	}
-	s.Server = grpc.NewServer(options...)
-	pb.RegisterResolverServer(s.Server, s.streams)
-	if cfg.Peers {
-		pb.RegisterPeeringServer(s.Server, s.peers)
-	}
-	s.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+	peers := peering.Config{Cluster: cfg.Cluster, Domain: catalog.DefaultDomain, Dial: cfg.Dial}
+	s.Links, s.peers = peering.NewLinks(peers, s.Topology, s.id, Log), peering.NewServer(peers, s.Topology, Log)
+	peering.Join(s.Links, s.peers)
+	s.PeerServer = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),
+		grpc.Creds(s.id.PeeringCredentials()), grpc.StreamInterceptor(cfg.Watch))...)
+	pb.RegisterPeeringServer(s.PeerServer, s.peers)
+	s.PeerListener, err = net.Listen("tcp", "127.0.0.1:0")
 	return s, err
 }
 
-// Address is where the service listens.
+// Address is where sidecars connect.
 func (s *Service) Address() string { return s.Listener.Addr().String() }
+
+// PeerAddress is where other clusters connect.
+func (s *Service) PeerAddress() string { return s.PeerListener.Addr().String() }
 
 // Run runs the service until ctx ends, and with it more parts that end after its streams.
 func (s *Service) Run(ctx context.Context, more ...func(context.Context) error) error {
@@ -101,23 +105,25 @@ func (s *Service) Run(ctx context.Context, more ...func(context.Context) error) 
 	for _, part := range append(more, s.id.Run) {
 		group.Go(func() error { return part(below) })
 	}
-	group.Go(func() error {
-		if err := s.Server.Serve(s.Listener); !errors.Is(err, net.ErrClosed) { // who closes it serves another
-			return err
-		}
-		return nil
-	})
+	group.Go(func() error { return s.server.Serve(s.Listener) })
+	if s.Links != nil {
+		group.Go(func() error { return s.Links.Run(ctx, &s.Clusters) })
+		group.Go(func() error {
+			if err := s.PeerServer.Serve(s.PeerListener); !errors.Is(err, net.ErrClosed) { // who closes it serves another
+				return err
+			}
+			return nil
+		})
+	}
 	group.Go(func() error {
 		defer endBelow()
-		defer s.Server.Stop()
-		if s.peers != nil {
+		defer s.server.Stop()
+		if s.Links != nil {
+			defer s.PeerServer.Stop()
 			defer s.peers.Stop()
 		}
 		return s.streams.Run(ctx)
 	})
-	if s.Links != nil {
-		group.Go(func() error { return s.Links.Run(ctx, &s.Clusters) })
-	}
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
