@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
@@ -17,10 +19,10 @@ import (
 
 // results are what was measured of a candidate, one value for each round.
 type results struct {
-	connection []float64 // CPU µs of one
-	bare       []float64 // CPU µs of one without an exchange
-	request    []float64 // CPU µs of one
-	gib        []float64 // CPU s
+	connection measure.Samples // CPU µs of one
+	bare       measure.Samples // CPU µs of one without an exchange
+	request    measure.Samples // CPU µs of one
+	gib        measure.Samples // CPU s
 	idleKiB    float64
 	idleFiles  float64
 	idleCount  int
@@ -34,60 +36,34 @@ const (
 )
 
 // measure does one round.
-func (c *candidate) measure(ctx context.Context, l load) error {
+func (c *candidate) measure(_ context.Context, l load) error {
 	for _, part := range []struct {
-		to *[]float64
+		to *measure.Samples
 		n  float64 // CPU seconds are divided by it; 0 leaves the part out
 		do func() error
 	}{
-		{&c.connection, float64(l.connections) / 1e6, func() error { return c.connect(ctx, l.connections) }},
-		{&c.bare, float64(l.connections) / 1e6, func() error { return c.touch(ctx, l.connections) }},
-		{&c.request, float64(l.requests) / 1e6, func() error { return c.ask(ctx, l.requests) }},
-		{&c.gib, float64(l.bytes) / (1 << 30), func() error { return c.stream(ctx, l.bytes) }},
+		{&c.connection, float64(l.connections) / 1e6, func() error { return c.connect(l.connections) }},
+		{&c.bare, float64(l.connections) / 1e6, func() error { return c.touch(l.connections) }},
+		{&c.request, float64(l.requests) / 1e6, func() error { return c.ask(l.requests) }},
+		{&c.gib, float64(l.bytes) / (1 << 30), func() error { return c.stream(int(l.bytes)) }},
 	} {
 		if part.n == 0 {
 			continue
 		}
-		before, err := measure.CPU(c.pid)
+		used, err := measure.Spent(c.PID(), part.do)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
-		if err := part.do(); err != nil {
-			return err
-		}
-		after, err := measure.CPU(c.pid)
-		if err != nil {
-			return err
-		}
-		*part.to = append(*part.to, (after-before).Seconds()/part.n)
-	}
-	return nil
-}
-
-// atOnce shares out n among workers, and returns the first error of any.
-func atOnce(ctx context.Context, workers, n int, work func(n int) error) error {
-	errs := make(chan error, workers)
-	for range workers {
-		go func() { errs <- work(n / workers) }()
-	}
-	for range workers {
-		select {
-		case err := <-errs:
-			if err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		*part.to = append(*part.to, used.Seconds()/part.n)
 	}
 	return nil
 }
 
 // connect makes connections, each with a handshake and one small exchange.
-func (c *candidate) connect(ctx context.Context, n int) error {
-	return atOnce(ctx, connecting, n, func(n int) error {
+func (c *candidate) connect(n int) error {
+	return measure.AtOnce(connecting, n, func(n int) error {
 		for range n {
-			conn, err := dialEcho(c.addr)
+			conn, err := dialEcho(c.Addr)
 			if err == nil {
 				err = exchange(conn, 1)
 				conn.Close()
@@ -102,10 +78,10 @@ func (c *candidate) connect(ctx context.Context, n int) error {
 
 // touch makes connections without an exchange: the app sees a ClientHello and the end, and
 // ends the connection, too.
-func (c *candidate) touch(ctx context.Context, n int) error {
-	return atOnce(ctx, connecting, n, func(n int) error {
+func (c *candidate) touch(n int) error {
+	return measure.AtOnce(connecting, n, func(n int) error {
 		for range n {
-			if err := touchBulk(c.addr); err != nil {
+			if err := touchBulk(c.Addr); err != nil {
 				return fmt.Errorf("connect without an exchange: %w", err)
 			}
 		}
@@ -130,9 +106,9 @@ func touchBulk(addr string) error {
 }
 
 // ask sends requests over warm connections, one at a time on each.
-func (c *candidate) ask(ctx context.Context, n int) error {
-	return atOnce(ctx, requesting, n, func(n int) error {
-		conn, err := dialEcho(c.addr)
+func (c *candidate) ask(n int) error {
+	return measure.AtOnce(requesting, n, func(n int) error {
+		conn, err := dialEcho(c.Addr)
 		if err != nil {
 			return err
 		}
@@ -165,9 +141,9 @@ func exchange(conn net.Conn, times int) error {
 }
 
 // stream receives bytes over several connections.
-func (c *candidate) stream(ctx context.Context, n int64) error {
-	return atOnce(ctx, streaming, int(n), func(n int) error {
-		conn, err := dialBulk(c.addr)
+func (c *candidate) stream(n int) error {
+	return measure.AtOnce(streaming, n, func(n int) error {
+		conn, err := dialBulk(c.Addr)
 		if err != nil {
 			return err
 		}
@@ -246,27 +222,34 @@ func closeAll(conns []net.Conn) {
 
 // measureIdle opens as many idle connections as fit, at most n.
 func (c *candidate) measureIdle(ctx context.Context, n int) error {
-	fit := openFiles() - 1200
-	c.idleCount = min(n, fit/c.descriptors)
-	memory, files, err := holds(c.pid)
+	descriptors := 2 // that an idle connection holds
+	if strings.HasPrefix(c.Name, "Go io.Copy") {
+		descriptors = 6
+	}
+	c.idleCount = min(n, (openFiles()-1200)/descriptors)
+	memory, files, err := measure.Holds(c.PID())
 	if err != nil {
 		return err
 	}
-	conns, err := openIdle(c.addr, c.idleCount)
+	conns, err := openIdle(c.Addr, c.idleCount)
 	if err != nil {
 		return fmt.Errorf("open %d idle connections: %w", c.idleCount, err)
 	}
 	defer closeAll(conns)
-	select {
-	case <-time.After(300 * time.Millisecond):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	memoryThen, filesThen, err := holds(c.pid)
-	if err != nil {
+	if err := measure.Pause(ctx, 300*time.Millisecond); err != nil {
 		return err
 	}
+	memoryThen, filesThen, err := measure.Holds(c.PID())
 	c.idleKiB = float64(memoryThen-memory) / 1024 / float64(c.idleCount)
 	c.idleFiles = float64(filesThen-files) / float64(c.idleCount)
-	return nil
+	return err
+}
+
+// openFiles is how many files a process may have open.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Max, 1<<20))
 }

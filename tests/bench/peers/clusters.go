@@ -1,16 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 )
 
 // ours is the cluster whose service is measured, and elsewhere one that is not there.
@@ -67,34 +62,4 @@ func fill(cluster, to string, others int, more ...catalog.Object) topology.Chang
 		instances.Put = append(instances.Put, instance(cluster, i, false))
 	}
 	return topology.Change{Objects: objects, Instances: []topology.InstanceChange{instances}}
-}
-
-// place is a directory with everybody's certificates.
-type place string
-
-func (p place) ca() string { return filepath.Join(string(p), "ca.crt") }
-
-// identity is how an app identifies itself.
-func (p place) identity(app catalog.App) identity.Config {
-	base := filepath.Join(string(p), app.ID)
-	return identity.Config{Files: &identity.Files{Cert: base + ".crt", Key: base + ".key", CA: p.ca()}}
-}
-
-// issue makes a root, and the certificates of apps.
-func (p place) issue(apps ...catalog.App) error {
-	authority, err := sandbox.NewAuthority()
-	if err != nil {
-		return err
-	}
-	for _, app := range apps {
-		cert, key, err := authority.Leaf("public", app)
-		if err != nil {
-			return err
-		}
-		base := filepath.Join(string(p), app.ID)
-		if err := errors.Join(os.WriteFile(base+".crt", cert, 0o600), os.WriteFile(base+".key", key, 0o600)); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile(p.ca(), authority.Anchors(), 0o600)
 }

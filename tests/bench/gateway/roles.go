@@ -9,55 +9,39 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
-	"runtime/pprof"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
-// roleFlags say what a child process is.
-type roleFlags struct {
-	name, echo, bulk, profile string
-}
+// apps are the addresses of the two apps behind the proxies.
+type apps struct{ Echo, Bulk string }
 
-func (r roleFlags) run(ctx context.Context) error {
-	if r.profile != "" {
-		f, err := os.Create(r.profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
-	}
-	switch r.name {
-	case "apps":
-		return runApps(ctx)
-	case "gateway":
-		return r.runGateway(ctx)
-	case "plain":
-		return r.runPlain(ctx)
-	}
-	return fmt.Errorf("no role %q", r.name)
+// proxy is what a proxy in Go needs to know.
+type proxy struct {
+	Listen string
+	Apps   apps
 }
-
-func listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
 // runGateway is what is measured.
-func (r roleFlags) runGateway(ctx context.Context) error {
+func runGateway(ctx context.Context, argument []byte) error {
+	var p proxy
+	l, err := p.listen(argument)
+	if err != nil {
+		return err
+	}
 	table := &catalog.GatewayTable{Domain: catalog.DefaultDomain, Cluster: "east", Revision: 1}
-	for id, addr := range map[string]string{"echo": r.echo, "bulk": r.bulk} {
+	for id, addr := range map[string]string{"echo": p.Apps.Echo, "bulk": p.Apps.Bulk} {
 		app := catalog.App{Namespace: "bench", ID: id}
 		b := &catalog.Backend{App: app, Instances: []string{addr}}
 		table.Backends = table.Backends.With(catalog.Edit[*catalog.Backend]{App: app, Value: b})
@@ -72,28 +56,31 @@ func (r roleFlags) runGateway(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := listen()
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
 	return g.Serve(ctx, l)
 }
 
+// listen reads what a proxy needs to know, and listens.
+func (p *proxy) listen(argument []byte) (net.Listener, error) {
+	if err := json.Unmarshal(argument, p); err != nil {
+		return nil, err
+	}
+	return net.Listen("tcp", p.Listen)
+}
+
 // runPlain is the proxy that one would write in Go in an hour.
-func (r roleFlags) runPlain(ctx context.Context) error {
-	l, err := listen()
+func runPlain(ctx context.Context, argument []byte) error {
+	var p proxy
+	l, err := p.listen(argument)
 	if err != nil {
 		return err
 	}
-	fmt.Println(l.Addr())
 	context.AfterFunc(ctx, func() { l.Close() })
 	for {
 		client, err := l.Accept()
 		if err != nil {
 			return nil
 		}
-		go r.passPlain(client)
+		go p.Apps.pass(client)
 	}
 }
 
@@ -108,14 +95,14 @@ type peeked struct {
 func (p peeked) Read(b []byte) (int, error)  { return p.Reader.Read(b) }
 func (p peeked) Write(b []byte) (int, error) { return len(b), nil }
 
-func (r roleFlags) passPlain(client net.Conn) {
+func (a apps) pass(client net.Conn) {
 	defer client.Close()
 	var read bytes.Buffer
 	var name string
 	tls.Server(peeked{client, io.TeeReader(client, &read)}, &tls.Config{
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { name = h.ServerName; return nil, errHello },
 	}).Handshake()
-	addr := map[string]string{echoHost: r.echo, bulkHost: r.bulk}[name]
+	addr := map[string]string{echoHost: a.Echo, bulkHost: a.Bulk}[name]
 	backend, err := net.Dial("tcp", addr)
 	if err != nil {
 		return
@@ -134,7 +121,7 @@ func (r roleFlags) passPlain(client net.Conn) {
 }
 
 // runApps are the two apps behind the proxies.
-func runApps(ctx context.Context) error {
+func runApps(ctx context.Context, _ []byte) error {
 	cert, err := selfSigned()
 	if err != nil {
 		return err
@@ -148,13 +135,12 @@ func runApps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(echo, bulk)
-	<-ctx.Done()
-	return nil
+	all := apps{echo.String(), bulk.String()}
+	return measure.Answer(map[string]measure.Method{"Apps": measure.Typed(func(measure.None) (apps, error) { return all, nil })})
 }
 
 func serveApp(ctx context.Context, handle func(net.Conn)) (net.Addr, error) {
-	l, err := listen()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
