@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // predecessor is the service in whose place this one is started, while it stops.
@@ -67,28 +69,29 @@ func (p *predecessor) part() {
 	}
 }
 
-// afterPredecessor returns at once where there is none. Otherwise it returns once views are
-// there, so that nobody is refused who is served by it meanwhile, or when it has ended.
-func (s *Service) afterPredecessor(ctx context.Context) {
-	if s.before == nil {
+// afterPredecessor returns at once where there is no predecessor. Otherwise it returns when the
+// predecessor has ended, or once this service has its views. Until then the predecessor serves.
+func (s *listeners) afterPredecessor(ctx context.Context, ready *live.Value[bool]) {
+	p := s.predecessor
+	if p == nil {
 		return
 	}
-	ready, _, changed := s.topology.Ready().Follow()
-	for !ready {
+	done, _, changed := ready.Follow()
+	for !done {
 		select {
 		case <-changed:
-			ready, _, changed = s.topology.Ready().Follow()
-		case <-s.before.gone:
-			ready = true
+			done, _, changed = ready.Follow()
+		case <-p.gone:
+			done = true
 		case <-ctx.Done():
-			ready = true
+			done = true
 		}
 	}
-	s.before.serving.Do(func() {
+	p.serving.Do(func() {
 		s.log.Info("took over from the service that stops")
-		if l, ok := s.listeners["resolver"].(*unixListener); ok {
+		if l, ok := s.tcp["resolver"].(*unixListener); ok {
 			l.keep()
 		}
-		s.before.serves()
+		p.serves()
 	})
 }

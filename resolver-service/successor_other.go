@@ -6,6 +6,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // Sockets are handed over on Linux alone: elsewhere there is never a predecessor.
@@ -22,6 +24,10 @@ func (*predecessor) part()          {}
 
 func (*Config) meetPredecessor() *predecessor { return nil }
 
-func (*Service) afterPredecessor(context.Context) {}
-func (*Service) awaits()                          {}
-func (*Service) handOver(time.Time, func())       {}
+func (*listeners) afterPredecessor(context.Context, *live.Value[bool]) {}
+
+type successor struct{ sockets }
+
+func newSuccessor(*listeners) *successor { return &successor{} }
+
+func (*successor) handOver(time.Time, bool, func() bool, func()) {}
