@@ -51,14 +51,14 @@ func (c *Config) gatewayEdge() edge.Edge {
 	}
 }
 
-// part is an edge that was built.
-type part struct {
+// builtEdge is an edge that was built.
+type builtEdge struct {
 	edge.Edge
 	edge.Part
 }
 
-// parts are the edges that listen, in the order of the table.
-type parts []part
+// builtEdges are the edges that listen, in the order of the table.
+type builtEdges []builtEdge
 
 // buildParts makes the edges that have something to listen with.
 func (s *Service) buildParts() error {
@@ -74,7 +74,7 @@ func (s *Service) buildParts() error {
 				return err
 			}
 		}
-		s.parts = append(s.parts, part{e, built})
+		s.edges = append(s.edges, builtEdge{e, built})
 	}
 	return nil
 }
@@ -83,11 +83,11 @@ func (s *Service) buildParts() error {
 func (s *Service) host(e edge.Edge) edge.Host {
 	host := edge.Host{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
-		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.own(e.Name),
+		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name),
 		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
 		Bound:    func(l net.Listener, b bounded.Bounds) net.Listener { return s.connections.bound(e.Name, l, b) },
 		Topology: s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
-		Status: s.status, Ready: s.parts.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
 		Metrics: s.registry, Log: s.log, Often: s.often,
 	}
@@ -101,7 +101,7 @@ func (s *Service) host(e edge.Edge) edge.Host {
 }
 
 // restore brings back what the edges kept before a restart.
-func (all *parts) restore(ctx context.Context) error {
+func (all *builtEdges) restore(ctx context.Context) error {
 	for _, p := range *all {
 		if p.Restore == nil {
 			continue
@@ -113,22 +113,22 @@ func (all *parts) restore(ctx context.Context) error {
 	return nil
 }
 
-// start starts the edges in the stages that they end with.
-func (all *parts) start(serving, draining, last *stage) {
+// start starts the edges in the groups that they end with.
+func (all *builtEdges) start(serving, draining, last *group) {
 	for _, p := range *all {
-		stage := serving
+		group := serving
 		switch {
 		case p.Drains:
-			stage = draining
+			group = draining
 		case p.Last:
-			stage = last
+			group = last
 		}
-		stage.start("listen."+p.Name, p.Run)
+		group.start("listen."+p.Name, p.Run)
 	}
 }
 
 // ready is why the edges are not ready, and what else is wrong with them.
-func (all *parts) ready() (reasons, notes []string) {
+func (all *builtEdges) ready() (reasons, notes []string) {
 	for _, p := range *all {
 		if p.Ready != nil {
 			why, beside := p.Ready()
@@ -139,7 +139,7 @@ func (all *parts) ready() (reasons, notes []string) {
 }
 
 // addStatus adds the edges' parts to the status.
-func (all *parts) addStatus(answer *v1alpha1.StatusResponse) {
+func (all *builtEdges) addStatus(answer *v1alpha1.StatusResponse) {
 	for _, p := range *all {
 		if p.Status != nil {
 			p.Status(answer)
@@ -148,7 +148,7 @@ func (all *parts) addStatus(answer *v1alpha1.StatusResponse) {
 }
 
 // trusted is the certificates that the edges show to clients.
-func (all *parts) trusted() (certificates []identity.Trusted) {
+func (all *builtEdges) trusted() (certificates []identity.Trusted) {
 	for _, p := range *all {
 		if p.Trusted != nil {
 			certificates = append(certificates, p.Trusted()...)

@@ -22,10 +22,10 @@ type ingress struct {
 	listeners *listeners
 	await     func(context.Context) // until a predecessor serves no more
 
-	peers    *peering.Server
-	grpc     *grpc.Server // of peers; nil: they are not served
-	handover *handover    // their connections
-	links    *peering.Links
+	peers      *peering.Server
+	grpc       *grpc.Server // of peers; nil: they are not served
+	dispatcher *dispatcher  // their connections
+	links      *peering.Links
 }
 
 func (s *Service) buildIngress() (err error) {
@@ -43,7 +43,7 @@ func (s *Service) buildIngress() (err error) {
 		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give the service a certificate")
 	default:
 		i.buildServer(s.access, s.Addr("gateway"))
-		cfg.Peers = i.handover.give
+		cfg.Peers = i.dispatcher.dispatch
 	}
 	i.gateway, err = gateway.New(cfg)
 	return err
@@ -58,7 +58,7 @@ const (
 
 // buildServer makes the server that other clusters' resolver services reach through the gateway.
 func (i *ingress) buildServer(access *authorizer, at net.Addr) {
-	i.handover = newHandover(at)
+	i.dispatcher = newDispatcher(at)
 	i.grpc = access.newServer(atGateway, access.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
 	v1alpha1.RegisterPeeringServer(i.grpc, i.peers)
 }
@@ -100,5 +100,5 @@ func (i *ingress) servePeers(ctx context.Context) error {
 	case <-i.links.Known():
 	case <-first.Done():
 	}
-	return serveGRPC(ctx, i.handover, i.grpc)
+	return serveGRPC(ctx, i.dispatcher, i.grpc)
 }

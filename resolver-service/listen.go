@@ -33,15 +33,15 @@ func (s *listeners) open() error {
 		return nil
 	}
 	s.fitBounds()
-	s.predecessor = s.cfg.meetPredecessor()
+	s.predecessor = s.cfg.findPredecessor()
 	err := s.listen()
 	for end := time.Now().Add(stoppingWithin); s.predecessor == nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
-		s.predecessor = s.cfg.meetPredecessor()
+		s.predecessor = s.cfg.findPredecessor()
 		err = s.listen()
 	}
 	if err != nil {
-		s.predecessor.part()
+		s.predecessor.close()
 	}
 	return err
 }

@@ -18,15 +18,15 @@ type predecessor struct {
 	serving sync.Once
 }
 
-// meetPredecessor finds a service that stops, and gets its sockets; nil where there is none.
-func (c *Config) meetPredecessor() *predecessor {
-	conn, err := net.DialUnix("unixpacket", nil, c.meeting())
+// findPredecessor finds a service that stops, and gets its sockets; nil where there is none.
+func (c *Config) findPredecessor() *predecessor {
+	conn, err := net.DialUnix("unixpacket", nil, c.handoverAddress())
 	if err != nil {
 		return nil
 	}
 	p := &predecessor{conn: conn, gone: make(chan struct{})}
-	_ = conn.SetDeadline(time.Now().Add(wordWithin))
-	if _, err = conn.Write([]byte(asksSockets)); err == nil && ofUs(conn) {
+	_ = conn.SetDeadline(time.Now().Add(messageTimeout))
+	if _, err = conn.Write([]byte(sendSockets)); err == nil && sameUser(conn) {
 		p.sockets, err = receive(conn)
 	}
 	if err != nil || p.sockets == nil {
@@ -39,10 +39,10 @@ func (c *Config) meetPredecessor() *predecessor {
 // release has it let go of the stores and of dataDir, and waits.
 func (p *predecessor) release() error {
 	p.sockets.close()
-	_ = p.conn.SetDeadline(time.Now().Add(wordWithin))
-	_, err := p.conn.Write([]byte(asksRelease))
+	_ = p.conn.SetDeadline(time.Now().Add(messageTimeout))
+	_, err := p.conn.Write([]byte(releaseData))
 	if err == nil {
-		_, err = p.conn.Read(make([]byte, len(asksRelease)))
+		_, err = p.conn.Read(make([]byte, len(releaseData)))
 	}
 	if err != nil {
 		return fmt.Errorf("take over from the service that stops: %w", err)
@@ -57,12 +57,12 @@ func (p *predecessor) release() error {
 
 // serves tells it that this service serves, and parts.
 func (p *predecessor) serves() {
-	_, _ = p.conn.Write([]byte(tellsServes)) // it may have ended
-	p.part()
+	_, _ = p.conn.Write([]byte(nowServing)) // it may have ended
+	p.close()
 }
 
-// part leaves it to itself.
-func (p *predecessor) part() {
+// close closes what this service keeps of it.
+func (p *predecessor) close() {
 	if p != nil {
 		p.sockets.close()
 		p.conn.Close()

@@ -198,7 +198,7 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 // Sidecars drain while the replica that they are with is killed, each of the three in turn.
 func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 	t.Parallel()
-	unlessHeldUp(t, drainIsKept)
+	retryIfStalled(t, drainIsKept)
 }
 
 func drainIsKept(t *testing.T, wrong func(format string, args ...any)) {
@@ -260,7 +260,7 @@ func drainIsKept(t *testing.T, wrong func(format string, args ...any)) {
 // instances through either, while they are rolled.
 func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Parallel()
-	unlessHeldUp(t, linkMoves)
+	retryIfStalled(t, linkMoves)
 }
 
 func linkMoves(t *testing.T, wrong func(format string, args ...any)) {
@@ -340,7 +340,7 @@ func TestReplicasBehaveAsOneWhenAllWereGone(t *testing.T) {
 // lookup to find all instances, while replicas and etcd come and go.
 func behaveAsOne(t *testing.T, faults ...fault) {
 	t.Helper()
-	unlessHeldUp(t, func(t *testing.T, wrong func(format string, args ...any)) { goThrough(t, wrong, faults) })
+	retryIfStalled(t, func(t *testing.T, wrong func(format string, args ...any)) { goThrough(t, wrong, faults) })
 }
 
 func goThrough(t *testing.T, wrong func(format string, args ...any), faults []fault) {

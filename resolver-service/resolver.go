@@ -34,11 +34,11 @@ type resolver struct {
 	stream   *stream.Server
 	register func(*grpc.Server)
 
-	grpc     *grpc.Server // of sidecars and operators
-	trusted  *grpc.Server // of operators; nil: grpc is for them, too
-	handover *handover    // from grpc to trusted
-	reading  *reading
-	streams  atomic.Int64 // of sidecars
+	grpc       *grpc.Server // of sidecars and operators
+	trusted    *grpc.Server // of operators; nil: grpc is for them, too
+	dispatcher *dispatcher  // from grpc to trusted
+	limiter    *callLimiter
+	streams    atomic.Int64 // of sidecars
 }
 
 // What calls of operators may be: "isthmus apply" sends all objects in one message.
@@ -48,7 +48,7 @@ const (
 )
 
 func (s *Service) buildResolver() (err error) {
-	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, reading: newReading()}
+	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: newCallLimiter()}
 	s.resolver = r
 	bounds := s.listeners.bounds
 	if l := s.listeners.tcp["resolver"]; l != nil {
@@ -91,9 +91,9 @@ func (r *resolver) buildServers(at net.Addr) {
 		r.grpc = r.newServer(creds, own...)
 		return
 	}
-	r.handover = newHandover(at)
-	r.trusted = r.newServer(handedOver{creds}, own...)
-	r.grpc = r.newServer(dispatching{creds, r.handover, r.mayBeLarge}, grpc.InTapHandle(r.reading.tap))
+	r.dispatcher = newDispatcher(at)
+	r.trusted = r.newServer(dispatchedCredentials{creds}, own...)
+	r.grpc = r.newServer(dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
 }
 
 // mayBeLarge tells whether a caller may send large requests.
@@ -153,7 +153,7 @@ func (r *resolver) serve(ctx context.Context) error {
 		return serveGRPC(ctx, r.listener, r.grpc)
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = r.trusted.Serve(r.handover) }) // ends when it is stopped
+	serving.Go(func() { _ = r.trusted.Serve(r.dispatcher) }) // ends when it is stopped
 	defer serving.Wait()
 	return serveGRPC(ctx, r.listener, r.grpc, r.trusted)
 }

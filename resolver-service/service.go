@@ -53,7 +53,7 @@ type Service struct {
 
 	resolver *resolver
 	ingress  *ingress
-	parts    parts
+	edges    builtEdges
 }
 
 // linesEvery is how often a client can cause one and the same line of the log.
@@ -82,7 +82,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	defer s.listeners.close() // most are closed by then
 	if p := s.listeners.predecessor; p != nil {
-		defer p.part()
+		defer p.close()
 		if err := p.release(); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		return errors.Join(err, s.closeStores())
 	}
 	failed := make(chan error, 1)
-	core, serving, draining := newStage(failed), newStage(failed), newStage(failed)
+	core, serving, draining := newGroup(failed), newGroup(failed), newGroup(failed)
 	if err := s.startCore(ctx, core); err != nil {
 		core.end()
 		if ctx.Err() != nil {
@@ -107,7 +107,7 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		}
 		return errors.Join(err, s.closeStores(), s.closeSpans())
 	}
-	s.parts.start(serving, draining, core)
+	s.edges.start(serving, draining, core)
 	if s.listeners.predecessor != nil { // whichever edges listen
 		draining.start("taking over", func(ctx context.Context) error {
 			s.afterPredecessor(ctx)
@@ -175,7 +175,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
-	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.common, s.log); err != nil {
+	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
 		return err
 	}
 	return s.buildEdges()
@@ -200,10 +200,10 @@ func (s *Service) buildEdges() (err error) {
 
 // startCore starts what ends last: the topology, and all that feeds it. The instances
 // of the former life are there before the objects, so no view is without them.
-func (s *Service) startCore(ctx context.Context, core *stage) error {
+func (s *Service) startCore(ctx context.Context, core *group) error {
 	core.start("topology", s.topology.Run)
 	core.start("memory", func(ctx context.Context) error { return SaveMemory(ctx, s.topology.Ready()) })
-	if err := s.parts.restore(ctx); err != nil {
+	if err := s.edges.restore(ctx); err != nil {
 		return err
 	}
 	core.start("identity", s.identity.Run)

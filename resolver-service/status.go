@@ -35,7 +35,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addTrust(answer)
 	answer.Replica = s.cfg.replica()
 	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.resolver.stream.Instances())})
-	s.parts.addStatus(answer)
+	s.edges.addStatus(answer)
 	s.sources.addStatus(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
@@ -80,7 +80,7 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	for _, t := range append(s.identity.Trusted(), s.parts.trusted()...) {
+	for _, t := range append(s.identity.Trusted(), s.edges.trusted()...) {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}

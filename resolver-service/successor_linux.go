@@ -23,7 +23,7 @@ type successor struct {
 // newSuccessor takes sockets for a successor, unless other replicas serve meanwhile: then callers
 // are better off with those, at once.
 func newSuccessor(from *listeners) *successor {
-	s := &successor{at: from.cfg.meeting(), resolver: from.tcp["resolver"], log: from.log}
+	s := &successor{at: from.cfg.handoverAddress(), resolver: from.tcp["resolver"], log: from.log}
 	if from.cfg.Replicas != nil || from.tcp["gateway"] == nil {
 		return s
 	}
@@ -87,12 +87,12 @@ func (s *successor) handOver(by time.Time, followed bool, idle func() bool, rele
 // handTo hands over to a successor, and returns once it serves.
 func (s *successor) handTo(conn *net.UnixConn, by time.Time, release func()) error {
 	defer conn.Close()
-	if !ofUs(conn) {
+	if !sameUser(conn) {
 		return errors.New("it runs as another user")
 	}
 	word := make([]byte, 16)
 	for {
-		within := time.Now().Add(wordWithin)
+		within := time.Now().Add(messageTimeout)
 		if by.Before(within) {
 			within = by
 		}
@@ -102,15 +102,15 @@ func (s *successor) handTo(conn *net.UnixConn, by time.Time, release func()) err
 			return err
 		}
 		switch string(word[:n]) {
-		case asksSockets:
+		case sendSockets:
 			err = s.sockets.send(conn)
-		case asksRelease:
+		case releaseData:
 			if l, ok := s.resolver.(*unixListener); ok {
 				l.leave()
 			}
 			release()
-			_, err = conn.Write([]byte(asksRelease))
-		case tellsServes:
+			_, err = conn.Write([]byte(releaseData))
+		case nowServing:
 			return nil
 		default:
 			err = errors.New("it said something else than a service of this version")

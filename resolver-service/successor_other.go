@@ -20,9 +20,9 @@ func (sockets) listener(string) (net.Listener, error) { return nil, nil }
 type predecessor struct{ sockets }
 
 func (*predecessor) release() error { return nil }
-func (*predecessor) part()          {}
+func (*predecessor) close()         {}
 
-func (*Config) meetPredecessor() *predecessor { return nil }
+func (*Config) findPredecessor() *predecessor { return nil }
 
 func (*listeners) afterPredecessor(context.Context, *live.Value[bool]) {}
 
