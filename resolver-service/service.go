@@ -56,15 +56,12 @@ type Service struct {
 	edges    builtEdges
 }
 
-// linesEvery is how often a client can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
-
 // New makes a service, and starts nothing.
 func New(cfg *Config, log *slog.Logger) *Service {
 	ring := events.New()
 	log = ring.Tee(log)
 	return &Service{
-		cfg: cfg, log: log, events: ring, often: throttle.New(log, linesEvery),
+		cfg: cfg, log: log, events: ring, often: throttle.New(log, throttle.Interval),
 		listeners: &listeners{cfg: cfg, log: log}, sources: sources{settled: make(chan struct{})},
 	}
 }
