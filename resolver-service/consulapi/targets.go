@@ -94,7 +94,7 @@ func (r *registry) checkSender(ctx context.Context, app catalog.App, address net
 	switch {
 	case err != nil || holder.App == (catalog.App{}) || holder.App == app:
 	case unverified || holder.Source == r.streams:
-		err = &apiError{403, "Permission denied: " + destination.RefuseHeld(r.often, app, address, sender, holder.App).Error()}
+		err = &apiError{403, "Permission denied: " + holder.Refuse(r.often, app, address, sender).Error()}
 	}
 	return unverified, err
 }

@@ -1,13 +1,11 @@
 package destination
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // Delegate may register instances whose IP is not its own: a NAT or a proxy is between, or one
@@ -46,13 +44,4 @@ func (r *Rules) OwnAddress(source, claimed netip.Addr) bool {
 
 func within(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
-}
-
-// RefuseHeld refuses a registration for an address that another app's sidecar has registered
-// itself. The log names that app; the error, which the sender gets, does not.
-func RefuseHeld(log *throttle.Log, app catalog.App, address netip.AddrPort, sender netip.Addr, holder catalog.App) error {
-	log.Warn("held "+app.String(), "refused a registration: another app has registered that address itself",
-		"app", app.String(), "address", address.String(), "from", sender.String(), "holder", holder.String())
-	return fmt.Errorf("%s can't register %s from %s: another app's sidecar has registered that address itself; "+
-		"correct the address, or come back once that sidecar has gone", app, address, sender)
 }

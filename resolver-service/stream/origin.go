@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 )
 
 // sourceOf is the IP address that a stream comes from. A Unix socket is this host. It is
@@ -71,8 +70,7 @@ func (s *Server) delegated(ctx context.Context, h *hello, source netip.Addr) err
 	if err != nil || holder.App == (catalog.App{}) || holder.App == h.app {
 		return err
 	}
-	held := destination.RefuseHeld(s.throttled, h.app, h.instance.Address, source, holder.App)
-	return status.Error(codes.PermissionDenied, held.Error())
+	return status.Error(codes.PermissionDenied, holder.Refuse(s.throttled, h.app, h.instance.Address, source).Error())
 }
 
 func sourceText(source netip.Addr) string {

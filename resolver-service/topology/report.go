@@ -3,10 +3,12 @@ package topology
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // ClusterReport is what one other cluster says of an app. It is for operators: a caller is not
@@ -68,6 +70,15 @@ type Holder struct {
 func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
 	err = t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
 	return h, err
+}
+
+// Refuse refuses a registration of another app for the address that h has. The log names h's app;
+// the error, which the sender gets, does not.
+func (h Holder) Refuse(log *throttle.Log, app catalog.App, address netip.AddrPort, sender netip.Addr) error {
+	log.Warn("held "+app.String(), "refused a registration: another app has registered that address itself",
+		"app", app.String(), "address", address.String(), "from", sender.String(), "holder", h.App.String())
+	return fmt.Errorf("%s can't register %s from %s: another app's sidecar has registered that address itself; "+
+		"correct the address, or come back once that sidecar has gone", app, address, sender)
 }
 
 func (o *ownership) taken(app catalog.App) (all []Taken) {
