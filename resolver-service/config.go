@@ -71,8 +71,8 @@ type Listen struct {
 	DebugExposed bool `yaml:"debugExposed"`
 }
 
-// nothing tells whether no part would run.
-func (l Listen) nothing() bool { return reflect.ValueOf(l).IsZero() }
+// empty tells whether no part would run.
+func (l Listen) empty() bool { return reflect.ValueOf(l).IsZero() }
 
 // Identity says who this process is.
 type Identity struct {
@@ -196,5 +196,5 @@ func (c *Config) snapshot() string {
 	if c.Replicas != nil {
 		return ""
 	}
-	return c.own("instances") + ".json"
+	return c.ownPath("instances") + ".json"
 }

@@ -22,14 +22,14 @@ const (
 	callLimit  = 10 * time.Second // for the request to come, and for the answer
 )
 
-// reading bounds the calls of sidecars. gRPC reads the request of a call before any
+// callLimiter bounds the calls of sidecars. gRPC reads the request of a call before any
 // interceptor has its say.
-type reading struct{ budget *budget.Budget }
+type callLimiter struct{ budget *budget.Budget }
 
-func newReading() *reading { return &reading{budget.New(callsTotal, callsShare)} }
+func newCallLimiter() *callLimiter { return &callLimiter{budget.New(callsTotal, callsShare)} }
 
 // tap is called when a call's headers have come. It must not wait.
-func (r *reading) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (r *callLimiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName == v1alpha1.Resolver_Watch_FullMethodName {
 		return ctx, nil // has a budget of its own, and waits
 	}

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// A stage is the parts of the service that end together.
-type stage struct {
+// A group is the parts of the service that end together.
+type group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	parts  sync.WaitGroup
-	failed chan<- error // takes the first failure of all stages
+	failed chan<- error // takes the first failure of all groups
 }
 
-func newStage(failed chan<- error) *stage {
-	s := &stage{failed: failed}
+func newGroup(failed chan<- error) *group {
+	s := &group{failed: failed}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// start runs a part until the stage ends. A part that ends by itself ends the service.
-func (s *stage) start(name string, run func(context.Context) error) {
+// start runs a part until the group ends. A part that ends by itself ends the service.
+func (s *group) start(name string, run func(context.Context) error) {
 	s.parts.Go(func() {
 		err := run(s.ctx)
 		switch {
@@ -40,7 +40,7 @@ func (s *stage) start(name string, run func(context.Context) error) {
 }
 
 // end tells every part to end and waits for it.
-func (s *stage) end() {
+func (s *group) end() {
 	s.cancel()
 	s.parts.Wait()
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 )
 
-// disturbing is how long this process was not run where that can have been what ended a lease:
+// longStall is how long this process was not run where that can have been what ended a lease:
 // far more than what a busy machine does, and far less than a lease.
-const disturbing = 500 * time.Millisecond
+const longStall = 500 * time.Millisecond
 
-// unlessHeldUp runs a test of what must not happen while time passes, and fails where something
+// retryIfStalled runs a test of what must not happen while time passes, and fails where something
 // was wrong. A machine that stands still for seconds ends leases by itself, so where it did, all
 // is made again, some times.
-func unlessHeldUp(t *testing.T, test func(t *testing.T, wrong func(format string, args ...any))) {
+func retryIfStalled(t *testing.T, test func(t *testing.T, wrong func(format string, args ...any))) {
 	t.Helper()
 	watch := stillness.Begin(t)
 	for try := 1; !t.Failed(); try++ {
@@ -34,9 +34,9 @@ func unlessHeldUp(t *testing.T, test func(t *testing.T, wrong func(format string
 		if len(wrongs) == 0 {
 			return
 		}
-		still := watch.Longest(begun)
-		said := fmt.Sprintf("%s; this machine stood still for %s", strings.Join(wrongs, "\n"), still)
-		if still < disturbing || try == stillness.Tries {
+		stalled := watch.Longest(begun)
+		said := fmt.Sprintf("%s; this machine stood still for %s", strings.Join(wrongs, "\n"), stalled)
+		if stalled < longStall || try == stillness.Tries {
 			t.Errorf("at try %d: %s", try, said)
 			return
 		}
