@@ -88,8 +88,8 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 // covers tells whether it is known what the prefix was like at an index that it has had.
 // Those of writes by Isthmus are in the head; other hands' are not.
 func (w *watch) covers(index uint64) bool {
-	for _, s := range w.head.steps {
-		if s.Index == index {
+	for _, b := range w.head.Batches {
+		if b.Revision == index {
 			return true
 		}
 	}
@@ -100,20 +100,20 @@ func (w *watch) covers(index uint64) bool {
 // says what that is. Where it only says which keys, it reads them.
 func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 	for range attempts {
-		steps, ok := h.after(w.head.mark())
-		if !ok {
+		batches, ok := h.Since(w.head.Head)
+		if !ok || len(h.Batches) == 0 {
 			return false, nil
 		}
-		if len(steps) == 0 {
+		if len(batches) == 0 {
 			return true, nil
 		}
-		if now, ok := carried(steps, w.known); ok {
+		if now, ok := carried(batches, w.known); ok {
 			now.head, w.head = h, h
 			w.doubt.note()
 			return true, w.learn(now)
 		}
-		paths := touched(steps)
-		if len(paths) >= maxOps {
+		paths, ok := h.PathsSince(w.head.Head)
+		if !ok || len(paths) >= maxOps {
 			return false, nil
 		}
 		now, err := w.store.some(ctx, paths, &api.QueryOptions{})

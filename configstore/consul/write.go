@@ -133,17 +133,13 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 			return nil, err
 		}
 	}
-	ops, err := s.operations(edits, held, now.head, !same)
-	if err != nil {
-		return nil, err
-	}
-	return s.commit(ctx, edits, ops)
+	return s.commit(ctx, edits, s.operations(edits, held, now.head, !same))
 }
 
 // operations is the transaction that makes the edits. It fails if a key, or the head, is
 // no longer as it was. With carry, the head has the values, which all get the index of the
 // transaction: Consul gives none to a value that stays as it is.
-func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) (api.KVTxnOps, error) {
+func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) api.KVTxnOps {
 	var ops api.KVTxnOps
 	var paths []string
 	var values [][]byte
@@ -157,13 +153,9 @@ func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry b
 			values = append(values, e.value)
 		}
 	}
-	value, err := h.next(paths, values)
-	if err != nil {
-		return nil, err
-	}
-	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: value, Index: h.index})
+	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: h.next(paths, values), Index: h.index})
 	s.place(ops)
-	return ops, nil
+	return ops
 }
 
 func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]string, error) {

@@ -50,7 +50,7 @@ type writer interface {
 // plan is what a commit is to do.
 type plan struct {
 	edits []edit
-	head  head
+	head  configstore.Head
 }
 
 // edit is one path's new value.

@@ -110,7 +110,7 @@ func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide fu
 				data[key] = e.now.value
 			}
 		}
-		data[toPoints(k.names.key(headPath))] = p.head.text()
+		data[toPoints(k.names.key(headPath))] = p.head.Text(headLimit)
 		m.Data = data
 		err = k.update(ctx, m)
 		switch {

@@ -85,7 +85,7 @@ func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 		} else {
 			p.Set(ctx, prefix+path, value, 0)
 		}
-		p.Append(ctx, prefix+headPath, handMark+strings.TrimPrefix(path, api.KeyPrefix))
+		p.Append(ctx, prefix+headPath, "+"+strings.TrimPrefix(path, api.KeyPrefix))
 		return nil
 	})
 	if err != nil {

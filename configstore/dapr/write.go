@@ -145,8 +145,8 @@ func (p plan) unversioned() []string {
 // decide checks what each write is for, and makes the plan of the batch.
 func decide(was snapshot, writes []configstore.Write, paths, values []string) (plan, []string, error) {
 	h, _ := parseHead(was.head)
-	p := plan{head: h.next(newNonce(), paths)}
-	version := strconv.FormatUint(p.head.revision(), 10)
+	p := plan{head: h.Next(paths, nil)}
+	version := strconv.FormatUint(p.head.Revision(), 10)
 	revisions := make([]string, len(writes))
 	for i, w := range writes {
 		held, there := was.pairs[paths[i]]
