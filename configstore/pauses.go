@@ -30,7 +30,7 @@ const settled = time.Second
 
 // Pauses says how long to wait after each failure of a server that is followed. The zero
 // value is that of one that has not failed yet.
-type Pauses struct{ away, failing, denied time.Duration }
+type Pauses struct{ away, failing, denied int } // how many there were
 
 // Wait waits after one more failure, until ctx ends, and tells whether it waited to the
 // end. heard is when the server said something before it failed; zero if it did not.
@@ -45,14 +45,14 @@ func (p *Pauses) Wait(ctx context.Context, err error, heard time.Time) bool {
 func (p *Pauses) next(err error, heard bool) time.Duration {
 	switch {
 	case errors.Is(err, ErrDenied):
-		p.denied = min(max(2*p.denied, firstDenied), lastDenied)
-		return p.denied
+		p.denied++
+		return live.Backoff(firstDenied, lastDenied, p.denied-1)
 	case heard:
 		p.denied = 0
-		p.failing = min(max(2*p.failing, firstPause), lastFailing)
-		return p.failing
+		p.failing++
+		return live.Backoff(firstPause, lastFailing, p.failing-1)
 	}
 	p.denied = 0
-	p.away = min(max(2*p.away, firstPause), lastPause)
-	return p.away
+	p.away++
+	return live.Backoff(firstPause, lastPause, p.away-1)
 }

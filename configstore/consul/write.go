@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
@@ -26,8 +26,12 @@ const MaxBatch = maxOps - 1
 // (limits.kv_max_value_size) if it was not changed.
 const MaxObject = 512 << 10
 
-// writeAttempts is how often a write is tried while others write something else.
-const writeAttempts = 100
+// writeAttempts is how often a write is tried while others write something else, with pauses
+// that grow up to longestPause.
+const (
+	writeAttempts = 100
+	longestPause  = 50 * time.Millisecond
+)
 
 var errBusy = errors.New("others wrote each time in between")
 
@@ -94,9 +98,7 @@ func (s *Store) persist(ctx context.Context, edits []edit) ([]string, error) {
 		if !errors.Is(err, errBusy) {
 			return revisions, err
 		}
-		select {
-		case <-time.After(rand.N(min(50, time.Duration(try)+1) * time.Millisecond)):
-		case <-ctx.Done():
+		if !live.Sleep(ctx, live.Jitter(live.Backoff(time.Millisecond, longestPause, try))) {
 			return nil, ctx.Err()
 		}
 	}

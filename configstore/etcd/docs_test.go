@@ -117,7 +117,7 @@ func TestTheFileOfTheDocs(t *testing.T) {
 
 func TestTheLimitsOfTheDocs(t *testing.T) {
 	limit := strconv.Itoa(maxObject(Config{}.WithDefaults()))
-	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", etcdclient.DefaultMaxTxnOps), fmt.Sprintf("within %.0f s", (etcdclient.KeepaliveTime + etcdclient.KeepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", pageLength)} {
+	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", etcdclient.DefaultMaxTxnOps), fmt.Sprintf("within %.0f s", (etcdclient.KeepaliveTime + etcdclient.KeepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", etcdclient.PageLength)} {
 		if !strings.Contains(page(t), want) {
 			t.Errorf("the page does not say %q", want)
 		}
