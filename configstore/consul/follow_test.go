@@ -110,7 +110,7 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	fill(t, s, 2000)
 	f := follow(t, s)
 	f.awaitStatus(t, "2,000 objects", func(s configstore.Status) bool { return s.Objects == 2000 })
-	time.Sleep(quiet) // the questions that wait have been asked
+	time.Sleep(recheckAfter) // the questions that wait have been asked
 	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}, configstore.Scope{})
 	defer writer.Close()
 	before := p.link.Traffic()
@@ -118,7 +118,7 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	write(t, writer, cluster("east", "a"))
 	f.await(t, "east=a")
 	received := p.link.Traffic().Received - before.Received
-	if took := time.Since(changed); took > quiet {
+	if took := time.Since(changed); took > recheckAfter {
 		t.Logf("the machine is busy: it took %s, and so everything may have been read by now", took)
 	} else if received > 20_000 {
 		t.Errorf("one change among 2,000 objects came in %d bytes", received)
@@ -128,7 +128,7 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 			t.Fatalf("to make sure, %d bytes were read; want everything", p.link.Traffic().Received-before.Received)
 		}
 	}
-	time.Sleep(quiet) // and the rest of everything
+	time.Sleep(recheckAfter) // and the rest of everything
 	before = p.link.Traffic()
 	begin := time.Now()
 	time.Sleep(11 * time.Second)

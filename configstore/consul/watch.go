@@ -22,7 +22,7 @@ func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(c
 	}
 	defer leave()
 	var own error // of the reader
-	err = agent.Alive(ctx, s.client, func(ctx context.Context) error {
+	err = agent.WithHeartbeat(ctx, s.client, func(ctx context.Context) error {
 		err := s.follow(ctx, func(c configstore.Change) error {
 			own = deliver(c)
 			return own
@@ -67,14 +67,14 @@ type watch struct {
 	asking  *sync.WaitGroup
 	answers chan answer // of all places
 
-	known  map[string]string // the revision of each path, of what is refused too
-	sorted []string          // the paths of known; nil when it is to be made again
-	ledger configstore.Ledger
-	synced bool
-	head   head   // the last one that is in known
-	read   uint64 // the index of the prefix when everything was last read
-	newest uint64 // the index that was heard last, which is the Version
-	doubt  doubt
+	known     map[string]string // the revision of each path, of what is refused too
+	sorted    []string          // the paths of known; nil when it is to be made again
+	ledger    configstore.Ledger
+	synced    bool
+	head      head   // the last one that is in known
+	read      uint64 // the index of the prefix when everything was last read
+	newest    uint64 // the index that was heard last, which is the Version
+	unchecked unchecked
 }
 
 // own follows what one app has.
@@ -123,7 +123,7 @@ func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, 
 			continue
 		}
 		w.head, w.read = now.head, now.index
-		w.doubt.settle()
+		w.unchecked.settle()
 		return w.learn(now)
 	}
 }
@@ -187,24 +187,24 @@ func (w *watch) learn(now snapshot) error {
 	return w.deliver(w.ledger.Apply(put, deleted, version))
 }
 
-// doubt is whether, and since when, changes were believed that nobody has made sure of.
-type doubt struct {
+// unchecked is when changes were believed without reading everything.
+type unchecked struct {
 	since, last time.Time // zero for none
 }
 
-func (d *doubt) note() {
-	d.last = time.Now()
-	if d.since.IsZero() {
-		d.since = d.last
+func (u *unchecked) note() {
+	u.last = time.Now()
+	if u.since.IsZero() {
+		u.since = u.last
 	}
 }
 
-func (d *doubt) settle() { *d = doubt{} }
+func (u *unchecked) settle() { *u = unchecked{} }
 
-// due is when to make sure; it is never, and a nil channel, without a doubt.
-func (d *doubt) due() <-chan time.Time {
-	if d.since.IsZero() {
+// due is when to read everything to be sure: a nil channel, and so never, without such a change.
+func (u *unchecked) due() <-chan time.Time {
+	if u.since.IsZero() {
 		return nil
 	}
-	return time.After(min(time.Until(d.last.Add(quiet)), time.Until(d.since.Add(latest))))
+	return time.After(min(time.Until(u.last.Add(recheckAfter)), time.Until(u.since.Add(recheckWithin))))
 }

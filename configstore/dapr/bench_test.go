@@ -129,9 +129,9 @@ func bareSubscribe(b *testing.B, s *Store, told chan<- time.Time) (stop func()) 
 		b.Fatal(err)
 	}
 	defer s.release(l)
-	store := redis.NewRedisConfigurationStore(l.settings.bridge())
+	store := redis.NewRedisConfigurationStore(l.settings.logger())
 	if l.settings.component.kind == kindPostgres {
-		store = daprpostgres.NewPostgresConfigurationStore(l.settings.bridge())
+		store = daprpostgres.NewPostgresConfigurationStore(l.settings.logger())
 	}
 	if err := store.Init(b.Context(), configuration.Metadata{Base: metadata.Base{Properties: l.settings.component.properties}}); err != nil {
 		b.Fatal(err)

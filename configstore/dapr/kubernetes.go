@@ -30,10 +30,10 @@ type kubernetesEngine struct {
 }
 
 func connectKubernetes(s settings) (engine, error) {
-	quietKubernetes(s.log)
+	redirectKubernetesLog(s.log)
 	path := s.component.property("kubeconfigPath")
 	if path == "" {
-		path = kubeclient.GetKubeconfigPath(s.bridge(), nil)
+		path = kubeclient.GetKubeconfigPath(s.logger(), nil)
 	}
 	client, err := kubeclient.GetKubeClient(path)
 	if err != nil {

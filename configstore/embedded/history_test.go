@@ -151,7 +151,7 @@ func checkPast(t *testing.T, s *Store) (total uint64) {
 		counted, err := uint64(0), error(nil)
 		order := tx.Bucket(pastOrderBucket)
 		err = tx.Bucket(pastBucket).ForEach(func(key, value []byte) error {
-			v, ok := parseFormer(key, value)
+			v, ok := parsePastVersion(key, value)
 			path := string(key[:len(key)-9])
 			counted += uint64(len(key) + len(value))
 			if !ok || entrySize(order.Get(orderKey(path, v.replaced, v.revision))) != uint64(len(key)+len(value)) {

@@ -145,7 +145,7 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 			return refused
 		}
 		paths := make([]string, len(edits))
-		history, err := openPast(tx)
+		history, err := openHistory(tx)
 		if err != nil {
 			return err
 		}

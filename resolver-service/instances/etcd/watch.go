@@ -57,9 +57,9 @@ func (s *Source) follow(ctx context.Context) error {
 		}
 	})
 	defer late.Stop()
-	// What our former life wrote has gone by then.
+	// What our previous run wrote has gone by then.
 	later := time.AfterFunc(2*s.ttl, func() {
-		s.replicated.formerLifeOver()
+		s.replicated.previousRunEnded()
 		_ = s.tell(instances.Change{}) // an error shows with the next
 	})
 	defer later.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-func past() []specification {
+func remembering() []specification {
 	return []specification{
 		{"the history of an object, newest first, deletions too", history},
 		{"an object that never was has no history", noHistory},

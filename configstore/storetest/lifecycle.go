@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-func living() []specification {
+func lifecycle() []specification {
 	return []specification{
 		{"a slow reader holds nobody up, and skips to the newest", slowReader},
 		{"a Watch ends when its context does", contextEnds},

@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-func mistakes() []specification {
+func invalidObjects() []specification {
 	return []specification{
 		{"a bad object is refused by name, and the rest stand", badObject},
 		{"the last good object stands in for a bad one", lastGood},

@@ -9,9 +9,9 @@ import (
 
 const (
 	// After a change that ".changes" explained, everything is read once to be sure: when
-	// nothing has changed for quiet, but no later than latest.
-	quiet  = 2 * time.Second
-	latest = time.Minute
+	// nothing has changed for recheckAfter, but no later than recheckWithin.
+	recheckAfter  = 2 * time.Second
+	recheckWithin = time.Minute
 	// attempts is how often the few keys that have changed are read anew because of
 	// writes meanwhile, before everything is read.
 	attempts = 5
@@ -24,10 +24,10 @@ func (w *watch) all(ctx context.Context) error {
 	}
 	w.ask(ctx, place{key: w.store.base(), tree: true, index: w.read})
 	w.ask(ctx, place{key: w.store.headKey(), index: w.head.index})
-	sure := make(chan sureness)
+	result := make(chan recheckResult)
 	making := false
 	for {
-		due := w.doubt.due()
+		due := w.unchecked.due()
 		if making { // one at a time, however slow the link is
 			due = nil
 		}
@@ -35,13 +35,13 @@ func (w *watch) all(ctx context.Context) error {
 		select {
 		case a := <-w.answers:
 			err = w.heard(ctx, a)
-		case s := <-sure:
+		case s := <-result:
 			making = false
-			err = w.madeSure(ctx, s)
+			err = w.rechecked(ctx, s)
 		case <-due:
 			making = true
-			w.doubt.settle()
-			w.makeSure(ctx, sure)
+			w.unchecked.settle()
+			w.recheck(ctx, result)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -109,7 +109,7 @@ func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 		}
 		if now, ok := carried(batches, w.known); ok {
 			now.head, w.head = h, h
-			w.doubt.note()
+			w.unchecked.note()
 			return true, w.learn(now)
 		}
 		paths, ok := h.PathsSince(w.head.Head)
@@ -122,7 +122,7 @@ func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 		}
 		if now.head.index == h.index {
 			w.head = h
-			w.doubt.note()
+			w.unchecked.note()
 			return true, w.learn(now)
 		}
 		h = now.head
@@ -130,27 +130,27 @@ func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 	return false, nil
 }
 
-// sureness is everything, read while changes went on.
-type sureness struct {
+// recheckResult is everything, read while changes went on.
+type recheckResult struct {
 	now snapshot
 	err error
 }
 
-// makeSure begins to read everything. Nobody waits for it.
-func (w *watch) makeSure(ctx context.Context, sure chan<- sureness) {
+// recheck begins to read everything. Nobody waits for it.
+func (w *watch) recheck(ctx context.Context, result chan<- recheckResult) {
 	w.asking.Go(func() {
 		now, err := w.store.everything(ctx)
 		select {
-		case sure <- sureness{now, err}:
+		case result <- recheckResult{now, err}:
 		case <-ctx.Done():
 		}
 	})
 }
 
-// madeSure compares what was read with what is known. What is different and not newer
+// rechecked compares what was read with what is known. What is different and not newer
 // here has been missed, or is being told just now: then everything is read again, and
 // waited for.
-func (w *watch) madeSure(ctx context.Context, s sureness) error {
+func (w *watch) rechecked(ctx context.Context, s recheckResult) error {
 	if s.err != nil {
 		return s.err
 	}
