@@ -11,6 +11,7 @@ import (
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 func path(n int) string { return fmt.Sprintf("%sAppEndpoints/shop/app-%d", isthmus.KeyPrefix, n) }
@@ -101,19 +102,19 @@ func TestWritersOfTwoVersionsShareAStore(t *testing.T) {
 	p := newPlace(t)
 	p.putAsBefore(t, 0, "east", "a")
 	s := p.open(t, p.token)
-	f := follow(t, s)
-	f.await(t, "east=a")
+	f := storetest.Follow(t, s)
+	f.AwaitClusters("east=a")
 	for i := range 10 {
 		before, now := fmt.Sprintf("before-%d", i), fmt.Sprintf("now-%d", i)
 		p.putAsBefore(t, i+1, "east", before)
-		write(t, s, cluster("west", now))
-		f.await(t, "east="+before, "west="+now)
-		write(t, s, cluster("west", "again-"+now))
+		storetest.Put(t, s, cluster("west", now))
+		f.AwaitClusters("east="+before, "west="+now)
+		storetest.Put(t, s, cluster("west", "again-"+now))
 		p.putAsBefore(t, i+100, "east", "again-"+before)
-		f.await(t, "east=again-"+before, "west=again-"+now)
+		f.AwaitClusters("east=again-"+before, "west=again-"+now)
 	}
-	write(t, s, cluster("west", "last"))
-	f.await(t, "east=again-before-9", "west=last")
+	storetest.Put(t, s, cluster("west", "last"))
+	f.AwaitClusters("east=again-before-9", "west=last")
 	all, err := s.everything(t.Context())
 	if err != nil || len(all.head.Batches) < 2 {
 		t.Errorf("the last head has %d batches (%v); want also that of before", len(all.head.Batches), err)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -102,11 +102,11 @@ func (k *kubeServer) open(t *testing.T, user string, c Config) *Store {
 func TestStoreOnAConfigMap(t *testing.T) {
 	k := startKubernetes(t)
 	w := k.open(t, "writer", told("", ""))
-	got := see(t, k.open(t, "reader", told("", "")), "")
-	got.await("", testPatience)
+	got := storetest.Watch(t, k.open(t, "reader", told("", "")), "")
+	got.AwaitClusters("")
 	subscribed()
-	put(t, w, cluster("east", "a"), cluster("west", "a"))
-	got.await("east=a west=a", promptly)
+	storetest.Put(t, w, cluster("east", "a"), cluster("west", "a"))
+	got.AwaitClusters("east=a west=a")
 	stored, err := w.Get(t.Context(), cluster("east", "").Key())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestStoreOnAConfigMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.await("east=b", promptly)
+	got.AwaitClusters("east=b")
 	if again, err := w.Get(t.Context(), cluster("east", "").Key()); err != nil || again.Revision != revisions[0] {
 		t.Errorf("get: %+v, %v; want revision %s", again, err, revisions[0])
 	}
@@ -126,8 +126,8 @@ func TestStoreOnAConfigMap(t *testing.T) {
 		t.Errorf("write by a reader: %v; want ErrReadOnly", err)
 	}
 	k.update(t, map[string]string{toPoints(eastPath): string(jsonOf(cluster("east", "d"))), toPoints(westPath): "{", "other": "x"})
-	got.await("east=d", promptly)
-	if refused := got.last.Refused; len(refused) != 1 || refused[0].Key.Name != "west" {
+	got.AwaitClusters("east=d")
+	if refused := got.Last().Refused; len(refused) != 1 || refused[0].Key.Name != "west" {
 		t.Errorf("refused %v; want west", refused)
 	}
 	large := configstore.Write{Object: cluster("east", "e")}
@@ -142,16 +142,12 @@ func TestAConfigMapOfAServerThatIsGone(t *testing.T) {
 	k.update(t, map[string]string{toPoints(eastPath): string(jsonOf(cluster("east", "a")))})
 	s := k.open(t, "reader", Config{})
 	for name, outage := range map[string]func(){"refused": k.link.Refuse, "dropped": k.link.Drop} {
-		got := see(t, s, "")
-		got.await("east=a", testPatience)
+		got := storetest.Watch(t, s, "")
+		got.AwaitClusters("east=a")
 		outage()
-		select {
-		case <-got.done:
-		case <-time.After(time.Minute):
-			t.Fatalf("%s: the Watch goes on", name)
-		}
-		if got.err == nil || got.networks() != "east=a" {
-			t.Errorf("%s: Watch ended with %v, and its reader has %q", name, got.err, got.networks())
+		err := got.AwaitEnd()
+		if err == nil || got.Clusters() != "east=a" {
+			t.Errorf("%s: Watch ended with %v, and its reader has %q", name, err, got.Clusters())
 		}
 		mend(t, k.link)()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 // fill writes 10,000 selections of 20 apps each.
@@ -90,7 +91,7 @@ func BenchmarkWriteToDeliver(b *testing.B) {
 	var withUs, without []time.Duration
 	change := func(network string) {
 		begin := time.Now()
-		put(b, s, cluster("east", network))
+		storetest.Put(b, s, cluster("east", network))
 		withUs = append(withUs, (<-ours).Sub(begin))
 		without = append(without, (<-bare).Sub(begin))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -80,20 +81,17 @@ func TestTheUsersOfTheDocs(t *testing.T) {
 	writer := as("isthmus", "isthmus-etcd", configstore.Scope{})
 	reader := as("isthmus-reader", "isthmus-reader", configstore.Scope{})
 	sidecar := as("isthmus-shop-checkout", "isthmus-shop-checkout", configstore.Scope{App: checkout})
-	put(t, writer, cluster("east", "a"))
-	put(t, writer, &catalog.AppEndpoints{App: checkout})
-	put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
+	storetest.Put(t, writer, cluster("east", "a"))
+	storetest.Put(t, writer, &catalog.AppEndpoints{App: checkout})
+	storetest.Put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
 	for name, s := range map[string]*Store{"reader": reader, "sidecar": sidecar} {
-		f := follow(t, s)
-		f.await(t, "east=a")
+		f := storetest.Follow(t, s)
+		f.AwaitClusters("east=a")
 		if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")}); err == nil {
 			t.Errorf("the %s may write", name)
 		}
-		f.mu.Lock()
-		if got, want := f.set.Len(), map[string]int{"reader": 3, "sidecar": 2}[name]; got != want {
-			t.Errorf("the %s has %d objects, want %d", name, got, want)
-		}
-		f.mu.Unlock()
+		want := map[string]int{"reader": 3, "sidecar": 2}[name]
+		f.AwaitStatus(fmt.Sprintf("%d objects for the %s", want, name), func(s configstore.Status) bool { return s.Objects == want })
 	}
 	if _, err := sidecar.Get(t.Context(), catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "orders"}); err == nil {
 		t.Error("the sidecar may read another app's selection")

@@ -29,16 +29,16 @@ var (
 
 func badObject(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
-	r := watch(t, s, "")
-	r.awaitSet(cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("west", "a"))
 	refusal := r.awaitRefused(eastKey).Refused[0]
 	if text := refusal.Err.Error(); !strings.Contains(text, "spec.netwrk: unknown field") || refusal.Where == "" {
 		t.Errorf("refused %q with %q; want the place and the mistake", refusal.Where, text)
 	}
-	put(t, b, s, cluster("north", "a"))
-	r.awaitSet(cluster("north", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("north", "a"))
+	r.awaitSet(Cluster("north", "a"), Cluster("west", "a"))
 	r.awaitRefused(eastKey)
 	if _, err := s.Get(t.Context(), eastKey); !errors.Is(err, configstore.ErrInvalid) {
 		t.Errorf("get of the bad object: %v; want ErrInvalid", err)
@@ -50,50 +50,50 @@ func badObject(t *testing.T, b Backend) {
 
 func lastGood(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
 	r.awaitRefused(eastKey)
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 
 	// It stands also when the reader has to be given the full set again.
 	since := comeBack(t, s, r, func() {})
 	r.await("word from the store", func() bool { return len(r.changes) > since })
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	r.awaitRefused(eastKey)
 }
 
 func mended(t *testing.T, b Backend) {
 	s := open(t, b)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
 	r.awaitRefused(eastKey)
-	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(cluster("east", "b")))
+	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(Cluster("east", "b")))
 	r.awaitRefused()
-	r.awaitSet(cluster("east", "b"))
+	r.awaitSet(Cluster("east", "b"))
 }
 
 func badDeleted(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
 	r.awaitRefused(eastKey)
 	b.PutRaw(t, s, api.KeyPath(eastKey), nil)
-	r.awaitSet(cluster("west", "a"))
+	r.awaitSet(Cluster("west", "a"))
 	r.awaitRefused()
 }
 
 func wrongKey(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
-	b.PutRaw(t, s, "isthmus/v1alpha1/Cluster/west", api.EncodeJSON(cluster("east", "b")))
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
+	b.PutRaw(t, s, "isthmus/v1alpha1/Cluster/west", api.EncodeJSON(Cluster("east", "b")))
 	r.await("a refusal", func() bool { return len(r.changes[len(r.changes)-1].Refused) > 0 })
-	r.awaitSet(cluster("east", "a"))
+	r.awaitSet(Cluster("east", "a"))
 }
 
 func foreignKey(t *testing.T, b Backend) {
@@ -101,26 +101,26 @@ func foreignKey(t *testing.T, b Backend) {
 	for _, path := range []string{"isthmus/v1alpha1/", "isthmus/v1alpha1/Unknown/a/b", "isthmus/v1alpha1/Cluster/a/b", "isthmus/v1alpha1/Cluster/UPPER", "isthmus/v1alpha1/README"} {
 		b.PutRaw(t, s, path, []byte("# nothing of ours"))
 	}
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
-	for _, refusal := range r.all()[0].Refused {
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
+	for _, refusal := range r.All()[0].Refused {
 		if refusal.Key != (catalog.Key{}) || refusal.Where == "" {
 			t.Errorf("foreign key refused as %+v; want its place and no object's name", refusal)
 		}
 	}
-	put(t, b, s, cluster("east", "b"))
-	r.awaitSet(cluster("east", "b"))
+	put(t, b, s, Cluster("east", "b"))
+	r.awaitSet(Cluster("east", "b"))
 }
 
 func refusedAfterResume(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a"))
 	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitRefused(eastKey)
-	since := comeBack(t, s, r, func() { put(t, b, s, cluster("west", "b")) })
+	since := comeBack(t, s, r, func() { put(t, b, s, Cluster("west", "b")) })
 	r.await("word from the store", func() bool { return len(r.changes) > since })
-	r.awaitSet(cluster("west", "b"))
+	r.awaitSet(Cluster("west", "b"))
 	r.awaitRefused(eastKey)
 }

@@ -20,9 +20,9 @@ func triedOut(t *testing.T, b Backend) {
 	s := open(t, b)
 	p, ok := s.(configstore.Prober)
 	orSkip(t, ok, "this store can't be tried out")
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
 	before, _, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +33,13 @@ func triedOut(t *testing.T, b Backend) {
 	if err := p.MayWrite(t.Context()); err != nil {
 		t.Errorf("MayWrite: %v", err)
 	}
-	put(t, b, s, cluster("west", "a")) // what comes before it shows that nothing else came
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a")) // what comes before it shows that nothing else came
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	after, _, err := s.List(t.Context())
 	if err != nil || len(after) != 2 || !reflect.DeepEqual(after[0], before[0]) {
 		t.Errorf("before %v, after it was tried out %v, %v", before, after, err)
 	}
-	for _, c := range r.all() {
+	for _, c := range r.All() {
 		if len(c.Deleted) > 0 || len(c.Refused) > 0 {
 			t.Errorf("a change that nobody wrote: %+v", c)
 		}
