@@ -25,13 +25,7 @@ func told(component, prefix string) Config {
 }
 
 func opened(t testing.TB, c Config) *Store {
-	s := openStore(t, c, configstore.Scope{})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return storetest.Closing(t, openStore(t, c, configstore.Scope{}))
 }
 
 var eastPath, westPath = api.KeyPath(cluster("east", "").Key()), api.KeyPath(cluster("west", "").Key())

@@ -13,11 +13,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
-func eastIs(network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: "east", Network: network, StaleAfter: catalog.DefaultStaleAfter}
-}
+func eastIs(network string) *catalog.Cluster { return storetest.Cluster("east", network) }
 
 var eastKey = eastIs("").Key()
 

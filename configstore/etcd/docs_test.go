@@ -75,7 +75,7 @@ func TestTheUsersOfTheDocs(t *testing.T) {
 	as := func(user, file string, scope configstore.Scope) *Store {
 		c := p.config(t, user, "replaced")
 		c.Prefix, c.Password = "", &settings.Secret{File: filepath.Join(secrets, file)}
-		return closing(t, p.open(t, c, scope))
+		return storetest.Closing(t, p.open(t, c, scope))
 	}
 	checkout := catalog.App{Namespace: "shop", ID: "checkout"}
 	writer := as("isthmus", "isthmus-etcd", configstore.Scope{})

@@ -26,12 +26,3 @@ func eventually(t testing.TB, try func() error) {
 	}
 	t.Fatal(err)
 }
-
-func closing(t testing.TB, s *Store) *Store {
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}

@@ -45,7 +45,7 @@ func openAt(t testing.TB, c Config, members ...*servers.Etcd) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return closing(t, s)
+	return storetest.Closing(t, s)
 }
 
 func clientAt(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
@@ -159,7 +159,7 @@ func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 
 func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
 	p := newPlace(t, &plainServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	f := storetest.Follow(t, s)
 	lease, err := p.Admin.Grant(t.Context(), 3600)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestADataDirectoryThatWasPutBack(t *testing.T) {
 // fragments, which are one change.
 func TestWhatComesInFragmentsIsOneChange(t *testing.T) {
 	p := newPlace(t, &plainServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	storetest.Put(t, s, cluster("east", "a"))
 	var version configstore.Version
 	enough := errors.New("enough")
@@ -261,7 +261,7 @@ func TestAQuietWatchAsksNothing(t *testing.T) {
 		t.Skip("takes 25 s")
 	}
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	f := storetest.Follow(t, s)
 	storetest.Put(t, s, cluster("east", "a"))
 	f.AwaitClusters("east=a")

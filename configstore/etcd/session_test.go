@@ -13,7 +13,7 @@ import (
 
 func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	storetest.Put(t, s, cluster("east", "a"))
 	forget := func() { // the server forgets the tokens of a user whose password is set
 		t.Helper()
@@ -30,7 +30,7 @@ func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 func TestAPasswordIsReadAgain(t *testing.T) {
 	p := newPlace(t, &secureServer)
 	c := p.config(t, p.user, serverstest.PasswordOf(p.user))
-	s := closing(t, p.open(t, c, configstore.Scope{}))
+	s := storetest.Closing(t, p.open(t, c, configstore.Scope{}))
 	storetest.Put(t, s, cluster("east", "a"))
 	if _, err := p.Admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestAPasswordIsReadAgain(t *testing.T) {
 // etcd looks at permissions when a watch begins, not while it goes on.
 func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	f := storetest.Follow(t, s)
 	storetest.Put(t, s, cluster("east", "a"))
 	f.AwaitClusters("east=a")

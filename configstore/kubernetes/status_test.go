@@ -59,12 +59,7 @@ func (c *cluster) awaitCondition(t testing.TB, key catalog.Key, status string) c
 // follow watches a store until the test ends, and waits for the full set.
 func follow(t testing.TB, s *Store) *storetest.Reader {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	r := storetest.Watch(t, s, "")
+	r := storetest.Watch(t, storetest.Closing(t, s), "")
 	serverstest.Await(t, "the full set", func() bool { return len(r.All()) > 0 })
 	return r
 }

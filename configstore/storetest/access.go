@@ -33,7 +33,7 @@ func denied(t *testing.T, b Backend) {
 	orSkip(t, b.Denied != nil, "this store has no credentials")
 	s := open(t, b)
 	put(t, b, s, Cluster("east", "a"))
-	shutOut(t, b, closing(t, b.Denied(t)), saysDenied)
+	shutOut(t, b, Closing(t, b.Denied(t)), saysDenied)
 	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 }
 
@@ -41,7 +41,7 @@ func wrongCA(t *testing.T, b Backend) {
 	orSkip(t, b.WrongCA != nil, "this store has no TLS")
 	s := open(t, b)
 	put(t, b, s, Cluster("east", "a"))
-	shutOut(t, b, closing(t, b.WrongCA(t)), saysAuthority)
+	shutOut(t, b, Closing(t, b.WrongCA(t)), saysAuthority)
 	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 }
 
@@ -115,7 +115,7 @@ func blind(t *testing.T, b Backend) {
 	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	version := r.Last().Version
 	r.stop()
-	half := closing(t, b.Blind(t, api.KeyPath(eastKey)))
+	half := Closing(t, b.Blind(t, api.KeyPath(eastKey)))
 	for _, from := range []configstore.Version{version, ""} {
 		since := len(r.All())
 		r.done = make(chan struct{})
@@ -170,7 +170,7 @@ func unwritable(t *testing.T, b Backend) {
 	orSkip(t, b.Unwritable != nil, "this store has no credentials to read and not write")
 	s := open(t, b)
 	held := put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
-	reading := closing(t, b.Unwritable(t))
+	reading := Closing(t, b.Unwritable(t))
 	f := Follow(t, reading)
 	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	for what, w := range map[string]configstore.Write{

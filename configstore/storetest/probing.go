@@ -48,7 +48,7 @@ func triedOut(t *testing.T, b Backend) {
 
 func mayNotWrite(t *testing.T, b Backend) {
 	orSkip(t, b.Unwritable != nil, "this store has no permissions to write")
-	p, ok := closing(t, b.Unwritable(t)).(configstore.Prober)
+	p, ok := Closing(t, b.Unwritable(t)).(configstore.Prober)
 	orSkip(t, ok, "this store can't be tried out")
 	err := p.MayWrite(t.Context())
 	if !errors.Is(err, configstore.ErrDenied) && !errors.Is(err, configstore.ErrReadOnly) {
@@ -62,7 +62,7 @@ func mayNotWrite(t *testing.T, b Backend) {
 
 func deniedWatch(t *testing.T, b Backend) {
 	orSkip(t, b.Denied != nil, "this store has no credentials")
-	s := closing(t, b.Denied(t))
+	s := Closing(t, b.Denied(t))
 	err := s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
 	if !errors.Is(err, configstore.ErrDenied) {
 		t.Errorf("Watch: %v, want ErrDenied", err)

@@ -234,11 +234,11 @@ func (r *Reader) AwaitEnd() error {
 // open opens the store and closes it with the test.
 func open(t testing.TB, b Backend) configstore.ReadWriter {
 	t.Helper()
-	return closing(t, b.Open(t))
+	return Closing(t, b.Open(t))
 }
 
-// closing closes a store with the test.
-func closing(t testing.TB, s configstore.ReadWriter) configstore.ReadWriter {
+// Closing closes a store with the test.
+func Closing[S configstore.Store](t testing.TB, s S) S {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil && !errors.Is(err, configstore.ErrClosed) {
@@ -268,13 +268,18 @@ func write(t testing.TB, s configstore.Writer, writes ...configstore.Write) []st
 	return revisions
 }
 
-// put writes objects, in one batch where the backend takes so many, and otherwise in
-// several at once.
+// put writes objects, in one batch where the backend takes so many.
 func put(t testing.TB, b Backend, s configstore.Writer, objects ...catalog.Object) []string {
 	t.Helper()
+	return Fill(t, s, b.MaxBatch, objects)
+}
+
+// Fill writes objects, in batches of at most so many; 0 is any number. Several are written at once.
+func Fill(t testing.TB, s configstore.Writer, most int, objects []catalog.Object) []string {
+	t.Helper()
 	size := len(objects)
-	if b.MaxBatch > 0 {
-		size = min(size, b.MaxBatch)
+	if most > 0 {
+		size = min(size, most)
 	}
 	revisions := make([]string, len(objects))
 	var writers errgroup.Group

@@ -31,7 +31,7 @@ func openScoped(t *testing.T, b Backend) (all, own configstore.ReadWriter) {
 	put(t, b, all, Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1),
 		selection("shop", "orders", 1), selection("else", "checkout", 1), selection("shop", "checkout-2", 1),
 		export("shop", "checkout"), export("shop", "orders"), instance("shop", "checkout", "a"))
-	return all, closing(t, b.Scoped(t, checkout))
+	return all, Closing(t, b.Scoped(t, checkout))
 }
 
 func scoped(t *testing.T, b Backend) {
