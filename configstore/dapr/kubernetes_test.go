@@ -3,7 +3,6 @@
 package dapr
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -18,12 +17,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // kubeServer is an API server with an empty ConfigMap, and the link to it.
 type kubeServer struct {
 	*servers.Kubernetes
-	link  *servers.Proxy
+	link  serverstest.Link
 	admin *kubernetes.Clientset
 	dir   string
 }
@@ -31,19 +31,12 @@ type kubeServer struct {
 func startKubernetes(t *testing.T) *kubeServer {
 	t.Helper()
 	t.Setenv("NAMESPACE", "default")
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	dir := t.TempDir()
-	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
-	need(t, err)
-	t.Cleanup(func() { _ = etcd.Kill() })
-	api, err := servers.StartKubernetes(ctx, dir, servers.KubernetesOptions{
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
+	api := serverstest.Start(t, servers.StartKubernetes, servers.KubernetesOptions{
 		Etcd: etcd.URL(), Args: []string{"--request-timeout=15s"},
 		Users: []servers.KubernetesUser{{Name: "admin", Token: "admin", Groups: []string{"system:masters"}}, {Name: "reader", Token: "reader"}, {Name: "writer", Token: "writer"}},
 	})
-	need(t, err)
-	t.Cleanup(func() { _ = api.Kill() })
-	k := &kubeServer{Kubernetes: api, link: link(t, api.Addr()), dir: dir}
+	k := &kubeServer{Kubernetes: api, link: serverstest.NewLink(t, api.Addr()), dir: t.TempDir()}
 	config, err := clientcmd.BuildConfigFromFlags("", k.config(t, "admin", api.Addr()))
 	if err == nil {
 		k.admin, err = kubernetes.NewForConfig(config)
@@ -141,15 +134,15 @@ func TestAConfigMapOfAServerThatIsGone(t *testing.T) {
 	k := startKubernetes(t)
 	k.update(t, map[string]string{toPoints(eastPath): string(jsonOf(cluster("east", "a")))})
 	s := k.open(t, "reader", Config{})
-	for name, outage := range map[string]func(){"refused": k.link.Refuse, "dropped": k.link.Drop} {
+	for name, outage := range map[string]func(testing.TB) func(){"refused": k.link.Fail, "dropped": k.link.Cut} {
 		got := storetest.Watch(t, s, "")
 		got.AwaitClusters("east=a")
-		outage()
+		mend := outage(t)
 		err := got.AwaitEnd()
 		if err == nil || got.Clusters() != "east=a" {
 			t.Errorf("%s: Watch ended with %v, and its reader has %q", name, err, got.Clusters())
 		}
-		mend(t, k.link)()
+		mend()
 	}
 	if err := k.admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "isthmus", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

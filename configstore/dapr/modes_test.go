@@ -14,17 +14,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // trusted is the authority among the system's roots of this process; see TestMain.
 var trusted struct{ cert, key string }
 
 func TestRedisByTLSOfASystemsRoot(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	server, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Cert: trusted.cert, Key: trusted.key})
-	need(t, err)
-	t.Cleanup(func() { _ = server.Kill() })
+	server := serverstest.Start(t, servers.StartRedis, servers.RedisOptions{Cert: trusted.cert, Key: trusted.key})
 	s := opened(t, told(yamlOf(t, kindRedis, map[string]string{"redisHost": server.Addr(), "enableTLS": "true"}), ""))
 	got := storetest.Watch(t, s, "")
 	got.AwaitClusters("")
@@ -62,7 +59,7 @@ func TestRedisCluster(t *testing.T) {
 			break
 		}
 	}
-	need(t, err)
+	serverstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	admin := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 	defer admin.Close()
