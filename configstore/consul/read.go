@@ -152,7 +152,7 @@ func (s *Store) selection() string {
 	return s.config.Prefix + isthmus.KeyPath(s.scope.Selection())
 }
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) getFew(ctx context.Context, keys []catalog.Key) ([]configstore.G
 	return got, nil
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {

@@ -16,24 +16,12 @@ import (
 // Watch is that of configstore.Store. It begins with the full set, from whatever version:
 // Consul keeps no history.
 func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	var own error // of the reader
-	err = agent.WithHeartbeat(ctx, s.client, func(ctx context.Context) error {
-		err := s.follow(ctx, func(c configstore.Change) error {
-			own = deliver(c)
-			return own
+	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
+		defer s.transport.CloseIdleConnections() // to a server that may be gone without a word
+		return agent.WithHeartbeat(ctx, s.client, func(ctx context.Context) error {
+			return s.failed(ctx, s.follow(ctx, deliver), "watch %s", s.watched())
 		})
-		return s.failed(ctx, err, "watch %s", s.watched())
 	})
-	if own != nil {
-		return own
-	}
-	s.transport.CloseIdleConnections() // to a server that may be gone without a word
-	return err
 }
 
 // watched is what is watched, for errors.

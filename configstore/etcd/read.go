@@ -89,7 +89,7 @@ func (s *Store) pairs(kvs []*mvccpb.KeyValue) []configstore.Pair {
 	return pairs
 }
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	return all, nil
 }
 
-// List is that of configstore.Writer, of the scope.
+// List is that of configstore.Reader, of the scope.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
