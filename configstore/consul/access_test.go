@@ -135,31 +135,6 @@ func TestBehindTLS(t *testing.T) {
 	}
 }
 
-func TestGetMany(t *testing.T) {
-	p := newPlace(t)
-	s := p.open(t, p.token)
-	fill(t, s, 2*maxOps)
-	p.put(t, "isthmus/v1alpha1/Cluster/bad", []byte("{"))
-	var keys []catalog.Key
-	for n := range 2 * maxOps {
-		keys = append(keys, selection(n, n).Key())
-	}
-	keys = append(keys, cluster("bad", "").Key(), cluster("none", "").Key())
-	got, err := s.GetMany(t.Context(), keys)
-	if err != nil || len(got) != len(keys) {
-		t.Fatalf("%d of %d, %v", len(got), len(keys), err)
-	}
-	for i := range 2 * maxOps {
-		if got[i].Err != nil || got[i].Object.Key() != keys[i] || got[i].Revision == "" {
-			t.Errorf("%s: %+v", keys[i], got[i])
-		}
-	}
-	bad, none := got[2*maxOps], got[2*maxOps+1]
-	if !errors.Is(bad.Err, configstore.ErrInvalid) || bad.Revision == "" || bad.Object != nil || !errors.Is(none.Err, configstore.ErrNotFound) {
-		t.Errorf("the bad one %+v, the missing one %+v", bad, none)
-	}
-}
-
 // TestWhatIsSentIsWhatTheSettingsSay looks at requests as a server gets them.
 func TestWhatIsSentIsWhatTheSettingsSay(t *testing.T) {
 	t.Setenv("CONSUL_HTTP_TOKEN", "of-the-environment")

@@ -207,22 +207,3 @@ func TestAFileWithoutHistoryIsTaken(t *testing.T) {
 	}
 	checkPast(t, s)
 }
-
-func TestManyObjectsAreReadAtOnce(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "isthmus.db"))
-	defer s.Close()
-	revision := write(t, s, configstore.Write{Object: eastIs("a")})[0]
-	bad := catalog.Key{Kind: catalog.KindCluster, Name: "bad"}
-	putRaw(t, s, api.KeyPath(bad), []byte("{}"))
-	got, err := s.GetMany(t.Context(), []catalog.Key{{Kind: catalog.KindCluster, Name: "none"}, bad, eastKey})
-	if err != nil || len(got) != 3 {
-		t.Fatalf("%v, %v", got, err)
-	}
-	if !errors.Is(got[0].Err, configstore.ErrNotFound) || !errors.Is(got[1].Err, configstore.ErrInvalid) || got[1].Revision != "2" || got[2].Revision != revision || got[2].Err != nil {
-		t.Errorf("got %+v", got)
-	}
-	if _, err := s.Write(t.Context(), configstore.Write{Delete: bad, If: "1"}); !errors.Is(err, configstore.ErrConflict) {
-		t.Errorf("what can't be used was deleted for another revision: %v", err)
-	}
-	write(t, s, configstore.Write{Delete: bad, If: got[1].Revision})
-}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ func invalidObjects() []specification {
 		{"an object under another's key is refused", wrongKey},
 		{"a foreign key under our prefix disturbs nothing", foreignKey},
 		{"what is refused is still refused after coming back", refusedAfterResume},
+		{"many objects are got at once, each as by itself", manyAtOnce},
 	}
 }
 
@@ -123,4 +125,41 @@ func refusedAfterResume(t *testing.T, b Backend) {
 	r.await("word from the store", func() bool { return len(r.changes) > since })
 	r.awaitSet(Cluster("west", "b"))
 	r.awaitRefused(eastKey)
+}
+
+// manyAtOnce gets more objects than a server takes in one request.
+func manyAtOnce(t *testing.T, b Backend) {
+	orSkip(t, b.PutRaw != nil, "nothing can be put past this store's checks")
+	s := open(t, b)
+	var objects []catalog.Object
+	for i := range 300 {
+		objects = append(objects, export("shop", fmt.Sprintf("app-%d", i)))
+	}
+	revisions := put(t, b, s, objects...)
+	b.PutRaw(t, s, api.KeyPath(eastKey), badEast)
+	var keys []catalog.Key
+	for _, o := range objects {
+		keys = append(keys, o.Key())
+	}
+	keys = append(keys, eastKey, Cluster("none", "").Key())
+	got, err := configstore.GetMany(t.Context(), s, keys)
+	if err != nil || len(got) != len(keys) {
+		t.Fatalf("got %d of %d objects, %v", len(got), len(keys), err)
+	}
+	for i, o := range objects {
+		if got[i].Err != nil || got[i].Object.Key() != o.Key() || got[i].Revision != revisions[i] {
+			t.Errorf("%s: %+v; want revision %s", o.Key(), got[i], revisions[i])
+		}
+	}
+	bad, none := got[len(objects)], got[len(objects)+1]
+	if !errors.Is(bad.Err, configstore.ErrInvalid) || bad.Object != nil || !errors.Is(none.Err, configstore.ErrNotFound) {
+		t.Errorf("the bad one %+v, the missing one %+v", bad, none)
+	}
+	if bad.Revision == "" {
+		return // this store can't tell
+	}
+	if _, err := s.Write(t.Context(), configstore.Write{Delete: eastKey, If: revisions[0]}); !errors.Is(err, configstore.ErrConflict) {
+		t.Errorf("what can't be used was deleted for another revision: %v", err)
+	}
+	write(t, s, configstore.Write{Delete: eastKey, If: bad.Revision})
 }
