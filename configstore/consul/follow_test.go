@@ -70,7 +70,7 @@ func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
 	f.AwaitClusters("east=a")
 	// A transaction as two that Consul made at once: by other hands to west, by Isthmus to
 	// east.
-	now, err := s.everything(t.Context())
+	now, err := s.readAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

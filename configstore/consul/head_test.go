@@ -115,7 +115,7 @@ func TestWritersOfTwoVersionsShareAStore(t *testing.T) {
 	}
 	storetest.Put(t, s, cluster("west", "last"))
 	f.AwaitClusters("east=again-before-9", "west=last")
-	all, err := s.everything(t.Context())
+	all, err := s.readAll(t.Context())
 	if err != nil || len(all.head.Batches) < 2 {
 		t.Errorf("the last head has %d batches (%v); want also that of before", len(all.head.Batches), err)
 	}

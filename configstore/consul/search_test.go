@@ -121,7 +121,7 @@ func TestASearchDoesNotTearWhatIsWrittenMeanwhile(t *testing.T) {
 		told = append(told, c)
 		return nil
 	}}
-	if err := w.take(t.Context(), s.everything); err != nil {
+	if err := w.take(t.Context(), s.readAll); err != nil {
 		t.Fatal(err)
 	}
 	p.byHand(t, selection(500, 7))
@@ -141,7 +141,7 @@ func TestASearchDoesNotTearWhatIsWrittenMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !done {
-			if err := w.take(t.Context(), s.everything); err != nil {
+			if err := w.take(t.Context(), s.readAll); err != nil {
 				t.Fatal(err)
 			}
 		}

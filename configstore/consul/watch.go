@@ -43,9 +43,9 @@ func (s *Store) follow(ctx context.Context, deliver func(configstore.Change) err
 		known: map[string]string{}, ledger: configstore.Ledger{Prefix: s.config.Prefix},
 	}
 	if s.scope.All() {
-		return w.all(ctx)
+		return w.followAll(ctx)
 	}
-	return w.own(ctx)
+	return w.followScope(ctx)
 }
 
 // watch is how far one Watch has come. It is for one goroutine.
@@ -65,8 +65,8 @@ type watch struct {
 	unchecked unchecked
 }
 
-// own follows what one app has.
-func (w *watch) own(ctx context.Context) error {
+// followScope follows what one app has.
+func (w *watch) followScope(ctx context.Context) error {
 	places := []place{{key: w.store.selection()}, {key: w.store.clusters(), tree: true}}
 	for i := range places {
 		w.ask(ctx, places[i])
@@ -80,7 +80,7 @@ func (w *watch) own(ctx context.Context) error {
 		if heard < len(places) {
 			continue // read once every place is waited for, so that no change falls in between
 		}
-		if err := w.take(ctx, w.store.own); err != nil {
+		if err := w.take(ctx, w.store.readScope); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, 
 			return err
 		}
 		now.missing = w.gone(now.pairs)
-		still, err := w.store.areThere(ctx, now.missing)
+		still, err := w.store.exist(ctx, now.missing)
 		if err != nil {
 			return err
 		}
@@ -132,9 +132,9 @@ func (w *watch) gone(pairs []configstore.Pair) []string {
 	return gone
 }
 
-// areThere asks for what a list does not have, by name: a list leaves out in silence
+// exist asks for what a list does not have, by name: a list leaves out in silence
 // what the token may not read, and that is not gone.
-func (s *Store) areThere(ctx context.Context, paths []string) (bool, error) {
+func (s *Store) exist(ctx context.Context, paths []string) (bool, error) {
 	for few := range slices.Chunk(paths, maxOps) {
 		found, err := s.named(ctx, few, &api.QueryOptions{RequireConsistent: true})
 		if err != nil {

@@ -17,18 +17,18 @@ const (
 	attempts = 5
 )
 
-// all follows all objects.
-func (w *watch) all(ctx context.Context) error {
-	if err := w.take(ctx, w.store.everything); err != nil {
+// followAll follows all objects.
+func (w *watch) followAll(ctx context.Context) error {
+	if err := w.take(ctx, w.store.readAll); err != nil {
 		return err
 	}
 	w.ask(ctx, place{key: w.store.base(), tree: true, index: w.read})
 	w.ask(ctx, place{key: w.store.headKey(), index: w.head.index})
 	result := make(chan recheckResult)
-	making := false
+	rechecking := false
 	for {
 		due := w.unchecked.due()
-		if making { // one at a time, however slow the link is
+		if rechecking { // one at a time, however slow the link is
 			due = nil
 		}
 		var err error
@@ -36,10 +36,10 @@ func (w *watch) all(ctx context.Context) error {
 		case a := <-w.answers:
 			err = w.heard(ctx, a)
 		case s := <-result:
-			making = false
+			rechecking = false
 			err = w.rechecked(ctx, s)
 		case <-due:
-			making = true
+			rechecking = true
 			w.unchecked.settle()
 			w.recheck(ctx, result)
 		case <-ctx.Done():
@@ -63,7 +63,7 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 	case !a.tree && a.pair == nil && w.head.index == 0:
 		return nil // there is none still
 	case a.back: // Consul was put back from a snapshot, or has forgotten a deletion
-		return w.take(ctx, w.store.everything)
+		return w.take(ctx, w.store.readAll)
 	case a.tree:
 		now, err := w.store.some(ctx, nil, &api.QueryOptions{})
 		if err != nil {
@@ -82,7 +82,7 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 			return err
 		}
 	}
-	return w.take(ctx, w.store.everything)
+	return w.take(ctx, w.store.readAll)
 }
 
 // covers tells whether it is known what the prefix was like at an index that it has had.
@@ -139,7 +139,7 @@ type recheckResult struct {
 // recheck begins to read everything. Nobody waits for it.
 func (w *watch) recheck(ctx context.Context, result chan<- recheckResult) {
 	w.asking.Go(func() {
-		now, err := w.store.everything(ctx)
+		now, err := w.store.readAll(ctx)
 		select {
 		case result <- recheckResult{now, err}:
 		case <-ctx.Done():
@@ -164,5 +164,5 @@ func (w *watch) rechecked(ctx context.Context, s recheckResult) error {
 		return nil
 	}
 	w.store.log.Debug("what was known of Consul differs from what was read to be sure; reading it again", "index", s.now.index)
-	return w.take(ctx, w.store.everything)
+	return w.take(ctx, w.store.readAll)
 }

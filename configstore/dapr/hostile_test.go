@@ -110,7 +110,7 @@ func TestASubscriptionThatAlwaysEnds(t *testing.T) {
 		sub.begun(func() {})
 		pauses = append(pauses, fmt.Sprint(sub.failed("idle session timeout")))
 	}
-	s.remains.Wait()
+	s.background.Wait()
 	if got, want := strings.Join(pauses, " "), "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 30s 30s"; got != want {
 		t.Errorf("pauses %s; want %s", got, want)
 	}

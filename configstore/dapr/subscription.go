@@ -33,7 +33,7 @@ func (s *subscription) begin(ctx context.Context) {
 	s.pending = true
 	store, l := s.watch.store, s.watch.lease
 	store.hold(l) // until it has been stopped
-	store.remains.Go(func() {
+	store.background.Go(func() {
 		stop, err := l.listen(ctx, s.hints)
 		if err != nil {
 			store.release(l)
@@ -115,6 +115,6 @@ const (
 func (s *subscription) end() {
 	if stop := s.stop; stop != nil {
 		s.stop = nil
-		s.watch.store.remains.Go(stop)
+		s.watch.store.background.Go(stop)
 	}
 }

@@ -23,7 +23,7 @@ func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]confi
 	path := api.KeyPath(key)
 	var all []pastVersion
 	err = s.view(func(tx *bbolt.Tx) error {
-		if now, ok := standing(tx, path); ok && most > 0 {
+		if now, ok := current(tx, path); ok && most > 0 {
 			all = append(all, now)
 		}
 		all = append(all, pastVersions(tx, path, most-len(all))...)
@@ -45,8 +45,8 @@ func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]confi
 	return past, nil
 }
 
-// standing is the version of an object that stands.
-func standing(tx *bbolt.Tx, path string) (pastVersion, bool) {
+// current is the version of an object that stands.
+func current(tx *bbolt.Tx, path string) (pastVersion, bool) {
 	value := tx.Bucket(objectsBucket).Get([]byte(path))
 	if value == nil {
 		return pastVersion{}, false

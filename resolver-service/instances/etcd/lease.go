@@ -136,7 +136,7 @@ func (s *Source) announcement() string {
 }
 
 // announce says that this replica is there, and all that is registered with it is written:
-// see others.reset.
+// see replicated.reset.
 func (s *Source) announce(ctx context.Context, text string) error {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
