@@ -44,8 +44,8 @@ type Store struct {
 
 	life *configstore.Life
 
-	mu   sync.Mutex // guards left
-	left *watch     // that ended last
+	mu        sync.Mutex // guards lastWatch
+	lastWatch *watch     // that ended last
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)

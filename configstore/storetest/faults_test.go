@@ -166,7 +166,7 @@ func faults() []fault {
 		{"tells history the wrong way round", "the history of an object, newest first, deletions too", func(b *Backend) {
 			bend(b, func(s *bent) {
 				s.history = func() []configstore.Past {
-					return []configstore.Past{{Object: cluster("east", "a")}, {Deleted: true}, {Object: cluster("east", "c")}}
+					return []configstore.Past{{Object: Cluster("east", "a")}, {Deleted: true}, {Object: Cluster("east", "c")}}
 				}
 			})
 		}},

@@ -119,8 +119,8 @@ func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) e
 		w := &watch{source: s, emit: emit, index: newIndex(s.config)}
 		err := w.run(ctx)
 		switch {
-		case w.unheard != nil:
-			return w.unheard
+		case w.emitErr != nil:
+			return w.emitErr
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case apiserver.Expired(err) && !w.told.IsZero() && time.Since(w.told) > longEnough:

@@ -16,7 +16,7 @@ type ManyGetter interface {
 	GetMany(ctx context.Context, keys []catalog.Key) ([]Got, error)
 }
 
-// Got is what [Writer.Get] says of one key.
+// Got is what [Reader.Get] says of one key.
 type Got struct {
 	Stored
 	Err error // ErrNotFound or ErrInvalid, wrapped
@@ -48,28 +48,28 @@ const (
 // GetMany gets many objects, in the order of the keys. What is not there, or can't be
 // used, is told for each; the error is for all of them. It asks the store once if that
 // is a [ManyGetter], and otherwise for a few at a time, or for all that it has.
-func GetMany(ctx context.Context, w Writer, keys []catalog.Key) ([]Got, error) {
-	if m, ok := w.(ManyGetter); ok {
+func GetMany(ctx context.Context, from Reader, keys []catalog.Key) ([]Got, error) {
+	if m, ok := from.(ManyGetter); ok {
 		return m.GetMany(ctx, keys)
 	}
 	if len(keys) >= listFrom {
-		return getByList(ctx, w, keys)
+		return getByList(ctx, from, keys)
 	}
 	all := make([]int, len(keys))
 	for i := range all {
 		all[i] = i
 	}
 	got := make([]Got, len(keys))
-	return got, getEach(ctx, w, keys, all, got)
+	return got, getEach(ctx, from, keys, all, got)
 }
 
 // getEach gets the keys of some places.
-func getEach(ctx context.Context, w Writer, keys []catalog.Key, places []int, got []Got) error {
+func getEach(ctx context.Context, from Reader, keys []catalog.Key, places []int, got []Got) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(getsAtOnce)
 	for _, i := range places {
 		group.Go(func() error {
-			stored, err := w.Get(ctx, keys[i])
+			stored, err := from.Get(ctx, keys[i])
 			if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) {
 				return err
 			}
@@ -80,8 +80,8 @@ func getEach(ctx context.Context, w Writer, keys []catalog.Key, places []int, go
 	return group.Wait()
 }
 
-func getByList(ctx context.Context, w Writer, keys []catalog.Key) ([]Got, error) {
-	stored, refusals, err := w.List(ctx)
+func getByList(ctx context.Context, from Reader, keys []catalog.Key) ([]Got, error) {
+	stored, refusals, err := from.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -106,5 +106,5 @@ func getByList(ctx context.Context, w Writer, keys []catalog.Key) ([]Got, error)
 			got[i].Err = fmt.Errorf("%s: %w", key, ErrNotFound)
 		}
 	}
-	return got, getEach(ctx, w, keys, again, got)
+	return got, getEach(ctx, from, keys, again, got)
 }

@@ -42,7 +42,7 @@ func TestAwait(t *testing.T) {
 		"an error, after the end of a wait": {func(o *api.QueryOptions) (*api.QueryMeta, error) { <-o.Context().Done(); return nil, o.Context().Err() }, 0, "drop connections that are silent"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			got, err := Await(t.Context(), "services", 5, c.ask)
+			got, err := BlockingQuery(t.Context(), "services", 5, c.ask)
 			if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %d, %v; want %d, %q", what, got, err, c.want, c.err)
 			}
@@ -50,7 +50,7 @@ func TestAwait(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Await(ctx, "services", 5, func(o *api.QueryOptions) (*api.QueryMeta, error) { return nil, o.Context().Err() })
+	_, err := BlockingQuery(ctx, "services", 5, func(o *api.QueryOptions) (*api.QueryMeta, error) { return nil, o.Context().Err() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}

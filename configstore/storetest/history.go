@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-func past() []specification {
+func remembering() []specification {
 	return []specification{
 		{"the history of an object, newest first, deletions too", history},
 		{"an object that never was has no history", noHistory},
@@ -28,11 +28,11 @@ func openHistorian(t *testing.T, b Backend) (configstore.ReadWriter, configstore
 
 func history(t *testing.T, b Backend) {
 	s, h := openHistorian(t, b)
-	first := put(t, b, s, cluster("east", "a"))[0]
-	put(t, b, s, cluster("west", "a"))
-	second := put(t, b, s, cluster("east", "b"))[0]
-	remove(t, s, cluster("east", ""))
-	third := put(t, b, s, cluster("east", "c"))[0]
+	first := put(t, b, s, Cluster("east", "a"))[0]
+	put(t, b, s, Cluster("west", "a"))
+	second := put(t, b, s, Cluster("east", "b"))[0]
+	remove(t, s, Cluster("east", ""))
+	third := put(t, b, s, Cluster("east", "c"))[0]
 	for _, c := range []struct {
 		most int
 		want string
@@ -45,7 +45,7 @@ func history(t *testing.T, b Backend) {
 			t.Errorf("history of at most %d: %s; want %s", c.most, got, c.want)
 		}
 	}
-	remove(t, s, cluster("east", ""))
+	remove(t, s, Cluster("east", ""))
 	if got, want := historyOf(t, h, 2), "deleted c@"+third; got != want {
 		t.Errorf("history of what is deleted: %s; want %s", got, want)
 	}
@@ -74,7 +74,7 @@ func historyOf(t *testing.T, h configstore.Historian, most int) string {
 
 func noHistory(t *testing.T, b Backend) {
 	s, h := openHistorian(t, b)
-	put(t, b, s, cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a"))
 	if past, err := h.History(t.Context(), eastKey, 10); !errors.Is(err, configstore.ErrNotFound) {
 		t.Errorf("history: %+v, %v; want ErrNotFound", past, err)
 	}

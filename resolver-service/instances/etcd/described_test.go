@@ -116,26 +116,26 @@ func TestWhoIsNoStranger(t *testing.T) {
 			o.replica(come(`{"replica":"r2","common":{"network":"n"}}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
 		}, ""},
-		{"our former life", func(o *replicated) {
+		{"our previous run", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
 			o.replica(pair{key: replicas + "40", deleted: true, revision: 2})
-			o.formerLifeOver()
+			o.previousRunEnded()
 		}, ""},
 		{"one of our name that stays", func(o *replicated) {
 			o.replica(come(`{"replica":"r1"}`))
-			o.formerLifeOver()
+			o.previousRunEnded()
 			o.replica(come(`{"replica":"r1","settled":true}`))
 		}, "has the name of this one"},
 		{"one of our name that comes later", func(o *replicated) {
-			o.formerLifeOver()
+			o.previousRunEnded()
 			o.replica(come(`{"replica":"r1"}`))
 		}, "has the name of this one"},
-		{"one of our name, while it may be our former life", func(o *replicated) { o.replica(come(`{"replica":"r1"}`)) }, ""},
+		{"one of our name, while it may be our previous run", func(o *replicated) { o.replica(come(`{"replica":"r1"}`)) }, ""},
 		{"ourselves", func(o *replicated) {
 			p := come(`{"replica":"r1","common":{"network":"n"}}`)
 			p.key, p.lease = replicas+"20", ours
 			o.replica(p)
-			o.formerLifeOver()
+			o.previousRunEnded()
 		}, ""},
 		{"one that writes more than is read", func(o *replicated) {
 			o.replica(come(`{"replica":"` + strings.Repeat("x", maxValue) + `","common":{"network":"n"}}`))

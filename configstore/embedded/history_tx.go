@@ -31,8 +31,8 @@ const (
 	HistoryBytes  = 64 << 20
 )
 
-// former is one entry of past: what an object was.
-type former struct {
+// pastVersion is one entry of past: what an object was.
+type pastVersion struct {
 	revision uint64
 	replaced uint64
 	at       time.Time // of its write; zero where that is not known
@@ -40,9 +40,9 @@ type former struct {
 	value    []byte    // JSON; empty where deleted
 }
 
-const formerHead = 17 // bytes before the JSON
+const pastVersionHead = 17 // bytes before the JSON
 
-func (v *former) bytes() []byte {
+func (v *pastVersion) bytes() []byte {
 	b := binary.BigEndian.AppendUint64(nil, v.replaced)
 	b = append(b, timeBytes(v.at)...)
 	flag := byte(0)
@@ -52,15 +52,15 @@ func (v *former) bytes() []byte {
 	return append(append(b, flag), v.value...)
 }
 
-// parseFormer reads an entry and copies what is the file's. ok is false where there is
+// parsePastVersion reads an entry and copies what is the file's. ok is false where there is
 // none in it.
-func parseFormer(key, value []byte) (v former, ok bool) {
-	if len(key) < 8 || len(value) < formerHead {
-		return former{}, false
+func parsePastVersion(key, value []byte) (v pastVersion, ok bool) {
+	if len(key) < 8 || len(value) < pastVersionHead {
+		return pastVersion{}, false
 	}
-	return former{
+	return pastVersion{
 		revision: binary.BigEndian.Uint64(key[len(key)-8:]), replaced: binary.BigEndian.Uint64(value),
-		at: parseTime(value[8:]), deleted: value[16] != 0, value: bytes.Clone(value[formerHead:]),
+		at: parseTime(value[8:]), deleted: value[16] != 0, value: bytes.Clone(value[pastVersionHead:]),
 	}, true
 }
 
@@ -88,20 +88,20 @@ func orderKey(path string, replaced, revision uint64) []byte {
 	return append(append(revisionKey(replaced), revisionKey(revision)...), path...)
 }
 
-// past is what a transaction does to the history of objects.
-type past struct {
+// historyTx is what a transaction does to the history of objects.
+type historyTx struct {
 	tx    *bbolt.Tx
 	bytes uint64 // of all entries
 }
 
-// openPast makes the buckets in a file that has none yet: an earlier program wrote it.
-func openPast(tx *bbolt.Tx) (*past, error) {
+// openHistory makes the buckets in a file that has none yet: an earlier program wrote it.
+func openHistory(tx *bbolt.Tx) (*historyTx, error) {
 	for _, name := range [][]byte{writtenBucket, pastBucket, pastOrderBucket} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return nil, err
 		}
 	}
-	p := &past{tx: tx}
+	p := &historyTx{tx: tx}
 	if b := tx.Bucket(metaBucket).Get(pastBytesKey); len(b) == 8 {
 		p.bytes = binary.BigEndian.Uint64(b)
 	}
@@ -109,9 +109,9 @@ func openPast(tx *bbolt.Tx) (*past, error) {
 }
 
 // replace keeps what an edit is about to replace, and when the edit was made.
-func (p *past) replace(e edit, revision uint64, now time.Time) error {
+func (p *historyTx) replace(e edit, revision uint64, now time.Time) error {
 	if old := p.tx.Bucket(objectsBucket).Get([]byte(e.path)); old != nil {
-		was := former{replaced: revision}
+		was := pastVersion{replaced: revision}
 		if len(old) >= 8 {
 			was.revision, was.value = binary.BigEndian.Uint64(old), bytes.Clone(old[8:])
 		}
@@ -123,7 +123,7 @@ func (p *past) replace(e edit, revision uint64, now time.Time) error {
 	keep := ObjectHistory
 	written := p.tx.Bucket(writtenBucket)
 	if e.value == nil {
-		if err := p.add(e.path, &former{revision: revision, replaced: revision, at: now, deleted: true}); err != nil {
+		if err := p.add(e.path, &pastVersion{revision: revision, replaced: revision, at: now, deleted: true}); err != nil {
 			return err
 		}
 		if err := written.Delete([]byte(e.path)); err != nil {
@@ -151,7 +151,7 @@ func writtenAt(tx *bbolt.Tx, path string, revision uint64) time.Time {
 	return parseTime(b[8:])
 }
 
-func (p *past) add(path string, v *former) error {
+func (p *historyTx) add(path string, v *pastVersion) error {
 	key, value := pastKey(path, v.revision), v.bytes()
 	size := uint64(len(key) + len(value))
 	p.bytes += size
@@ -162,12 +162,12 @@ func (p *past) add(path string, v *former) error {
 }
 
 // trimObject forgets the oldest versions of an object.
-func (p *past) trimObject(path string, keep int) error {
+func (p *historyTx) trimObject(path string, keep int) error {
 	var order [][]byte
 	prefix := pastPrefix(path)
 	c := p.tx.Bucket(pastBucket).Cursor()
 	for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
-		if len(key) == len(prefix)+8 && len(value) >= formerHead {
+		if len(key) == len(prefix)+8 && len(value) >= pastVersionHead {
 			order = append(order, orderKey(path, binary.BigEndian.Uint64(value), binary.BigEndian.Uint64(key[len(prefix):])))
 		}
 	}
@@ -182,7 +182,7 @@ func (p *past) trimObject(path string, keep int) error {
 
 // trim forgets what was replaced longest ago, until no more than most bytes are left,
 // and keeps the count.
-func (p *past) trim(most uint64) error {
+func (p *historyTx) trim(most uint64) error {
 	var order [][]byte
 	left := p.bytes
 	c := p.tx.Bucket(pastOrderBucket).Cursor()
@@ -206,7 +206,7 @@ func entrySize(value []byte) uint64 {
 }
 
 // forget removes the entry that a key of past-order leads to.
-func (p *past) forget(order []byte) error {
+func (p *historyTx) forget(order []byte) error {
 	bucket := p.tx.Bucket(pastOrderBucket)
 	p.bytes -= min(p.bytes, entrySize(bucket.Get(order)))
 	if len(order) > 16 {
@@ -217,12 +217,12 @@ func (p *past) forget(order []byte) error {
 	return bucket.Delete(order)
 }
 
-// formers is what an object was, newest first, without what stands.
-func formers(tx *bbolt.Tx, path string, most int) []former {
+// pastVersions is what an object was, newest first, without what stands.
+func pastVersions(tx *bbolt.Tx, path string, most int) []pastVersion {
 	if tx.Bucket(pastBucket) == nil {
 		return nil
 	}
-	var all []former
+	var all []pastVersion
 	prefix := pastPrefix(path)
 	c := tx.Bucket(pastBucket).Cursor()
 	last, _ := c.Seek(append(bytes.Clone(prefix), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
@@ -231,7 +231,7 @@ func formers(tx *bbolt.Tx, path string, most int) []former {
 		key, value = c.Last()
 	}
 	for ; len(all) < most && bytes.HasPrefix(key, prefix); key, value = c.Prev() {
-		if v, ok := parseFormer(key, value); ok {
+		if v, ok := parsePastVersion(key, value); ok {
 			all = append(all, v)
 		}
 	}

@@ -1,12 +1,15 @@
 package etcd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
@@ -71,11 +74,11 @@ func (o *replicated) part(lease int64) {
 	}
 }
 
-// formerLifeOver says that our former life must have ended: who has our name now is another.
-func (o *replicated) formerLifeOver() {
+// previousRunEnded says that our previous run must have ended: who has our name now is another.
+func (o *replicated) previousRunEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.formerOver = true
+	o.previousEnded = true
 }
 
 // strangers are the replicas that seem to be none of this cluster. They are told of, and no
@@ -88,7 +91,7 @@ func (o *replicated) strangers(self member, ours int64, cluster string) (all []i
 			continue
 		}
 		var why []string
-		if o.formerOver && m.Replica == self.Replica {
+		if o.previousEnded && m.Replica == self.Replica {
 			why = append(why, "it has the name of this one, so give each replica of the cluster a name of its own")
 		}
 		if differs := self.differs(m); differs != "" {
@@ -125,4 +128,36 @@ func clipped(text string) string {
 		text = text[:most] + "…"
 	}
 	return fmt.Sprintf("%q", text)
+}
+
+// Alone tells whether there is no other replica that has settled, and that is there or was
+// until lately: then only sidecars know what runs. One that is there renews its lease long
+// before half of it is left. One with less is gone, and soon what it has written will be,
+// before all of its sidecars had the time to come back.
+func (s *Source) Alone(ctx context.Context) bool {
+	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
+	defer cancel()
+	for _, lease := range s.replicated.settled(s.lease) {
+		left, err := s.client.TimeToLive(timed, clientv3.LeaseID(lease))
+		if err != nil {
+			s.log.Warn("nobody tells whether there are other replicas; sidecars keep their views for a while", "err", s.fail(ctx, "ask for a lease of", err))
+			return true
+		}
+		if 2*left.TTL >= left.GrantedTTL && left.TTL > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// settled are the replicas but for one that are there, or were, and have settled.
+func (o *replicated) settled(but int64) (leases []int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for lease, m := range o.present {
+		if lease != but && m.Settled {
+			leases = append(leases, lease)
+		}
+	}
+	return leases
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-func living() []specification {
+func lifecycle() []specification {
 	return []specification{
 		{"a slow reader holds nobody up, and skips to the newest", slowReader},
 		{"a Watch ends when its context does", contextEnds},
@@ -32,23 +32,23 @@ func living() []specification {
 // released, as on a machine that is busy.
 func slowReader(t *testing.T, b Backend) {
 	s := open(t, b)
-	slow := watch(t, s, "")
+	slow := Watch(t, s, "")
 	slow.awaitSet()
 	const tries, last = 5, 40
 	var kept []int
 	for try := range tries {
 		slow.block()
-		network := func(n int) catalog.Object { return cluster("east", fmt.Sprintf("t%d-n%02d", try, n)) }
+		network := func(n int) catalog.Object { return Cluster("east", fmt.Sprintf("t%d-n%02d", try, n)) }
 		put(t, b, s, network(0))
-		fast := watch(t, s, "")
+		fast := Watch(t, s, "")
 		for i := 1; i <= last; i++ {
 			put(t, b, s, network(i))
 		}
 		fast.awaitSet(network(last))
-		before := len(slow.all())
+		before := len(slow.All())
 		slow.release()
 		slow.awaitSet(network(last))
-		if kept = append(kept, len(slow.all())-before); kept[try] <= last/4 {
+		if kept = append(kept, len(slow.All())-before); kept[try] <= last/4 {
 			return
 		}
 	}
@@ -57,14 +57,14 @@ func slowReader(t *testing.T, b Backend) {
 
 func contextEnds(t *testing.T, b Backend) {
 	s := open(t, b)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitSet()
 	r.cancel()
-	if err := r.awaitEnd(); !errors.Is(err, context.Canceled) {
+	if err := r.AwaitEnd(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Watch ended with %v, want context.Canceled", err)
 	}
-	put(t, b, s, cluster("east", "a")) // the store goes on
-	watch(t, s, "").awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a")) // the store goes on
+	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -75,19 +75,19 @@ func contextEnds(t *testing.T, b Backend) {
 
 func readerFails(t *testing.T, b Backend) {
 	s := open(t, b)
-	other := watch(t, s, "")
+	other := Watch(t, s, "")
 	mine := errors.New("the reader's own")
 	err := s.Watch(t.Context(), "", func(configstore.Change) error { return mine })
 	if !errors.Is(err, mine) {
 		t.Errorf("Watch ended with %v, want the error of its reader", err)
 	}
-	put(t, b, s, cluster("east", "a"))
-	other.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	other.awaitSet(Cluster("east", "a"))
 }
 
 func closeEnds(t *testing.T, b Backend) {
 	s := open(t, b)
-	readers := []*reader{watch(t, s, ""), watch(t, s, "")}
+	readers := []*Reader{Watch(t, s, ""), Watch(t, s, "")}
 	for _, r := range readers {
 		r.awaitSet()
 	}
@@ -95,7 +95,7 @@ func closeEnds(t *testing.T, b Backend) {
 		t.Fatal(err)
 	}
 	for _, r := range readers {
-		if err := r.awaitEnd(); !errors.Is(err, configstore.ErrClosed) {
+		if err := r.AwaitEnd(); !errors.Is(err, configstore.ErrClosed) {
 			t.Errorf("Watch ended with %v, want ErrClosed", err)
 		}
 	}
@@ -111,7 +111,7 @@ func closedSays(t *testing.T, b Backend) {
 	}
 	_, getErr := s.Get(t.Context(), eastKey)
 	_, _, listErr := s.List(t.Context())
-	_, writeErr := s.Write(t.Context(), configstore.Write{Object: cluster("east", "a")})
+	_, writeErr := s.Write(t.Context(), configstore.Write{Object: Cluster("east", "a")})
 	watchErr := s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
 	for what, err := range map[string]error{"get": getErr, "list": listErr, "write": writeErr, "watch": watchErr} {
 		if !errors.Is(err, configstore.ErrClosed) {
@@ -130,14 +130,14 @@ const label = "specification"
 
 func leavesNone(t *testing.T, b Backend) {
 	s := open(t, b)
-	warm := watch(t, s, "") // what a store starts once is not counted
+	warm := Watch(t, s, "") // what a store starts once is not counted
 	warm.awaitSet()
-	put(t, b, s, cluster("east", "a")) // once it comes, all that a Watch starts is at work
-	warm.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a")) // once it comes, all that a Watch starts is at work
+	warm.awaitSet(Cluster("east", "a"))
 	before := watchers(t)
 	for range 5 {
-		r := watch(t, s, "")
-		r.awaitSet(cluster("east", "a"))
+		r := Watch(t, s, "")
+		r.awaitSet(Cluster("east", "a"))
 		r.stop()
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -179,14 +179,14 @@ func watchers(t *testing.T) int {
 
 func followed(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	put(t, b, s, cluster("east", "b"))
-	remove(t, s, cluster("west", ""))
-	f.awaitSet(cluster("east", "b"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	put(t, b, s, Cluster("east", "b"))
+	remove(t, s, Cluster("west", ""))
+	f.awaitSet(Cluster("east", "b"))
 	var got []string
-	for i, c := range f.all() {
+	for i, c := range f.All() {
 		if c.Full != (i == 0) {
 			t.Errorf("change %d: Full is %t; only the first is", i, c.Full)
 		}
@@ -197,7 +197,7 @@ func followed(t *testing.T, b Backend) {
 	if text := strings.Join(got, " "); text != "east=a west=a east=b" {
 		t.Errorf("handed on %q, want each change once", text)
 	}
-	f.awaitStatus("what stands", func(s configstore.Status) bool {
+	f.AwaitStatus("what stands", func(s configstore.Status) bool {
 		return s.Synced && s.Err == nil && s.Objects == 1 && s.Version != "" && !s.Heard.IsZero()
 	})
 }

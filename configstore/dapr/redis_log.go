@@ -22,12 +22,12 @@ func (l redisLog) Printf(_ context.Context, format string, args ...any) {
 	l.log.Debug(l.scrub.text(fmt.Sprintf(format, args...)))
 }
 
-var quietRedisOnce sync.Once
+var redisLogOnce sync.Once
 
-// quietRedis gives the clients of Redis a logger. They have one for the whole process, so
+// redirectRedisLog gives the clients of Redis a logger. They have one for the whole process, so
 // the first store's is that of all.
-func quietRedis(log *slog.Logger, scrub *scrubber) {
-	quietRedisOnce.Do(func() {
+func redirectRedisLog(log *slog.Logger, scrub *scrubber) {
+	redisLogOnce.Do(func() {
 		l := redisLog{log, scrub}
 		redis8.SetLogger(l)
 		redis9.SetLogger(l)

@@ -48,7 +48,7 @@ func (w *watch) ask(ctx context.Context, p place) {
 // and answers with a few bytes.
 func (s *Store) question(ctx context.Context, p place) answer {
 	a := answer{place: p}
-	a.index, a.err = agent.Await(ctx, p.key, p.index, func(options *api.QueryOptions) (meta *api.QueryMeta, err error) {
+	a.index, a.err = agent.BlockingQuery(ctx, p.key, p.index, func(options *api.QueryOptions) (meta *api.QueryMeta, err error) {
 		if p.tree {
 			_, meta, err = s.client.KV().Keys(p.key, "/", options)
 		} else {

@@ -10,17 +10,17 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Alive asks every Heartbeat who leads, and wants to know within patience: a question
+// WithHeartbeat asks every Heartbeat who leads, and waits heartbeatTimeout for the answer. A query
 // that waits for a change is silent for minutes also when nobody is there any more, and
 // the keepalive of TCP reaches no further than the next proxy.
 const (
-	Heartbeat = 5 * time.Second
-	patience  = 4 * time.Second
+	Heartbeat        = 5 * time.Second
+	heartbeatTimeout = 4 * time.Second
 )
 
-// Alive calls f with a context that ends, with the reason, when Consul does not answer or
+// WithHeartbeat calls f with a context that ends, with the reason, when Consul does not answer or
 // has lost its leader.
-func Alive(ctx context.Context, client *api.Client, f func(context.Context) error) error {
+func WithHeartbeat(ctx context.Context, client *api.Client, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var beating sync.WaitGroup
 	defer beating.Wait()
@@ -45,7 +45,7 @@ func Alive(ctx context.Context, client *api.Client, f func(context.Context) erro
 
 // beat asks who leads. That needs no token.
 func beat(ctx context.Context, client *api.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	leader, err := client.Status().LeaderWithQueryOptions((&api.QueryOptions{}).WithContext(ctx))
 	var status api.StatusError
@@ -53,7 +53,7 @@ func beat(ctx context.Context, client *api.Client) error {
 	case errors.As(err, &status) && status.Code < 500:
 		return nil // closed to us, but somebody is there
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("ask who leads: nothing came within %s; is it there, and does the network let packets through?", patience)
+		return fmt.Errorf("ask who leads: nothing came within %s; is it there, and does the network let packets through?", heartbeatTimeout)
 	case err != nil:
 		return fmt.Errorf("ask who leads: %w", err)
 	case leader == "":

@@ -9,39 +9,39 @@ import (
 
 const (
 	// After a change that ".changes" explained, everything is read once to be sure: when
-	// nothing has changed for quiet, but no later than latest.
-	quiet  = 2 * time.Second
-	latest = time.Minute
+	// nothing has changed for recheckAfter, but no later than recheckWithin.
+	recheckAfter  = 2 * time.Second
+	recheckWithin = time.Minute
 	// attempts is how often the few keys that have changed are read anew because of
 	// writes meanwhile, before everything is read.
 	attempts = 5
 )
 
-// all follows all objects.
-func (w *watch) all(ctx context.Context) error {
-	if err := w.take(ctx, w.store.everything); err != nil {
+// followAll follows all objects.
+func (w *watch) followAll(ctx context.Context) error {
+	if err := w.take(ctx, w.store.readAll); err != nil {
 		return err
 	}
 	w.ask(ctx, place{key: w.store.base(), tree: true, index: w.read})
 	w.ask(ctx, place{key: w.store.headKey(), index: w.head.index})
-	sure := make(chan sureness)
-	making := false
+	result := make(chan recheckResult)
+	rechecking := false
 	for {
-		due := w.doubt.due()
-		if making { // one at a time, however slow the link is
+		due := w.unchecked.due()
+		if rechecking { // one at a time, however slow the link is
 			due = nil
 		}
 		var err error
 		select {
 		case a := <-w.answers:
 			err = w.heard(ctx, a)
-		case s := <-sure:
-			making = false
-			err = w.madeSure(ctx, s)
+		case s := <-result:
+			rechecking = false
+			err = w.rechecked(ctx, s)
 		case <-due:
-			making = true
-			w.doubt.settle()
-			w.makeSure(ctx, sure)
+			rechecking = true
+			w.unchecked.settle()
+			w.recheck(ctx, result)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -63,7 +63,7 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 	case !a.tree && a.pair == nil && w.head.index == 0:
 		return nil // there is none still
 	case a.back: // Consul was put back from a snapshot, or has forgotten a deletion
-		return w.take(ctx, w.store.everything)
+		return w.take(ctx, w.store.readAll)
 	case a.tree:
 		now, err := w.store.some(ctx, nil, &api.QueryOptions{})
 		if err != nil {
@@ -82,14 +82,14 @@ func (w *watch) heard(ctx context.Context, a answer) error {
 			return err
 		}
 	}
-	return w.take(ctx, w.store.everything)
+	return w.take(ctx, w.store.readAll)
 }
 
 // covers tells whether it is known what the prefix was like at an index that it has had.
 // Those of writes by Isthmus are in the head; other hands' are not.
 func (w *watch) covers(index uint64) bool {
-	for _, s := range w.head.steps {
-		if s.Index == index {
+	for _, b := range w.head.Batches {
+		if b.Revision == index {
 			return true
 		}
 	}
@@ -100,20 +100,20 @@ func (w *watch) covers(index uint64) bool {
 // says what that is. Where it only says which keys, it reads them.
 func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 	for range attempts {
-		steps, ok := h.after(w.head.mark())
-		if !ok {
+		batches, ok := h.Since(w.head.Head)
+		if !ok || len(h.Batches) == 0 {
 			return false, nil
 		}
-		if len(steps) == 0 {
+		if len(batches) == 0 {
 			return true, nil
 		}
-		if now, ok := carried(steps, w.known); ok {
+		if now, ok := carried(batches, w.known); ok {
 			now.head, w.head = h, h
-			w.doubt.note()
+			w.unchecked.note()
 			return true, w.learn(now)
 		}
-		paths := touched(steps)
-		if len(paths) >= maxOps {
+		paths, ok := h.PathsSince(w.head.Head)
+		if !ok || len(paths) >= maxOps {
 			return false, nil
 		}
 		now, err := w.store.some(ctx, paths, &api.QueryOptions{})
@@ -122,7 +122,7 @@ func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 		}
 		if now.head.index == h.index {
 			w.head = h
-			w.doubt.note()
+			w.unchecked.note()
 			return true, w.learn(now)
 		}
 		h = now.head
@@ -130,27 +130,27 @@ func (w *watch) explained(ctx context.Context, h head) (bool, error) {
 	return false, nil
 }
 
-// sureness is everything, read while changes went on.
-type sureness struct {
+// recheckResult is everything, read while changes went on.
+type recheckResult struct {
 	now snapshot
 	err error
 }
 
-// makeSure begins to read everything. Nobody waits for it.
-func (w *watch) makeSure(ctx context.Context, sure chan<- sureness) {
+// recheck begins to read everything. Nobody waits for it.
+func (w *watch) recheck(ctx context.Context, result chan<- recheckResult) {
 	w.asking.Go(func() {
-		now, err := w.store.everything(ctx)
+		now, err := w.store.readAll(ctx)
 		select {
-		case sure <- sureness{now, err}:
+		case result <- recheckResult{now, err}:
 		case <-ctx.Done():
 		}
 	})
 }
 
-// madeSure compares what was read with what is known. What is different and not newer
+// rechecked compares what was read with what is known. What is different and not newer
 // here has been missed, or is being told just now: then everything is read again, and
 // waited for.
-func (w *watch) madeSure(ctx context.Context, s sureness) error {
+func (w *watch) rechecked(ctx context.Context, s recheckResult) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -164,5 +164,5 @@ func (w *watch) madeSure(ctx context.Context, s sureness) error {
 		return nil
 	}
 	w.store.log.Debug("what was known of Consul differs from what was read to be sure; reading it again", "index", s.now.index)
-	return w.take(ctx, w.store.everything)
+	return w.take(ctx, w.store.readAll)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// longWait is how long one question waits for a change; Consul adds up to a sixteenth, so
-// that readers do not come back all at once.
+// longWait is how long one query waits for a change. Consul adds up to a sixteenth, so that
+// readers do not come back all at once.
 const longWait = 5 * time.Minute
 
-// longestWait is after how long a question is given up: what is between us and Consul may
-// have forgotten it, and answer the heartbeat all the same.
+// longestWait is how long we wait for an answer. A proxy in between may have forgotten the query,
+// and answer the heartbeat all the same.
 const longestWait = longWait + longWait/16 + 20*time.Second
 
 var errForgotten = fmt.Errorf("a question that waits %s for a change was not answered within %s; does something in between drop connections that are silent?", longWait, longestWait)
@@ -22,10 +22,9 @@ var errForgotten = fmt.Errorf("a question that waits %s for a change was not ans
 // tooSoon is when an answer that says nothing new can't have waited.
 const tooSoon = time.Second
 
-// Await asks a question, which waits, until its answer has another index than the last one
-// had, and returns that. An index of 0 is answered at once. What is what the question is
-// about, for errors.
-func Await(ctx context.Context, what string, index uint64, ask func(*api.QueryOptions) (*api.QueryMeta, error)) (now uint64, err error) {
+// BlockingQuery asks until the answer has another index than the last one, and returns that index.
+// Consul answers an index of 0 at once. what names the subject of the query in errors.
+func BlockingQuery(ctx context.Context, what string, index uint64, ask func(*api.QueryOptions) (*api.QueryMeta, error)) (now uint64, err error) {
 	for {
 		begin := time.Now()
 		now, err = once(ctx, index, ask)
