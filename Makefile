@@ -18,7 +18,13 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 
 .PHONY: deps deps-demo
 deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
-deps-demo: sentry daprd ## what the demo runs besides isthmus
+deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
+
+.PHONY: first-build example
+first-build: # with modules in Go's cache and nothing compiled: 547 s of CPU, 413 s on 2 busy cores
+	@test -e $(BIN)/daprd || echo "The first build takes about 7 minutes on 2 cores, most of them for Dapr's sidecar. Later ones take seconds."
+example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sidecar and Sentry, and an app
+	go build -o $(BIN)/example-app ./examples/two-clusters/app
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
 .PHONY: daprd daprd-stock sentry operator
@@ -133,7 +139,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
-# is not here is left out and named.
+# is not here is left out and named. BENCH has flags for every program, such as -short.
+BENCH ?=
 .PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
 bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
@@ -143,25 +150,25 @@ bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench Start -benchtime 2x ./configstore/...
 
 bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
-	@cd $(DAPRD_MODULE) && ISTHMUS_CONSUL="$${ISTHMUS_CONSUL:-$(BIN)/consul}" go run -tags $(DAPRD_TAGS) ./resolvebench
+	@cd $(DAPRD_MODULE) && go run -tags $(DAPRD_TAGS) ./resolvebench $(BENCH)
 
 bench-call: build ## what a call costs the caller's daprd, beside stock daprd; PROFILE=directory keeps profiles
-	@go run ./tests/bench/call $(if $(PROFILE),-profile $(abspath $(PROFILE)))
+	@go run ./tests/bench/call $(BENCH) $(if $(PROFILE),-profile $(abspath $(PROFILE)))
 
 bench-scale: ## what a change costs, by the size of the cluster
-	@go run ./tests/bench/scale
+	@go run ./tests/bench/scale $(BENCH)
 
 bench-fanout: ## how soon 1,000 sidecars see a change
-	@go run ./tests/bench/fanout
+	@go run ./tests/bench/fanout $(BENCH)
 
 bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
-	@go run ./tests/bench/peers
+	@go run ./tests/bench/peers $(BENCH)
 
 bench-stores: build ## from a write to a config store to a sidecar's decision, and requests at rest
-	@go run ./tests/bench/stores
+	@go run ./tests/bench/stores $(BENCH)
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
-	@go run ./tests/gatewaybench
+	@go run ./tests/bench/gateway $(BENCH)
 
 bench-dns: build ## DNS beside Knot, NSD and CoreDNS, asked by dnsperf; and what 1,000,000 names cost
-	@go run ./tests/bench/dns
+	@go run ./tests/bench/dns $(BENCH)

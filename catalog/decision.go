@@ -63,6 +63,7 @@ type Decision struct {
 	Revision uint64          // of the view that was read
 	Reason   string          // one sentence for people
 	Routes   []RouteDecision // every route in order of preference, and why it was taken or not
+	Notes    []string        // what else is known of the two apps, for operators
 }
 
 // RouteDecision is one route of a lookup.

@@ -103,7 +103,7 @@ func checkLabel(what, s string) error {
 	for i := range len(s) {
 		c := s[i]
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return fmt.Errorf("%s %q has %q at position %d; SNI and DNS carry lower-case letters, digits and hyphens only", what, s, []rune(s[i:])[0], i+1)
+			return fmt.Errorf("%s %q has %q at position %d; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only", what, s, []rune(s[i:])[0], i+1)
 		}
 	}
 	return nil

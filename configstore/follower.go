@@ -54,7 +54,7 @@ func (e errApply) Unwrap() error { return e.error }
 // Run watches the store until the context ends, the store is closed or apply fails,
 // and returns the reason.
 func (f *Follower) Run(ctx context.Context) error {
-	var pauses Pauses
+	var backoff Backoff
 	for {
 		var heard time.Time // when the first change came
 		err := f.store.Watch(ctx, f.current().Version, func(c Change) error {
@@ -74,7 +74,7 @@ func (f *Follower) Run(ctx context.Context) error {
 			return err
 		}
 		f.fail(err)
-		if !pauses.Wait(ctx, err, heard) {
+		if !backoff.Wait(ctx, err, heard) {
 			return ctx.Err()
 		}
 	}

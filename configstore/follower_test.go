@@ -188,7 +188,7 @@ func TestAFailureAfterATimeOfPeaceIsTriedAgainAtOnce(t *testing.T) {
 		var failed time.Time
 		s.watches = append(s.watches, func(_ Version, deliver func(Change) error) error {
 			err := deliver(Change{Full: true, Version: "1"})
-			time.Sleep(settled)
+			time.Sleep(stable)
 			failed = time.Now()
 			return errors.Join(err, errors.New("reset by peer"))
 		})

@@ -44,6 +44,25 @@ func (l *Life) Enter(ctx context.Context) (inside context.Context, leave func(),
 	}, nil
 }
 
+// Watch is a call that delivers changes. It returns an error of deliver as it is, and before any
+// other error of run.
+func (l *Life) Watch(ctx context.Context, deliver func(Change) error, run func(ctx context.Context, deliver func(Change) error) error) error {
+	ctx, leave, err := l.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	var delivered error
+	err = run(ctx, func(c Change) error {
+		delivered = deliver(c)
+		return delivered
+	})
+	if delivered != nil {
+		return delivered
+	}
+	return err
+}
+
 // Close ends every call and waits for it. It tells whether it is the first to: then the
 // caller has the store's means to itself, to let go of them.
 func (l *Life) Close() (first bool) {

@@ -82,8 +82,8 @@ type Store interface {
 	Close() error
 }
 
-// Writer is the side of a store that is written.
-type Writer interface {
+// Reader looks at a store once, without a Watch. A copy, or a check, takes no more.
+type Reader interface {
 	// Get returns an object, ErrNotFound, or ErrInvalid and why the one that is there
 	// can't be used. It then has the revision alone, where the store can tell it, so
 	// that who replaces it can say what.
@@ -91,6 +91,11 @@ type Writer interface {
 
 	// List returns every object, ordered by key, and what can't be used.
 	List(ctx context.Context) ([]Stored, []Refusal, error)
+}
+
+// Writer is the side of a store that is written: what is written over is looked at first.
+type Writer interface {
+	Reader
 
 	// Write makes all the writes, or none of them and returns an error. It returns the
 	// new revision of each, empty for what was deleted, once they will survive a
@@ -98,7 +103,8 @@ type Writer interface {
 	Write(ctx context.Context, writes ...Write) ([]string, error)
 }
 
-// ReadWriter is a store with both sides.
+// ReadWriter is a store with both sides. Whoever opens a store has one, and hands on the smaller
+// interface that is needed: a Store, a Reader or a Writer.
 type ReadWriter interface {
 	Store
 	Writer

@@ -23,9 +23,9 @@ type Config struct {
 
 // Files names PEM files. They are read again when they change.
 type Files struct {
-	Cert string `yaml:"cert" json:"cert"` // certificate and its intermediates, leaf first
-	Key  string `yaml:"key" json:"key"`   // its private key
-	CA   string `yaml:"ca" json:"ca"`     // roots that peers' certificates must chain to
+	Cert string `yaml:"cert" json:"cert" file:""` // certificate and its intermediates, leaf first
+	Key  string `yaml:"key" json:"key" file:""`   // its private key
+	CA   string `yaml:"ca" json:"ca" file:""`     // roots that peers' certificates must chain to
 }
 
 // Sentry configures Dapr's Sentry as the source of certificates. An empty field has daprd's
@@ -36,7 +36,7 @@ type Sentry struct {
 	// TrustAnchors are roots in PEM. If it is empty, TrustAnchorsFile counts, which is read again
 	// when it changes, or else DAPR_TRUST_ANCHORS in the environment.
 	TrustAnchors     string `yaml:"trustAnchors,omitempty" json:"trustAnchors,omitempty"`
-	TrustAnchorsFile string `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty"`
+	TrustAnchorsFile string `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty" file:""`
 
 	// TrustDomain and Namespace are the control plane's, not the app's.
 	TrustDomain string `yaml:"trustDomain,omitempty" json:"trustDomain,omitempty"`
@@ -50,7 +50,7 @@ type Sentry struct {
 	// for every request, or else the file in DAPR_SENTRY_TOKEN_FILE, or the token that Dapr
 	// mounts in Kubernetes.
 	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
-	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty"`
+	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty" file:""`
 }
 
 // Secret is a text that is never printed.

@@ -91,7 +91,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	}
 	hello := &pb.Hello{
 		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
-		Version: c.version, Runtime: c.runtime,
+		Version: c.version, Runtime: c.runtime, PlainText: c.plainText,
 	}
 	if ch.registers {
 		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Draining: c.draining()}

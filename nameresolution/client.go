@@ -54,6 +54,7 @@ type client struct {
 	publish     func(*mirror)
 	version     string // for operators
 	runtime     string
+	plainText   bool
 	// renewal waits until the connection of a stream's context is to be made anew; its error
 	// is that of the context.
 	renewal func(context.Context) error

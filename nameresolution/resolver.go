@@ -39,6 +39,9 @@ type Options struct {
 	// Version is that of the program, and Runtime what it is part of, such as "daprd 1.18.0".
 	// Operators see them.
 	Version, Runtime string
+	// PlainText says that calls between this sidecar and others are not encrypted. Gateways pass
+	// on mTLS only.
+	PlainText bool
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span

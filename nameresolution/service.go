@@ -18,6 +18,9 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if err != nil {
 		return fmt.Errorf("isthmus configuration: %w", err)
 	}
+	if r.opts.PlainText && !id.Insecure() {
+		r.log.Warn("mTLS of this sidecar is off, but isthmus has an identity: calls to and from other clusters fail, since gateways pass on mTLS only; start daprd with --enable-mtls and Sentry's address")
+	}
 	r.contact.blind = id.Ready
 	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())
@@ -30,7 +33,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		// that starts again takes its former place over.
 		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone},
 		log:      r.log, contact: r.contact,
-		version: r.opts.Version, runtime: r.opts.Runtime,
+		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText,
 		publish: func(m *mirror) {
 			r.serve(m.view)
 			r.mirrors.Store(m)

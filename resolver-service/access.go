@@ -5,13 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // kind is a kind of caller, by certificate.
@@ -53,19 +58,30 @@ var access = map[string]map[string][]kind{
 	},
 }
 
+// authorizer holds calls to access.
+type authorizer struct {
+	cluster      string
+	namespace    string   // of Isthmus' own apps
+	trustDomains []string // whose apps are this cluster's, beside the service's own
+	operators    []catalog.App
+	identity     *identity.Source
+	tracing      grpc.ServerOption
+	log          *throttle.Log
+}
+
 // kindOf is what kind of caller makes a call.
-func (s *Service) kindOf(ctx context.Context) (kind, identity.ID) {
+func (a *authorizer) kindOf(ctx context.Context) (kind, identity.ID) {
 	id, known := identity.FromContext(ctx)
 	_, isPeer := identity.FromPeer(ctx)
-	cluster, isService := identity.ServiceCluster(s.cfg.Identity.Namespace, id.App)
+	cluster, isService := identity.ServiceCluster(a.namespace, id.App)
 	switch {
 	case !known:
 		return nobody, id
-	case isPeer, isService && cluster != s.cfg.Cluster:
+	case isPeer, isService && cluster != a.cluster:
 		return peer, id
-	case !s.ownDomain(id.TrustDomain):
+	case !a.ownDomain(id.TrustDomain):
 		return foreign, id
-	case slices.Contains(s.operators, id.App):
+	case slices.Contains(a.operators, id.App):
 		return operator, id
 	default:
 		return sidecar, id
@@ -73,28 +89,28 @@ func (s *Service) kindOf(ctx context.Context) (kind, identity.ID) {
 }
 
 // ownDomain tells whether apps of a trust domain are this cluster's.
-func (s *Service) ownDomain(domain string) bool {
-	own, ok := s.identity.ID()
-	return ok && own.TrustDomain == domain || slices.Contains(s.cfg.Identity.TrustDomains, domain)
+func (a *authorizer) ownDomain(domain string) bool {
+	own, ok := a.identity.ID()
+	return ok && own.TrustDomain == domain || slices.Contains(a.trustDomains, domain)
 }
 
 // checkAccess refuses a call that access does not allow.
-func (s *Service) checkAccess(ctx context.Context, listener, method string) error {
-	kind, id := s.kindOf(ctx)
+func (a *authorizer) checkAccess(ctx context.Context, listener, method string) error {
+	kind, id := a.kindOf(ctx)
 	if slices.Contains(access[listener][method], kind) {
 		return nil
 	}
-	s.often.Warn("call "+id.String(), "refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
-	return status.Error(codes.PermissionDenied, s.refusal(kind, id, serviceOf(method)))
+	a.log.Warn("call "+id.String(), "refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
+	return status.Error(codes.PermissionDenied, a.refusal(kind, id, serviceOf(method)))
 }
 
 // refusal says why a caller may not call a service, and what to do.
-func (s *Service) refusal(k kind, id identity.ID, service string) string {
+func (a *authorizer) refusal(k kind, id identity.ID, service string) string {
 	switch k {
 	case foreign:
-		own, _ := s.identity.ID()
+		own, _ := a.identity.ID()
 		return fmt.Sprintf("%s is of another trust domain than cluster %s, which is %s; if its apps belong here, name it in isthmus.yaml of the service, identity.trustDomains",
-			id, s.cfg.Cluster, own.TrustDomain)
+			id, a.cluster, own.TrustDomain)
 	case peer:
 		return fmt.Sprintf("%s is the resolver service of another cluster; it may ask for exports through the gateway, and nothing else", id)
 	case nobody:
@@ -111,19 +127,29 @@ func serviceOf(method string) string {
 }
 
 // admit holds the calls at a listener to access.
-func (s *Service) admit(listener string) []grpc.ServerOption {
+func (a *authorizer) admit(listener string) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			if err := s.checkAccess(ctx, listener, info.FullMethod); err != nil {
+			if err := a.checkAccess(ctx, listener, info.FullMethod); err != nil {
 				return nil, err
 			}
 			return handle(ctx, req)
 		}),
 		grpc.ChainStreamInterceptor(func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			if err := s.checkAccess(ss.Context(), listener, info.FullMethod); err != nil {
+			if err := a.checkAccess(ss.Context(), listener, info.FullMethod); err != nil {
 				return err
 			}
 			return handle(server, ss)
 		}),
 	}
+}
+
+// handshakeTimeout is how long a client may take to be known.
+const handshakeTimeout = 5 * time.Second
+
+// newServer makes a gRPC server for a listener, whose calls are held to access.
+func (a *authorizer) newServer(listener string, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
+	options := append(stream.ServerOptions(), grpc.Creds(creds), grpc.ConnectionTimeout(handshakeTimeout), a.tracing)
+	options = append(options, a.admit(listener)...)
+	return grpc.NewServer(append(options, more...)...)
 }

@@ -96,7 +96,7 @@ func TestAccess(t *testing.T) {
 		return status.Code(err) == codes.InvalidArgument
 	})
 	all := methods()
-	servers := map[string]*grpc.Server{atResolver: west.grpc, atGateway: west.peerGRPC}
+	servers := map[string]*grpc.Server{atResolver: west.resolver.grpc, atGateway: west.ingress.grpc}
 	for listener, server := range servers {
 		for service, info := range server.GetServiceInfo() {
 			for _, m := range info.Methods {

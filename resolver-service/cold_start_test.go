@@ -15,17 +15,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
-// All replicas start, and nobody has settled for as long as exile. A sidecar that came
+// All replicas start, and nobody has settled for as long as rejoinAfterOutage. A sidecar that came
 // early, and comes back to register, must not have its view stand still for so long: which
 // is longer here than even a slow machine takes for all else.
 func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 	t.Parallel()
-	const exile = 2 * patience
+	const rejoinAfterOutage = 2 * patience
 	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2"} {
 		p := newReplica(t, "west", name, etcd.Addr(), "")
-		p.exile = exile.String()
+		p.rejoinAfterOutage = rejoinAfterOutage.String()
 		replicas = append(replicas, p)
 	}
 	start := func() {
@@ -70,7 +70,7 @@ func TestAtAColdStartOfAllReplicasViewsFollow(t *testing.T) {
 			address, err := early.ResolveID(t.Context(), orders)
 			return err == nil && strings.HasPrefix(address, "127.0.0.1:")
 		})
-		if time.Since(began) > exile {
+		if time.Since(began) > rejoinAfterOutage {
 			t.Errorf("a view stood still until the replicas had settled, for %s", time.Since(began))
 		}
 		t.Logf("an instance was found %s after it came", time.Since(came).Round(time.Millisecond))

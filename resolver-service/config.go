@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"time"
 
@@ -28,7 +29,7 @@ type Config struct {
 	Network          string `yaml:"network"`
 	DefaultSelection string `yaml:"defaultSelection"`
 	Locality         string `yaml:"locality"`
-	DataDir          string `yaml:"dataDir"`
+	DataDir          string `yaml:"dataDir" file:""`
 
 	Store       Store              `yaml:"store"`
 	Instances   Instances          `yaml:"instances"`
@@ -51,6 +52,9 @@ type Config struct {
 	// moreEdges are beside those of the table, for tests.
 	moreEdges []edge.Edge
 
+	// formerStore is where an embedded store was before its path was relative to the file.
+	formerStore string
+
 	Cores int `yaml:"-"` // that the program's work is spread over; 0 for what Go says
 }
 
@@ -67,8 +71,8 @@ type Listen struct {
 	DebugExposed bool `yaml:"debugExposed"`
 }
 
-// nothing tells whether no part would run.
-func (l Listen) nothing() bool { return reflect.ValueOf(l).IsZero() }
+// empty tells whether no part would run.
+func (l Listen) empty() bool { return reflect.ValueOf(l).IsZero() }
 
 // Identity says who this process is.
 type Identity struct {
@@ -136,11 +140,20 @@ func Parse(file string, text []byte) (*Config, error) {
 		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []dns.Endpoint{{Address: dns.DefaultAddress}}, Gateway: DefaultGateway, Admin: admin.DefaultAddress, Debug: admin.DefaultDebugAddress}
 	}
 	cfg.setDefaults()
+	cfg.place(file)
 	cfg.check(doc)
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}
 	return cfg, nil
+}
+
+// place makes paths relative to the file that has them, whatever the working directory is.
+func (c *Config) place(file string) {
+	if e := c.Store.Embedded; e != nil {
+		c.formerStore = e.Path
+	}
+	strict.Place(c, filepath.Dir(file))
 }
 
 func (c *Config) setDefaults() {
@@ -183,5 +196,5 @@ func (c *Config) snapshot() string {
 	if c.Replicas != nil {
 		return ""
 	}
-	return c.own("instances") + ".json"
+	return c.ownPath("instances") + ".json"
 }

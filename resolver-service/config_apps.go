@@ -1,7 +1,6 @@
 package resolverservice
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -36,18 +35,6 @@ func (c *Config) checkApps(doc *strict.Document) {
 		if _, err := catalog.ParseApp(l.App); err != nil {
 			doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")
 		}
-	}
-}
-
-// startApps starts the listeners of one app each.
-func (s *Service) startApps(ingress *stage) {
-	for i, at := range s.cfg.Listen.Apps {
-		name := appListener(i)
-		l, app := s.listeners[name], at.app()
-		ingress.start("listen."+name, func(ctx context.Context) error {
-			s.afterPredecessor(ctx)
-			return s.gateway.ServeApp(ctx, l, app)
-		})
 	}
 }
 

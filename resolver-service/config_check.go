@@ -53,7 +53,7 @@ func (c *Config) checkNames(doc *strict.Document) {
 }
 
 func (c *Config) checkListen(doc *strict.Document) {
-	if c.Listen.nothing() && !doc.Wrong("listen") {
+	if c.Listen.empty() && !doc.Wrong("listen") {
 		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
 	}
 	for _, e := range c.edges() {

@@ -103,9 +103,9 @@ func (c *Config) delegates() (all destination.Delegates) {
 }
 
 // rules say which addresses may be instances, now that it is known where the service listens.
-func (s *Service) rules() *destination.Rules {
+func (s *listeners) rules() *destination.Rules {
 	r := &destination.Rules{Loopback: s.cfg.Development.Loopback, Allow: prefixes(s.cfg.Gateway.Allow)}
-	for _, l := range s.listeners {
+	for _, l := range s.tcp {
 		r.Listeners = addListener(r.Listeners, l.Addr())
 	}
 	for _, sockets := range s.sockets {

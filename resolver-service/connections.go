@@ -38,13 +38,6 @@ func (c *connections) bound(name string, l net.Listener, limits bounded.Bounds) 
 	return c.open.of[name]
 }
 
-// hangup closes the connection of a client of the resolver, by the address that gRPC has of it.
-func (s *Service) hangup(client net.Addr) {
-	if s.resolver != nil {
-		s.resolver.Hangup(client)
-	}
-}
-
 // openConnections counts the connections of bounded listeners when it is asked.
 type openConnections struct{ of map[string]*bounded.Listener }
 

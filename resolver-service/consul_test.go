@@ -250,7 +250,7 @@ func TestARestartWithdrawsNothingByConsulsAPI(t *testing.T) {
 				_, _, err = again.consulClient("checkout", "http").Health().Service("orders", "", true, o)
 			}
 			select {
-			case <-again.settled:
+			case <-again.sources.settled:
 			default:
 				t.Errorf("%+v: answered before the service had settled", o)
 			}

@@ -15,9 +15,9 @@ import (
 // its dataDir.
 const predecessorWait = 2 * time.Second
 
-// own is the path of a file or directory of this service's own: each cluster, and each of
+// ownPath is the path of a file or directory of this service's own: each cluster, and each of
 // its replicas, has another.
-func (c *Config) own(kind string) string {
+func (c *Config) ownPath(kind string) string {
 	name := kind + "-" + c.Cluster
 	if replica := c.replica(); replica != "" {
 		name += "-" + url.PathEscape(replica)
@@ -37,7 +37,7 @@ func (c *Config) holdDataDir(log *slog.Logger) (release func() error, err error)
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nothing, fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
 	}
-	f, err := os.OpenFile(c.own("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(c.ownPath("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		unlocked(err)
 		return nothing, nil

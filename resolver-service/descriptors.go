@@ -98,7 +98,7 @@ func openFiles() int {
 
 // fitBounds decides how many connections each listener takes, and says so where it is less
 // than wanted.
-func (s *Service) fitBounds() {
+func (s *listeners) fitBounds() {
 	limit := openFiles()
 	b, reduced := s.cfg.fit(limit)
 	s.bounds = b

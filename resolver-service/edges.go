@@ -1,9 +1,8 @@
 package resolverservice
 
 import (
-	"cmp"
+	"context"
 	"net"
-	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -28,7 +27,7 @@ func (c *Config) edges() []edge.Edge {
 	}, c.moreEdges...)
 }
 
-// resolverEdge has what the service does for every edge. The rest is in calls.go and parts.go.
+// resolverEdge has what the service does for every edge. The rest is in resolver.go.
 func (c *Config) resolverEdge() edge.Edge {
 	return edge.Edge{
 		Name: "resolver", Listen: edge.At("resolver", c.Listen.Resolver),
@@ -37,15 +36,14 @@ func (c *Config) resolverEdge() edge.Edge {
 	}
 }
 
-// gatewayEdge has the gateway's listener and those of single apps. The rest is in service.go,
-// parts.go and peers.go.
+// gatewayEdge has the gateway's listener and those of single apps. The rest is in gateway.go.
 func (c *Config) gatewayEdge() edge.Edge {
 	listen := edge.At("gateway", c.Listen.Gateway)
 	for i, l := range c.Listen.Apps {
 		listen = append(listen, edge.Listener{Name: appListener(i), Address: l.Address})
 	}
 	return edge.Edge{
-		Name: "gateway", Listen: listen,
+		Name: "gateway", Listen: listen, Drains: true,
 		Claim: edge.Claim{
 			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection,
 		},
@@ -53,23 +51,30 @@ func (c *Config) gatewayEdge() edge.Edge {
 	}
 }
 
-// part is an edge that was built.
-type part struct {
+// builtEdge is an edge that was built.
+type builtEdge struct {
 	edge.Edge
 	edge.Part
 }
 
+// builtEdges are the edges that listen, in the order of the table.
+type builtEdges []builtEdge
+
 // buildParts makes the edges that have something to listen with.
 func (s *Service) buildParts() error {
+	own := map[string]edge.Part{"resolver": s.resolver.part(), "gateway": s.ingress.part()}
 	for _, e := range s.cfg.edges() {
-		if len(e.Listen) == 0 || e.Build == nil {
+		if len(e.Listen) == 0 {
 			continue
 		}
-		built, err := e.Build(s.host(e))
-		if err != nil {
-			return err
+		built, ok := own[e.Name]
+		if !ok {
+			var err error
+			if built, err = e.Build(s.host(e)); err != nil {
+				return err
+			}
 		}
-		s.parts = append(s.parts, part{e, built})
+		s.edges = append(s.edges, builtEdge{e, built})
 	}
 	return nil
 }
@@ -78,11 +83,11 @@ func (s *Service) buildParts() error {
 func (s *Service) host(e edge.Edge) edge.Host {
 	host := edge.Host{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
-		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.own(e.Name),
-		Listener: s.listeners[e.Name], Sockets: s.sockets[e.Name], Connections: s.bounds.of[e.Name],
+		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name),
+		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
 		Bound:    func(l net.Listener, b bounded.Bounds) net.Listener { return s.connections.bound(e.Name, l, b) },
-		Topology: s.topology, Destinations: s.destinations, Prober: s.prober, Settled: s.settled,
-		Status: s.status, Ready: s.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+		Topology: s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
+		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
 		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
 		Metrics: s.registry, Log: s.log, Often: s.often,
 	}
@@ -95,9 +100,36 @@ func (s *Service) host(e edge.Edge) edge.Host {
 	return host
 }
 
+// restore brings back what the edges kept before a restart.
+func (all *builtEdges) restore(ctx context.Context) error {
+	for _, p := range *all {
+		if p.Restore == nil {
+			continue
+		}
+		if err := p.Restore(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts the edges in the groups that they end with.
+func (all *builtEdges) start(serving, draining, last *group) {
+	for _, p := range *all {
+		group := serving
+		switch {
+		case p.Drains:
+			group = draining
+		case p.Last:
+			group = last
+		}
+		group.start("listen."+p.Name, p.Run)
+	}
+}
+
 // ready is why the edges are not ready, and what else is wrong with them.
-func (s *Service) ready() (reasons, notes []string) {
-	for _, p := range s.parts {
+func (all *builtEdges) ready() (reasons, notes []string) {
+	for _, p := range *all {
 		if p.Ready != nil {
 			why, beside := p.Ready()
 			reasons, notes = append(reasons, why...), append(notes, beside...)
@@ -106,49 +138,21 @@ func (s *Service) ready() (reasons, notes []string) {
 	return reasons, notes
 }
 
-// addEdges adds the edges' parts to the status.
-func (s *Service) addEdges(answer *v1alpha1.StatusResponse) {
-	for _, p := range s.parts {
+// addStatus adds the edges' parts to the status.
+func (all *builtEdges) addStatus(answer *v1alpha1.StatusResponse) {
+	for _, p := range *all {
 		if p.Status != nil {
 			p.Status(answer)
 		}
 	}
 }
 
-// shown are the certificates that the edges show to clients.
-func (s *Service) shown() (all []identity.Trusted) {
-	for _, p := range s.parts {
+// trusted is the certificates that the edges show to clients.
+func (all *builtEdges) trusted() (certificates []identity.Trusted) {
+	for _, p := range *all {
 		if p.Trusted != nil {
-			all = append(all, p.Trusted()...)
+			certificates = append(certificates, p.Trusted()...)
 		}
 	}
-	return all
-}
-
-// startParts starts the edges that end last, or the others.
-func (s *Service) startParts(stage *stage, last bool) {
-	for _, p := range s.parts {
-		if p.Last == last {
-			stage.start("listen."+p.Name, p.Run)
-		}
-	}
-}
-
-// addressArgs are where each edge listens, as arguments of a log line.
-func (s *Service) addressArgs() (args []any) {
-	for _, e := range s.cfg.edges() {
-		var all []string
-		for _, l := range e.Listen {
-			if at := s.listeners[l.Name]; at != nil && l.Name == e.Name {
-				all = append(all, at.Addr().String())
-			}
-		}
-		if sockets := s.sockets[e.Name]; sockets != nil {
-			for i := 0; sockets.Addr(i) != nil; i++ {
-				all = append(all, sockets.Addr(i).String())
-			}
-		}
-		args = append(args, e.Name, cmp.Or(strings.Join(all, " "), "off"))
-	}
-	return args
+	return certificates
 }

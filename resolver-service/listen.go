@@ -1,7 +1,9 @@
 package resolverservice
 
 import (
+	"cmp"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -11,22 +13,35 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 )
 
+// listeners are what the edges listen with.
+type listeners struct {
+	cfg         *Config
+	log         *slog.Logger
+	tcp         map[string]net.Listener // or a Unix socket, by name; nil until they are open
+	addresses   map[string]string       // of those, as they are configured
+	sockets     map[string]edge.Sockets // of edges that open their own, by edge
+	bounds      bounds
+	predecessor *predecessor // nil: no service stops
+}
+
 // Listen opens every listener that the configuration names, or none and returns an
 // error. [Service.Run] does it when it was not done before.
-func (s *Service) Listen() error {
-	if s.listeners != nil {
+func (s *Service) Listen() error { return s.listeners.open() }
+
+func (s *listeners) open() error {
+	if s.tcp != nil {
 		return nil
 	}
 	s.fitBounds()
-	s.before = s.cfg.meetPredecessor()
+	s.predecessor = s.cfg.findPredecessor()
 	err := s.listen()
-	for end := time.Now().Add(stoppingWithin); s.before == nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+	for end := time.Now().Add(stoppingWithin); s.predecessor == nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
-		s.before = s.cfg.meetPredecessor()
+		s.predecessor = s.cfg.findPredecessor()
 		err = s.listen()
 	}
 	if err != nil {
-		s.before.part()
+		s.predecessor.close()
 	}
 	return err
 }
@@ -36,8 +51,8 @@ func (s *Service) Listen() error {
 const stoppingWithin = time.Second
 
 // listen opens the listeners of every edge: with the sockets of a predecessor, or its own.
-func (s *Service) listen() (err error) {
-	s.listeners, s.addresses, s.sockets = map[string]net.Listener{}, map[string]string{}, map[string]edge.Sockets{}
+func (s *listeners) listen() (err error) {
+	s.tcp, s.addresses, s.sockets = map[string]net.Listener{}, map[string]string{}, map[string]edge.Sockets{}
 	for _, e := range s.cfg.edges() {
 		if len(e.Listen) == 0 {
 			continue
@@ -51,16 +66,15 @@ func (s *Service) listen() (err error) {
 			}
 		}
 		if err != nil {
-			closeAll(s.listeners)
-			s.closeSockets()
-			s.listeners, s.sockets = nil, nil
+			s.close()
+			s.tcp, s.sockets = nil, nil
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Service) listenPlainly(e edge.Edge) error {
+func (s *listeners) listenPlainly(e edge.Edge) error {
 	for _, l := range e.Listen {
 		listener, err := s.takeOver(l.Name, l.Address)
 		if listener == nil && err == nil {
@@ -69,19 +83,23 @@ func (s *Service) listenPlainly(e edge.Edge) error {
 		if err != nil {
 			return edge.ListenError(l.Name, l.Address, err, "")
 		}
-		s.listeners[l.Name], s.addresses[l.Name] = listener, l.Address
+		s.tcp[l.Name], s.addresses[l.Name] = listener, l.Address
 	}
 	return nil
 }
 
-func (s *Service) opening(e edge.Edge) edge.Opening {
+func (s *listeners) opening(e edge.Edge) edge.Opening {
 	return edge.Opening{
 		Connections: s.bounds.of[e.Name], Cores: s.cfg.Cores, Log: s.log,
 		TakeOver: func(address string) (net.Listener, error) { return s.takeOver(e.Name, address) },
 	}
 }
 
-func (s *Service) closeSockets() {
+// close closes what is not closed yet.
+func (s *listeners) close() {
+	for _, l := range s.tcp {
+		l.Close()
+	}
 	for _, sockets := range s.sockets {
 		sockets.Close()
 	}
@@ -94,11 +112,11 @@ func socketName(name, address string) string {
 }
 
 // takeOver is the listener of a predecessor at the same address; nil where there is none.
-func (s *Service) takeOver(name, address string) (net.Listener, error) {
-	if s.before == nil {
+func (s *listeners) takeOver(name, address string) (net.Listener, error) {
+	if s.predecessor == nil {
 		return nil, nil
 	}
-	l, err := s.before.sockets.listener(socketName(name, address))
+	l, err := s.predecessor.sockets.listener(socketName(name, address))
 	if u, ok := l.(*net.UnixListener); ok {
 		path, _ := unixPath(address)
 		taken := unixAt(u, path)
@@ -113,23 +131,19 @@ func (s *Service) takeOver(name, address string) (net.Listener, error) {
 
 // Addr is where an edge such as resolver, gateway or dns listens; nil when it does not. Of
 // several addresses it is the first.
-func (s *Service) Addr(name string) net.Addr {
+func (s *Service) Addr(name string) net.Addr { return s.listeners.addr(name) }
+
+func (s *listeners) addr(name string) net.Addr {
 	if sockets := s.sockets[name]; sockets != nil {
 		return sockets.Addr(0)
 	}
-	if l := s.listeners[name]; l != nil {
+	if l := s.tcp[name]; l != nil {
 		return l.Addr()
 	}
 	return nil
 }
 
-func closeAll(open map[string]net.Listener) {
-	for _, l := range open {
-		l.Close()
-	}
-}
-
-func (s *Service) listenOn(address string) (net.Listener, error) {
+func (s *listeners) listenOn(address string) (net.Listener, error) {
 	path, ok := unixPath(address)
 	if !ok {
 		return net.Listen("tcp", address)
@@ -155,4 +169,23 @@ func removeDead(path string) error {
 		return os.Remove(path)
 	}
 	return err
+}
+
+// addressArgs are where each edge listens, as arguments of a log line.
+func (s *listeners) addressArgs() (args []any) {
+	for _, e := range s.cfg.edges() {
+		var all []string
+		for _, l := range e.Listen {
+			if at := s.tcp[l.Name]; at != nil && l.Name == e.Name {
+				all = append(all, at.Addr().String())
+			}
+		}
+		if sockets := s.sockets[e.Name]; sockets != nil {
+			for i := 0; sockets.Addr(i) != nil; i++ {
+				all = append(all, sockets.Addr(i).String())
+			}
+		}
+		args = append(args, e.Name, cmp.Or(strings.Join(all, " "), "off"))
+	}
+	return args
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // predecessor is the service in whose place this one is started, while it stops.
@@ -16,15 +18,15 @@ type predecessor struct {
 	serving sync.Once
 }
 
-// meetPredecessor finds a service that stops, and gets its sockets; nil where there is none.
-func (c *Config) meetPredecessor() *predecessor {
-	conn, err := net.DialUnix("unixpacket", nil, c.meeting())
+// findPredecessor finds a service that stops, and gets its sockets; nil where there is none.
+func (c *Config) findPredecessor() *predecessor {
+	conn, err := net.DialUnix("unixpacket", nil, c.handoverAddress())
 	if err != nil {
 		return nil
 	}
 	p := &predecessor{conn: conn, gone: make(chan struct{})}
-	_ = conn.SetDeadline(time.Now().Add(wordWithin))
-	if _, err = conn.Write([]byte(asksSockets)); err == nil && ofUs(conn) {
+	_ = conn.SetDeadline(time.Now().Add(messageTimeout))
+	if _, err = conn.Write([]byte(sendSockets)); err == nil && sameUser(conn) {
 		p.sockets, err = receive(conn)
 	}
 	if err != nil || p.sockets == nil {
@@ -37,10 +39,10 @@ func (c *Config) meetPredecessor() *predecessor {
 // release has it let go of the stores and of dataDir, and waits.
 func (p *predecessor) release() error {
 	p.sockets.close()
-	_ = p.conn.SetDeadline(time.Now().Add(wordWithin))
-	_, err := p.conn.Write([]byte(asksRelease))
+	_ = p.conn.SetDeadline(time.Now().Add(messageTimeout))
+	_, err := p.conn.Write([]byte(releaseData))
 	if err == nil {
-		_, err = p.conn.Read(make([]byte, len(asksRelease)))
+		_, err = p.conn.Read(make([]byte, len(releaseData)))
 	}
 	if err != nil {
 		return fmt.Errorf("take over from the service that stops: %w", err)
@@ -55,40 +57,41 @@ func (p *predecessor) release() error {
 
 // serves tells it that this service serves, and parts.
 func (p *predecessor) serves() {
-	_, _ = p.conn.Write([]byte(tellsServes)) // it may have ended
-	p.part()
+	_, _ = p.conn.Write([]byte(nowServing)) // it may have ended
+	p.close()
 }
 
-// part leaves it to itself.
-func (p *predecessor) part() {
+// close closes what this service keeps of it.
+func (p *predecessor) close() {
 	if p != nil {
 		p.sockets.close()
 		p.conn.Close()
 	}
 }
 
-// afterPredecessor returns at once where there is none. Otherwise it returns once views are
-// there, so that nobody is refused who is served by it meanwhile, or when it has ended.
-func (s *Service) afterPredecessor(ctx context.Context) {
-	if s.before == nil {
+// afterPredecessor returns at once where there is no predecessor. Otherwise it returns when the
+// predecessor has ended, or once this service has its views. Until then the predecessor serves.
+func (s *listeners) afterPredecessor(ctx context.Context, ready *live.Value[bool]) {
+	p := s.predecessor
+	if p == nil {
 		return
 	}
-	ready, _, changed := s.topology.Ready().Follow()
-	for !ready {
+	done, _, changed := ready.Follow()
+	for !done {
 		select {
 		case <-changed:
-			ready, _, changed = s.topology.Ready().Follow()
-		case <-s.before.gone:
-			ready = true
+			done, _, changed = ready.Follow()
+		case <-p.gone:
+			done = true
 		case <-ctx.Done():
-			ready = true
+			done = true
 		}
 	}
-	s.before.serving.Do(func() {
+	p.serving.Do(func() {
 		s.log.Info("took over from the service that stops")
-		if l, ok := s.listeners["resolver"].(*unixListener); ok {
+		if l, ok := s.tcp["resolver"].(*unixListener); ok {
 			l.keep()
 		}
-		s.before.serves()
+		p.serves()
 	})
 }

@@ -33,18 +33,18 @@ import (
 )
 
 // replicaVariable makes the test's binary be a replica, and names its configuration.
-// exileVariable is how long it waits for sidecars that only they know of.
+// rejoinVariable is how long it waits for sidecars that only they know of.
 const (
 	replicaVariable = "ISTHMUS_TEST_REPLICA"
-	exileVariable   = "ISTHMUS_TEST_EXILE"
+	rejoinVariable  = "ISTHMUS_TEST_REJOIN_AFTER_OUTAGE"
 )
 
 // runReplica is a replica as "isthmus serve" runs it.
 func runReplica(path string) (code int) {
 	cfg, err := Load(path)
 	if err == nil {
-		if d, err := time.ParseDuration(os.Getenv(exileVariable)); err == nil {
-			exile = d
+		if d, err := time.ParseDuration(os.Getenv(rejoinVariable)); err == nil {
+			rejoinAfterOutage = d
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
@@ -63,7 +63,7 @@ type replicaProcess struct {
 	t                               *testing.T
 	name, config                    string
 	resolver, gateway, admin, debug string
-	exile                           string           // none: that of a real service
+	rejoinAfterOutage               string           // none: that of a real service
 	ca                              *identitytest.CA // nil: plain text
 	log                             *os.File
 	cmd                             *exec.Cmd
@@ -140,7 +140,7 @@ func (p *replicaProcess) credentials(app catalog.App) credentials.TransportCrede
 func (p *replicaProcess) start() {
 	p.t.Helper()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), replicaVariable+"="+p.config, exileVariable+"="+p.exile)
+	p.cmd.Env = append(os.Environ(), replicaVariable+"="+p.config, rejoinVariable+"="+p.rejoinAfterOutage)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)

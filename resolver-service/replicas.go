@@ -33,9 +33,9 @@ func (c *Config) defaultReplica() {
 	}
 }
 
-// common is what all replicas of one cluster have in common, and those of another cluster
+// sharedSettings is what all replicas of one cluster have in common, and those of another cluster
 // that has its name by mistake most likely have not.
-func (s *Service) common() map[string]string {
+func (s *Service) sharedSettings() map[string]string {
 	all := map[string]string{
 		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "store": s.cfg.Store.Name(),
 	}

@@ -198,7 +198,7 @@ func agree(t *testing.T, replicas []*replicaProcess, apps []catalog.App) {
 // Sidecars drain while the replica that they are with is killed, each of the three in turn.
 func TestADrainIsKeptOverReplicasThatGo(t *testing.T) {
 	t.Parallel()
-	unlessHeldUp(t, drainIsKept)
+	retryIfStalled(t, drainIsKept)
 }
 
 func drainIsKept(t *testing.T, wrong func(format string, args ...any)) {
@@ -208,7 +208,7 @@ func drainIsKept(t *testing.T, wrong func(format string, args ...any)) {
 		replicas = append(replicas, newReplica(t, "west", name, etcd.Addr(), ""))
 	}
 	for _, p := range replicas {
-		p.exile = "100ms"
+		p.rejoinAfterOutage = "100ms"
 		p.start()
 	}
 	watcher, stays := sidecarAt(t, replicas, checkout, 50001), sidecarAt(t, replicas, orders, 50002)
@@ -260,7 +260,7 @@ func drainIsKept(t *testing.T, wrong func(format string, args ...any)) {
 // instances through either, while they are rolled.
 func TestAPeersLinkMovesBetweenReplicas(t *testing.T) {
 	t.Parallel()
-	unlessHeldUp(t, linkMoves)
+	retryIfStalled(t, linkMoves)
 }
 
 func linkMoves(t *testing.T, wrong func(format string, args ...any)) {
@@ -270,13 +270,13 @@ func linkMoves(t *testing.T, wrong func(format string, args ...any)) {
 	for _, name := range []string{"e1", "e2"} {
 		p := newReplica(t, "east", name, etcd.Addr(), "")
 		p.certify("east", ca)
-		p.exile = "100ms"
+		p.rejoinAfterOutage = "100ms"
 		p.start()
 		east = append(east, p)
 	}
 	west := newReplica(t, "west", "w1", etcd.Addr(), "")
 	west.certify("west", ca)
-	west.exile = "100ms"
+	west.rejoinAfterOutage = "100ms"
 	west.start()
 	served := sidecarIn(t, "east", east, orders, 50002)
 	defer served.Close()
@@ -340,7 +340,7 @@ func TestReplicasBehaveAsOneWhenAllWereGone(t *testing.T) {
 // lookup to find all instances, while replicas and etcd come and go.
 func behaveAsOne(t *testing.T, faults ...fault) {
 	t.Helper()
-	unlessHeldUp(t, func(t *testing.T, wrong func(format string, args ...any)) { goThrough(t, wrong, faults) })
+	retryIfStalled(t, func(t *testing.T, wrong func(format string, args ...any)) { goThrough(t, wrong, faults) })
 }
 
 func goThrough(t *testing.T, wrong func(format string, args ...any), faults []fault) {
@@ -348,7 +348,7 @@ func goThrough(t *testing.T, wrong func(format string, args ...any), faults []fa
 	var replicas []*replicaProcess
 	for _, name := range []string{"r1", "r2", "r3"} {
 		p := newReplica(t, "west", name, etcd.Addr(), "")
-		p.exile = "100ms"
+		p.rejoinAfterOutage = "100ms"
 		p.start()
 		replicas = append(replicas, p)
 	}
@@ -412,7 +412,7 @@ func allOfThem(f *fleet, all []*replicaProcess, etcd *servers.Etcd) {
 	}
 	time.Sleep(overLeases)
 	for _, p := range all {
-		p.exile = "" // as long as a real one waits
+		p.rejoinAfterOutage = "" // as long as a real one waits
 		p.start()
 	}
 	awaitSettled(f.t, etcd, len(all))

@@ -4,29 +4,23 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
-	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/tracing"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -34,59 +28,42 @@ import (
 type Service struct {
 	cfg       *Config
 	log       *slog.Logger
-	events    *events.Ring // has what the log has
-	listeners map[string]net.Listener
-	bounds    bounds // of the listeners
+	often     *throttle.Log // for lines that clients cause
+	events    *events.Ring  // has what the log has
+	started   time.Time
+	stopping  live.Value[bool]
+	listeners *listeners
 
-	addresses map[string]string       // of the listeners, as they are configured
-	sockets   map[string]edge.Sockets // of edges that open their own, by edge
-	before    *predecessor            // nil: none was there, or stops
-	handing   sockets                 // for a successor
-
-	started  time.Time
-	stopping live.Value[bool]
-
-	store    configstore.ReadWriter
+	spans    *otlp.Provider
 	identity *identity.Source
+	access   *authorizer
+	store    configstore.ReadWriter
 	topology *topology.Topology
 	// destinations are the rules for addresses, which all parts share.
 	destinations *destination.Rules
 	feed         *objects.Feed
 	sources      sources
-	settled      chan struct{} // closed by settle
 	links        *peering.Links
-	registry     *prometheus.Registry
-	metrics      *admin.Metrics
-	age          revisionAge
+	peers        *peering.Server
 
-	stream   *stream.Server
-	grpc     *grpc.Server // of sidecars and operators
-	trusted  *grpc.Server // of operators; nil: grpc is for them, too
-	handover *handover    // from grpc to trusted
-	reading  *reading
-	peers    *peering.Server
-	peerGRPC *grpc.Server // of peers; nil: they are not served
-	handed   *handover    // their connections, from the gateway
-	gateway  *gateway.Gateway
-	prober   *probe.Prober // holds all checks to one set of rules
-	parts    []part        // the other edges, in the order of the table
-	spans    *otlp.Provider
-	calls    calls
-
-	operators   []catalog.App
+	registry    *prometheus.Registry
+	metrics     *admin.Metrics
+	age         revisionAge
 	connections *connections
-	resolver    *bounded.Listener // nil: sidecars are not served
-	often       *throttle.Log     // for lines that clients cause
-}
 
-// linesEvery is how often a client can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
+	resolver *resolver
+	ingress  *ingress
+	edges    builtEdges
+}
 
 // New makes a service, and starts nothing.
 func New(cfg *Config, log *slog.Logger) *Service {
 	ring := events.New()
 	log = ring.Tee(log)
-	return &Service{cfg: cfg, log: log, events: ring, often: throttle.New(log, linesEvery), settled: make(chan struct{})}
+	return &Service{
+		cfg: cfg, log: log, events: ring, often: throttle.New(log, throttle.Interval),
+		listeners: &listeners{cfg: cfg, log: log}, sources: sources{settled: make(chan struct{})},
+	}
 }
 
 // Run makes a service and runs it until ctx ends.
@@ -100,11 +77,10 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	defer closeAll(s.listeners) // most are closed by then
-	defer s.closeSockets()
-	if s.before != nil {
-		defer s.before.part()
-		if err := s.before.release(); err != nil {
+	defer s.listeners.close() // most are closed by then
+	if p := s.listeners.predecessor; p != nil {
+		defer p.close()
+		if err := p.release(); err != nil {
 			return err
 		}
 	}
@@ -114,13 +90,13 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	release = sync.OnceValue(release)
 	defer func() { err = errors.Join(err, release()) }()
-	s.awaits()
+	successor := newSuccessor(s.listeners)
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.closeStores())
 	}
 	failed := make(chan error, 1)
-	core, edges, ingress := newStage(failed), newStage(failed), newStage(failed)
+	core, serving, draining := newGroup(failed), newGroup(failed), newGroup(failed)
 	if err := s.startCore(ctx, core); err != nil {
 		core.end()
 		if ctx.Err() != nil {
@@ -128,8 +104,15 @@ func (s *Service) Run(ctx context.Context) (err error) {
 		}
 		return errors.Join(err, s.closeStores(), s.closeSpans())
 	}
-	s.startEdges(edges, ingress)
-	s.log.Info("resolver service is running", append([]any{"version", s.cfg.Version}, s.addressArgs()...)...)
+	s.edges.start(serving, draining, core)
+	if s.listeners.predecessor != nil { // whichever edges listen
+		draining.start("taking over", func(ctx context.Context) error {
+			s.afterPredecessor(ctx)
+			<-ctx.Done()
+			return nil
+		})
+	}
+	s.log.Info("resolver service is running", append([]any{"version", s.cfg.Version}, s.listeners.addressArgs()...)...)
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -139,20 +122,21 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.stopping.Store(true)
 	rest := sync.OnceValue(func() error { // all but the gateway
-		edges.end()
+		serving.end()
 		core.end()
 		return s.closeStores()
 	})
 	if err == nil {
-		s.handOver(s.gateway.BeginDrain(), func() { err = errors.Join(err, rest(), release()) })
+		gateway := s.ingress.gateway
+		successor.handOver(gateway.BeginDrain(), s.peers.HasSubscribers(), gateway.Idle, func() { err = errors.Join(err, rest(), release()) })
 	}
-	s.handing.close()
-	ingress.cancel()
+	successor.close()
+	draining.cancel()
 	s.peers.Leave(restartWithin) // their connections come through the gateway, and would not end otherwise
 	if s.cfg.Replicas != nil {
-		edges.end() // sidecars go to another replica at once, and need not wait for the gateway
+		serving.end() // sidecars go to another replica at once, and need not wait for the gateway
 	}
-	ingress.end()
+	draining.end()
 	return errors.Join(err, rest(), s.closeSpans())
 }
 
@@ -169,11 +153,18 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.identity, err = identity.New(s.cfg.Identity.Config, self, s.log); err != nil {
 		return err
 	}
+	if err := s.cfg.announceNewStore(s.log); err != nil {
+		return err
+	}
 	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}
 	domain := catalog.Domain(s.cfg.Domain)
-	s.destinations, s.operators = s.rules(), s.cfg.operators()
+	s.destinations = s.listeners.rules()
+	s.access = &authorizer{
+		cluster: s.cfg.Cluster, namespace: s.cfg.Identity.Namespace, trustDomains: s.cfg.Identity.TrustDomains, operators: s.cfg.operators(),
+		identity: s.identity, tracing: tracing.ServerOption(s.spans, s.cfg.Cluster), log: s.often,
+	}
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
 		PreferZone: s.cfg.Locality == catalog.PreferZone.String(),
@@ -184,7 +175,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
-	if err := s.buildSources(); err != nil {
+	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
 		return err
 	}
 	return s.buildEdges()
@@ -198,31 +189,50 @@ func (s *Service) buildEdges() (err error) {
 	if s.connections, err = newConnections(s.registry); err != nil {
 		return err
 	}
-	if l := s.listeners["resolver"]; l != nil {
-		s.resolver = s.connections.bound("resolver", l, bounded.Bounds{
-			Max: s.bounds.of["resolver"], PerClient: s.bounds.resolverPerClient, Pending: s.bounds.handshakes, UserTimeout: stream.UserTimeout,
-		})
-	}
-	s.stream, err = stream.New(stream.Config{
-		Operators: s.operators, Snapshot: s.cfg.snapshot(), Refuses: s.gone(), Settled: s.settled, Share: s.share(), Peer: s.links.Describe,
-		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
-		Hangup: s.hangup, Unreachable: s.links.SetUnreachable,
-	}, s.topology, s.registry, s.log)
-	if err != nil {
+	if err := s.buildResolver(); err != nil {
 		return err
 	}
-	s.reading = newReading()
-	s.buildGRPC()
-	g := s.cfg.Gateway
-	s.gateway, err = gateway.New(gateway.Config{
-		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Peers: s.buildPeers(), Check: s.destinations.Exported,
-		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
-		MaxConnections: s.bounds.of["gateway"], MaxPerSource: min(g.MaxPerSource, s.bounds.of["gateway"]), MaxHellos: g.MaxHellos,
-	})
-	if err != nil {
+	if err := s.buildIngress(); err != nil {
 		return err
 	}
 	return s.buildParts()
+}
+
+// startCore starts what ends last: the topology, and all that feeds it. The instances
+// of the former life are there before the objects, so no view is without them.
+func (s *Service) startCore(ctx context.Context, core *group) error {
+	core.start("topology", s.topology.Run)
+	core.start("memory", func(ctx context.Context) error { return SaveMemory(ctx, s.topology.Ready()) })
+	if err := s.edges.restore(ctx); err != nil {
+		return err
+	}
+	core.start("identity", s.identity.Run)
+	core.start("sources of instances", func(ctx context.Context) error { return ended(ctx, s.sources.feed.Run(ctx)) })
+	if s.sources.shared != nil {
+		core.start("shared instances", s.sources.shared.Run)
+	}
+	core.start("config store", s.feed.Run)
+	core.start("settling", func(ctx context.Context) error {
+		s.sources.settle(ctx, s.links.Settled(), s.topology)
+		<-ctx.Done()
+		return nil
+	})
+	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
+	return nil
+}
+
+// ended is err, unless it only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// afterPredecessor waits while a predecessor serves callers better than this service would.
+func (s *Service) afterPredecessor(ctx context.Context) {
+	s.listeners.afterPredecessor(ctx, s.topology.Ready())
 }
 
 func (s *Service) view(app catalog.App) (*catalog.View, bool) {
@@ -236,7 +246,7 @@ func (s *Service) closeStores() error {
 	if s.store == nil {
 		return nil
 	}
-	return errors.Join(s.closeSources(), s.store.Close())
+	return errors.Join(s.sources.close(), s.store.Close())
 }
 
 // spansTimeout is how long the last spans may take to be sent.

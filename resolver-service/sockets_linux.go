@@ -20,13 +20,13 @@ import (
 // since a path there may be too long, and is for processes of the same user and network, which
 // have the same dataDir, cluster and replica in their configuration.
 
-// meeting is the address where both meet.
-func (c *Config) meeting() *net.UnixAddr {
+// handoverAddress is the address where both meet.
+func (c *Config) handoverAddress() *net.UnixAddr {
 	dir, err := filepath.Abs(c.DataDir)
 	if real, linkErr := filepath.EvalSymlinks(dir); err == nil && linkErr == nil {
 		dir = real
 	}
-	sum := sha256.Sum256([]byte(dir + "\x00" + c.own("service")))
+	sum := sha256.Sum256([]byte(dir + "\x00" + c.ownPath("service")))
 	return &net.UnixAddr{Name: fmt.Sprintf("@isthmus-%x", sum[:16]), Net: "unixpacket"}
 }
 
@@ -75,13 +75,13 @@ func (all sockets) listener(name string) (net.Listener, error) {
 
 // The words of a successor. Each is answered by one packet, but for the last.
 const (
-	asksSockets = "sockets"
-	asksRelease = "release" // of the stores and of dataDir
-	tellsServes = "serving"
+	sendSockets = "sockets"
+	releaseData = "release" // of the stores and of dataDir
+	nowServing  = "serving"
 )
 
-// wordWithin is how long either of them waits for the next word of the other.
-const wordWithin = 30 * time.Second
+// messageTimeout is how long either of them waits for the next word of the other.
+const messageTimeout = 30 * time.Second
 
 // maxPacket bounds the names of all sockets, which are in one packet.
 const maxPacket = 64 << 10
@@ -132,8 +132,8 @@ func receive(c *net.UnixConn) (sockets, error) {
 // maxSockets is how many descriptors Linux passes in one message.
 const maxSockets = 253
 
-// ofUs tells whether the process at the other end is of the same user.
-func ofUs(c *net.UnixConn) bool {
+// sameUser tells whether the process at the other end is of the same user.
+func sameUser(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false

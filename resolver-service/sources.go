@@ -2,18 +2,18 @@ package resolverservice
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/kubernetes"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -48,117 +48,102 @@ func (c *Config) checkInstances(doc *strict.Document) {
 	}
 }
 
-// sources are where instances come from, and what has to be closed in the end.
+// sources are where instances come from, beside sidecars' streams.
 type sources struct {
 	feed    *instances.Feed
 	shared  *etcd.Source // nil: replicas share nothing by it
 	clock   *topology.Clock
-	closers []io.Closer
+	prober  *probe.Prober // holds all checks to one set of rules
+	settled chan struct{} // closed by settle
 }
 
-// buildSources makes every source that the configuration names. Instances of a source
-// that can't be read at first come once it can: nothing is asked here.
-func (s *Service) buildSources() error {
-	s.prober = probe.New(probe.Config{Targets: s.destinations})
-	all := []instances.Source{static.New(s.feed.Instances(), s.prober)}
-	if c := s.cfg.Instances.Kubernetes; c != nil {
-		source, err := kubernetes.New(*c, s.log)
+// build makes every source that the configuration names. Instances of a source that can't be
+// read at first come once it can: build asks no server. It describes this replica to others
+// by describe.
+func (c *sources) build(cfg *Config, feed *objects.Feed, t *topology.Topology, destinations *destination.Rules, describe func() map[string]string, log *slog.Logger) (err error) {
+	c.prober = probe.New(probe.Config{Targets: destinations})
+	c.clock = &topology.Clock{}
+	all := []instances.Source{static.New(feed.Instances(), c.prober)}
+	if k := cfg.Instances.Kubernetes; k != nil {
+		source, err := kubernetes.New(*k, log)
 		if err != nil {
 			return err
 		}
 		all = append(all, source)
 	}
-	if c := s.cfg.Instances.Consul; c != nil {
-		source, err := consul.New(*c, s.log)
+	if k := cfg.Instances.Consul; k != nil {
+		source, err := consul.New(*k, log)
 		if err != nil {
 			return err
 		}
 		all = append(all, source)
 	}
-	if c := s.cfg.Instances.Etcd; c != nil {
-		source, err := etcd.Open(*c, s.cfg.Cluster, s.cfg.replica(), s.log.With("source", etcd.Name))
+	if e := cfg.Instances.Etcd; e != nil {
+		source, err := etcd.Open(*e, cfg.Cluster, cfg.replica(), log.With("source", etcd.Name))
 		if err != nil {
 			return err
 		}
-		source.Describe(s.common)
+		source.Describe(describe)
 		all = append(all, source)
-		s.sources.shared, s.sources.closers = source, append(s.sources.closers, source)
+		c.shared, c.clock = source, source.Clock()
 	}
-	s.sources.clock = &topology.Clock{}
-	if s.sources.shared != nil {
-		s.sources.clock = s.sources.shared.Clock()
-	}
-	feed, err := instances.NewFeed(instances.FeedConfig{Sources: all, SettleWithin: settleWithin, Destinations: s.destinations}, s.topology, s.log)
+	c.feed, err = instances.NewFeed(instances.FeedConfig{Sources: all, SettleWithin: settleWithin, Destinations: destinations}, t, log)
 	if err != nil {
 		return err
 	}
-	s.sources.feed = feed
-	s.feed.After(feed.Settled())
+	feed.After(c.feed.Settled())
 	return nil
+}
+
+func (c *sources) close() error {
+	if c.shared == nil {
+		return nil
+	}
+	return c.shared.Close()
 }
 
 // settleWithin is how long a service that starts serves nobody while it has not heard
 // every source.
 const settleWithin = 5 * time.Second
 
-// share is where streams tell what they register; nil for nowhere.
-func (s *Service) share() stream.Sharer {
-	if s.sources.shared == nil {
-		return nil // and no Sharer that is not nil
-	}
-	return s.sources.shared
-}
-
-func (s *Service) closeSources() error {
-	var errs []error
-	for _, c := range s.sources.closers {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// How long sidecars have to come back to a service that has started. homecoming is for
-// traffic to be taken for that of before; exile is where nobody else knows what runs, and
-// sidecars have been away from the service for long, so that each may take its time.
+// How long sidecars have to reconnect to a service that has started: after its own restart, and
+// after an outage of all replicas. Nobody knows then what runs, and sidecars that have backed
+// off for long take their time.
 var (
-	homecoming = 5 * time.Second
-	exile      = stream.DefaultRejoinTimeout
+	rejoinAfterRestart = 5 * time.Second
+	rejoinAfterOutage  = stream.DefaultRejoinTimeout
 )
 
-// settle waits until views have all that they had before the service started, as far as
-// that can be known, and then says so to streams; and a little later, when sidecars had
-// time to come back, to the topology.
-func (s *Service) settle(ctx context.Context) error {
-	for _, heard := range []<-chan struct{}{s.links.Settled(), s.sources.feed.Settled()} {
+// settle waits until views have all that they had before the service started, as far as that can
+// be known, and then closes settled, on which streams wait. A little later, when sidecars had
+// time to reconnect, it settles the topology.
+func (c *sources) settle(ctx context.Context, peers <-chan struct{}, t *topology.Topology) {
+	for _, heard := range []<-chan struct{}{peers, c.feed.Settled()} {
 		select {
 		case <-heard:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	shared := s.sources.shared
-	if shared != nil && shared.Alone(ctx) {
+	if c.shared != nil && c.shared.Alone(ctx) {
 		// All replicas were gone for as long as half a lease or more. A view without the
 		// sidecars that are still to come would be worse than the one that each has.
-		if !live.Sleep(ctx, exile) {
-			return nil
+		if !live.Sleep(ctx, rejoinAfterOutage) {
+			return
 		}
 	}
-	close(s.settled)
-	if shared != nil {
-		shared.Settle()
+	close(c.settled)
+	if c.shared != nil {
+		c.shared.Settle()
 	}
-	if live.Sleep(ctx, homecoming) {
-		s.topology.Settle()
+	if live.Sleep(ctx, rejoinAfterRestart) {
+		t.Settle()
 	}
-	return nil
 }
 
-func (s *Service) addSources(answer *v1alpha1.StatusResponse) {
-	answer.Replica = s.cfg.replica()
-	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.stream.Instances())})
-	s.addEdges(answer)
-	all, _ := s.sources.feed.Status().Load()
+// addStatus adds the sources to the status.
+func (c *sources) addStatus(answer *v1alpha1.StatusResponse) {
+	all, _ := c.feed.Status().Load()
 	for _, status := range all {
 		answer.Sources = append(answer.Sources, status.Message())
 	}

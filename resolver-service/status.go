@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
 // statusServer is the service Status.
@@ -26,13 +27,16 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 		Cluster: s.cfg.Cluster, Version: s.cfg.Version, Domain: s.cfg.Domain,
 		Revision: s.topology.Revision(), Peers: s.links.Status(),
 		Apps: uint32(stats.Apps), Instances: uint32(stats.Instances), Draining: uint32(stats.Draining),
-		Streams: uint32(s.calls.streams.Load()), Exports: uint32(stats.Exports), Objects: uint32(stats.Objects),
+		Streams: uint32(s.resolver.streams.Load()), Exports: uint32(stats.Exports), Objects: uint32(stats.Objects),
 		StartedUnixMs: s.started.UnixMilli(),
 	}
 	s.addStore(answer)
 	s.addIdentity(answer)
 	s.addTrust(answer)
-	s.addSources(answer)
+	answer.Replica = s.cfg.replica()
+	answer.Sources = append(answer.Sources, &v1alpha1.SourceStatus{Name: stream.Source, Ready: true, Instances: uint32(s.resolver.stream.Instances())})
+	s.edges.addStatus(answer)
+	s.sources.addStatus(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
 	return answer
@@ -41,7 +45,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
 	feed := s.feed.Status()
 	_, ready := s.topology.Ready().Load()
-	answer.Store = &v1alpha1.StoreStatus{Name: s.cfg.Store.Name(), Ready: ready, Version: string(feed.Version)}
+	answer.Store = &v1alpha1.StoreStatus{Name: s.cfg.Store.Name(), Path: s.cfg.Store.Path(), Ready: ready, Version: string(feed.Version)}
 	if feed.Err != nil {
 		answer.Store.Error, answer.Store.FailingUnixMs = feed.Err.Error(), feed.Since.UnixMilli()
 	}
@@ -52,7 +56,7 @@ func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
 
 // addUnreached adds what sidecars say of the way to peers.
 func (s *Service) addUnreached(answer *v1alpha1.StatusResponse) {
-	all := s.stream.Unreached()
+	all := s.resolver.stream.Unreached()
 	for _, p := range answer.Peers {
 		if u, ok := all[p.GetCluster()]; ok {
 			p.UnreachedBy, p.Callers, p.UnreachedWhy = uint32(u.By), uint32(u.Callers), u.Why
@@ -76,7 +80,7 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	for _, t := range append(s.identity.Trusted(), s.shown()...) {
+	for _, t := range append(s.identity.Trusted(), s.edges.trusted()...) {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}

@@ -111,6 +111,41 @@ func (s Store) New() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
+// Path is the absolute path of a store that is a file or a directory, and empty for others.
+func (s Store) Path() string {
+	var path string
+	switch {
+	case s.Embedded != nil:
+		path = s.Embedded.Path
+	case s.File != nil:
+		path = s.File.Path
+	default:
+		return ""
+	}
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path
+}
+
+// announceNewStore logs that the store is about to be made, since a service that lost its
+// store looks the same. It refuses to make one while there is one where the same path led
+// when it was relative to the working directory.
+func (c *Config) announceNewStore(log *slog.Logger) error {
+	if !c.Store.New() {
+		return nil
+	}
+	path := c.Store.Path()
+	if former, err := filepath.Abs(c.formerStore); err == nil && c.formerStore != "" && former != path {
+		if _, err := os.Stat(former); err == nil {
+			return fmt.Errorf("store embedded: there is no file %s, and there is %s: paths are relative to the configuration file, "+
+				"no longer to the working directory; move the file, or write its absolute path as store.embedded.path", path, former)
+		}
+	}
+	log.Warn("making a new store without objects; if there was one, correct store.embedded.path or dataDir", "path", path)
+	return nil
+}
+
 // LoadStore reads the store that a file names: an isthmus.yaml, or one with only the
 // "store" of one. It is as strict as [Load] with what is there.
 func LoadStore(path string) (Store, error) {
@@ -124,6 +159,7 @@ func LoadStore(path string) (Store, error) {
 		doc.Refuse("store", "is missing", "name the store, such as \"store: {file: {path: ./config}}\"")
 	}
 	cfg.setDefaults()
+	cfg.place(path)
 	cfg.checkStore(doc)
 	return cfg.Store, doc.Err()
 }

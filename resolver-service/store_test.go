@@ -30,7 +30,9 @@ func TestTheStoreOfAFile(t *testing.T) {
 		{"a store alone", "store: {embedded: {path: a.db}}\n", "embedded", "a.db"},
 		{"a store alone, at its default", "store: {embedded: {}}\n", "embedded", "data/isthmus.db"},
 	} {
-		s, err := LoadStore(storeFile(t, c.text))
+		from := storeFile(t, c.text)
+		s, err := LoadStore(from)
+		c.path = filepath.Join(filepath.Dir(from), c.path)
 		if err != nil || s.Name() != c.name {
 			t.Errorf("%s: %q, %v; want %s", c.what, s.Name(), err, c.name)
 			continue
@@ -101,7 +103,7 @@ func TestAMistakeThatABackendFindsHasItsPlace(t *testing.T) {
 	doc := strict.Decode("isthmus.yaml", []byte("store:\n  file:\n    path: a\n"), cfg)
 	doc.Merge("store.file", fmt.Errorf("store file: %w", strict.Errors{{Path: "path", What: "is no directory", Fix: "name one"}}))
 	doc.Merge("store.file", errors.New("it is Tuesday: come back; on Wednesday"))
-	want := "isthmus.yaml:3:11: store.file.path: is no directory; name one\nisthmus.yaml:3:5: store.file: it is Tuesday: come back; on Wednesday"
+	want := "isthmus.yaml:3:5: store.file: it is Tuesday: come back; on Wednesday\nisthmus.yaml:3:11: store.file.path: is no directory; name one"
 	if err := doc.Err(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -11,56 +12,69 @@ import (
 // clusters follow what it exports.
 const successorWithin = 2 * time.Second
 
-// awaits takes sockets for a successor, unless other replicas serve meanwhile: then callers are
-// better off with those, at once.
-func (s *Service) awaits() {
-	if s.cfg.Replicas != nil || s.listeners["gateway"] == nil {
-		return
+// successor is the service that may be started in the place of this one while it stops.
+type successor struct {
+	at       *net.UnixAddr // where it comes
+	sockets  sockets       // for it; nil: nothing is handed over
+	resolver net.Listener
+	log      *slog.Logger
+}
+
+// newSuccessor takes sockets for a successor, unless other replicas serve meanwhile: then callers
+// are better off with those, at once.
+func newSuccessor(from *listeners) *successor {
+	s := &successor{at: from.cfg.handoverAddress(), resolver: from.tcp["resolver"], log: from.log}
+	if from.cfg.Replicas != nil || from.tcp["gateway"] == nil {
+		return s
 	}
 	all := map[string]net.Listener{}
-	for name, l := range s.listeners {
-		all[socketName(name, s.addresses[name])] = l
+	for name, l := range from.tcp {
+		all[socketName(name, from.addresses[name])] = l
 	}
-	for name, sockets := range s.sockets {
+	for name, sockets := range from.sockets {
 		for address, l := range sockets.TCP() {
 			all[socketName(name, address)] = l
 		}
 	}
 	if len(all) > maxSockets {
-		return
+		return s
 	}
 	var err error
-	if s.handing, err = duplicate(all); err != nil {
-		s.handing.close()
-		s.handing = nil
+	if s.sockets, err = duplicate(all); err != nil {
+		s.close()
+		s.sockets = nil
 		s.log.Warn("a successor will not get the sockets of this service", "err", err)
 	}
+	return s
 }
 
-// handOver serves on until a successor does, nobody is connected any more, or by is over. let is
+func (s *successor) close() { s.sockets.close() }
+
+// handOver serves on until a successor does, nobody is connected any more, or by is over. It
+// waits for successorWithin at least if clusters follow what this one exports. release is
 // called before the successor reads what this service kept.
-func (s *Service) handOver(by time.Time, let func()) {
-	if s.handing == nil {
+func (s *successor) handOver(by time.Time, followed bool, idle func() bool, release func()) {
+	if s.sockets == nil {
 		return
 	}
-	l, err := net.ListenUnix("unixpacket", s.cfg.meeting())
+	l, err := net.ListenUnix("unixpacket", s.at)
 	if err != nil {
 		s.log.Warn("a successor can't take over while this service stops", "err", err)
 		return
 	}
 	defer l.Close()
 	least := time.Now()
-	if s.peers.HasSubscribers() {
+	if followed {
 		least = least.Add(successorWithin)
 	}
-	for now := time.Now(); now.Before(by) && (now.Before(least) || !s.gateway.Idle()); now = time.Now() {
+	for now := time.Now(); now.Before(by) && (now.Before(least) || !idle()); now = time.Now() {
 		_ = l.SetDeadline(now.Add(50 * time.Millisecond))
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
 		if err == nil {
-			err = s.handTo(conn, by, let)
+			err = s.handTo(conn, by, release)
 		}
 		if err == nil {
 			s.log.Info("a successor serves; connections that run may finish")
@@ -71,14 +85,14 @@ func (s *Service) handOver(by time.Time, let func()) {
 }
 
 // handTo hands over to a successor, and returns once it serves.
-func (s *Service) handTo(conn *net.UnixConn, by time.Time, let func()) error {
+func (s *successor) handTo(conn *net.UnixConn, by time.Time, release func()) error {
 	defer conn.Close()
-	if !ofUs(conn) {
+	if !sameUser(conn) {
 		return errors.New("it runs as another user")
 	}
 	word := make([]byte, 16)
 	for {
-		within := time.Now().Add(wordWithin)
+		within := time.Now().Add(messageTimeout)
 		if by.Before(within) {
 			within = by
 		}
@@ -88,15 +102,15 @@ func (s *Service) handTo(conn *net.UnixConn, by time.Time, let func()) error {
 			return err
 		}
 		switch string(word[:n]) {
-		case asksSockets:
-			err = s.handing.send(conn)
-		case asksRelease:
-			if l, ok := s.listeners["resolver"].(*unixListener); ok {
+		case sendSockets:
+			err = s.sockets.send(conn)
+		case releaseData:
+			if l, ok := s.resolver.(*unixListener); ok {
 				l.leave()
 			}
-			let()
-			_, err = conn.Write([]byte(asksRelease))
-		case tellsServes:
+			release()
+			_, err = conn.Write([]byte(releaseData))
+		case nowServing:
 			return nil
 		default:
 			err = errors.New("it said something else than a service of this version")

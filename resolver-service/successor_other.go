@@ -6,6 +6,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // Sockets are handed over on Linux alone: elsewhere there is never a predecessor.
@@ -18,10 +20,14 @@ func (sockets) listener(string) (net.Listener, error) { return nil, nil }
 type predecessor struct{ sockets }
 
 func (*predecessor) release() error { return nil }
-func (*predecessor) part()          {}
+func (*predecessor) close()         {}
 
-func (*Config) meetPredecessor() *predecessor { return nil }
+func (*Config) findPredecessor() *predecessor { return nil }
 
-func (*Service) afterPredecessor(context.Context) {}
-func (*Service) awaits()                          {}
-func (*Service) handOver(time.Time, func())       {}
+func (*listeners) afterPredecessor(context.Context, *live.Value[bool]) {}
+
+type successor struct{ sockets }
+
+func newSuccessor(*listeners) *successor { return &successor{} }
+
+func (*successor) handOver(time.Time, bool, func() bool, func()) {}

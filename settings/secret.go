@@ -13,8 +13,8 @@ import (
 // Secret says where a secret is: in a file, or in an environment variable. It has no
 // place for the secret itself, so configurations, logs and errors can't show it.
 type Secret struct {
-	File string `yaml:"file,omitempty" json:"file,omitempty"` // read at every use, so it can be rotated
-	Env  string `yaml:"env,omitempty" json:"env,omitempty"`   // the variable's name
+	File string `yaml:"file,omitempty" json:"file,omitempty" file:""` // read at every use, so it can be rotated
+	Env  string `yaml:"env,omitempty" json:"env,omitempty"`           // the variable's name
 }
 
 // Instead is what is wrong with a secret that stands in a configuration itself, and what to

@@ -11,9 +11,9 @@ import (
 
 // TLS says how a server is checked, and who we are to it. The files are PEM.
 type TLS struct {
-	CA         string `yaml:"ca,omitempty" json:"ca,omitempty"`     // roots that the server's certificate must chain to; the system's where empty
-	Cert       string `yaml:"cert,omitempty" json:"cert,omitempty"` // our certificate, where the server asks for one
-	Key        string `yaml:"key,omitempty" json:"key,omitempty"`   // and its private key
+	CA         string `yaml:"ca,omitempty" json:"ca,omitempty" file:""`     // roots that the server's certificate must chain to; the system's where empty
+	Cert       string `yaml:"cert,omitempty" json:"cert,omitempty" file:""` // our certificate, where the server asks for one
+	Key        string `yaml:"key,omitempty" json:"key,omitempty" file:""`   // and its private key
 	ServerName string `yaml:"serverName,omitempty" json:"serverName,omitempty"`
 }
 

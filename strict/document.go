@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 type Document struct {
 	root   *Node
 	report Report
+	broken bool // not YAML: whatever else is missing may be in it
 }
 
 // Decode reads a YAML text of one document into a pointer to a struct. What is wrong is in
@@ -26,7 +28,7 @@ func Decode(file string, text []byte, into any) *Document {
 	switch {
 	case mistake != nil:
 		mistake.File = file
-		d.report.Errors = Errors{mistake}
+		d.report.Errors, d.broken = Errors{mistake}, true
 	case parsed.Len() > 1:
 		d.report.Add(Position{int32(parsed.Line(1)), 1}, "", "a second document begins here", "keep one document in this file")
 	case parsed.Len() == 1:
@@ -47,6 +49,9 @@ func (d *Document) Has(path string) bool {
 // Refuse adds a mistake at a path. If nothing was written there, its place is that of
 // the nearest part of the path that was.
 func (d *Document) Refuse(path, what, fix string) {
+	if d.broken {
+		return
+	}
 	at := d.root.Find(path)
 	if at == d.root {
 		d.report.Add(Position{1, 1}, path, what, fix)
@@ -70,8 +75,13 @@ func (d *Document) Wrong(path string) bool {
 	})
 }
 
-// Err is nil if there is no mistake, and otherwise an [Errors].
-func (d *Document) Err() error { return d.report.Errors.Err() }
+// Err is nil if there is no mistake, and otherwise an [Errors] in the order of the file.
+func (d *Document) Err() error {
+	slices.SortStableFunc(d.report.Errors, func(a, b *Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return d.report.Errors.Err()
+}
 
 // Paths lists every path that a struct has, in the order of its fields: for
 // documentation, and for tests that hold documentation to the code. The fields of a list's

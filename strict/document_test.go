@@ -160,7 +160,10 @@ func TestAMistakeHasAPlaceAndAnAdvice(t *testing.T) {
 		"wait: 0s":                    `x.yaml:1:7: wait: "0s" does not fit`,
 		"name: x\n  count: 1":         `x.yaml:2:1: not YAML: mapping values are not allowed in this context; mend it near this line`,
 		"name: x\n---\nname: y":       `a second document begins here; keep one`,
-		"\tname: x":                   `x.yaml:1:1: not YAML: `,
+		"\tname: x":                   `x.yaml:1:1: not YAML: the line is indented with a tab; use spaces`,
+		"part:\n \tpath: x":           `x.yaml:2:1: not YAML: the line is indented with a tab; use spaces`,
+		"name: *":                     `x.yaml:1:1: not YAML: a * without quotes refers to another part of the file; write "*" in quotes`,
+		"part: {path: *}":             `x.yaml:1:1: not YAML: a * without quotes refers to another part of the file; write "*" in quotes`,
 	} {
 		var got example
 		err := Decode("x.yaml", []byte(text), &got).Err()
@@ -199,9 +202,19 @@ func TestAReaderRefusesAtThePlaceOfAPath(t *testing.T) {
 	doc.Refuse("part.path", "is wrong", "mend it")
 	doc.Refuse("part.more.still", "is missing", "write it")
 	doc.Refuse("count", "is missing", "write it")
-	want := "x.yaml:3:9: part.path: is wrong; mend it\nx.yaml:3:3: part.more.still: is missing; write it\nx.yaml:1:1: count: is missing; write it"
+	want := "x.yaml:1:1: count: is missing; write it\nx.yaml:3:3: part.more.still: is missing; write it\nx.yaml:3:9: part.path: is wrong; mend it"
 	if got := doc.Err().Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What is missing may stand in what can't be read.
+func TestAFileThatIsNotYAMLHasOneMistake(t *testing.T) {
+	doc := Decode("x.yaml", []byte("name: x\n  part: {\n"), &example{})
+	doc.Refuse("count", "is missing", "write it")
+	var errs Errors
+	if !errors.As(doc.Err(), &errs) || len(errs) != 1 || !strings.HasPrefix(errs[0].What, "not YAML: ") {
+		t.Errorf("got\n%v", doc.Err())
 	}
 }
 

@@ -41,7 +41,7 @@ func ParseYAML(text []byte) (file *YAML, mistake *Error) {
 			return file, nil
 		}
 		if err != nil {
-			return nil, syntaxError(err)
+			return nil, syntaxError(err, text)
 		}
 		file.docs = append(file.docs, doc)
 	}
@@ -49,15 +49,30 @@ func ParseYAML(text []byte) (file *YAML, mistake *Error) {
 
 var yamlLine = regexp.MustCompile(`^line (\d+): `)
 
-func syntaxError(err error) *Error {
+// syntaxError says what is wrong with a text that is not YAML, and what to do about it.
+func syntaxError(err error, text []byte) *Error {
 	what := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
+	e := &Error{Line: 1, Column: 1, Fix: "mend it near this line"}
 	if m := yamlLine.FindStringSubmatch(what); m != nil {
-		line, _ = strconv.Atoi(m[1])
+		e.Line, _ = strconv.Atoi(m[1])
 		what = what[len(m[0]):]
 	}
-	return &Error{Line: line, Column: 1, What: "not YAML: " + Shorten(what), Fix: "mend it near this line"}
+	e.What = "not YAML: " + Shorten(what)
+	lines := bytes.Split(text, []byte("\n"))
+	if e.Line > len(lines) {
+		return e
+	}
+	switch line := string(lines[max(e.Line, 1)-1]); {
+	case strings.Contains(line[:len(line)-len(strings.TrimLeft(line, " \t"))], "\t"):
+		e.What, e.Fix = "not YAML: the line is indented with a tab", "use spaces"
+	case star.MatchString(line):
+		e.What, e.Fix = "not YAML: a * without quotes refers to another part of the file", `write "*" in quotes`
+	}
+	return e
 }
+
+// star matches a value that is a * without quotes.
+var star = regexp.MustCompile(`[:,\[{-]\s*\*\s*([,\]}#]|$)`)
 
 // Len is how many documents there are.
 func (f *YAML) Len() int { return len(f.docs) }

@@ -12,6 +12,10 @@ import (
 // one, so a Log never writes more than maxKeys+1 bursts in the interval.
 const maxKeys = 1000
 
+// Interval is how often an outsider can cause one and the same line, unless a part has a reason
+// for another interval.
+const Interval = 10 * time.Second
+
 // Log writes one line, or a burst, for each key in an interval. It is safe for concurrent use.
 type Log struct {
 	log   *slog.Logger

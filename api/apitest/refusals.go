@@ -40,7 +40,7 @@ func Refusals() []Refusal {
 		{"no cluster name", Object("Cluster", "{}", "{network: a}"), `f.yaml:3:11: metadata.name: is missing; write the cluster's name`},
 		{"no spec", "apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nmetadata: {namespace: shop, name: orders}\n", `f.yaml:1:1: spec: is missing; write who may call: "spec: {allow: []}" for nobody`},
 		{"a spec with nothing in it", Object("AppExport", shop, ""), `f.yaml:4:6: spec: has no value; give it one, or leave the field out`},
-		{"an app-id in upper case", Object("AppExport", "{namespace: shop, name: Orders}", "{}"), `f.yaml:3:35: metadata.name: app-id "Orders" has 'O' at position 1; SNI and DNS carry lower-case letters, digits and hyphens only; give the app another app-id`},
+		{"an app-id in upper case", Object("AppExport", "{namespace: shop, name: Orders}", "{}"), `f.yaml:3:35: metadata.name: app-id "Orders" has 'O' at position 1; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only; give the app another app-id`},
 		{"an app-id with a dot", Object("AppExport", "{namespace: shop, name: a.b}", "{}"), `metadata.name: app-id "a.b" has '.' at position 2`},
 		{"an app-id that is too long", Object("AppExport", "{namespace: shop, name: "+long+"}", "{}"), `is 59 characters long; at most 58 fit, since Dapr appends "-dapr"`},
 		{"a namespace with a hyphen in front", Object("AppExport", "{namespace: -shop, name: orders}", "{}"), `metadata.namespace: namespace "-shop" begins or ends with a hyphen`},
@@ -178,7 +178,7 @@ func Refusals() []Refusal {
 		{"not ready after too much", Checked("tcp: {}, unhealthyAfter: 101"), `spec.check.unhealthyAfter: 101 is out of bounds; write a number from 1 to 100`},
 
 		// What an AppExport may say.
-		{"a caller's cluster that can't be", Object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; SNI and DNS carry lower-case letters, digits and hyphens only; write a name, or "*" for any`},
+		{"a caller's cluster that can't be", Object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only; write a name, or "*" for any`},
 		{"a caller in this cluster", Object("AppExport", shop, "{allow: [{cluster: local}]}"), `cluster name "local" is reserved`},
 		{"a caller of whom nothing is said", Object("AppExport", shop, "{allow: [{cluster: west}, {}]}"), `f.yaml:4:33: spec.allow[1]: says nothing of the caller, and so would allow anybody; write {cluster: "*"} if that is meant`},
 		{"a pattern", Object("AppExport", shop, "{allow: [{app: \"check*\"}]}"), `spec.allow[0].app: app-id "check*" has '*' at position 6`},

@@ -64,7 +64,7 @@ func ParseGateways(m *pb.Gateways) (*catalog.Gateways, error) {
 func Decision(d *catalog.Decision) *pb.Decision {
 	m := &pb.Decision{
 		Outcome: d.Outcome.String(), Address: d.Address, Cluster: d.Cluster, Gateway: d.Gateway,
-		Rule: d.Rule, Revision: d.Revision, Reason: d.Reason, Routes: make([]*pb.RouteDecision, len(d.Routes)),
+		Rule: d.Rule, Revision: d.Revision, Reason: d.Reason, Routes: make([]*pb.RouteDecision, len(d.Routes)), Notes: d.Notes,
 	}
 	for i, r := range d.Routes {
 		m.Routes[i] = &pb.RouteDecision{
@@ -83,7 +83,7 @@ func ParseDecision(m *pb.Decision) (catalog.Decision, error) {
 	}
 	d := catalog.Decision{
 		Outcome: outcome, Address: m.GetAddress(), Cluster: m.GetCluster(), Gateway: m.GetGateway(),
-		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(),
+		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(), Notes: m.GetNotes(),
 	}
 	for _, r := range m.GetRoutes() {
 		d.Routes = append(d.Routes, catalog.RouteDecision{

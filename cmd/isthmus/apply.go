@@ -68,8 +68,15 @@ lookups that would end in another way are listed.`,
 
 // applyShown shows what an apply will change, and then makes just that change.
 func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects []catalog.Object, req *v1alpha1.ApplyRequest) error {
+	announced := false
 	call := func(req *v1alpha1.ApplyRequest) (answer *v1alpha1.ApplyResponse, err error) {
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+			if !announced {
+				if err := announce(ctx, cmd, conn); err != nil {
+					return err
+				}
+				announced = true
+			}
 			answer, err = v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 			return err
 		})
@@ -120,6 +127,9 @@ func pin(req *v1alpha1.ApplyRequest, answer *v1alpha1.ApplyResponse) {
 func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool, call func(context.Context, *client.Conn) (*v1alpha1.ApplyResponse, error)) error {
 	var answer *v1alpha1.ApplyResponse
 	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+		if err := announce(ctx, cmd, conn); err != nil {
+			return err
+		}
 		answer, err = call(ctx, conn)
 		return err
 	})
@@ -127,6 +137,16 @@ func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool,
 		return err
 	}
 	return printApplied(cmd, output, show.AppliedOf(answer, dryRun))
+}
+
+// announce says which cluster a command writes to, before it does, and on standard error. It
+// is an error where that is not the cluster that is wanted.
+func announce(ctx context.Context, cmd *cobra.Command, conn *client.Conn) error {
+	cluster, err := conn.ClusterName(ctx)
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s, resolver service %s\n", cluster, conn.Service())
+	}
+	return err
 }
 
 func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) error {

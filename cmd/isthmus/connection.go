@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +16,8 @@ import (
 
 // connection has the flags of every command that asks a service.
 type connection struct {
-	client.Options
+	client.Options // as flags say; for what they leave out see options
+	context        string
 }
 
 // How long commands wait for the answer, where --timeout does not say. One that writes has
@@ -32,23 +31,35 @@ const (
 // flags adds the flags to a command. All commands share the connection, so that none of
 // its fields may have a default that is not the same for each.
 func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
+	c.serviceFlags(cmd)
+	cmd.Flags().StringVar(&c.context, "context", "",
+		"named service to ask, see isthmus context (env ISTHMUS_CONTEXT)")
+	_ = cmd.RegisterFlagCompletionFunc("context", completeContext)
+	cmd.Flags().Duration("timeout", timeout, "how long to wait for the answer")
+}
+
+// serviceFlags adds the flags that a context has, too.
+func (c *connection) serviceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&c.Server, "server", cmp.Or(os.Getenv("ISTHMUS_SERVER"), "127.0.0.1:7400"),
-		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER)")
+	f.StringVar(&c.Server, "server", "",
+		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER; default "+defaultServer+")")
 	f.StringVar(&c.Identity, "identity", "",
 		"directory with your cert.pem, key.pem and ca.pem (env ISTHMUS_IDENTITY)")
 	f.StringVar(&c.Sentry, "sentry", "",
 		"Dapr's Sentry, host:port, to get a certificate from (env ISTHMUS_SENTRY_ADDRESS)")
 	f.StringVar(&c.Anchors, "trust-anchors", "",
 		"file with Sentry's roots, its ca.crt; without it DAPR_TRUST_ANCHORS has their text")
-	f.StringVar(&c.AppTrustDomain, "app-trust-domain", os.Getenv("ISTHMUS_APP_TRUST_DOMAIN"),
+	f.StringVar(&c.SentryNamespace, "sentry-namespace", "",
+		"namespace of Dapr's control plane, dapr-system in Kubernetes (env DAPR_CONTROLPLANE_NAMESPACE; default \"default\")")
+	f.StringVar(&c.SentryTrustDomain, "sentry-trust-domain", "",
+		"trust domain of Dapr's control plane, cluster.local in Kubernetes (env DAPR_CONTROLPLANE_TRUST_DOMAIN; default \"localhost\")")
+	f.StringVar(&c.AppTrustDomain, "app-trust-domain", "",
 		"trust domain that Sentry's certificate is to be in: that of the service (env ISTHMUS_APP_TRUST_DOMAIN; without it public)")
 	f.StringVar(&c.Cluster, "cluster", "",
 		"cluster whose resolver service must answer (env ISTHMUS_CLUSTER); without it that of any cluster may")
 	f.StringVar(&c.Expect, "server-identity", "",
 		"app that the service must be, for one in another namespace; * at the end stands for any cluster (default \""+identity.SystemNamespace+"/isthmus-*\")")
 	f.BoolVar(&c.Insecure, "insecure", false, "plain text: nothing is encrypted and nobody is checked")
-	f.Duration("timeout", timeout, "how long to wait for the answer")
 }
 
 // ask connects, makes a call and explains its error.
@@ -59,12 +70,9 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	options := c.Options
-	if options.Identity == "" && options.Sentry == "" && !options.Insecure {
-		options.Identity, options.Sentry = os.Getenv("ISTHMUS_IDENTITY"), os.Getenv("ISTHMUS_SENTRY_ADDRESS")
-	}
-	if options.Cluster == "" && options.Expect == "" {
-		options.Cluster = os.Getenv("ISTHMUS_CLUSTER")
+	options, err := c.options(cmd)
+	if err != nil {
+		return err
 	}
 	conn, err := client.Dial(ctx, options)
 	if err == nil {
@@ -72,15 +80,21 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	}
 	switch {
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("interrupted before the resolver service at %s was asked", options.Server)
+		return fmt.Errorf("interrupted before the resolver service at %s was asked", options.Service())
 	case err != nil:
 		return err
 	}
-	switch err := call(ctx, conn); {
+	if options.Insecure && options.Cluster != "" { // otherwise its certificate says which cluster's it is
+		_, err = conn.ClusterName(ctx)
+	}
+	if err == nil {
+		err = call(ctx, conn)
+	}
+	switch {
 	case err == nil:
 		return nil
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("interrupted while the resolver service at %s was asked; what it was told to write, if anything, may be written: isthmus get shows that", options.Server)
+		return fmt.Errorf("interrupted while the resolver service at %s was asked; what it was told to write, if anything, may be written: isthmus get shows that", options.Service())
 	default:
 		return conn.Explain(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -75,7 +76,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	})
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
-		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newStore(), newDemo(), newVersion())
+		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newContext(), newStore(), newDemo(), newVersion())
 	return root
 }
 
@@ -98,9 +99,28 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // arguments makes errors of a check of arguments errors of wrong use.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return misused(fmt.Errorf("%w; usage: %s", err, cmd.UseLine()))
+		if check(cmd, args) == nil {
+			return nil
 		}
-		return nil
+		wanted := required(cmd.Use)
+		if len(args) < len(wanted) {
+			return misused(fmt.Errorf("%s is missing; usage: %s", wanted[len(args)], cmd.UseLine()))
+		}
+		return misused(fmt.Errorf("%q is one argument too many; usage: %s", args[len(args)-1], cmd.UseLine()))
 	}
+}
+
+// required are the arguments that a usage line asks for, such as KIND: its words but for the
+// command, flags with their values, and what stands in brackets.
+func required(use string) (names []string) {
+	words := strings.Fields(use)[1:]
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; {
+		case strings.HasPrefix(word, "-"):
+			i++
+		case !strings.HasPrefix(word, "[") || !strings.HasSuffix(word, "]"):
+			names = append(names, word)
+		}
+	}
+	return names
 }

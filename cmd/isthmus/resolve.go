@@ -23,7 +23,7 @@ Without a namespace the app is looked for in the caller's, as daprd does. A refu
 printed with its reason, and the exit code is 1.`,
 		Example: `  isthmus resolve --from shop/checkout orders
   isthmus resolve --from shop/checkout ledger.finance -o json`,
-	}, func(cmd *cobra.Command, _, _ catalog.App, d show.Decision) error {
+	}, func(cmd *cobra.Command, _ catalog.App, d show.Decision) error {
 		if d.Outcome != catalog.OK.String() {
 			return fmt.Errorf("%s: %s", d.Outcome, d.Reason)
 		}
@@ -37,23 +37,31 @@ func newExplain(c *connection) *cobra.Command {
 		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE]",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
-for each route why it was or was not taken. The exit code is that of resolve.`,
+for each route why it was or was not taken. The exit code is that of resolve.
+
+With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
+cluster exports the app to that caller, and what the gateway would do.`,
 		Example: `  isthmus explain --from shop/checkout orders
+  isthmus explain --from west:shop/checkout orders
   isthmus explain --from shop/checkout ledger.finance -o yaml`,
-	}, func(cmd *cobra.Command, caller, app catalog.App, d show.Decision) error {
-		return show.Explain(cmd.OutOrStdout(), caller.String(), app.String(), d)
+	}, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
+		return show.Explain(cmd.OutOrStdout(), cmd.Flag("from").Value.String(), app.String(), d)
 	})
 }
 
 // newLookup completes a command that makes one lookup and prints it for people.
-func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command, caller, app catalog.App, d show.Decision) error) *cobra.Command {
+func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command, app catalog.App, d show.Decision) error) *cobra.Command {
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
-	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id (required)")
+	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
 	cmd.Args = arguments(cobra.ExactArgs(1))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		caller, app, err := lookupApps(*from, args[0])
+		cluster, named := "", *from
+		if before, rest, found := strings.Cut(named, ":"); found {
+			cluster, named = before, rest
+		}
+		caller, app, err := lookupApps(named, args[0])
 		if err != nil {
 			return misused(err)
 		}
@@ -61,7 +69,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
 				Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
-				App:    &v1alpha1.App{Namespace: app.Namespace, Id: app.ID},
+				App:    &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, Cluster: cluster,
 			})
 			d = show.DecisionOf(answer)
 			return err
@@ -70,7 +78,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 			return err
 		}
 		if output.Format == show.Table {
-			err = print(cmd, caller, app, d)
+			err = print(cmd, app, d)
 		} else {
 			err = show.Print(cmd.OutOrStdout(), output.Format, d)
 		}

@@ -15,7 +15,7 @@ func newStore() *cobra.Command {
 		Use:   "store COMMAND",
 		Short: "Check a config store, copy one into another, or rebuild its index",
 		Long: `Work on config stores themselves, without a service. A store is named by a file: an isthmus.yaml,
-or one that has only the "store" of one. Paths in it are relative to where you are.`,
+or one that has only the "store" of one. Paths in it are relative to that file.`,
 		Example: `  isthmus store check -c isthmus.yaml
   isthmus store copy --from isthmus.yaml --to new.yaml --dry-run`,
 		RunE: unknownCommand,

@@ -26,6 +26,7 @@ func main() {
 	}
 	isthmus := component.New(log, dialer)
 	isthmus.SetApp(component.AppFromArgs(os.Args))
+	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
 	stop := isthmus.DrainOnSignals()
 	defer stop()

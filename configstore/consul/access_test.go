@@ -13,6 +13,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -32,7 +33,7 @@ var checkout = configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checko
 // word of what it left out.
 func TestWithoutATokenNothingIsEmpty(t *testing.T) {
 	p := newPlace(t)
-	write(t, p.open(t, p.token), cluster("east", "a"))
+	storetest.Put(t, p.open(t, p.token), cluster("east", "a"))
 	for name, scope := range map[string]configstore.Scope{"everything": {}, "one app": checkout} {
 		s := mustOpen(t, p.config(t, ""), scope)
 		defer s.Close()
@@ -58,22 +59,20 @@ func TestAPolicyThatLeavesSomethingOutTakesNothingAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			writer := p.open(t, p.token)
-			write(t, writer, cluster("east", "a"))
+			storetest.Put(t, writer, cluster("east", "a"))
 			base := p.prefix + isthmus.KeyPrefix
 			token := shared.NewToken(t, fmt.Sprintf(`key_prefix %q { policy = "read" }`, base))
-			f := follow(t, p.open(t, token))
-			f.await(t, "east=a")
+			f := storetest.Follow(t, p.open(t, token))
+			f.AwaitClusters("east=a")
 			narrow(t, token, fmt.Sprintf(`key_prefix %q { policy = "read" } %s`, base, fmt.Sprintf(hole, base)))
-			write(t, writer, cluster("west", "a"))
-			status := f.awaitStatus(t, "an error", func(s configstore.Status) bool { return s.Err != nil })
+			storetest.Put(t, writer, cluster("west", "a"))
+			status := f.AwaitStatus("an error", func(s configstore.Status) bool { return s.Err != nil })
 			if !errors.Is(status.Err, configstore.ErrDenied) || !strings.Contains(status.Err.Error(), base) {
 				t.Errorf("status %+v; want ErrDenied, and the prefix", status)
 			}
-			f.mu.Lock()
-			if f.networks["east"] != "a" {
-				t.Errorf("clusters are %v; want that east stands", f.networks)
+			if got := f.Clusters(); !strings.HasPrefix(got, "east=a") {
+				t.Errorf("clusters are %v; want that east stands", got)
 			}
-			f.mu.Unlock()
 		})
 	}
 }
@@ -98,9 +97,9 @@ func TestATokenIsReadAgainWhenItsFileIsReplaced(t *testing.T) {
 	}
 	s := mustOpen(t, c, configstore.Scope{})
 	defer s.Close()
-	write(t, s, cluster("east", "a"))
-	f := follow(t, s)
-	f.await(t, "east=a")
+	storetest.Put(t, s, cluster("east", "a"))
+	f := storetest.Follow(t, s)
+	f.AwaitClusters("east=a")
 	revoke(t, old)
 	if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")}); !errors.Is(err, configstore.ErrDenied) || strings.Contains(err.Error(), old) {
 		t.Errorf("write with a token that was deleted: %v; want ErrDenied, and not the token", err)
@@ -108,8 +107,8 @@ func TestATokenIsReadAgainWhenItsFileIsReplaced(t *testing.T) {
 	if err := os.WriteFile(c.Token.File, []byte(p.token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, cluster("east", "c"))
-	f.await(t, "east=c")
+	storetest.Put(t, s, cluster("east", "c"))
+	f.AwaitClusters("east=c")
 	if err := os.Remove(c.Token.File); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +122,8 @@ func TestBehindTLS(t *testing.T) {
 	c := Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}
 	s := mustOpen(t, c, configstore.Scope{})
 	defer s.Close()
-	write(t, s, cluster("east", "a"))
-	follow(t, p.open(t, p.token)).await(t, "east=a")
+	storetest.Put(t, s, cluster("east", "a"))
+	storetest.Follow(t, p.open(t, p.token)).AwaitClusters("east=a")
 	if who, err := s.Server(t.Context()); err != nil || !strings.Contains(who, p.server.URL()) {
 		t.Errorf("server: %q, %v", who, err)
 	}
@@ -133,31 +132,6 @@ func TestBehindTLS(t *testing.T) {
 	}
 	if objects, _, err := s.List(t.Context()); err != nil || len(objects) != 1 {
 		t.Errorf("after asking for permission: %d objects, %v; want the one", len(objects), err)
-	}
-}
-
-func TestGetMany(t *testing.T) {
-	p := newPlace(t)
-	s := p.open(t, p.token)
-	fill(t, s, 2*maxOps)
-	p.put(t, "isthmus/v1alpha1/Cluster/bad", []byte("{"))
-	var keys []catalog.Key
-	for n := range 2 * maxOps {
-		keys = append(keys, selection(n, n).Key())
-	}
-	keys = append(keys, cluster("bad", "").Key(), cluster("none", "").Key())
-	got, err := s.GetMany(t.Context(), keys)
-	if err != nil || len(got) != len(keys) {
-		t.Fatalf("%d of %d, %v", len(got), len(keys), err)
-	}
-	for i := range 2 * maxOps {
-		if got[i].Err != nil || got[i].Object.Key() != keys[i] || got[i].Revision == "" {
-			t.Errorf("%s: %+v", keys[i], got[i])
-		}
-	}
-	bad, none := got[2*maxOps], got[2*maxOps+1]
-	if !errors.Is(bad.Err, configstore.ErrInvalid) || bad.Revision == "" || bad.Object != nil || !errors.Is(none.Err, configstore.ErrNotFound) {
-		t.Errorf("the bad one %+v, the missing one %+v", bad, none)
 	}
 }
 
@@ -201,7 +175,7 @@ func TestByAUnixSocket(t *testing.T) {
 	forward(t, socket, p.link.Addr())
 	s := mustOpen(t, Config{Address: "unix://" + socket, Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}, configstore.Scope{})
 	defer s.Close()
-	write(t, s, cluster("east", "a"))
+	storetest.Put(t, s, cluster("east", "a"))
 	if got, err := s.Get(t.Context(), cluster("east", "").Key()); err != nil || got.Object.(*catalog.Cluster).Network != "a" {
 		t.Errorf("get: %+v, %v", got, err)
 	}

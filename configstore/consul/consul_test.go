@@ -65,13 +65,7 @@ func mustOpen(t testing.TB, c Config, scope configstore.Scope) *Store {
 // open opens the store and closes it with the test.
 func (p *testPlace) open(t testing.TB, token string) *Store {
 	t.Helper()
-	s := mustOpen(t, p.config(t, token), configstore.Scope{})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return storetest.Closing(t, mustOpen(t, p.config(t, token), configstore.Scope{}))
 }
 
 // put writes a key as others do; a nil value deletes it.

@@ -3,7 +3,6 @@ package consul
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,89 +14,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
-// followed is what a Follower of a store has.
-type followed struct {
-	*configstore.Follower
-	mu       sync.Mutex
-	networks map[string]string // of Clusters
-	changes  int
-}
-
-// follow follows a store until the test ends.
-func follow(t *testing.T, s configstore.Store) *followed {
-	t.Helper()
-	f := &followed{networks: map[string]string{}}
-	f.Follower = configstore.NewFollower(s, f.take, slog.New(slog.DiscardHandler))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = f.Run(t.Context()) // the end of the test
-	}()
-	t.Cleanup(func() { <-done })
-	return f
-}
-
-func (f *followed) take(c configstore.Change) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.changes++
-	for _, key := range c.Deleted {
-		delete(f.networks, key.Name)
-	}
-	for _, o := range c.Objects {
-		if o, ok := o.Object.(*catalog.Cluster); ok {
-			f.networks[o.Name] = o.Network
-		}
-	}
-	return nil
-}
-
-// await waits until the Clusters are these, as name=network.
-func (f *followed) await(t *testing.T, want ...string) {
-	t.Helper()
-	var got string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		f.mu.Lock()
-		same := len(f.networks) == len(want)
-		for _, w := range want {
-			name, network, _ := strings.Cut(w, "=")
-			same = same && f.networks[name] == network
-		}
-		got = fmt.Sprint(f.networks)
-		f.mu.Unlock()
-		if same {
-			return
-		}
-	}
-	t.Fatalf("clusters are %s; want %v", got, want)
-}
-
-// awaitStatus waits for a status.
-func (f *followed) awaitStatus(t *testing.T, what string, is func(configstore.Status) bool) configstore.Status {
-	t.Helper()
-	var status configstore.Status
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if status, _ = f.Status().Load(); is(status) {
-			return status
-		}
-	}
-	t.Fatalf("status is %+v; want %s", status, what)
-	return status
-}
-
-func cluster(name, network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
-}
-
-func write(t testing.TB, s *Store, o catalog.Object) {
-	t.Helper()
-	if _, err := s.Write(t.Context(), configstore.Write{Object: o}); err != nil {
-		t.Fatal(err)
-	}
-}
+func cluster(name, network string) *catalog.Cluster { return storetest.Cluster(name, network) }
 
 func (p *testPlace) byHand(t testing.TB, o catalog.Object) {
 	t.Helper()
@@ -108,17 +29,17 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, p.token)
 	fill(t, s, 2000)
-	f := follow(t, s)
-	f.awaitStatus(t, "2,000 objects", func(s configstore.Status) bool { return s.Objects == 2000 })
-	time.Sleep(quiet) // the questions that wait have been asked
+	f := storetest.Follow(t, s)
+	f.AwaitStatus("2,000 objects", func(s configstore.Status) bool { return s.Objects == 2000 })
+	time.Sleep(recheckAfter) // the questions that wait have been asked
 	writer := mustOpen(t, Config{Address: p.server.URL(), TLS: tlsOf(), Prefix: p.prefix, Token: serverstest.Secret(t, p.token)}, configstore.Scope{})
 	defer writer.Close()
 	before := p.link.Traffic()
 	changed := time.Now()
-	write(t, writer, cluster("east", "a"))
-	f.await(t, "east=a")
+	storetest.Put(t, writer, cluster("east", "a"))
+	f.AwaitClusters("east=a")
 	received := p.link.Traffic().Received - before.Received
-	if took := time.Since(changed); took > quiet {
+	if took := time.Since(changed); took > recheckAfter {
 		t.Logf("the machine is busy: it took %s, and so everything may have been read by now", took)
 	} else if received > 20_000 {
 		t.Errorf("one change among 2,000 objects came in %d bytes", received)
@@ -128,7 +49,7 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 			t.Fatalf("to make sure, %d bytes were read; want everything", p.link.Traffic().Received-before.Received)
 		}
 	}
-	time.Sleep(quiet) // and the rest of everything
+	time.Sleep(recheckAfter) // and the rest of everything
 	before = p.link.Traffic()
 	begin := time.Now()
 	time.Sleep(11 * time.Second)
@@ -136,27 +57,24 @@ func TestAChangeCostsWhatHasChangedAndRestCostsAHeartbeat(t *testing.T) {
 	if requests := p.link.Traffic().Requests - before.Requests; requests > int64(rest/agent.Heartbeat)+2 {
 		t.Errorf("%d requests in %s in which nothing happened; want one each %s", requests, rest, agent.Heartbeat)
 	}
-	if f.changes != 2 {
-		t.Errorf("%d changes; want the full set and one", f.changes)
+	if n := len(f.All()); n != 2 {
+		t.Errorf("%d changes; want the full set and one", n)
 	}
 }
 
 func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, p.token)
-	write(t, s, cluster("east", "a"))
-	f := follow(t, s)
-	f.await(t, "east=a")
+	storetest.Put(t, s, cluster("east", "a"))
+	f := storetest.Follow(t, s)
+	f.AwaitClusters("east=a")
 	// A transaction as two that Consul made at once: by other hands to west, by Isthmus to
 	// east.
-	now, err := s.everything(t.Context())
+	now, err := s.readAll(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := now.head.next([]string{isthmus.KeyPath(cluster("east", "").Key())}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := now.head.next([]string{isthmus.KeyPath(cluster("east", "").Key())}, nil)
 	ops := api.KVTxnOps{{Verb: api.KVSet, Key: s.headKey(), Value: value}}
 	for _, o := range []*catalog.Cluster{cluster("east", "b"), cluster("west", "b")} {
 		ops = append(ops, &api.KVTxnOp{Verb: api.KVSet, Key: p.prefix + isthmus.KeyPath(o.Key()), Value: isthmus.EncodeJSON(o)})
@@ -164,13 +82,13 @@ func TestWhatOthersWriteInTheSameMomentIsFound(t *testing.T) {
 	if ok, answer, _, err := shared.Admin.KV().Txn(ops, nil); err != nil || !ok {
 		t.Fatal(answer, err)
 	}
-	f.await(t, "east=b", "west=b")
+	f.AwaitClusters("east=b", "west=b")
 }
 
 func TestWritersOfEachSortAtOnceLoseNothing(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, p.token)
-	f := follow(t, s)
+	f := storetest.Follow(t, s)
 	const each = 40
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -190,21 +108,21 @@ func TestWritersOfEachSortAtOnceLoseNothing(t *testing.T) {
 	for i := each - 10; i < each; i++ {
 		want = append(want, fmt.Sprintf("hand-%d=n%d", i%10, i), fmt.Sprintf("apply-%d=n%d", i%10, i))
 	}
-	f.await(t, want...)
+	f.AwaitClusters(want...)
 }
 
 func TestAHeadThatIsBrokenOrGoneCostsTimeAndNothingElse(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, p.token)
-	write(t, s, cluster("east", "a"))
-	f := follow(t, s)
-	f.await(t, "east=a")
+	storetest.Put(t, s, cluster("east", "a"))
+	f := storetest.Follow(t, s)
+	f.AwaitClusters("east=a")
 	for i, broken := range [][]byte{[]byte("{"), nil, []byte(`{"steps":[{"id":"x","keys":["Cluster/east"]}]}`)} {
 		p.put(t, isthmus.KeyPrefix+headName, broken)
 		network := fmt.Sprintf("n%d", i)
-		write(t, s, cluster("east", network))
+		storetest.Put(t, s, cluster("east", network))
 		p.byHand(t, cluster("west", network))
-		f.await(t, "east="+network, "west="+network)
+		f.AwaitClusters("east="+network, "west="+network)
 	}
 	if objects, refused, err := s.List(t.Context()); err != nil || len(objects) != 2 || len(refused) != 0 {
 		t.Errorf("list: %d objects, refused %v, %v", len(objects), refused, err)
@@ -215,16 +133,16 @@ func TestATreeDeletedByHandIsDeleted(t *testing.T) {
 	p := newPlace(t)
 	s := p.open(t, p.token)
 	for _, name := range []string{"east", "west"} {
-		write(t, s, cluster(name, "a"))
+		storetest.Put(t, s, cluster(name, "a"))
 	}
-	f := follow(t, s)
-	f.await(t, "east=a", "west=a")
+	f := storetest.Follow(t, s)
+	f.AwaitClusters("east=a", "west=a")
 	if _, err := shared.Admin.KV().DeleteTree(p.prefix, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.await(t)
-	write(t, s, cluster("east", "b"))
-	f.await(t, "east=b")
+	f.AwaitClusters()
+	storetest.Put(t, s, cluster("east", "b"))
+	f.AwaitClusters("east=b")
 }
 
 func TestWithoutAQuorumNothingIsEmpty(t *testing.T) {

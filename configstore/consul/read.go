@@ -41,8 +41,8 @@ func (s *snapshot) add(store *Store, p *api.KVPair) {
 	s.pairs = append(s.pairs, configstore.Pair{Path: path, Value: p.Value, Revision: strconv.FormatUint(p.ModifyIndex, 10)})
 }
 
-// everything reads all objects.
-func (s *Store) everything(ctx context.Context) (snapshot, error) {
+// readAll reads all objects.
+func (s *Store) readAll(ctx context.Context) (snapshot, error) {
 	var all snapshot
 	pairs, meta, err := s.client.KV().List(s.base(), consistent(ctx))
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *Store) named(ctx context.Context, paths []string, options *api.QueryOpt
 	return found, nil
 }
 
-// own reads what the scope of one app has, at one moment.
-func (s *Store) own(ctx context.Context) (snapshot, error) {
+// readScope reads what the scope of one app has, at one moment.
+func (s *Store) readScope(ctx context.Context) (snapshot, error) {
 	ops := append(s.get(isthmus.KeyPath(s.scope.Selection()), clustersPath), &api.KVTxnOp{Verb: api.KVGetTree, Key: s.clusters()})
 	pairs, err := s.transaction(ctx, ops, consistent(ctx))
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) selection() string {
 	return s.config.Prefix + isthmus.KeyPath(s.scope.Selection())
 }
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) getFew(ctx context.Context, keys []catalog.Key) ([]configstore.G
 	return got, nil
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	all, err := s.everything(limited)
+	all, err := s.readAll(limited)
 	if err != nil {
 		return nil, nil, s.failed(limited, err, "list %s", s.base())
 	}

@@ -58,7 +58,7 @@ func (w *watch) searched(ctx context.Context, index uint64) (bool, error) {
 		}
 	}
 	now.index, w.read = index, max(w.read, index)
-	w.doubt.note() // a new key may have been missed where there were none
+	w.unchecked.note() // a new key may have been missed where there were none
 	return true, w.learn(now)
 }
 

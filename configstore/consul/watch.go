@@ -16,24 +16,12 @@ import (
 // Watch is that of configstore.Store. It begins with the full set, from whatever version:
 // Consul keeps no history.
 func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	var own error // of the reader
-	err = agent.Alive(ctx, s.client, func(ctx context.Context) error {
-		err := s.follow(ctx, func(c configstore.Change) error {
-			own = deliver(c)
-			return own
+	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
+		defer s.transport.CloseIdleConnections() // to a server that may be gone without a word
+		return agent.WithHeartbeat(ctx, s.client, func(ctx context.Context) error {
+			return s.failed(ctx, s.follow(ctx, deliver), "watch %s", s.watched())
 		})
-		return s.failed(ctx, err, "watch %s", s.watched())
 	})
-	if own != nil {
-		return own
-	}
-	s.transport.CloseIdleConnections() // to a server that may be gone without a word
-	return err
 }
 
 // watched is what is watched, for errors.
@@ -55,9 +43,9 @@ func (s *Store) follow(ctx context.Context, deliver func(configstore.Change) err
 		known: map[string]string{}, ledger: configstore.Ledger{Prefix: s.config.Prefix},
 	}
 	if s.scope.All() {
-		return w.all(ctx)
+		return w.followAll(ctx)
 	}
-	return w.own(ctx)
+	return w.followScope(ctx)
 }
 
 // watch is how far one Watch has come. It is for one goroutine.
@@ -67,18 +55,18 @@ type watch struct {
 	asking  *sync.WaitGroup
 	answers chan answer // of all places
 
-	known  map[string]string // the revision of each path, of what is refused too
-	sorted []string          // the paths of known; nil when it is to be made again
-	ledger configstore.Ledger
-	synced bool
-	head   head   // the last one that is in known
-	read   uint64 // the index of the prefix when everything was last read
-	newest uint64 // the index that was heard last, which is the Version
-	doubt  doubt
+	known     map[string]string // the revision of each path, of what is refused too
+	sorted    []string          // the paths of known; nil when it is to be made again
+	ledger    configstore.Ledger
+	synced    bool
+	head      head   // the last one that is in known
+	read      uint64 // the index of the prefix when everything was last read
+	newest    uint64 // the index that was heard last, which is the Version
+	unchecked unchecked
 }
 
-// own follows what one app has.
-func (w *watch) own(ctx context.Context) error {
+// followScope follows what one app has.
+func (w *watch) followScope(ctx context.Context) error {
 	places := []place{{key: w.store.selection()}, {key: w.store.clusters(), tree: true}}
 	for i := range places {
 		w.ask(ctx, places[i])
@@ -92,7 +80,7 @@ func (w *watch) own(ctx context.Context) error {
 		if heard < len(places) {
 			continue // read once every place is waited for, so that no change falls in between
 		}
-		if err := w.take(ctx, w.store.own); err != nil {
+		if err := w.take(ctx, w.store.readScope); err != nil {
 			return err
 		}
 	}
@@ -115,7 +103,7 @@ func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, 
 			return err
 		}
 		now.missing = w.gone(now.pairs)
-		still, err := w.store.areThere(ctx, now.missing)
+		still, err := w.store.exist(ctx, now.missing)
 		if err != nil {
 			return err
 		}
@@ -123,7 +111,7 @@ func (w *watch) take(ctx context.Context, read func(context.Context) (snapshot, 
 			continue
 		}
 		w.head, w.read = now.head, now.index
-		w.doubt.settle()
+		w.unchecked.settle()
 		return w.learn(now)
 	}
 }
@@ -144,9 +132,9 @@ func (w *watch) gone(pairs []configstore.Pair) []string {
 	return gone
 }
 
-// areThere asks for what a list does not have, by name: a list leaves out in silence
+// exist asks for what a list does not have, by name: a list leaves out in silence
 // what the token may not read, and that is not gone.
-func (s *Store) areThere(ctx context.Context, paths []string) (bool, error) {
+func (s *Store) exist(ctx context.Context, paths []string) (bool, error) {
 	for few := range slices.Chunk(paths, maxOps) {
 		found, err := s.named(ctx, few, &api.QueryOptions{RequireConsistent: true})
 		if err != nil {
@@ -187,24 +175,24 @@ func (w *watch) learn(now snapshot) error {
 	return w.deliver(w.ledger.Apply(put, deleted, version))
 }
 
-// doubt is whether, and since when, changes were believed that nobody has made sure of.
-type doubt struct {
+// unchecked is when changes were believed without reading everything.
+type unchecked struct {
 	since, last time.Time // zero for none
 }
 
-func (d *doubt) note() {
-	d.last = time.Now()
-	if d.since.IsZero() {
-		d.since = d.last
+func (u *unchecked) note() {
+	u.last = time.Now()
+	if u.since.IsZero() {
+		u.since = u.last
 	}
 }
 
-func (d *doubt) settle() { *d = doubt{} }
+func (u *unchecked) settle() { *u = unchecked{} }
 
-// due is when to make sure; it is never, and a nil channel, without a doubt.
-func (d *doubt) due() <-chan time.Time {
-	if d.since.IsZero() {
+// due is when to read everything to be sure: a nil channel, and so never, without such a change.
+func (u *unchecked) due() <-chan time.Time {
+	if u.since.IsZero() {
 		return nil
 	}
-	return time.After(min(time.Until(d.last.Add(quiet)), time.Until(d.since.Add(latest))))
+	return time.After(min(time.Until(u.last.Add(recheckAfter)), time.Until(u.since.Add(recheckWithin))))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
@@ -26,8 +26,12 @@ const MaxBatch = maxOps - 1
 // (limits.kv_max_value_size) if it was not changed.
 const MaxObject = 512 << 10
 
-// writeAttempts is how often a write is tried while others write something else.
-const writeAttempts = 100
+// writeAttempts is how often a write is tried while others write something else, with pauses
+// that grow up to longestPause.
+const (
+	writeAttempts = 100
+	longestPause  = 50 * time.Millisecond
+)
 
 var errBusy = errors.New("others wrote each time in between")
 
@@ -94,9 +98,7 @@ func (s *Store) persist(ctx context.Context, edits []edit) ([]string, error) {
 		if !errors.Is(err, errBusy) {
 			return revisions, err
 		}
-		select {
-		case <-time.After(rand.N(min(50, time.Duration(try)+1) * time.Millisecond)):
-		case <-ctx.Done():
+		if !live.Sleep(ctx, live.Jitter(live.Backoff(time.Millisecond, longestPause, try))) {
 			return nil, ctx.Err()
 		}
 	}
@@ -133,17 +135,13 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 			return nil, err
 		}
 	}
-	ops, err := s.operations(edits, held, now.head, !same)
-	if err != nil {
-		return nil, err
-	}
-	return s.commit(ctx, edits, ops)
+	return s.commit(ctx, edits, s.operations(edits, held, now.head, !same))
 }
 
 // operations is the transaction that makes the edits. It fails if a key, or the head, is
 // no longer as it was. With carry, the head has the values, which all get the index of the
 // transaction: Consul gives none to a value that stays as it is.
-func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) (api.KVTxnOps, error) {
+func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) api.KVTxnOps {
 	var ops api.KVTxnOps
 	var paths []string
 	var values [][]byte
@@ -157,13 +155,9 @@ func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry b
 			values = append(values, e.value)
 		}
 	}
-	value, err := h.next(paths, values)
-	if err != nil {
-		return nil, err
-	}
-	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: value, Index: h.index})
+	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: h.next(paths, values), Index: h.index})
 	s.place(ops)
-	return ops, nil
+	return ops
 }
 
 func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]string, error) {

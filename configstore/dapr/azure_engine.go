@@ -22,7 +22,7 @@ type azureEngine struct {
 }
 
 func connectAzure(ctx context.Context, s settings) (engine, error) {
-	store := appconfig.NewAzureAppConfigurationStore(s.bridge())
+	store := appconfig.NewAzureAppConfigurationStore(s.logger())
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := store.Init(ctx, configuration.Metadata{Base: metadata.Base{Name: s.component.name, Properties: maps.Clone(s.component.properties)}})

@@ -5,78 +5,16 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
-
-// seen is a Watch and what its reader has.
-type seen struct {
-	t    testing.TB
-	mu   sync.Mutex
-	set  configstore.Set
-	last configstore.Change
-	err  error
-	news chan struct{}
-	done chan struct{}
-}
-
-func see(t testing.TB, s configstore.Store, from configstore.Version) *seen {
-	r := &seen{t: t, news: make(chan struct{}, 1), done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(r.done)
-		r.err = s.Watch(ctx, from, func(c configstore.Change) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.set.Apply(c)
-			r.last = c
-			select {
-			case r.news <- struct{}{}:
-			default:
-			}
-			return nil
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-r.done
-	})
-	return r
-}
-
-// networks is the set in short: "east=a west=b".
-func (r *seen) networks() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var all []string
-	for _, s := range r.set.All() {
-		text := s.Object.Key().Name
-		if c, ok := s.Object.(*catalog.Cluster); ok {
-			text += "=" + c.Network
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, " ")
-}
-
-func (r *seen) await(want string, within time.Duration) {
-	r.t.Helper()
-	for end := time.After(within); r.networks() != want; {
-		select {
-		case <-r.news:
-		case <-r.done:
-			r.t.Fatalf("Watch ended with %v before %q; it had %q", r.err, want, r.networks())
-		case <-end:
-			r.t.Fatalf("%q after %s; want %q", r.networks(), within, want)
-		}
-	}
-}
 
 // subscribed waits until a Watch has certainly been subscribed, and has looked for the
 // last time before it waits for a heartbeat.
@@ -87,34 +25,13 @@ func told(component, prefix string) Config {
 	return Config{Component: component, Prefix: prefix, Heartbeat: time.Hour, Rescan: time.Hour}
 }
 
-const promptly = time.Minute // what else would take an hour
-
-func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) {
-	t.Helper()
-	writes := make([]configstore.Write, len(objects))
-	for i, o := range objects {
-		writes[i].Object = o
-	}
-	if _, err := s.Write(t.Context(), writes...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func opened(t testing.TB, c Config) *Store {
-	s := openStore(t, c, configstore.Scope{})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return storetest.Closing(t, openStore(t, c, configstore.Scope{}))
 }
 
 var eastPath, westPath = api.KeyPath(cluster("east", "").Key()), api.KeyPath(cluster("west", "").Key())
 
-func cluster(name, network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
-}
+func cluster(name, network string) *catalog.Cluster { return storetest.Cluster(name, network) }
 
 func jsonOf(o catalog.Object) []byte { return api.EncodeJSON(o) }
 
@@ -123,16 +40,16 @@ func TestRedisTellsByTheLeastPrivilege(t *testing.T) {
 	reader := r.user(t, pageRules(t, "isthmus-reader", prefix))
 	writer := r.user(t, pageRules(t, "isthmus", prefix))
 	w := opened(t, told(yamlOf(t, kindRedis, r.settings(writer, redisPassword)), prefix))
-	put(t, w, cluster("east", "a"))
-	got := see(t, opened(t, told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)), "")
-	got.await("east=a", testPatience)
+	storetest.Put(t, w, cluster("east", "a"))
+	got := storetest.Watch(t, opened(t, told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)), "")
+	got.AwaitClusters("east=a")
 	subscribed()
-	put(t, w, cluster("east", "b"), cluster("west", "b"))
-	got.await("east=b west=b", promptly)
+	storetest.Put(t, w, cluster("east", "b"), cluster("west", "b"))
+	got.AwaitClusters("east=b west=b")
 	if _, err := w.Write(t.Context(), configstore.Write{Delete: cluster("east", "").Key()}); err != nil {
 		t.Fatal(err)
 	}
-	got.await("west=b", promptly)
+	got.AwaitClusters("west=b")
 	if n, err := w.Reindex(t.Context()); n != 1 || err != nil {
 		t.Errorf("index: %d, %v; want 1", n, err)
 	}
@@ -149,30 +66,30 @@ func TestRedisByHand(t *testing.T) {
 	set(eastPath, string(jsonOf(cluster("east", "a")))) // no version, no index, no head
 	component := yamlOf(t, kindRedis, r.settings("", redisPassword))
 	s := opened(t, told(component, prefix))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	set(eastPath, string(jsonOf(cluster("east", "b")))+"||17")
 	set(westPath, string(jsonOf(cluster("west", "b"))))
 	set(headPath, "look")
-	got.await("east=b west=b", promptly)
-	put(t, s, cluster("north", "a")) // Isthmus makes a head of its own of it
-	got.await("east=b north=a west=b", promptly)
+	got.AwaitClusters("east=b west=b")
+	storetest.Put(t, s, cluster("north", "a")) // Isthmus makes a head of its own of it
+	got.AwaitClusters("east=b north=a west=b")
 	set(westPath, string(jsonOf(cluster("west", "c"))))
 	r.admin.Append(t.Context(), prefix+headPath, "+Cluster/west")
-	got.await("east=b north=a west=c", promptly)
+	got.AwaitClusters("east=b north=a west=c")
 	set(westPath, string(jsonOf(cluster("west", "b"))))
 	r.admin.Append(t.Context(), prefix+headPath, "+Cluster/west")
-	put(t, s, cluster("north", "b")) // takes over what was appended
-	got.await("east=b north=b west=b", promptly)
+	storetest.Put(t, s, cluster("north", "b")) // takes over what was appended
+	got.AwaitClusters("east=b north=b west=b")
 	set(headPath, "look again")
 
-	late := see(t, opened(t, Config{Component: component, Prefix: prefix, Heartbeat: time.Hour, Rescan: time.Second}), "")
-	late.await("east=b north=b west=b", testPatience)
+	late := storetest.Watch(t, opened(t, Config{Component: component, Prefix: prefix, Heartbeat: time.Hour, Rescan: time.Second}), "")
+	late.AwaitClusters("east=b north=b west=b")
 	subscribed()
 	set(eastPath, string(jsonOf(cluster("east", "c"))))
 	r.admin.Del(t.Context(), prefix+westPath)
-	late.await("east=c north=b", promptly)
+	late.AwaitClusters("east=c north=b")
 	if n, err := s.Reindex(t.Context()); n != 2 || err != nil {
 		t.Errorf("index: %d, %v; want 2", n, err)
 	}
@@ -180,36 +97,32 @@ func TestRedisByHand(t *testing.T) {
 	if err != nil || len(members) != 2 {
 		t.Errorf("the index holds %v, %v; want east and north", members, err)
 	}
-	got.await("east=c north=b", promptly)
+	got.AwaitClusters("east=c north=b")
 }
 
 func TestRedisThatLosesItsDataTakesNothingAway(t *testing.T) {
 	r, prefix := startRedis(t), newPrefix()
 	s := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix})
-	put(t, s, cluster("east", "a"))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	storetest.Put(t, s, cluster("east", "a"))
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	if err := r.admin.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-got.done:
-	case <-time.After(time.Minute):
-		t.Fatal("the Watch goes on")
+	err := got.AwaitEnd()
+	if err == nil || !strings.Contains(err.Error(), "everything is gone") || got.Clusters() != "east=a" {
+		t.Errorf("Watch ended with %v, and its reader has %q; want what stands to stand", err, got.Clusters())
 	}
-	if got.err == nil || !strings.Contains(got.err.Error(), "everything is gone") || got.networks() != "east=a" {
-		t.Errorf("Watch ended with %v, and its reader has %q; want what stands to stand", got.err, got.networks())
-	}
-	if err := s.Watch(t.Context(), got.last.Version, func(c configstore.Change) error { t.Errorf("delivered %+v", c); return nil }); err == nil {
+	if err := s.Watch(t.Context(), got.Last().Version, func(c configstore.Change) error { t.Errorf("delivered %+v", c); return nil }); err == nil {
 		t.Error("the next Watch goes on")
 	}
 	if err := r.admin.Set(t.Context(), prefix+headPath, "meant it", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	see(t, s, got.last.Version).await("", testPatience)
+	storetest.Watch(t, s, got.Last().Version).AwaitClusters("")
 	fresh := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: "another/"})
-	see(t, fresh, "").await("", testPatience)
+	storetest.Watch(t, fresh, "").AwaitClusters("")
 }
 
 func TestRedisWithForeignValues(t *testing.T) {
@@ -221,10 +134,10 @@ func TestRedisWithForeignValues(t *testing.T) {
 	r.admin.Set(t.Context(), root+"Cluster/[a-z]*?", "x", 0)
 	r.admin.Set(t.Context(), prefix+"isthmus/v1alpha2/Cluster/west", "x", 0)
 	s := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix})
-	put(t, s, cluster("west", "a"))
-	got := see(t, s, "")
-	got.await("west=a", testPatience)
-	if refused := got.last.Refused; len(refused) != 2 || refused[1].Key != cluster("east", "").Key() {
+	storetest.Put(t, s, cluster("west", "a"))
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("west=a")
+	if refused := got.Last().Refused; len(refused) != 2 || refused[1].Key != cluster("east", "").Key() {
 		t.Errorf("refused %v; want east and the other", refused)
 	}
 }
@@ -236,19 +149,18 @@ func TestASecretThatIsChangedIsReadAgain(t *testing.T) {
 	secret := writeFile(t, dir+"/secrets/redis/password", redisPassword)
 	file := writeFile(t, dir+"/c.yaml", "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: c}\nspec:\n  type: configuration.redis\n  version: v1\n  metadata:\n  - {name: redisHost, value: \""+r.link.Addr()+"\"}\n  - {name: redisUsername, value: "+user+"}\n  - {name: redisPassword, secretKeyRef: {name: redis, key: password}}\n")
 	s := opened(t, Config{Component: file, Secrets: dir + "/secrets", Prefix: prefix})
-	put(t, s, cluster("east", "a"))
+	storetest.Put(t, s, cluster("east", "a"))
 	if err := r.admin.Do(t.Context(), "ACL", "SETUSER", user, "resetpass", ">another-s3cret").Err(); err != nil {
 		t.Fatal(err)
 	}
-	r.link.Refuse() // connections that stand know no passwords
-	mend(t, r.link)()
+	r.link.Fail(t)() // connections that stand know no passwords
 	err := s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
 	if err == nil || strings.Contains(err.Error(), redisPassword) {
 		t.Errorf("watch with the old password: %v; want an error without it", err)
 	}
 	writeFile(t, secret, "another-s3cret\n")
 	_ = s.Watch(t.Context(), "", func(configstore.Change) error { return context.Canceled }) // at most this one fails
-	see(t, s, "").await("east=a", testPatience)
+	storetest.Watch(t, s, "").AwaitClusters("east=a")
 }
 
 func TestPostgresByHand(t *testing.T) {
@@ -256,23 +168,23 @@ func TestPostgresByHand(t *testing.T) {
 	database, prefix := p.newDatabase(t), newPrefix()
 	p.put(t, database, prefix+eastPath, jsonOf(cluster("east", "a")))
 	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), prefix))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	p.put(t, database, prefix+eastPath, jsonOf(cluster("east", "b"))) // there is no head yet
 	p.put(t, database, prefix+westPath, jsonOf(cluster("west", "b")))
-	got.await("east=b west=b", promptly)
-	put(t, s, cluster("north", "a"))
-	got.await("east=b north=a west=b", promptly)
+	got.AwaitClusters("east=b west=b")
+	storetest.Put(t, s, cluster("north", "a"))
+	got.AwaitClusters("east=b north=a west=b")
 	p.put(t, database, prefix+westPath, nil)
-	got.await("east=b north=a", promptly)
+	got.AwaitClusters("east=b north=a")
 	if n, err := s.Reindex(t.Context()); n != 2 || err != nil {
 		t.Errorf("index: %d, %v; want 2", n, err)
 	}
 	p.exec(t, database, "DELETE FROM configtable")
-	<-got.done
-	if got.err == nil || !strings.Contains(got.err.Error(), "everything is gone") || got.networks() != "east=b north=a" {
-		t.Errorf("Watch ended with %v, and its reader has %q; want what stands to stand", got.err, got.networks())
+	err := got.AwaitEnd()
+	if err == nil || !strings.Contains(err.Error(), "everything is gone") || got.Clusters() != "east=b north=a" {
+		t.Errorf("Watch ended with %v, and its reader has %q; want what stands to stand", err, got.Clusters())
 	}
 }
 
@@ -284,27 +196,27 @@ func TestPostgresWithATableAsDaprShowsIt(t *testing.T) {
 		p.exec(t, database, "INSERT INTO configtable VALUES ($1, $2, $3)", eastPath, string(jsonOf(cluster("east", network))), version)
 	}
 	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
-	got := see(t, s, "")
-	got.await("east=c", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=c")
 	subscribed()
-	put(t, s, cluster("east", "d"))
-	got.await("east=d", promptly)
+	storetest.Put(t, s, cluster("east", "d"))
+	got.AwaitClusters("east=d")
 }
 
 func TestPostgresSubscribesAgainAfterItsConnectionWasEnded(t *testing.T) {
 	p := startPostgres(t)
 	database := p.newDatabase(t)
 	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
-	put(t, s, cluster("east", "a"))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	storetest.Put(t, s, cluster("east", "a"))
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	p.exec(t, database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'listen%'")
 	p.put(t, database, westPath, jsonOf(cluster("west", "a"))) // while nobody listens
-	got.await("east=a west=a", promptly)
+	got.AwaitClusters("east=a west=a")
 	subscribed()
 	p.put(t, database, westPath, jsonOf(cluster("west", "b")))
-	got.await("east=a west=b", promptly)
+	got.AwaitClusters("east=a west=b")
 }
 
 // TestRedisThatNotifiesNobodyIsNamed also holds that changes are followed all the same.
@@ -316,15 +228,15 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	c := told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)
 	c.Heartbeat = 20 * time.Millisecond
 	s, err := Open(c, configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
-	need(t, err)
+	serverstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	got := see(t, s, "")
+	got := storetest.Watch(t, s, "")
 	subscribed()
-	need(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
+	serverstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
 	change := func(network string) {
 		t.Helper()
-		put(t, w, cluster("east", network))
-		got.await("east="+network, testPatience)
+		storetest.Put(t, w, cluster("east", network))
+		got.AwaitClusters("east=" + network)
 	}
 	said := func() int { return strings.Count(log.String(), "tells nobody of changes") }
 	end := time.Now().Add(testPatience)

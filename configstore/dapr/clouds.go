@@ -20,7 +20,7 @@ import (
 // withClouds tells whether this build has the clients of clouds.
 const withClouds = true
 
-func newStore(kind string, b *bridge) configuration.Store {
+func newStore(kind string, b *daprLogger) configuration.Store {
 	if kind == kindKubernetes {
 		return kubernetes.NewKubernetesConfigMapStore(b)
 	}
@@ -29,7 +29,7 @@ func newStore(kind string, b *bridge) configuration.Store {
 
 // useAWS has each connection log on by a token of AWS, as Dapr's store does.
 func useAWS(ctx context.Context, s settings, p *postgres) error {
-	options, err := p.auth.BuildAwsIamOptions(s.bridge(), maps.Clone(s.component.properties))
+	options, err := p.auth.BuildAwsIamOptions(s.logger(), maps.Clone(s.component.properties))
 	if err != nil {
 		return err
 	}

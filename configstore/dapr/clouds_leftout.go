@@ -15,7 +15,7 @@ const withClouds = false
 // errLeftOut is never seen: checkComponent refuses such a component before it connects.
 var errLeftOut = errors.New("this build has no clients of clouds")
 
-func newStore(string, *bridge) configuration.Store { return nil }
+func newStore(string, *daprLogger) configuration.Store { return nil }
 
 func connectKubernetes(settings) (engine, error) { return nil, errLeftOut }
 

@@ -7,7 +7,7 @@
 // is taken from it: the component's YAML, its settings, the clients made of them, and
 // Subscribe for the other stores. What is told is taken for a hint only. What the store
 // holds is read by the store's own protocol with the same settings, several keys at one
-// moment; and writes are made so, in a transaction that writes a head with them (head.go).
+// moment; and writes are made so, in a transaction that writes a configstore.Head with them.
 // A reader looks at the head every few seconds: this finds what a lost notification has not
 // told, and a server that is gone.
 //
@@ -30,11 +30,11 @@ import (
 
 // Config is the settings of a store on a Dapr component.
 type Config struct {
-	Component string `yaml:"component" json:"component"`                 // the component's YAML, or the directory that has it
-	Name      string `yaml:"name,omitempty" json:"name,omitempty"`       // which, where there are several
-	Secrets   string `yaml:"secrets,omitempty" json:"secrets,omitempty"` // where secretKeyRef leads: a directory, a JSON file, or "env"
-	Prefix    string `yaml:"prefix,omitempty" json:"prefix,omitempty"`   // of every key, so that two clusters can share a store
-	Label     string `yaml:"label,omitempty" json:"label,omitempty"`     // of the settings in Azure
+	Component string `yaml:"component" json:"component" file:""`                    // the component's YAML, or the directory that has it
+	Name      string `yaml:"name,omitempty" json:"name,omitempty"`                  // which, where there are several
+	Secrets   string `yaml:"secrets,omitempty" json:"secrets,omitempty" file:"env"` // where secretKeyRef leads: a directory, a JSON file, or "env"
+	Prefix    string `yaml:"prefix,omitempty" json:"prefix,omitempty"`              // of every key, so that two clusters can share a store
+	Label     string `yaml:"label,omitempty" json:"label,omitempty"`                // of the settings in Azure
 
 	// Heartbeat is how often a reader asks for the head where nothing is told.
 	Heartbeat time.Duration `yaml:"heartbeat,omitempty" json:"heartbeat,omitempty"`
@@ -63,16 +63,16 @@ type Store struct {
 	connecting chan struct{} // closed when that has ended, in current or failed
 	failed     error
 	closed     bool           // what connects now is not wanted any more
-	remains    sync.WaitGroup // what Dapr's code and the clients take their time to end
+	background sync.WaitGroup // what Dapr's code and the clients take their time to end
 }
 
-// lease is a connected engine and who uses it. It is closed when it is worn out and
+// lease is a connected engine and who uses it. It is closed when it is retired and
 // nobody does.
 type lease struct {
 	engine
 	settings settings
 	users    int
-	worn     bool
+	retired  bool
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)
@@ -145,7 +145,7 @@ func (s *Store) latest() component {
 func (s *Store) acquire(ctx context.Context) (*lease, error) {
 	for tried := false; ; tried = true {
 		s.mu.Lock()
-		if l := s.current; l != nil && !l.worn {
+		if l := s.current; l != nil && !l.retired {
 			l.users++
 			s.mu.Unlock()
 			return l, nil
@@ -157,7 +157,7 @@ func (s *Store) acquire(ctx context.Context) (*lease, error) {
 		if s.connecting == nil {
 			done := make(chan struct{})
 			s.connecting = done
-			s.remains.Go(func() { s.connect(done) })
+			s.background.Go(func() { s.connect(done) })
 		}
 		wait := s.connecting
 		s.mu.Unlock()
@@ -210,10 +210,10 @@ func (s *Store) hold(l *lease) {
 func (s *Store) release(l *lease) {
 	s.mu.Lock()
 	l.users--
-	last := l.worn && l.users == 0
+	last := l.retired && l.users == 0
 	s.mu.Unlock()
 	if last {
-		s.remains.Go(l.close)
+		s.background.Go(l.close)
 	}
 }
 
@@ -230,14 +230,14 @@ func (s *Store) renew(l *lease, why error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.worn = true
+	l.retired = true
 	if s.current == l {
 		s.current = nil
 	}
 }
 
-// parting is how long Close waits for connections to be ended in good manners.
-const parting = time.Second
+// closeTimeout is how long Close waits for connections to be ended in good manners.
+const closeTimeout = time.Second
 
 // Close ends every Watch, waits for it, and disconnects. What a server that does not
 // answer holds up after that ends by itself, within half a minute.
@@ -248,20 +248,20 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	if l := s.current; l != nil {
-		s.current, l.worn = nil, true
+		s.current, l.retired = nil, true
 		if l.users == 0 { // else a subscription has it, whose end is under way
-			s.remains.Go(l.close)
+			s.background.Go(l.close)
 		}
 	}
 	s.mu.Unlock()
 	gone := make(chan struct{})
 	go func() {
-		s.remains.Wait()
+		s.background.Wait()
 		close(gone)
 	}()
 	select {
 	case <-gone:
-	case <-time.After(parting):
+	case <-time.After(closeTimeout):
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ type writer interface {
 // plan is what a commit is to do.
 type plan struct {
 	edits []edit
-	head  head
+	head  configstore.Head
 }
 
 // edit is one path's new value.
@@ -70,8 +70,8 @@ type settings struct {
 	once      *notices
 }
 
-// bridge is a logger for Dapr's code.
-func (s settings) bridge() *bridge { return &bridge{log: s.log, scrub: s.scrub} }
+// daprLogger is a logger for Dapr's code.
+func (s settings) logger() *daprLogger { return &daprLogger{log: s.log, scrub: s.scrub} }
 
 // connect opens an engine. It may ask the server.
 func connect(ctx context.Context, s settings) (engine, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 // hostile is what anybody may notify who may connect to the database. Some of it ends the
@@ -35,9 +36,9 @@ func TestPostgresWithHostileNotifications(t *testing.T) {
 	p := startPostgres(t)
 	database := p.newDatabase(t)
 	s := opened(t, told(yamlOf(t, kindPostgres, p.settings(database, writerUser, postgresPassword)), ""))
-	put(t, s, cluster("east", "a"))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	storetest.Put(t, s, cluster("east", "a"))
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	conn, err := pgx.Connect(t.Context(), strings.Replace(p.URL(database), "postgres:"+adminPassword, sidecarUser+":"+strings.ReplaceAll(strings.ReplaceAll(postgresPassword, " ", "%20"), "@", "%40"), 1))
 	if err != nil {
@@ -53,8 +54,8 @@ func TestPostgresWithHostileNotifications(t *testing.T) {
 		}
 	}
 	p.put(t, database, westPath, jsonOf(cluster("west", "a"))) // is told after all of that, by the same connection
-	got.await("east=a west=a", promptly)
-	if got.last.Full {
+	got.AwaitClusters("east=a west=a")
+	if got.Last().Full {
 		t.Error("its reader was told everything again; want the Watch to have gone on")
 	}
 }
@@ -82,9 +83,9 @@ func FuzzNotified(f *testing.F) {
 func TestRedisClientClosedUnderASubscription(t *testing.T) {
 	r, prefix := startRedis(t), newPrefix()
 	s := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix, Heartbeat: 100 * time.Millisecond})
-	put(t, s, cluster("east", "a"))
-	got := see(t, s, "")
-	got.await("east=a", testPatience)
+	storetest.Put(t, s, cluster("east", "a"))
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("east=a")
 	subscribed()
 	s.mu.Lock()
 	client := s.current.engine.(*redisEngine).client
@@ -92,15 +93,11 @@ func TestRedisClientClosedUnderASubscription(t *testing.T) {
 	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-got.done:
-	case <-time.After(testPatience):
-		t.Fatal("the Watch goes on with a client that is closed")
-	}
-	again := see(t, s, "") // by another client
-	again.await("east=a", testPatience)
-	put(t, s, cluster("east", "b"))
-	again.await("east=b", testPatience)
+	_ = got.AwaitEnd()
+	again := storetest.Watch(t, s, "") // by another client
+	again.AwaitClusters("east=a")
+	storetest.Put(t, s, cluster("east", "b"))
+	again.AwaitClusters("east=b")
 }
 
 // TestASubscriptionThatAlwaysEnds holds that a server which ends what listens, and nothing
@@ -113,7 +110,7 @@ func TestASubscriptionThatAlwaysEnds(t *testing.T) {
 		sub.begun(func() {})
 		pauses = append(pauses, fmt.Sprint(sub.failed("idle session timeout")))
 	}
-	s.remains.Wait()
+	s.background.Wait()
 	if got, want := strings.Join(pauses, " "), "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 30s 30s"; got != want {
 		t.Errorf("pauses %s; want %s", got, want)
 	}

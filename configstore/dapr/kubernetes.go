@@ -30,10 +30,10 @@ type kubernetesEngine struct {
 }
 
 func connectKubernetes(s settings) (engine, error) {
-	quietKubernetes(s.log)
+	redirectKubernetesLog(s.log)
 	path := s.component.property("kubeconfigPath")
 	if path == "" {
-		path = kubeclient.GetKubeconfigPath(s.bridge(), nil)
+		path = kubeclient.GetKubeconfigPath(s.logger(), nil)
 	}
 	client, err := kubeclient.GetKubeClient(path)
 	if err != nil {
@@ -110,7 +110,7 @@ func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide fu
 				data[key] = e.now.value
 			}
 		}
-		data[toPoints(k.names.key(headPath))] = p.head.text()
+		data[toPoints(k.names.key(headPath))] = p.head.Text(headLimit)
 		m.Data = data
 		err = k.update(ctx, m)
 		switch {

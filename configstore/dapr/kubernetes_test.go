@@ -3,12 +3,10 @@
 package dapr
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,13 +15,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // kubeServer is an API server with an empty ConfigMap, and the link to it.
 type kubeServer struct {
 	*servers.Kubernetes
-	link  *servers.Proxy
+	link  serverstest.Link
 	admin *kubernetes.Clientset
 	dir   string
 }
@@ -31,19 +31,12 @@ type kubeServer struct {
 func startKubernetes(t *testing.T) *kubeServer {
 	t.Helper()
 	t.Setenv("NAMESPACE", "default")
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	dir := t.TempDir()
-	etcd, err := servers.StartEtcd(ctx, dir, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
-	need(t, err)
-	t.Cleanup(func() { _ = etcd.Kill() })
-	api, err := servers.StartKubernetes(ctx, dir, servers.KubernetesOptions{
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{Args: []string{"--unsafe-no-fsync"}})
+	api := serverstest.Start(t, servers.StartKubernetes, servers.KubernetesOptions{
 		Etcd: etcd.URL(), Args: []string{"--request-timeout=15s"},
 		Users: []servers.KubernetesUser{{Name: "admin", Token: "admin", Groups: []string{"system:masters"}}, {Name: "reader", Token: "reader"}, {Name: "writer", Token: "writer"}},
 	})
-	need(t, err)
-	t.Cleanup(func() { _ = api.Kill() })
-	k := &kubeServer{Kubernetes: api, link: link(t, api.Addr()), dir: dir}
+	k := &kubeServer{Kubernetes: api, link: serverstest.NewLink(t, api.Addr()), dir: t.TempDir()}
 	config, err := clientcmd.BuildConfigFromFlags("", k.config(t, "admin", api.Addr()))
 	if err == nil {
 		k.admin, err = kubernetes.NewForConfig(config)
@@ -102,11 +95,11 @@ func (k *kubeServer) open(t *testing.T, user string, c Config) *Store {
 func TestStoreOnAConfigMap(t *testing.T) {
 	k := startKubernetes(t)
 	w := k.open(t, "writer", told("", ""))
-	got := see(t, k.open(t, "reader", told("", "")), "")
-	got.await("", testPatience)
+	got := storetest.Watch(t, k.open(t, "reader", told("", "")), "")
+	got.AwaitClusters("")
 	subscribed()
-	put(t, w, cluster("east", "a"), cluster("west", "a"))
-	got.await("east=a west=a", promptly)
+	storetest.Put(t, w, cluster("east", "a"), cluster("west", "a"))
+	got.AwaitClusters("east=a west=a")
 	stored, err := w.Get(t.Context(), cluster("east", "").Key())
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +108,7 @@ func TestStoreOnAConfigMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.await("east=b", promptly)
+	got.AwaitClusters("east=b")
 	if again, err := w.Get(t.Context(), cluster("east", "").Key()); err != nil || again.Revision != revisions[0] {
 		t.Errorf("get: %+v, %v; want revision %s", again, err, revisions[0])
 	}
@@ -126,8 +119,8 @@ func TestStoreOnAConfigMap(t *testing.T) {
 		t.Errorf("write by a reader: %v; want ErrReadOnly", err)
 	}
 	k.update(t, map[string]string{toPoints(eastPath): string(jsonOf(cluster("east", "d"))), toPoints(westPath): "{", "other": "x"})
-	got.await("east=d", promptly)
-	if refused := got.last.Refused; len(refused) != 1 || refused[0].Key.Name != "west" {
+	got.AwaitClusters("east=d")
+	if refused := got.Last().Refused; len(refused) != 1 || refused[0].Key.Name != "west" {
 		t.Errorf("refused %v; want west", refused)
 	}
 	large := configstore.Write{Object: cluster("east", "e")}
@@ -141,19 +134,15 @@ func TestAConfigMapOfAServerThatIsGone(t *testing.T) {
 	k := startKubernetes(t)
 	k.update(t, map[string]string{toPoints(eastPath): string(jsonOf(cluster("east", "a")))})
 	s := k.open(t, "reader", Config{})
-	for name, outage := range map[string]func(){"refused": k.link.Refuse, "dropped": k.link.Drop} {
-		got := see(t, s, "")
-		got.await("east=a", testPatience)
-		outage()
-		select {
-		case <-got.done:
-		case <-time.After(time.Minute):
-			t.Fatalf("%s: the Watch goes on", name)
+	for name, outage := range map[string]func(testing.TB) func(){"refused": k.link.Fail, "dropped": k.link.Cut} {
+		got := storetest.Watch(t, s, "")
+		got.AwaitClusters("east=a")
+		mend := outage(t)
+		err := got.AwaitEnd()
+		if err == nil || got.Clusters() != "east=a" {
+			t.Errorf("%s: Watch ended with %v, and its reader has %q", name, err, got.Clusters())
 		}
-		if got.err == nil || got.networks() != "east=a" {
-			t.Errorf("%s: Watch ended with %v, and its reader has %q", name, got.err, got.networks())
-		}
-		mend(t, k.link)()
+		mend()
 	}
 	if err := k.admin.CoreV1().ConfigMaps("default").Delete(t.Context(), "isthmus", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func (l *lease) listen(ctx context.Context, to *hints) (stop func(), err error) 
 // listenByDapr subscribes with a store of Dapr of its own: to close it is the one way to be
 // rid of all that belongs to a subscription.
 func listenByDapr(ctx context.Context, s settings, to *hints) (stop func(), err error) {
-	b := s.bridge()
+	b := s.logger()
 	b.failed = func(text string) { to.add(nil, text) }
 	store := newStore(s.component.kind, b)
 	initial, done := context.WithTimeout(ctx, 2*requestTimeout)

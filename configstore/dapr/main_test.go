@@ -1,7 +1,7 @@
 package dapr
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // TestMain has an authority among the system's roots, which is the one way to have Dapr's
@@ -45,35 +45,6 @@ func TestMain(m *testing.M) {
 		result = 1
 	}
 	os.Exit(result)
-}
-
-// need skips a test whose server is not to be had.
-func need(t testing.TB, err error) {
-	t.Helper()
-	if errors.Is(err, sandbox.ErrNoBinary) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func link(t testing.TB, target string) *servers.Proxy {
-	t.Helper()
-	p, err := servers.NewProxy(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
-}
-
-func mend(t testing.TB, p *servers.Proxy) func() {
-	return func() {
-		if err := p.Mend(); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // prefixes is how many backends have had a prefix of their own.
@@ -116,6 +87,24 @@ func copyAll(t testing.TB, from, to string) {
 	}
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		t.Fatalf("copy %s: %v\n%s", from, err, out)
+	}
+}
+
+// backup copies the data of a server, which a stopped or a running one can be put back to.
+func backup(t testing.TB, s serverstest.Server, data string) (restore func()) {
+	t.Helper()
+	kept := filepath.Join(t.TempDir(), "backup")
+	copyAll(t, data, kept)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		copyAll(t, kept, data)
+		if err := s.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -11,25 +11,23 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // trusted is the authority among the system's roots of this process; see TestMain.
 var trusted struct{ cert, key string }
 
 func TestRedisByTLSOfASystemsRoot(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	server, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Cert: trusted.cert, Key: trusted.key})
-	need(t, err)
-	t.Cleanup(func() { _ = server.Kill() })
+	server := serverstest.Start(t, servers.StartRedis, servers.RedisOptions{Cert: trusted.cert, Key: trusted.key})
 	s := opened(t, told(yamlOf(t, kindRedis, map[string]string{"redisHost": server.Addr(), "enableTLS": "true"}), ""))
-	got := see(t, s, "")
-	got.await("", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("")
 	subscribed()
-	put(t, s, cluster("east", "a"))
-	got.await("east=a", promptly)
+	storetest.Put(t, s, cluster("east", "a"))
+	got.AwaitClusters("east=a")
 }
 
 func TestPostgresByTLSOfAnAuthority(t *testing.T) {
@@ -43,11 +41,11 @@ func TestPostgresByTLSOfAnAuthority(t *testing.T) {
 	u.RawQuery = "sslmode=verify-full"
 	settings["connectionString"], settings["sslRootCert"] = u.String(), p.ca
 	s := opened(t, told(yamlOf(t, kindPostgres, settings), ""))
-	got := see(t, s, "")
-	got.await("", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("")
 	subscribed()
-	put(t, s, cluster("east", "a"))
-	got.await("east=a", promptly)
+	storetest.Put(t, s, cluster("east", "a"))
+	got.AwaitClusters("east=a")
 }
 
 func TestRedisCluster(t *testing.T) {
@@ -61,7 +59,7 @@ func TestRedisCluster(t *testing.T) {
 			break
 		}
 	}
-	need(t, err)
+	serverstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	admin := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 	defer admin.Close()
@@ -74,11 +72,11 @@ func TestRedisCluster(t *testing.T) {
 		}
 	}
 	s := opened(t, told(yamlOf(t, kindRedis, map[string]string{"redisHost": server.Addr(), "redisType": "cluster"}), "{isthmus}/"))
-	got := see(t, s, "")
-	got.await("", testPatience)
+	got := storetest.Watch(t, s, "")
+	got.AwaitClusters("")
 	subscribed()
-	put(t, s, cluster("east", "a"), cluster("west", "a"))
-	got.await("east=a west=a", promptly)
+	storetest.Put(t, s, cluster("east", "a"), cluster("west", "a"))
+	got.AwaitClusters("east=a west=a")
 }
 
 // TestWatchesThatEndWhileMuchIsWritten holds that Dapr's code is left no way to end the

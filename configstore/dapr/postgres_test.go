@@ -2,7 +2,6 @@ package dapr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 const (
@@ -50,22 +50,18 @@ func block(t testing.TB, language string, n int) string {
 // a database of its own.
 type postgresServer struct {
 	*servers.Postgres
-	link *servers.Proxy
+	link serverstest.Link
 	ca   string
 }
 
 func startPostgres(t testing.TB) *postgresServer {
 	t.Helper()
 	cert, key, ca := authority(t)
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	p, err := servers.StartPostgres(ctx, t.TempDir(), servers.PostgresOptions{
+	p := serverstest.Start(t, servers.StartPostgres, servers.PostgresOptions{
 		Password: adminPassword, Cert: cert, Key: key,
 		Config: []string{"fsync = off"}, // what a kill of a process loses is not what fsync is for
 	})
-	need(t, err)
-	t.Cleanup(func() { _ = p.Kill() })
-	s := &postgresServer{p, link(t, p.Addr()), ca}
+	s := &postgresServer{p, serverstest.NewLink(t, p.Addr()), ca}
 	for _, role := range []string{readerUser, writerUser, sidecarUser} {
 		s.exec(t, "postgres", `CREATE ROLE "`+role+`" LOGIN PASSWORD '`+postgresPassword+`'`)
 	}
@@ -133,20 +129,11 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 			p.put(t, database, prefix+path, value)
 		},
 		MaxObject: api.MaxObjectBytes,
-		Fail: func(t testing.TB, _ configstore.ReadWriter) func() {
-			p.link.Refuse()
-			return mend(t, p.link)
-		},
-		Restart: func(t testing.TB, kill bool) { p.restart(t, kill) },
-		Cut: func(t testing.TB) func() {
-			p.link.Drop()
-			return mend(t, p.link)
-		},
-		Slow: func(t testing.TB, by time.Duration) func() {
-			p.link.Delay(by)
-			return mend(t, p.link)
-		},
-		Rewind: p.rewind,
+		Fail:      func(t testing.TB, _ configstore.ReadWriter) func() { return p.link.Fail(t) },
+		Restart:   func(t testing.TB, kill bool) { serverstest.Restart(t, p, kill) },
+		Cut:       p.link.Cut,
+		Slow:      p.link.Slow,
+		Rewind:    p.rewind,
 		Denied: func(t testing.TB) configstore.ReadWriter {
 			return as(t, configstore.Scope{}, p.settings(database, writerUser, wrongPassword))
 		},
@@ -181,43 +168,19 @@ func portOf(address string) string {
 	return u.Port()
 }
 
-func (p *postgresServer) restart(t testing.TB, kill bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	end := p.Stop
-	if kill {
-		end = func(context.Context) error { return p.Kill() }
-	}
-	if err := errors.Join(end(ctx), p.Start(ctx)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // rewind copies the data of the stopped server, and starts it again.
-func (p *postgresServer) rewind(t testing.TB) func() {
+func (p *postgresServer) rewind(t testing.TB) (restore func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	backup := t.TempDir() + "/backup"
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	copyAll(t, p.Data(), backup)
+	restore = backup(t, p, p.Data())
 	if err := p.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-		defer cancel()
-		if err := p.Stop(ctx); err != nil {
-			t.Fatal(err)
-		}
-		copyAll(t, backup, p.Data())
-		if err := p.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return restore
 }
 
 func TestStoreOnPostgres(t *testing.T) {

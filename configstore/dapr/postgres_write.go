@@ -92,7 +92,7 @@ func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string
 		_, there := was.pairs[e.path]
 		p.queue(batch, e, there)
 	}
-	text := held{value: plan.head.text(), version: strconv.FormatUint(plan.head.revision(), 10)}
+	text := held{value: plan.head.Text(headLimit), version: strconv.FormatUint(plan.head.Revision(), 10)}
 	p.queue(batch, edit{path: headPath, now: text}, was.head != "")
 	return tx.SendBatch(ctx, batch).Close()
 }
@@ -124,6 +124,6 @@ func (p *postgresEngine) reindex(ctx context.Context) (int, error) {
 	}
 	return n, p.commit(ctx, nil, func(was snapshot) (plan, error) {
 		h, _ := parseHead(was.head)
-		return plan{head: h.next(newNonce(), nil)}, nil
+		return plan{head: h.Next(nil, nil)}, nil
 	})
 }

@@ -55,7 +55,7 @@ func (p *postgresEngine) mayWrite(ctx context.Context) error {
 // mayWrite runs the script for a batch on a head that can't be there, so that it writes
 // nothing. Redis looks at the permissions for all of its keys first.
 func (r *redisEngine) mayWrite(ctx context.Context) error {
-	done, err := r.run(ctx, plan{}, map[string]string{headPath: errProbed.Error() + newNonce()})
+	done, err := r.run(ctx, plan{}, map[string]string{headPath: errProbed.Error() + configstore.NewNonce()})
 	if err == nil && done < 0 {
 		err = errors.New("it wrote on a condition that could not be met")
 	}

@@ -34,7 +34,7 @@ func (w *watch) read(ctx context.Context, paths map[string]bool, all bool) (now 
 			return now, asked, nil
 		}
 		is, ok := parseHead(now.head)
-		touched, known := is.since(was)
+		touched, known := is.PathsSince(was)
 		if !ok || !parsed || !known {
 			all = true
 			continue
@@ -118,7 +118,7 @@ func (w *watch) settle(ctx context.Context, all *snapshot) (bool, error) {
 		}
 		if now.head != all.head {
 			is, ok := parseHead(now.head)
-			touched, known := is.since(was)
+			touched, known := is.PathsSince(was)
 			if !ok || !parsed || !known {
 				return false, nil
 			}

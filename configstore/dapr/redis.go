@@ -61,8 +61,8 @@ func redisHost(c component) string {
 }
 
 func connectRedis(ctx context.Context, s settings) (engine, error) {
-	quietRedis(s.log, s.scrub)
-	log := logger.Logger(s.bridge())
+	redirectRedisLog(s.log, s.scrub)
+	log := logger.Logger(s.logger())
 	client, with, err := contrib.ParseClientFromProperties(maps.Clone(s.component.properties), metadata.ConfigurationStoreType, ctx, &log)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // redisServer is a Redis, the link to it, and an operator of it.
 type redisServer struct {
 	*servers.Redis
-	link  *servers.Proxy
+	link  serverstest.Link
 	tls   string // host:port
 	admin *goredis.Client
 }
@@ -37,18 +37,14 @@ func startRedis(t testing.TB) *redisServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	r, err := servers.StartRedis(ctx, t.TempDir(), servers.RedisOptions{Config: []string{
+	r := serverstest.Start(t, servers.StartRedis, servers.RedisOptions{Config: []string{
 		"requirepass " + redisPassword, "notify-keyspace-events Kg$",
 		"appendfsync no", // what a kill of a process loses is not what fsync is for
 		fmt.Sprintf("tls-port %d", port), "tls-cert-file " + cert, "tls-key-file " + key, "tls-auth-clients no",
 	}})
-	need(t, err)
-	t.Cleanup(func() { _ = r.Kill() })
 	admin := goredis.NewClient(&goredis.Options{Addr: r.Addr(), Password: redisPassword})
 	t.Cleanup(func() { _ = admin.Close() })
-	return &redisServer{r, link(t, r.Addr()), fmt.Sprintf("127.0.0.1:%d", port), admin}
+	return &redisServer{r, serverstest.NewLink(t, r.Addr()), fmt.Sprintf("127.0.0.1:%d", port), admin}
 }
 
 // settings is those of a component for a user, by the link.
@@ -85,7 +81,7 @@ func (r *redisServer) put(t testing.TB, prefix, path string, value []byte) {
 		} else {
 			p.Set(ctx, prefix+path, value, 0)
 		}
-		p.Append(ctx, prefix+headPath, handMark+strings.TrimPrefix(path, api.KeyPrefix))
+		p.Append(ctx, prefix+headPath, "+"+strings.TrimPrefix(path, api.KeyPrefix))
 		return nil
 	})
 	if err != nil {
@@ -104,20 +100,11 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 		Shared:    true,
 		PutRaw:    func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) { r.put(t, prefix, path, value) },
 		MaxObject: api.MaxObjectBytes,
-		Fail: func(t testing.TB, _ configstore.ReadWriter) func() {
-			r.link.Refuse()
-			return mend(t, r.link)
-		},
-		Restart: func(t testing.TB, kill bool) { r.restart(t, kill) },
-		Cut: func(t testing.TB) func() {
-			r.link.Drop()
-			return mend(t, r.link)
-		},
-		Slow: func(t testing.TB, by time.Duration) func() {
-			r.link.Delay(by)
-			return mend(t, r.link)
-		},
-		Rewind: r.rewind,
+		Fail:      func(t testing.TB, _ configstore.ReadWriter) func() { return r.link.Fail(t) },
+		Restart:   func(t testing.TB, kill bool) { serverstest.Restart(t, r, kill) },
+		Cut:       r.link.Cut,
+		Slow:      r.link.Slow,
+		Rewind:    func(t testing.TB) func() { return backup(t, r, filepath.Join(r.Data(), "appendonlydir")) },
 		Denied: func(t testing.TB) configstore.ReadWriter {
 			return as(t, configstore.Scope{}, r.settings("", wrongPassword))
 		},
@@ -160,38 +147,6 @@ func allBut(prefix, path string) string {
 	root := prefix + api.KeyPrefix
 	name := strings.TrimPrefix(path, clusterPaths)
 	return "~" + root + "_* ~" + root + "App* ~" + root + "Cluster/[^" + name[:1] + "]*"
-}
-
-func (r *redisServer) restart(t testing.TB, kill bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	end := r.Stop(ctx)
-	if kill {
-		end = r.Kill()
-	}
-	if end != nil {
-		t.Fatal(end)
-	}
-	if err := r.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (r *redisServer) rewind(t testing.TB) func() {
-	backup := filepath.Join(t.TempDir(), "backup")
-	copyAll(t, filepath.Join(r.Data(), "appendonlydir"), backup)
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-		defer cancel()
-		if err := r.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		copyAll(t, backup, filepath.Join(r.Data(), "appendonlydir"))
-		if err := r.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func TestStoreOnRedis(t *testing.T) {

@@ -51,7 +51,7 @@ func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(sn
 		was := snapshot{head: texts[headPath], pairs: map[string]held{}}
 		if at, ok := parseHead(was.head); ok {
 			for nonce := range nonces {
-				if at.knows(nonce) {
+				if at.Knows(nonce) {
 					return nil // it was made, and the answer was lost
 				}
 			}
@@ -65,7 +65,7 @@ func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(sn
 		if err != nil {
 			return err
 		}
-		nonces[p.head.batches[0].nonce] = true
+		nonces[p.head.Batches[0].Nonce] = true
 		changed, err := r.run(ctx, p, texts)
 		if err != nil || changed < 0 {
 			return err
@@ -124,7 +124,7 @@ func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (c
 		keys = append(keys, r.names.key(indexPath+kind))
 	}
 	args := append([]any{"EVAL", commitScript, len(keys)}, keys...)
-	args = append(args, len(p.edits), p.head.text())
+	args = append(args, len(p.edits), p.head.Text(headLimit))
 	args = append(append(args, sums...), edits...)
 	answer, err := r.do(ctx, args...)
 	if notWritable(err) {
@@ -225,7 +225,6 @@ func (r *redisEngine) reindexKind(ctx context.Context, kind string, there map[an
 func (r *redisEngine) touch(ctx context.Context) error {
 	return r.commit(ctx, nil, func(was snapshot) (plan, error) {
 		h, _ := parseHead(was.head)
-		next := h.next(newNonce(), nil)
-		return plan{head: next}, nil
+		return plan{head: h.Next(nil, nil)}, nil
 	})
 }

@@ -3,19 +3,21 @@ package dapr
 import (
 	"context"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // subscription keeps a Watch told. Where nobody can be subscribed to, the Watch goes on by
 // looking, and it is tried again ever more seldom.
 type subscription struct {
-	watch   *watch
-	hints   *hints
-	stop    func() // of what is subscribed to; nil where nothing is
-	pending bool
-	ready   chan func() // brings the stop of what was begun; nil when nothing was
-	since   time.Time   // of the last beginning
-	pause   time.Duration
-	untold  int // changes that were found by looking, since something was last told
+	watch    *watch
+	hints    *hints
+	stop     func() // of what is subscribed to; nil where nothing is
+	pending  bool
+	ready    chan func() // brings the stop of what was begun; nil when nothing was
+	since    time.Time   // of the last beginning
+	failures int         // in a row
+	untold   int         // changes that were found by looking, since something was last told
 }
 
 func newSubscription(w *watch) *subscription {
@@ -31,7 +33,7 @@ func (s *subscription) begin(ctx context.Context) {
 	s.pending = true
 	store, l := s.watch.store, s.watch.lease
 	store.hold(l) // until it has been stopped
-	store.remains.Go(func() {
+	store.background.Go(func() {
 		stop, err := l.listen(ctx, s.hints)
 		if err != nil {
 			store.release(l)
@@ -89,7 +91,7 @@ func (s *subscription) failed(why string) time.Duration {
 	set := s.watch.lease.settings
 	set.log.Debug("subscription given up", "store", set.where(), "err", why)
 	if time.Since(s.since) > lasting {
-		s.pause = 0
+		s.failures = 0
 	}
 	s.end()
 	return s.again()
@@ -97,8 +99,8 @@ func (s *subscription) failed(why string) time.Duration {
 
 // again is when to try after one more failure.
 func (s *subscription) again() time.Duration {
-	s.pause = min(max(2*s.pause, firstPause), longestPause)
-	return s.pause
+	s.failures++
+	return live.Backoff(firstPause, longestPause, s.failures-1)
 }
 
 // How soon a subscription is tried again, after the first failure and after many, and how
@@ -113,6 +115,6 @@ const (
 func (s *subscription) end() {
 	if stop := s.stop; stop != nil {
 		s.stop = nil
-		s.watch.store.remains.Go(stop)
+		s.watch.store.background.Go(stop)
 	}
 }

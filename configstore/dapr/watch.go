@@ -2,7 +2,6 @@ package dapr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,38 +24,28 @@ type watch struct {
 	denied map[string]error  // by path
 	head   string            // its text
 	had    bool              // there was something once
+
+	readerFailed bool // deliver did
 }
 
 // Watch is that of configstore.Store. It always begins with the full set.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	l, err := s.acquire(ctx)
-	if err != nil {
-		return s.fail(ctx, "connect", err)
-	}
-	w := &watch{
-		store: s, lease: l, deliver: deliver, known: map[string]string{}, denied: map[string]error{},
-		ledger: configstore.Ledger{Prefix: s.config.Prefix}, had: from != "" && from != emptyVersion,
-	}
-	err = w.run(ctx)
-	var mine errReader
-	byReader := errors.As(err, &mine)
-	if !byReader && ctx.Err() == nil {
-		s.renew(l, err)
-	}
-	s.release(l)
-	if byReader {
-		return mine.error
-	}
-	return s.fail(ctx, "watch "+s.config.Prefix+api.KeyPrefix, err)
+	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
+		l, err := s.acquire(ctx)
+		if err != nil {
+			return s.fail(ctx, "connect", err)
+		}
+		defer s.release(l)
+		w := &watch{
+			store: s, lease: l, deliver: deliver, known: map[string]string{}, denied: map[string]error{},
+			ledger: configstore.Ledger{Prefix: s.config.Prefix}, had: from != "" && from != emptyVersion,
+		}
+		if err = w.run(ctx); !w.readerFailed && ctx.Err() == nil {
+			s.renew(l, err)
+		}
+		return s.fail(ctx, "watch "+s.config.Prefix+api.KeyPrefix, err)
+	})
 }
-
-// errReader tells an error of deliver from one of the store.
-type errReader struct{ error }
 
 // settling is when a reader looks again after it has subscribed: most engines do not say
 // when a subscription has begun, and something may have been written until then.
@@ -163,10 +152,9 @@ func (w *watch) hand(change configstore.Change) error {
 		change.Refused = append(change.Refused, configstore.Refusal{Key: key, Where: w.store.config.Prefix + path, Err: w.denied[path]})
 	}
 	slices.SortStableFunc(change.Refused, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
-	if err := w.deliver(change); err != nil {
-		return errReader{err}
-	}
-	return nil
+	err := w.deliver(change)
+	w.readerFailed = err != nil
+	return err
 }
 
 // update reads what has changed, at least these paths, and delivers it if that is

@@ -26,7 +26,7 @@ func (s *Store) with(ctx context.Context, what string, f func(context.Context, *
 	return s.fail(ctx, what, err)
 }
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	return got, err
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	var objects []configstore.Stored
 	var refused []configstore.Refusal
@@ -145,8 +145,8 @@ func (p plan) unversioned() []string {
 // decide checks what each write is for, and makes the plan of the batch.
 func decide(was snapshot, writes []configstore.Write, paths, values []string) (plan, []string, error) {
 	h, _ := parseHead(was.head)
-	p := plan{head: h.next(newNonce(), paths)}
-	version := strconv.FormatUint(p.head.revision(), 10)
+	p := plan{head: h.Next(paths, nil)}
+	version := strconv.FormatUint(p.head.Revision(), 10)
 	revisions := make([]string, len(writes))
 	for i, w := range writes {
 		held, there := was.pairs[paths[i]]

@@ -51,7 +51,7 @@ var (
 
 // Config is the settings of an embedded store.
 type Config struct {
-	Path string `yaml:"path" json:"path"` // of its one file
+	Path string `yaml:"path" json:"path" file:""` // of its one file
 }
 
 // Store is an open file. It is a configstore.ReadWriter.

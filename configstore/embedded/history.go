@@ -21,12 +21,12 @@ func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]confi
 	}
 	defer leave()
 	path := api.KeyPath(key)
-	var all []former
+	var all []pastVersion
 	err = s.view(func(tx *bbolt.Tx) error {
-		if now, ok := standing(tx, path); ok && most > 0 {
+		if now, ok := current(tx, path); ok && most > 0 {
 			all = append(all, now)
 		}
-		all = append(all, formers(tx, path, most-len(all))...)
+		all = append(all, pastVersions(tx, path, most-len(all))...)
 		return nil
 	})
 	switch {
@@ -45,13 +45,13 @@ func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]confi
 	return past, nil
 }
 
-// standing is the version of an object that stands.
-func standing(tx *bbolt.Tx, path string) (former, bool) {
+// current is the version of an object that stands.
+func current(tx *bbolt.Tx, path string) (pastVersion, bool) {
 	value := tx.Bucket(objectsBucket).Get([]byte(path))
 	if value == nil {
-		return former{}, false
+		return pastVersion{}, false
 	}
-	v := former{}
+	v := pastVersion{}
 	if len(value) >= 8 {
 		v.revision, v.value = binary.BigEndian.Uint64(value), append([]byte(nil), value[8:]...)
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
-func eastIs(network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: "east", Network: network, StaleAfter: catalog.DefaultStaleAfter}
-}
+func eastIs(network string) *catalog.Cluster { return storetest.Cluster("east", network) }
 
 var eastKey = eastIs("").Key()
 
@@ -151,7 +150,7 @@ func checkPast(t *testing.T, s *Store) (total uint64) {
 		counted, err := uint64(0), error(nil)
 		order := tx.Bucket(pastOrderBucket)
 		err = tx.Bucket(pastBucket).ForEach(func(key, value []byte) error {
-			v, ok := parseFormer(key, value)
+			v, ok := parsePastVersion(key, value)
 			path := string(key[:len(key)-9])
 			counted += uint64(len(key) + len(value))
 			if !ok || entrySize(order.Get(orderKey(path, v.replaced, v.revision))) != uint64(len(key)+len(value)) {
@@ -207,23 +206,4 @@ func TestAFileWithoutHistoryIsTaken(t *testing.T) {
 		t.Errorf("history %v, %v; want the time of the last write only", past, err)
 	}
 	checkPast(t, s)
-}
-
-func TestManyObjectsAreReadAtOnce(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "isthmus.db"))
-	defer s.Close()
-	revision := write(t, s, configstore.Write{Object: eastIs("a")})[0]
-	bad := catalog.Key{Kind: catalog.KindCluster, Name: "bad"}
-	putRaw(t, s, api.KeyPath(bad), []byte("{}"))
-	got, err := s.GetMany(t.Context(), []catalog.Key{{Kind: catalog.KindCluster, Name: "none"}, bad, eastKey})
-	if err != nil || len(got) != 3 {
-		t.Fatalf("%v, %v", got, err)
-	}
-	if !errors.Is(got[0].Err, configstore.ErrNotFound) || !errors.Is(got[1].Err, configstore.ErrInvalid) || got[1].Revision != "2" || got[2].Revision != revision || got[2].Err != nil {
-		t.Errorf("got %+v", got)
-	}
-	if _, err := s.Write(t.Context(), configstore.Write{Delete: bad, If: "1"}); !errors.Is(err, configstore.ErrConflict) {
-		t.Errorf("what can't be used was deleted for another revision: %v", err)
-	}
-	write(t, s, configstore.Write{Delete: bad, If: got[1].Revision})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	return got, nil
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	_, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 			return refused
 		}
 		paths := make([]string, len(edits))
-		history, err := openPast(tx)
+		history, err := openHistory(tx)
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -74,26 +75,23 @@ func TestTheUsersOfTheDocs(t *testing.T) {
 	as := func(user, file string, scope configstore.Scope) *Store {
 		c := p.config(t, user, "replaced")
 		c.Prefix, c.Password = "", &settings.Secret{File: filepath.Join(secrets, file)}
-		return closing(t, p.open(t, c, scope))
+		return storetest.Closing(t, p.open(t, c, scope))
 	}
 	checkout := catalog.App{Namespace: "shop", ID: "checkout"}
 	writer := as("isthmus", "isthmus-etcd", configstore.Scope{})
 	reader := as("isthmus-reader", "isthmus-reader", configstore.Scope{})
 	sidecar := as("isthmus-shop-checkout", "isthmus-shop-checkout", configstore.Scope{App: checkout})
-	put(t, writer, cluster("east", "a"))
-	put(t, writer, &catalog.AppEndpoints{App: checkout})
-	put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
+	storetest.Put(t, writer, cluster("east", "a"))
+	storetest.Put(t, writer, &catalog.AppEndpoints{App: checkout})
+	storetest.Put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
 	for name, s := range map[string]*Store{"reader": reader, "sidecar": sidecar} {
-		f := follow(t, s)
-		f.await(t, "east=a")
+		f := storetest.Follow(t, s)
+		f.AwaitClusters("east=a")
 		if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")}); err == nil {
 			t.Errorf("the %s may write", name)
 		}
-		f.mu.Lock()
-		if got, want := f.set.Len(), map[string]int{"reader": 3, "sidecar": 2}[name]; got != want {
-			t.Errorf("the %s has %d objects, want %d", name, got, want)
-		}
-		f.mu.Unlock()
+		want := map[string]int{"reader": 3, "sidecar": 2}[name]
+		f.AwaitStatus(fmt.Sprintf("%d objects for the %s", want, name), func(s configstore.Status) bool { return s.Objects == want })
 	}
 	if _, err := sidecar.Get(t.Context(), catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: "orders"}); err == nil {
 		t.Error("the sidecar may read another app's selection")
@@ -117,7 +115,7 @@ func TestTheFileOfTheDocs(t *testing.T) {
 
 func TestTheLimitsOfTheDocs(t *testing.T) {
 	limit := strconv.Itoa(maxObject(Config{}.WithDefaults()))
-	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", etcdclient.DefaultMaxTxnOps), fmt.Sprintf("within %.0f s", (etcdclient.KeepaliveTime + etcdclient.KeepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", pageLength)} {
+	for _, want := range []string{limit[:1] + "," + limit[1:4] + "," + limit[4:], fmt.Sprintf("at most %d objects", etcdclient.DefaultMaxTxnOps), fmt.Sprintf("within %.0f s", (etcdclient.KeepaliveTime + etcdclient.KeepaliveTimeout).Seconds()), fmt.Sprintf("every %d objects", etcdclient.PageLength)} {
 		if !strings.Contains(page(t), want) {
 			t.Errorf("the page does not say %q", want)
 		}

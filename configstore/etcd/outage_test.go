@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -44,7 +45,7 @@ func openAt(t testing.TB, c Config, members ...*servers.Etcd) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return closing(t, s)
+	return storetest.Closing(t, s)
 }
 
 func clientAt(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
@@ -64,7 +65,7 @@ func clientAt(t testing.TB, members ...*servers.Etcd) *clientv3.Client {
 func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 	members := startEtcd(t, 3)
 	s := openAt(t, Config{}, members...)
-	f := follow(t, s)
+	f := storetest.Follow(t, s)
 	write := func(name, network string) { // also while another leader is elected, as on a busy machine
 		t.Helper()
 		eventually(t, func() error {
@@ -73,14 +74,14 @@ func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 		})
 	}
 	write("east", "a")
-	f.await(t, "east=a")
+	f.AwaitClusters("east=a")
 
 	leader := leaderOf(t, members)
 	if err := members[leader].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	write("east", "b")
-	f.await(t, "east=b")
+	f.AwaitClusters("east=b")
 
 	// Of three, one alone decides nothing: reading fails, and what stands stands.
 	second := (leader + 1) % 3
@@ -96,7 +97,7 @@ func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 	if _, err := s.Get(t.Context(), clusterKey("east")); err == nil || errors.Is(err, configstore.ErrNotFound) {
 		t.Errorf("get without a majority: %v; want why it fails", err)
 	}
-	if got := f.has(); got != "east=b" {
+	if got := f.Clusters(); got != "east=b" {
 		t.Errorf("without a majority the reader has %q", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -105,7 +106,7 @@ func TestChangesGoOnWhenTheLeaderIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("west", "a")
-	f.await(t, "east=b west=a")
+	f.AwaitClusters("east=b west=a")
 }
 
 func leaderOf(t *testing.T, members []*servers.Etcd) int {
@@ -132,8 +133,8 @@ func leaderOf(t *testing.T, members []*servers.Etcd) int {
 func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 	members := startEtcd(t, 1, "--quota-backend-bytes=2000000")
 	s := openAt(t, Config{}, members...)
-	f := follow(t, s)
-	put(t, s, cluster("east", "a"))
+	f := storetest.Follow(t, s)
+	storetest.Put(t, s, cluster("east", "a"))
 	client := clientAt(t, members...)
 	for range 10 {
 		if _, err := client.Put(t.Context(), "others", strings.Repeat("x", 1<<20)); err != nil {
@@ -144,7 +145,7 @@ func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "database space exceeded") || !strings.Contains(err.Error(), "etcdctl alarm disarm") {
 		t.Errorf("write: %v; want that there is no space, and what to do", err)
 	}
-	f.await(t, "east=a")
+	f.AwaitClusters("east=a")
 	if all, _, err := s.List(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("list: %d objects, %v; want that reading goes on", len(all), err)
 	}
@@ -158,8 +159,8 @@ func TestAFullServerRefusesWritesAndIsRead(t *testing.T) {
 
 func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
 	p := newPlace(t, &plainServer)
-	s := closing(t, p.Open(t).(*Store))
-	f := follow(t, s)
+	s := storetest.Closing(t, p.Open(t).(*Store))
+	f := storetest.Follow(t, s)
 	lease, err := p.Admin.Grant(t.Context(), 3600)
 	if err != nil {
 		t.Fatal(err)
@@ -170,13 +171,13 @@ func TestAKeyWhoseLeaseRunsOutIsDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.await(t, "east=a west=a")
-	put(t, s, cluster("west", "b")) // written here, it does not go with the lease
-	f.await(t, "east=a west=b")
+	f.AwaitClusters("east=a west=a")
+	storetest.Put(t, s, cluster("west", "b")) // written here, it does not go with the lease
+	f.AwaitClusters("east=a west=b")
 	if _, err := p.Admin.Revoke(t.Context(), lease.ID); err != nil { // as when it runs out
 		t.Fatal(err)
 	}
-	f.await(t, "west=b")
+	f.AwaitClusters("west=b")
 }
 
 // The other way to put a server back: its data directory as it was. The cluster and its
@@ -186,7 +187,7 @@ func TestADataDirectoryThatWasPutBack(t *testing.T) {
 	s := openAt(t, Config{}, members...)
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	put(t, s, cluster("east", "a"))
+	storetest.Put(t, s, cluster("east", "a"))
 	copied := filepath.Join(t.TempDir(), "copy")
 	if err := errors.Join(members[0].Stop(ctx), os.CopyFS(copied, os.DirFS(members[0].Data())), members[0].Start(ctx)); err != nil {
 		t.Fatal(err)
@@ -195,7 +196,7 @@ func TestADataDirectoryThatWasPutBack(t *testing.T) {
 		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")})
 		return err
 	})
-	put(t, s, cluster("north", "a"))
+	storetest.Put(t, s, cluster("north", "a"))
 	var version configstore.Version
 	enough := errors.New("enough")
 	if err := s.Watch(t.Context(), "", func(c configstore.Change) error { version = c.Version; return enough }); !errors.Is(err, enough) {
@@ -225,8 +226,8 @@ func TestADataDirectoryThatWasPutBack(t *testing.T) {
 // fragments, which are one change.
 func TestWhatComesInFragmentsIsOneChange(t *testing.T) {
 	p := newPlace(t, &plainServer)
-	s := closing(t, p.Open(t).(*Store))
-	put(t, s, cluster("east", "a"))
+	s := storetest.Closing(t, p.Open(t).(*Store))
+	storetest.Put(t, s, cluster("east", "a"))
 	var version configstore.Version
 	enough := errors.New("enough")
 	if err := s.Watch(t.Context(), "", func(c configstore.Change) error { version = c.Version; return enough }); !errors.Is(err, enough) {
@@ -260,10 +261,10 @@ func TestAQuietWatchAsksNothing(t *testing.T) {
 		t.Skip("takes 25 s")
 	}
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
-	f := follow(t, s)
-	put(t, s, cluster("east", "a"))
-	f.await(t, "east=a")
+	s := storetest.Closing(t, p.Open(t).(*Store))
+	f := storetest.Follow(t, s)
+	storetest.Put(t, s, cluster("east", "a"))
+	f.AwaitClusters("east=a")
 	time.Sleep(time.Second)
 	before := p.Link.Traffic()
 	begin := time.Now()

@@ -16,10 +16,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// pageLength is how many keys one answer has at most. Even of large objects that is less
-// than what gRPC can carry.
-const pageLength = 500
-
 // span is a range of keys: from begin to before end, or begin alone where end is empty.
 type span struct{ begin, end string }
 
@@ -62,26 +58,17 @@ func formatRevision(r int64) string { return strconv.FormatInt(r, 10) }
 // the first answer: its revision is the one that was read, if that is now.
 func (s *Store) everything(ctx context.Context, revision int64) (all []*mvccpb.KeyValue, header *pb.ResponseHeader, err error) {
 	for _, r := range s.spans() {
-		from := r.begin
-		for more := true; more; {
-			options := []clientv3.OpOption{clientv3.WithLimit(pageLength), clientv3.WithRev(revision)}
-			if r.end != "" {
-				options = append(options, clientv3.WithRange(r.end))
-			}
-			answer, err := s.get(ctx, from, options...)
+		for page, err := range s.client.Pages(ctx, r.begin, r.end, revision) {
 			if err != nil {
 				return nil, nil, err
 			}
 			if header == nil {
-				header = answer.Header
+				header = page.Header
 			}
 			if revision == 0 {
-				revision = answer.Header.Revision
+				revision = page.Header.Revision
 			}
-			all = append(all, answer.Kvs...)
-			if more = answer.More && len(answer.Kvs) > 0; more {
-				from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
-			}
+			all = append(all, page.Kvs...)
 		}
 	}
 	return all, header, nil
@@ -102,7 +89,7 @@ func (s *Store) pairs(kvs []*mvccpb.KeyValue) []configstore.Pair {
 	return pairs
 }
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -147,7 +134,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	return all, nil
 }
 
-// List is that of configstore.Writer, of the scope.
+// List is that of configstore.Reader, of the scope.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	ctx, leave, err := s.life.Enter(ctx)
 	if err != nil {

@@ -8,15 +8,16 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 // A reader of one app's scope has two watches; what one transaction wrote for both is one
 // change all the same.
 func TestABatchReachesASidecarWhole(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
+	s := storetest.Closing(t, p.Open(t).(*Store))
 	scope := configstore.Scope{App: catalog.App{Namespace: "shop", ID: "checkout"}}
-	own := closing(t, p.Scoped(t, scope).(*Store))
+	own := storetest.Closing(t, p.Scoped(t, scope).(*Store))
 	write := func(n int) {
 		app := fmt.Sprintf("callee-%d", n)
 		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", fmt.Sprintf("n%d", n))},

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
-	put(t, s, cluster("east", "a"))
+	s := storetest.Closing(t, p.Open(t).(*Store))
+	storetest.Put(t, s, cluster("east", "a"))
 	forget := func() { // the server forgets the tokens of a user whose password is set
 		t.Helper()
 		if _, err := p.Admin.UserChangePassword(t.Context(), p.user, serverstest.PasswordOf(p.user)); err != nil {
@@ -21,16 +22,16 @@ func TestATokenThatTheServerForgotIsGotAgain(t *testing.T) {
 		}
 	}
 	forget()
-	put(t, s, cluster("east", "b"))
+	storetest.Put(t, s, cluster("east", "b"))
 	forget()
-	follow(t, s).await(t, "east=b")
+	storetest.Follow(t, s).AwaitClusters("east=b")
 }
 
 func TestAPasswordIsReadAgain(t *testing.T) {
 	p := newPlace(t, &secureServer)
 	c := p.config(t, p.user, serverstest.PasswordOf(p.user))
-	s := closing(t, p.open(t, c, configstore.Scope{}))
-	put(t, s, cluster("east", "a"))
+	s := storetest.Closing(t, p.open(t, c, configstore.Scope{}))
+	storetest.Put(t, s, cluster("east", "a"))
 	if _, err := p.Admin.UserChangePassword(t.Context(), p.user, "another-password"); err != nil {
 		t.Fatal(err)
 	}
@@ -56,10 +57,10 @@ func TestAPasswordIsReadAgain(t *testing.T) {
 // etcd looks at permissions when a watch begins, not while it goes on.
 func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	s := closing(t, p.Open(t).(*Store))
-	f := follow(t, s)
-	put(t, s, cluster("east", "a"))
-	f.await(t, "east=a")
+	s := storetest.Closing(t, p.Open(t).(*Store))
+	f := storetest.Follow(t, s)
+	storetest.Put(t, s, cluster("east", "a"))
+	f.AwaitClusters("east=a")
 	if _, err := p.Admin.UserRevokeRole(t.Context(), p.user, p.user); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
 		}
 		return nil
 	})
-	if got := f.has(); got != "east=a" {
+	if got := f.Clusters(); got != "east=a" {
 		t.Errorf("the reader has %q; want what stood", got)
 	}
 	if _, err := p.Admin.UserGrantRole(t.Context(), p.user, p.user); err != nil {
@@ -83,5 +84,5 @@ func TestAPermissionThatIsTakenAwayShowsAtTheNextRead(t *testing.T) {
 		_, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b")})
 		return err
 	})
-	f.await(t, "east=b")
+	f.AwaitClusters("east=b")
 }

@@ -15,8 +15,8 @@ import (
 // A server answers the question how far it has told everything only when it has; it looks
 // every 100 ms. Servers before 3.4.25 and 3.5.8 answer at once, which is a little too soon.
 const (
-	askAgain  = 100 * time.Millisecond
-	mostAsked = 20
+	progressEvery = 100 * time.Millisecond
+	mostAsked     = 20
 )
 
 // receiver reads one stream of a server, with a watch for each span, into a Pending.
@@ -199,10 +199,10 @@ func (r *receiver) ask() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	r.timer = time.AfterFunc(askAgain, r.nag)
+	r.timer = time.AfterFunc(progressEvery, r.askAgain)
 }
 
-func (r *receiver) nag() {
+func (r *receiver) askAgain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over || r.until == 0 {

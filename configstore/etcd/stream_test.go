@@ -43,7 +43,7 @@ func TestHalfATransactionIsNotTakenHoweverLongTheRestTakes(t *testing.T) {
 			}
 		}
 		wait := func() {
-			time.Sleep(3 * mostAsked * askAgain)
+			time.Sleep(3 * mostAsked * progressEvery)
 			synctest.Wait()
 		}
 		take(&pb.WatchResponse{Header: &pb.ResponseHeader{ClusterId: 1, RaftTerm: 1, Revision: 7}, WatchId: watchID(0), Created: true})

@@ -15,26 +15,16 @@ import (
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	s.client.Retry()
-	w := watch{store: s, deliver: deliver}
-	err = w.run(ctx, from)
-	if w.at != "" && w.ledger != nil {
-		s.keep(w.at, w.ledger)
-	}
-	var reader errReader
-	if errors.As(err, &reader) {
-		return reader.error
-	}
-	return s.fail(ctx, "watch "+s.spansText(), err)
+	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
+		s.client.Retry()
+		w := watch{store: s, deliver: deliver}
+		err := w.run(ctx, from)
+		if w.at != "" && w.ledger != nil {
+			s.keep(w.at, w.ledger)
+		}
+		return s.fail(ctx, "watch "+s.spansText(), err)
+	})
 }
-
-// errReader is an error of the reader, not of the store.
-type errReader struct{ error }
 
 // watch is one Watch. It is for one goroutine.
 type watch struct {
@@ -166,7 +156,7 @@ func (w *watch) hand(c configstore.Change) error {
 	}
 	if err := w.deliver(c); err != nil {
 		w.ledger = nil // it knows more than the reader
-		return errReader{err}
+		return err
 	}
 	w.at, w.heard = c.Version, true
 	return nil

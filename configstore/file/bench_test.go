@@ -1,8 +1,6 @@
 package file
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 func BenchmarkStartWith10000(b *testing.B) {
@@ -26,23 +25,10 @@ func BenchmarkStartWith10000(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	stop := errors.New("enough")
-	for b.Loop() {
-		s := open(b, dir)
-		err := s.Watch(b.Context(), "", func(c configstore.Change) error {
-			if len(c.Objects) != 10_000 {
-				b.Fatalf("%d objects", len(c.Objects))
-			}
-			return stop
-		})
-		if !errors.Is(err, stop) {
-			b.Fatal(err)
-		}
-	}
+	storetest.BenchmarkStart(b, 10_000, func() configstore.ReadWriter { return open(b, dir) })
 }
 
-// BenchmarkRenameToDeliver is from the rename of a file, beside 10,000 others, to the
-// reader's hearing of it.
+// BenchmarkRenameToDeliver has a file renamed into place, beside 10,000 others.
 func BenchmarkRenameToDeliver(b *testing.B) {
 	dir := b.TempDir()
 	for i := range 10_000 {
@@ -50,28 +36,17 @@ func BenchmarkRenameToDeliver(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	s := open(b, dir)
-	got := make(chan struct{}, 16)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.Watch(ctx, "", func(configstore.Change) error { got <- struct{}{}; return nil })
-	}()
-	<-got
-	i := 0
-	for b.Loop() {
-		i++
+	s := storetest.Closing(b, open(b, dir))
+	storetest.BenchmarkDeliver(b, s, func(o *catalog.Cluster) {
 		next := filepath.Join(dir, ".next")
-		if err := os.WriteFile(next, []byte(clusterText("c7", fmt.Sprintf("n%d", i))), 0o644); err != nil {
+		err := os.WriteFile(next, []byte(clusterText(o.Name, o.Network)), 0o644)
+		if err == nil {
+			err = os.Rename(next, filepath.Join(dir, "east.yaml"))
+		}
+		if err != nil {
 			b.Fatal(err)
 		}
-		if err := os.Rename(next, filepath.Join(dir, "c7.yaml")); err != nil {
-			b.Fatal(err)
-		}
-		<-got
-	}
-	cancel()
-	<-done
+	}, nil)
 }
 
 // BenchmarkWriteBeside10000 is one object written where each of 10,000 others has a file.

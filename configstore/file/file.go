@@ -48,7 +48,7 @@ const (
 
 // Config is the settings of a store of files.
 type Config struct {
-	Path string `yaml:"path" json:"path"` // of the directory
+	Path string `yaml:"path" json:"path" file:""` // of the directory
 }
 
 // Store is a directory. It is a configstore.ReadWriter.

@@ -53,13 +53,18 @@ func putRaw(t testing.TB, s configstore.ReadWriter, path string, value []byte) {
 	if key, err := api.ParseKeyPath(path); err == nil {
 		name = fileName(key)
 	}
-	var err error
 	if value == nil {
-		err = os.Remove(filepath.Join(dir, name))
-	} else {
-		err = os.WriteFile(filepath.Join(dir, name), value, 0o644)
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
-	if err != nil {
+	// At once: a file that is still empty would be one without objects.
+	written := filepath.Join(t.TempDir(), "written")
+	if err := os.WriteFile(written, value, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(written, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)
 	}
 }

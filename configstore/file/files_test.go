@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 func clusterText(name, network string) string {
@@ -24,14 +22,10 @@ func clusterText(name, network string) string {
 
 // directory is a directory and a Follower of it.
 type directory struct {
-	t      *testing.T
-	path   string
-	store  *Store
-	follow *configstore.Follower
-
-	mu   sync.Mutex
-	has  map[string]string // name to network of each Cluster
-	seen []string          // everything that east has been, in order
+	*storetest.Follower
+	t     *testing.T
+	path  string
+	store *Store
 }
 
 // begin makes a directory with these files in it and follows it.
@@ -43,7 +37,7 @@ func begin(t *testing.T, files ...string) *directory {
 // beginWith has patience with what seems half-written.
 func beginWith(t *testing.T, patience time.Duration, files ...string) *directory {
 	t.Helper()
-	d := &directory{t: t, path: filepath.Join(t.TempDir(), "config"), has: map[string]string{}}
+	d := &directory{t: t, path: filepath.Join(t.TempDir(), "config")}
 	if err := os.Mkdir(d.path, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -52,39 +46,26 @@ func beginWith(t *testing.T, patience time.Duration, files ...string) *directory
 	}
 	d.store = open(t, d.path)
 	d.store.patience = patience
-	d.start()
+	d.Follower = storetest.Follow(t, d.store)
 	return d
 }
 
-func (d *directory) start() {
-	d.follow = configstore.NewFollower(d.store, d.apply, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	wait.Go(func() { _ = d.follow.Run(ctx) })
-	d.t.Cleanup(func() {
-		cancel()
-		wait.Wait()
-	})
-}
-
-func (d *directory) apply(c configstore.Change) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, key := range c.Deleted {
-		delete(d.has, key.Name)
-		if key.Name == "east" {
-			d.seen = append(d.seen, "gone")
+// told is all networks of east that the reader was told of, in order.
+func (d *directory) told() string {
+	var all []string
+	for _, c := range d.All() {
+		for _, key := range c.Deleted {
+			if key.Name == "east" {
+				all = append(all, "deleted")
+			}
 		}
-	}
-	for _, o := range c.Objects {
-		if o, ok := o.Object.(*catalog.Cluster); ok {
-			d.has[o.Name] = o.Network
-			if o.Name == "east" {
-				d.seen = append(d.seen, o.Network)
+		for _, s := range c.Objects {
+			if s.Object.Key().Name == "east" {
+				all = append(all, s.Object.(*catalog.Cluster).Network)
 			}
 		}
 	}
-	return nil
+	return strings.Join(all, " ")
 }
 
 func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
@@ -107,26 +88,9 @@ func (d *directory) must(err error) {
 // await waits for clusters, "name=network", and for words in what is refused.
 func (d *directory) await(want string, refused ...string) {
 	d.t.Helper()
-	clusters := map[string]string{}
-	for word := range strings.FieldsSeq(want) {
-		name, network, _ := strings.Cut(word, "=")
-		clusters[name] = network
-	}
-	deadline := time.After(time.Minute)
-	for {
-		status, _, changed := d.follow.Status().Follow()
-		d.mu.Lock()
-		has := maps.Clone(d.has)
-		d.mu.Unlock()
-		if status.Synced && maps.Equal(has, clusters) && refusedAs(status, refused) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			d.t.Fatalf("has %v, refused %v, err %v; want %v, refused %q", has, status.Refused, status.Err, clusters, refused)
-		}
-	}
+	d.AwaitStatus(fmt.Sprintf("%q, refused %q", want, refused), func(s configstore.Status) bool {
+		return s.Synced && d.Clusters() == want && refusedAs(s, refused)
+	})
 }
 
 func refusedAs(s configstore.Status, words []string) bool {
@@ -144,18 +108,9 @@ func refusedAs(s configstore.Status, words []string) bool {
 
 func (d *directory) awaitFailure(words string) {
 	d.t.Helper()
-	deadline := time.After(time.Minute)
-	for {
-		status, _, changed := d.follow.Status().Follow()
-		if status.Err != nil && strings.Contains(status.Err.Error(), words) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			d.t.Fatalf("status %+v; want the error %q", status, words)
-		}
-	}
+	d.AwaitStatus("the error "+words, func(s configstore.Status) bool {
+		return s.Err != nil && strings.Contains(s.Err.Error(), words)
+	})
 }
 
 func TestAFileThatIsReplacedByARename(t *testing.T) {
@@ -183,9 +138,7 @@ func TestAFileThatIsWrittenInPiecesIsBelievedWhenItIsWhole(t *testing.T) {
 		time.Sleep(settle * 2) // long enough to be seen
 	}
 	d.await("east=b west=b")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if got := strings.Join(d.seen, " "); got != "a b" {
+	if got := d.told(); got != "a b" {
 		t.Errorf("east was %q, want nothing between a and b", got)
 	}
 }
@@ -241,14 +194,14 @@ func TestAKubernetesMount(t *testing.T) {
 
 func TestTheDirectoryIsALinkThatIsSwapped(t *testing.T) {
 	parent := t.TempDir()
-	d := &directory{t: t, path: filepath.Join(parent, "current"), has: map[string]string{}}
+	d := &directory{t: t, path: filepath.Join(parent, "current")}
 	for _, version := range []string{"v1", "v2"} {
 		d.must(os.Mkdir(filepath.Join(parent, version), 0o755))
 		d.must(os.WriteFile(filepath.Join(parent, version, "east.yaml"), []byte(clusterText("east", version)), 0o644))
 	}
 	d.must(os.Symlink("v1", d.path))
 	d.store = open(t, d.path)
-	d.start()
+	d.Follower = storetest.Follow(t, d.store)
 	d.await("east=v1")
 	d.must(os.Symlink("v2", filepath.Join(parent, "next")))
 	d.must(os.Rename(filepath.Join(parent, "next"), d.path))

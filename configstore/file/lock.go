@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // lockName is a file in the directory that writers hold locked while they rename files,
@@ -54,13 +56,13 @@ func (s *Store) writeLock() (f *os.File, err error) {
 // flock looks for the lock often at first: a reader that was told of a change comes while
 // its writer is just about to let go.
 func flock(f *os.File, how int) error {
-	pause := 50 * time.Microsecond
-	for end := time.Now().Add(lockWait); ; time.Sleep(pause) {
-		pause = min(2*pause, time.Millisecond)
+	end := time.Now().Add(lockWait)
+	for try := 0; ; try++ {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		if err == nil || time.Now().After(end) || !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return err
 		}
+		time.Sleep(live.Backoff(100*time.Microsecond, time.Millisecond, try))
 	}
 }
 

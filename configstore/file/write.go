@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 	return got, nil
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	x, err := s.readAll(ctx)
 	if err != nil {

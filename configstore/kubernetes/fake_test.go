@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
@@ -19,13 +20,7 @@ import (
 // what a test needs.
 func openFake(t *testing.T, h http.Handler) *Store {
 	t.Helper()
-	s := openStore(t, Config{Kubeconfig: serverstest.FakeKubernetes(t, h)}, configstore.Scope{})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return storetest.Closing(t, openStore(t, Config{Kubeconfig: serverstest.FakeKubernetes(t, h)}, configstore.Scope{}))
 }
 
 // TestAProxyThatEndsEveryWatchAtOnce is not asked in a hot loop.

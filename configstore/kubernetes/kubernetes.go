@@ -25,7 +25,7 @@ import (
 type Config struct {
 	// Kubeconfig is the file that says where the API server is and who we are to it. The
 	// service account of the pod that this runs in, where empty.
-	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty"`
+	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty" file:""`
 	// Context is the one of the kubeconfig to use; its current one where empty.
 	Context string `yaml:"context,omitempty" json:"context,omitempty"`
 	// Status says whether objects are told in their status what becomes of them; true
@@ -44,8 +44,8 @@ type Store struct {
 
 	life *configstore.Life
 
-	mu   sync.Mutex // guards left
-	left *watch     // that ended last
+	mu        sync.Mutex // guards lastWatch
+	lastWatch *watch     // that ended last
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)

@@ -179,7 +179,7 @@ func TestAnEtcdThatWasPutBackWithoutABump(t *testing.T) {
 	if err := errors.Join(c.API.Kill(), c.Etcd.PutBack(ctx, copied), c.API.Start(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	from := again.all()[len(again.all())-1].Version
+	from := again.All()[len(again.All())-1].Version
 	stop := errors.New("enough")
 	serverstest.Await(t, "an answer to a watch", func() bool {
 		err := s.Watch(ctx, from, func(c configstore.Change) error {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -56,39 +56,12 @@ func (c *cluster) awaitCondition(t testing.TB, key catalog.Key, status string) c
 	return got
 }
 
-// watching is a Watch of a store, and what it delivered.
-type watching struct {
-	mu      sync.Mutex
-	changes []configstore.Change
-}
-
-func (w *watching) all() []configstore.Change {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]configstore.Change(nil), w.changes...)
-}
-
-// follow watches a store until the test ends.
-func follow(t testing.TB, s *Store) *watching {
-	w := &watching{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Watch(t.Context(), "", func(c configstore.Change) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.changes = append(w.changes, c)
-			return nil
-		})
-	}()
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		<-done
-	})
-	serverstest.Await(t, "the full set", func() bool { return len(w.all()) > 0 })
-	return w
+// follow watches a store until the test ends, and waits for the full set.
+func follow(t testing.TB, s *Store) *storetest.Reader {
+	t.Helper()
+	r := storetest.Watch(t, storetest.Closing(t, s), "")
+	serverstest.Await(t, "the full set", func() bool { return len(r.All()) > 0 })
+	return r
 }
 
 const badEast = `{apiVersion: isthmus.dev/v1alpha1, kind: Cluster, metadata: {name: east}, spec: {netwrk: a}}`
@@ -126,7 +99,7 @@ func TestStatusIsWrittenOnceAndIsNoChange(t *testing.T) {
 	if now := c.read(t, eastKey).meta.ResourceVersion; now != version {
 		t.Errorf("Cluster east is at resourceVersion %s, was %s; want that its status is written once", now, version)
 	}
-	for i, w := range []*watching{first, second} {
+	for i, w := range []*storetest.Reader{first, second} {
 		if n := heard(w, "east"); n != 1 {
 			t.Errorf("service %d was told %d times of Cluster east; want once: a status is no change", i, n)
 		}
@@ -134,9 +107,9 @@ func TestStatusIsWrittenOnceAndIsNoChange(t *testing.T) {
 }
 
 // heard is how often a Watch was told of an object.
-func heard(w *watching, name string) int {
+func heard(w *storetest.Reader, name string) int {
 	n := 0
-	for _, c := range w.all() {
+	for _, c := range w.All() {
 		for _, o := range c.Objects {
 			if o.Object.Key().Name == name {
 				n++

@@ -32,7 +32,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	if s.status != nil {
 		s.status.start(s)
 	}
-	w := s.retake(from)
+	w := s.resumeWatch(from)
 	for {
 		if w == nil {
 			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}}
@@ -40,10 +40,10 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
 		err := w.run(inside)
-		if w.unheard != nil {
-			return w.unheard
+		if w.deliverErr != nil {
+			return w.deliverErr
 		}
-		s.leave(w)
+		s.keepWatch(w)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -56,33 +56,33 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 
 // watch is how far a Watch has come: what its reader has been told.
 type watch struct {
-	store     *Store
-	deliver   func(configstore.Change) error
-	unheard   error    // of deliver
-	at        []string // resourceVersion of each resource; nil before the full set
-	revisions map[catalog.Key]string
-	refused   map[catalog.Key]configstore.Refusal
+	store      *Store
+	deliver    func(configstore.Change) error
+	deliverErr error    // of deliver
+	at         []string // resourceVersion of each resource; nil before the full set
+	revisions  map[catalog.Key]string
+	refused    map[catalog.Key]configstore.Refusal
 }
 
-// leave keeps what a Watch knew when it ended, for its reader to come back.
-func (s *Store) leave(w *watch) {
+// keepWatch keeps what a Watch knew when it ended, for its reader to come back.
+func (s *Store) keepWatch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.at != nil {
-		s.left = w
+		s.lastWatch = w
 	}
 }
 
-// retake is the Watch that ended at a version, if it was the last one that did. What it
+// resumeWatch is the Watch that ended at a version, if it was the last one that did. What it
 // knew is not in the Version: without it everything has to be read.
-func (s *Store) retake(from configstore.Version) *watch {
+func (s *Store) resumeWatch(from configstore.Version) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.left
+	w := s.lastWatch
 	if w == nil || formatVersion(w.at) != from {
 		return nil
 	}
-	s.left = nil
+	s.lastWatch = nil
 	return w
 }
 
@@ -261,7 +261,7 @@ func (w *watch) allRefused() []configstore.Refusal {
 func (w *watch) say(c configstore.Change, at []string) error {
 	c.Version, c.Refused = formatVersion(at), w.allRefused()
 	if err := w.deliver(c); err != nil {
-		w.unheard = err
+		w.deliverErr = err
 		return err
 	}
 	w.at = at

@@ -26,7 +26,7 @@ const MaxObject = 1472 << 10
 // such as its status.
 const tries = 20
 
-// Get is that of configstore.Writer.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func objectPath(key catalog.Key) string {
 	return resourceOf(key.Kind).path(key.Namespace) + "/" + url.PathEscape(key.Name)
 }
 
-// List is that of configstore.Writer.
+// List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
 	inside, leave, err := s.life.Enter(ctx)
 	if err != nil {

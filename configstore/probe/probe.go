@@ -91,7 +91,7 @@ func answered(err error) bool {
 	return errors.Is(err, configstore.ErrDenied) || errors.Is(err, configstore.ErrReadOnly)
 }
 
-func (r *Result) read(ctx context.Context, store configstore.Writer) (string, error) {
+func (r *Result) read(ctx context.Context, store configstore.Reader) (string, error) {
 	stored, refused, err := store.List(ctx)
 	if err != nil {
 		return "", err

@@ -32,17 +32,17 @@ var (
 func denied(t *testing.T, b Backend) {
 	orSkip(t, b.Denied != nil, "this store has no credentials")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	shutOut(t, b, closing(t, b.Denied(t)), saysDenied)
-	watch(t, s, "").awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	shutOut(t, b, Closing(t, b.Denied(t)), saysDenied)
+	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 }
 
 func wrongCA(t *testing.T, b Backend) {
 	orSkip(t, b.WrongCA != nil, "this store has no TLS")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	shutOut(t, b, closing(t, b.WrongCA(t)), saysAuthority)
-	watch(t, s, "").awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	shutOut(t, b, Closing(t, b.WrongCA(t)), saysAuthority)
+	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 }
 
 // shutOut holds that a store gets nothing from its server, and says why.
@@ -50,7 +50,7 @@ func shutOut(t *testing.T, b Backend, s configstore.ReadWriter, why *regexp.Rege
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	all := calls(s, cluster("east", "b"))
+	all := calls(s, Cluster("east", "b"))
 	all["watch"] = func(ctx context.Context) error {
 		return s.Watch(ctx, "", func(c configstore.Change) error {
 			t.Errorf("watch: delivered %+v; want an error and nothing else", c)
@@ -110,14 +110,14 @@ func (b Backend) names(t testing.TB, what string, err error) {
 func blind(t *testing.T, b Backend) {
 	orSkip(t, b.Blind != nil, "this store has no permissions on single keys")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	version := r.version()
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	version := r.Last().Version
 	r.stop()
-	half := closing(t, b.Blind(t, api.KeyPath(eastKey)))
+	half := Closing(t, b.Blind(t, api.KeyPath(eastKey)))
 	for _, from := range []configstore.Version{version, ""} {
-		since := len(r.all())
+		since := len(r.All())
 		r.done = make(chan struct{})
 		r.start(half, from)
 		r.settle(since)
@@ -129,7 +129,7 @@ func blind(t *testing.T, b Backend) {
 		if !east || !west {
 			t.Errorf("from version %q: after reading without permission on Cluster east, east stands: %t, west stands: %t; want both", from, east, west)
 		}
-		if changes := r.all()[since:]; len(changes) > 0 {
+		if changes := r.All()[since:]; len(changes) > 0 {
 			refused := slices.ContainsFunc(changes[0].Refused, func(r configstore.Refusal) bool {
 				return r.Key == eastKey && saysDenied.MatchString(r.Err.Error())
 			})
@@ -145,13 +145,13 @@ func blind(t *testing.T, b Backend) {
 	}
 	_, err := half.Get(t.Context(), eastKey)
 	b.refused(t, "get", err, saysDenied)
-	if _, err := half.Get(t.Context(), cluster("west", "").Key()); err != nil {
+	if _, err := half.Get(t.Context(), Cluster("west", "").Key()); err != nil {
 		t.Errorf("get what may be read: %v", err)
 	}
 }
 
 // settle waits until a Watch has delivered something, or has ended.
-func (r *reader) settle(since int) {
+func (r *Reader) settle(since int) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		select {
@@ -159,7 +159,7 @@ func (r *reader) settle(since int) {
 			return
 		default:
 		}
-		if len(r.all()) > since {
+		if len(r.All()) > since {
 			return
 		}
 	}
@@ -169,14 +169,14 @@ func (r *reader) settle(since int) {
 func unwritable(t *testing.T, b Backend) {
 	orSkip(t, b.Unwritable != nil, "this store has no credentials to read and not write")
 	s := open(t, b)
-	held := put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	reading := closing(t, b.Unwritable(t))
-	f := follow(t, reading)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	held := put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	reading := Closing(t, b.Unwritable(t))
+	f := Follow(t, reading)
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	for what, w := range map[string]configstore.Write{
-		"put":    {Object: cluster("east", "b")},
-		"put if": {Object: cluster("east", "b"), If: held[0]},
-		"create": {Object: cluster("north", "b"), If: configstore.Absent},
+		"put":    {Object: Cluster("east", "b")},
+		"put if": {Object: Cluster("east", "b"), If: held[0]},
+		"create": {Object: Cluster("north", "b"), If: configstore.Absent},
 		"delete": {Delete: eastKey},
 	} {
 		_, err := reading.Write(t.Context(), w)
@@ -185,7 +185,7 @@ func unwritable(t *testing.T, b Backend) {
 		}
 		b.names(t, what, err)
 	}
-	put(t, b, s, cluster("west", "b"))
-	f.awaitSet(cluster("east", "a"), cluster("west", "b"))
-	f.awaitStatus("one of a store that is read on", func(s configstore.Status) bool { return s.Synced && s.Err == nil })
+	put(t, b, s, Cluster("west", "b"))
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "b"))
+	f.AwaitStatus("one of a store that is read on", func(s configstore.Status) bool { return s.Synced && s.Err == nil })
 }

@@ -13,17 +13,17 @@ func backups() []specification {
 func rewound(t *testing.T, b Backend) {
 	orSkip(t, b.Rewind != nil, "this store's server has no backups")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	restore := b.Rewind(t)
-	put(t, b, s, cluster("east", "b"), cluster("north", "a"))
-	remove(t, s, cluster("west", ""))
-	f.awaitSet(cluster("east", "b"), cluster("north", "a"))
+	put(t, b, s, Cluster("east", "b"), Cluster("north", "a"))
+	remove(t, s, Cluster("west", ""))
+	f.awaitSet(Cluster("east", "b"), Cluster("north", "a"))
 	restore()
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	writeSoon(t, s, cluster("south", "a"))
-	f.awaitSet(cluster("east", "a"), cluster("south", "a"), cluster("west", "a"))
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	writeSoon(t, s, Cluster("south", "a"))
+	f.awaitSet(Cluster("east", "a"), Cluster("south", "a"), Cluster("west", "a"))
 	f.neverLost(eastKey)
 }
 
@@ -32,37 +32,37 @@ func rewound(t *testing.T, b Backend) {
 func rewoundWhileAway(t *testing.T, b Backend) {
 	orSkip(t, b.Rewind != nil, "this store's server has no backups")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
 	restore := b.Rewind(t)
-	put(t, b, s, cluster("east", "b"))
-	put(t, b, s, cluster("north", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "b"), cluster("north", "a"))
+	put(t, b, s, Cluster("east", "b"))
+	put(t, b, s, Cluster("north", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "b"), Cluster("north", "a"))
 	comeBack(t, s, r, func() {
 		restore()
 		for _, network := range []string{"a", "b", "c", "d"} {
-			writeSoon(t, s, cluster("south", network))
+			writeSoon(t, s, Cluster("south", network))
 		}
 	})
-	r.awaitSet(cluster("east", "a"), cluster("south", "d"))
+	r.awaitSet(Cluster("east", "a"), Cluster("south", "d"))
 }
 
 func compacted(t *testing.T, b Backend) {
 	orSkip(t, b.Compact != nil, "this store's server keeps no history that it could forget")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	away, f := watch(t, s, ""), follow(t, s)
-	away.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	away, f := Watch(t, s, ""), Follow(t, s)
+	away.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	comeBack(t, s, away, func() {
-		put(t, b, s, cluster("east", "b"), cluster("north", "a"))
-		remove(t, s, cluster("west", ""))
+		put(t, b, s, Cluster("east", "b"), Cluster("north", "a"))
+		remove(t, s, Cluster("west", ""))
 		b.Compact(t)
 	})
-	away.awaitSet(cluster("east", "b"), cluster("north", "a"))
-	put(t, b, s, cluster("south", "a"))
-	for _, r := range []*reader{away, &f.reader} {
-		r.awaitSet(cluster("east", "b"), cluster("north", "a"), cluster("south", "a"))
+	away.awaitSet(Cluster("east", "b"), Cluster("north", "a"))
+	put(t, b, s, Cluster("south", "a"))
+	for _, r := range []*Reader{away, &f.Reader} {
+		r.awaitSet(Cluster("east", "b"), Cluster("north", "a"), Cluster("south", "a"))
 	}
 	f.neverLost(eastKey)
 	f.neverTwice()

@@ -166,7 +166,7 @@ func faults() []fault {
 		{"tells history the wrong way round", "the history of an object, newest first, deletions too", func(b *Backend) {
 			bend(b, func(s *bent) {
 				s.history = func() []configstore.Past {
-					return []configstore.Past{{Object: cluster("east", "a")}, {Deleted: true}, {Object: cluster("east", "c")}}
+					return []configstore.Past{{Object: Cluster("east", "a")}, {Deleted: true}, {Object: Cluster("east", "c")}}
 				}
 			})
 		}},
@@ -285,11 +285,18 @@ func straightBackend(t *testing.T) Backend {
 		Open: open, Shared: true, MaxObject: api.MaxObjectBytes,
 		PutRaw: func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) {
 			name := filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(path, api.KeyPrefix), "/", ".")+".yaml")
-			err := os.Remove(name)
-			if value != nil {
-				err = os.WriteFile(name, value, 0o600)
+			if value == nil {
+				if err := os.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+				return
 			}
-			if err != nil {
+			// At once: between a removal and a write, the object would be seen as deleted.
+			written := filepath.Join(t.TempDir(), "written")
+			if err := os.WriteFile(written, value, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(written, name); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -13,11 +13,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// follower is a configstore.Follower at work, and everything that it handed on, as a
-// reader that awaitSet can be asked of.
-type follower struct {
+// Follower is a configstore.Follower at work, and a Reader of what it handed on.
+type Follower struct {
 	*configstore.Follower
-	reader
+	Reader
 	tap *tap
 }
 
@@ -56,11 +55,11 @@ func (p *tap) note(c configstore.Change) {
 	}
 }
 
-// follow runs a Follower until the test ends.
-func follow(t *testing.T, s configstore.Store) *follower {
+// Follow runs a Follower until the test ends.
+func Follow(t testing.TB, s configstore.Store) *Follower {
 	t.Helper()
-	f := &follower{
-		reader: reader{t: t, done: make(chan struct{}), news: make(chan struct{})},
+	f := &Follower{
+		Reader: Reader{t: t, done: make(chan struct{}), news: make(chan struct{})},
 		tap:    &tap{Store: s, held: map[catalog.Key]string{}},
 	}
 	f.Follower = configstore.NewFollower(f.tap, f.deliver, slog.New(slog.DiscardHandler))
@@ -74,13 +73,14 @@ func follow(t *testing.T, s configstore.Store) *follower {
 	return f
 }
 
-func (f *follower) awaitStatus(what string, is func(configstore.Status) bool) {
+// AwaitStatus waits for a status.
+func (f *Follower) AwaitStatus(what string, is func(configstore.Status) bool) configstore.Status {
 	f.t.Helper()
 	deadline := time.After(patience)
 	for {
 		status, ok, changed := f.Status().Follow()
 		if ok && is(status) {
-			return
+			return status
 		}
 		select {
 		case <-changed:
@@ -91,9 +91,9 @@ func (f *follower) awaitStatus(what string, is func(configstore.Status) bool) {
 }
 
 // neverLost holds that objects were never taken away.
-func (f *follower) neverLost(keys ...catalog.Key) {
+func (f *Follower) neverLost(keys ...catalog.Key) {
 	f.t.Helper()
-	for i, c := range f.all() {
+	for i, c := range f.All() {
 		for _, gone := range c.Deleted {
 			if slices.Contains(keys, gone) {
 				f.t.Errorf("change %d took %s away, which nobody had deleted", i, gone)
@@ -103,7 +103,7 @@ func (f *follower) neverLost(keys ...catalog.Key) {
 }
 
 // neverTwice holds that no change came a second time.
-func (f *follower) neverTwice() {
+func (f *Follower) neverTwice() {
 	f.t.Helper()
 	f.tap.mu.Lock()
 	defer f.tap.mu.Unlock()

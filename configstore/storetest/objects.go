@@ -12,8 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// cluster is a Cluster that is told apart by its network.
-func cluster(name, network string) *catalog.Cluster {
+// Cluster is a Cluster that is told apart by its network.
+func Cluster(name, network string) *catalog.Cluster {
 	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
 }
 

@@ -30,12 +30,12 @@ func outages() []specification {
 func failingIsNotEmpty(t *testing.T, b Backend) {
 	orSkip(t, b.Fail != nil, "this store's source can't be made to fail")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	before := time.Now()
 	mend := b.Fail(t, s)
-	f.awaitStatus("a failing store", func(s configstore.Status) bool { return s.Err != nil })
+	f.AwaitStatus("a failing store", func(s configstore.Status) bool { return s.Err != nil })
 	status, _ := f.Status().Load()
 	if !status.Synced || status.Objects != 2 || status.Since.Before(before) {
 		t.Errorf("status of the failing store %+v; want two objects that stand, and since when", status)
@@ -50,29 +50,29 @@ func failingIsNotEmpty(t *testing.T, b Backend) {
 		b.names(t, what, err)
 	}
 	mend()
-	f.awaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
-	writeSoon(t, s, cluster("east", "b"))
-	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	f.neverLost(eastKey, cluster("west", "").Key())
+	f.AwaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
+	writeSoon(t, s, Cluster("east", "b"))
+	f.awaitSet(Cluster("east", "b"), Cluster("west", "a"))
+	f.neverLost(eastKey, Cluster("west", "").Key())
 }
 
 func flapping(t *testing.T, b Backend) {
 	orSkip(t, b.Cut != nil && b.Fail != nil, "this store has no link")
 	s := open(t, b)
-	network := func(n int) *catalog.Cluster { return cluster("east", fmt.Sprintf("n%02d", n)) }
-	put(t, b, s, network(0), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(network(0), cluster("west", "a"))
+	network := func(n int) *catalog.Cluster { return Cluster("east", fmt.Sprintf("n%02d", n)) }
+	put(t, b, s, network(0), Cluster("west", "a"))
+	f := Follow(t, s)
+	f.awaitSet(network(0), Cluster("west", "a"))
 	const last = 12
 	for n := 1; n < last; n += 2 {
 		mend := b.Fail(t, s)
 		b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(network(n)))
 		mend()
 		b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(network(n+1)))
-		f.awaitSet(network(n+1), cluster("west", "a"))
+		f.awaitSet(network(n+1), Cluster("west", "a"))
 	}
 	before := ""
-	for _, c := range f.all() {
+	for _, c := range f.All() {
 		for _, o := range c.Objects {
 			if now := o.Object.(*catalog.Cluster); now.Name == "east" {
 				if now.Network <= before {
@@ -82,7 +82,7 @@ func flapping(t *testing.T, b Backend) {
 			}
 		}
 	}
-	f.neverLost(eastKey, cluster("west", "").Key())
+	f.neverLost(eastKey, Cluster("west", "").Key())
 	f.neverTwice()
 }
 
@@ -90,12 +90,12 @@ func flapping(t *testing.T, b Backend) {
 func restart(t *testing.T, b Backend, kill bool) {
 	orSkip(t, b.Restart != nil, "this store has no server")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"))
-	want := []catalog.Object{cluster("east", "b")}
+	put(t, b, s, Cluster("east", "a"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"))
+	want := []catalog.Object{Cluster("east", "b")}
 	for i := range 10 {
-		want = append(want, cluster(fmt.Sprintf("c%d", i), "a"))
+		want = append(want, Cluster(fmt.Sprintf("c%d", i), "a"))
 	}
 	for _, o := range want {
 		put(t, b, s, o)
@@ -108,8 +108,8 @@ func restart(t *testing.T, b Backend, kill bool) {
 		}
 	}
 	f.awaitSet(want...)
-	writeSoon(t, s, cluster("north", "a"))
-	f.awaitSet(append(want, cluster("north", "a"))...)
+	writeSoon(t, s, Cluster("north", "a"))
+	f.awaitSet(append(want, Cluster("north", "a"))...)
 	if !kill || !b.Forgets {
 		f.neverLost(eastKey)
 	}
@@ -119,14 +119,14 @@ func restart(t *testing.T, b Backend, kill bool) {
 func cutLink(t *testing.T, b Backend) {
 	orSkip(t, b.Cut != nil, "this store has no link")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("north", "a"), Cluster("west", "a"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"), Cluster("north", "a"), Cluster("west", "a"))
 	begin := time.Now()
 	mend := b.Cut(t)
-	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(cluster("east", "b")))
-	b.PutRaw(t, s, api.KeyPath(cluster("north", "").Key()), nil)
-	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
+	b.PutRaw(t, s, api.KeyPath(eastKey), api.EncodeJSON(Cluster("east", "b")))
+	b.PutRaw(t, s, api.KeyPath(Cluster("north", "").Key()), nil)
+	f.AwaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
 	if took := time.Since(begin); took > patience {
 		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, patience)
 	}
@@ -136,34 +136,34 @@ func cutLink(t *testing.T, b Backend) {
 	}
 	b.names(t, "watch", status.Err)
 	mend()
-	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	f.awaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
-	writeSoon(t, s, cluster("west", "b"))
-	f.awaitSet(cluster("east", "b"), cluster("west", "b"))
-	f.neverLost(eastKey, cluster("west", "").Key())
+	f.awaitSet(Cluster("east", "b"), Cluster("west", "a"))
+	f.AwaitStatus("the store back", func(s configstore.Status) bool { return s.Err == nil })
+	writeSoon(t, s, Cluster("west", "b"))
+	f.awaitSet(Cluster("east", "b"), Cluster("west", "b"))
+	f.neverLost(eastKey, Cluster("west", "").Key())
 	f.neverTwice()
 }
 
 func cutFromTheStart(t *testing.T, b Backend) {
 	orSkip(t, b.Cut != nil, "this store has no link")
-	put(t, b, open(t, b), cluster("east", "a"))
+	put(t, b, open(t, b), Cluster("east", "a"))
 	mend := b.Cut(t)
 	begin := time.Now()
 	s := open(t, b)
 	if took := time.Since(begin); took > patience {
 		t.Errorf("to open the store took %s; want that it waits for no server", took)
 	}
-	f := follow(t, s)
-	f.awaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
+	f := Follow(t, s)
+	f.AwaitStatus("a store that can't be watched", func(s configstore.Status) bool { return s.Err != nil })
 	if took := time.Since(begin); took > patience {
 		t.Errorf("Watch noticed after %s that its link was cut; want less than %s", took, patience)
 	}
-	if status, _ := f.Status().Load(); status.Synced || len(f.all()) > 0 {
-		t.Errorf("status %+v after %d changes; want nothing from a store that could not be reached", status, len(f.all()))
+	if status, _ := f.Status().Load(); status.Synced || len(f.All()) > 0 {
+		t.Errorf("status %+v after %d changes; want nothing from a store that could not be reached", status, len(f.All()))
 	}
 	mend()
-	f.awaitSet(cluster("east", "a"))
-	if first := f.all()[0]; !first.Full {
+	f.awaitSet(Cluster("east", "a"))
+	if first := f.All()[0]; !first.Full {
 		t.Errorf("first change %+v; want the full set", first)
 	}
 }
@@ -171,33 +171,33 @@ func cutFromTheStart(t *testing.T, b Backend) {
 func cutCalls(t *testing.T, b Backend) {
 	orSkip(t, b.Cut != nil, "this store has no link")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
 	mend := b.Cut(t)
-	for what, call := range calls(s, cluster("east", "b")) {
+	for what, call := range calls(s, Cluster("east", "b")) {
 		inTime(t, what, 500*time.Millisecond, call)
 	}
 	mend()
-	writeSoon(t, s, cluster("east", "b"))
-	watch(t, s, "").awaitSet(cluster("east", "b"))
+	writeSoon(t, s, Cluster("east", "b"))
+	Watch(t, s, "").awaitSet(Cluster("east", "b"))
 }
 
 func cutEnds(t *testing.T, b Backend) {
 	orSkip(t, b.Cut != nil, "this store has no link")
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	one, other := watch(t, s, ""), watch(t, s, "")
-	one.awaitSet(cluster("east", "a"))
-	other.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	one, other := Watch(t, s, ""), Watch(t, s, "")
+	one.awaitSet(Cluster("east", "a"))
+	other.awaitSet(Cluster("east", "a"))
 	defer b.Cut(t)()
 	begin := time.Now()
 	one.cancel()
-	if err := one.awaitEnd(); !errors.Is(err, context.Canceled) {
+	if err := one.AwaitEnd(); !errors.Is(err, context.Canceled) {
 		t.Errorf("Watch ended with %v, want context.Canceled", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := other.awaitEnd(); !errors.Is(err, configstore.ErrClosed) {
+	if err := other.AwaitEnd(); !errors.Is(err, configstore.ErrClosed) {
 		t.Errorf("Watch ended with %v, want ErrClosed", err)
 	}
 	if took := time.Since(begin); took > patience {
@@ -231,30 +231,30 @@ func inTime(t *testing.T, what string, given time.Duration, call func(context.Co
 
 func slowLink(t *testing.T, b Backend) {
 	orSkip(t, b.Slow != nil, "this store has no link")
-	put(t, b, open(t, b), cluster("east", "a"), cluster("west", "a"))
+	put(t, b, open(t, b), Cluster("east", "a"), Cluster("west", "a"))
 	defer b.Slow(t, 300*time.Millisecond)()
 	s := open(t, b)
-	f := follow(t, s)
-	f.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	put(t, b, s, cluster("east", "b"))
-	f.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	remove(t, s, cluster("west", ""))
-	f.awaitSet(cluster("east", "b"))
+	f := Follow(t, s)
+	f.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	put(t, b, s, Cluster("east", "b"))
+	f.awaitSet(Cluster("east", "b"), Cluster("west", "a"))
+	remove(t, s, Cluster("west", ""))
+	f.awaitSet(Cluster("east", "b"))
 	f.neverTwice()
-	f.awaitStatus("one of a store that is slow, and not failing", func(s configstore.Status) bool { return s.Synced && s.Err == nil })
+	f.AwaitStatus("one of a store that is slow, and not failing", func(s configstore.Status) bool { return s.Synced && s.Err == nil })
 }
 
 func slowWrite(t *testing.T, b Backend) {
 	orSkip(t, b.Slow != nil, "this store has no link")
 	s := open(t, b)
-	held := put(t, b, s, cluster("east", "a"))[0]
+	held := put(t, b, s, Cluster("east", "a"))[0]
 	mend := b.Slow(t, 2*time.Second)
 	inTime(t, "write", 200*time.Millisecond, func(ctx context.Context) error {
 		// It is still on its way when its context ends, and must not undo what comes after it.
-		_, err := s.Write(ctx, configstore.Write{Object: cluster("east", "b"), If: held})
+		_, err := s.Write(ctx, configstore.Write{Object: Cluster("east", "b"), If: held})
 		return err
 	})
 	mend()
-	writeSoon(t, s, cluster("east", "c"))
-	watch(t, s, "").awaitSet(cluster("east", "c"))
+	writeSoon(t, s, Cluster("east", "c"))
+	Watch(t, s, "").awaitSet(Cluster("east", "c"))
 }

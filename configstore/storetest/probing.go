@@ -20,9 +20,9 @@ func triedOut(t *testing.T, b Backend) {
 	s := open(t, b)
 	p, ok := s.(configstore.Prober)
 	orSkip(t, ok, "this store can't be tried out")
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
 	before, _, err := s.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +33,13 @@ func triedOut(t *testing.T, b Backend) {
 	if err := p.MayWrite(t.Context()); err != nil {
 		t.Errorf("MayWrite: %v", err)
 	}
-	put(t, b, s, cluster("west", "a")) // what comes before it shows that nothing else came
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a")) // what comes before it shows that nothing else came
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	after, _, err := s.List(t.Context())
 	if err != nil || len(after) != 2 || !reflect.DeepEqual(after[0], before[0]) {
 		t.Errorf("before %v, after it was tried out %v, %v", before, after, err)
 	}
-	for _, c := range r.all() {
+	for _, c := range r.All() {
 		if len(c.Deleted) > 0 || len(c.Refused) > 0 {
 			t.Errorf("a change that nobody wrote: %+v", c)
 		}
@@ -48,7 +48,7 @@ func triedOut(t *testing.T, b Backend) {
 
 func mayNotWrite(t *testing.T, b Backend) {
 	orSkip(t, b.Unwritable != nil, "this store has no permissions to write")
-	p, ok := closing(t, b.Unwritable(t)).(configstore.Prober)
+	p, ok := Closing(t, b.Unwritable(t)).(configstore.Prober)
 	orSkip(t, ok, "this store can't be tried out")
 	err := p.MayWrite(t.Context())
 	if !errors.Is(err, configstore.ErrDenied) && !errors.Is(err, configstore.ErrReadOnly) {
@@ -62,7 +62,7 @@ func mayNotWrite(t *testing.T, b Backend) {
 
 func deniedWatch(t *testing.T, b Backend) {
 	orSkip(t, b.Denied != nil, "this store has no credentials")
-	s := closing(t, b.Denied(t))
+	s := Closing(t, b.Denied(t))
 	err := s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
 	if !errors.Is(err, configstore.ErrDenied) {
 		t.Errorf("Watch: %v, want ErrDenied", err)

@@ -22,8 +22,8 @@ import (
 // used up when the test fails. The tests of this package, which must fail, have less.
 var patience = time.Minute
 
-// reader is one Watch, and what came of it.
-type reader struct {
+// Reader is one Watch, and what came of it.
+type Reader struct {
 	t      testing.TB
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -37,16 +37,16 @@ type reader struct {
 	hold    chan struct{}          // while it is not nil, deliver waits for it to close
 }
 
-// watch starts a Watch, and ends it with the test.
-func watch(t testing.TB, s configstore.Store, from configstore.Version) *reader {
+// Watch starts a Watch, and ends it with the test.
+func Watch(t testing.TB, s configstore.Store, from configstore.Version) *Reader {
 	t.Helper()
-	r := &reader{t: t, done: make(chan struct{}), news: make(chan struct{})}
+	r := &Reader{t: t, done: make(chan struct{}), news: make(chan struct{})}
 	r.start(s, from)
 	t.Cleanup(r.stop)
 	return r
 }
 
-func (r *reader) start(s configstore.Store, from configstore.Version) {
+func (r *Reader) start(s configstore.Store, from configstore.Version) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go func() {
@@ -56,7 +56,7 @@ func (r *reader) start(s configstore.Store, from configstore.Version) {
 }
 
 // stop ends the Watch and waits for it.
-func (r *reader) stop() {
+func (r *Reader) stop() {
 	r.cancel()
 	r.release()
 	select {
@@ -66,7 +66,7 @@ func (r *reader) stop() {
 	}
 }
 
-func (r *reader) deliver(c configstore.Change) error {
+func (r *Reader) deliver(c configstore.Change) error {
 	r.mu.Lock()
 	hold := r.hold
 	r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *reader) deliver(c configstore.Change) error {
 	return nil
 }
 
-func (r *reader) note(net configstore.Change) {
+func (r *Reader) note(net configstore.Change) {
 	if r.texts == nil {
 		r.texts = map[catalog.Key]string{}
 	}
@@ -95,13 +95,13 @@ func (r *reader) note(net configstore.Change) {
 }
 
 // block makes deliver wait until release.
-func (r *reader) block() {
+func (r *Reader) block() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hold = make(chan struct{})
 }
 
-func (r *reader) release() {
+func (r *Reader) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.hold != nil {
@@ -111,7 +111,7 @@ func (r *reader) release() {
 }
 
 // await waits until what the reader has is as it should be.
-func (r *reader) await(what string, is func() bool) {
+func (r *Reader) await(what string, is func() bool) {
 	r.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -131,7 +131,7 @@ func (r *reader) await(what string, is func() bool) {
 	}
 }
 
-func (r *reader) describe() string {
+func (r *Reader) describe() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d changes, %d objects", len(r.changes), r.set.Len())
 	for i, s := range r.set.All() {
@@ -147,8 +147,35 @@ func (r *reader) describe() string {
 	return b.String()
 }
 
+// Clusters is the Clusters that the reader has: "east=a west=b", each with its network.
+func (r *Reader) Clusters() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.clusters()
+}
+
+func (r *Reader) clusters() string {
+	var all []string
+	for _, s := range r.set.All() {
+		if c, ok := s.Object.(*catalog.Cluster); ok {
+			all = append(all, c.Name+"="+c.Network)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// AwaitClusters waits until the reader has been told of just these Clusters: "east=a west=b", in
+// one text or several.
+func (r *Reader) AwaitClusters(want ...string) {
+	r.t.Helper()
+	words := strings.Fields(strings.Join(want, " "))
+	slices.Sort(words)
+	text := strings.Join(words, " ")
+	r.await("the clusters "+text, func() bool { return len(r.changes) > 0 && r.clusters() == text })
+}
+
 // awaitSet waits until the reader has these objects and no other.
-func (r *reader) awaitSet(objects ...catalog.Object) {
+func (r *Reader) awaitSet(objects ...catalog.Object) {
 	r.t.Helper()
 	want := make(map[catalog.Key]string, len(objects))
 	for _, o := range objects {
@@ -160,7 +187,7 @@ func (r *reader) awaitSet(objects ...catalog.Object) {
 }
 
 // awaitRefused waits until just these are refused.
-func (r *reader) awaitRefused(keys ...catalog.Key) configstore.Change {
+func (r *Reader) awaitRefused(keys ...catalog.Key) configstore.Change {
 	r.t.Helper()
 	var last configstore.Change
 	r.await(fmt.Sprintf("refused: %v", keys), func() bool {
@@ -178,22 +205,22 @@ func (r *reader) awaitRefused(keys ...catalog.Key) configstore.Change {
 	return last
 }
 
-// version is that of the last change.
-func (r *reader) version() configstore.Version {
+// Last is the last change.
+func (r *Reader) Last() configstore.Change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.changes[len(r.changes)-1].Version
+	return r.changes[len(r.changes)-1]
 }
 
-// all is every change so far.
-func (r *reader) all() []configstore.Change {
+// All is every change so far.
+func (r *Reader) All() []configstore.Change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.changes)
 }
 
-// awaitEnd waits for Watch to return, and returns its error.
-func (r *reader) awaitEnd() error {
+// AwaitEnd waits for Watch to return, and returns its error.
+func (r *Reader) AwaitEnd() error {
 	r.t.Helper()
 	select {
 	case <-r.done:
@@ -207,11 +234,11 @@ func (r *reader) awaitEnd() error {
 // open opens the store and closes it with the test.
 func open(t testing.TB, b Backend) configstore.ReadWriter {
 	t.Helper()
-	return closing(t, b.Open(t))
+	return Closing(t, b.Open(t))
 }
 
-// closing closes a store with the test.
-func closing(t testing.TB, s configstore.ReadWriter) configstore.ReadWriter {
+// Closing closes a store with the test.
+func Closing[S configstore.Store](t testing.TB, s S) S {
 	t.Helper()
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil && !errors.Is(err, configstore.ErrClosed) {
@@ -219,6 +246,16 @@ func closing(t testing.TB, s configstore.ReadWriter) configstore.ReadWriter {
 		}
 	})
 	return s
+}
+
+// Put writes objects in one batch, which must succeed.
+func Put(t testing.TB, s configstore.Writer, objects ...catalog.Object) {
+	t.Helper()
+	writes := make([]configstore.Write, len(objects))
+	for i, o := range objects {
+		writes[i].Object = o
+	}
+	write(t, s, writes...)
 }
 
 // write makes writes that must succeed.
@@ -231,13 +268,18 @@ func write(t testing.TB, s configstore.Writer, writes ...configstore.Write) []st
 	return revisions
 }
 
-// put writes objects, in one batch where the backend takes so many, and otherwise in
-// several at once.
+// put writes objects, in one batch where the backend takes so many.
 func put(t testing.TB, b Backend, s configstore.Writer, objects ...catalog.Object) []string {
 	t.Helper()
+	return Fill(t, s, b.MaxBatch, objects)
+}
+
+// Fill writes objects, in batches of at most so many; 0 is any number. Several are written at once.
+func Fill(t testing.TB, s configstore.Writer, most int, objects []catalog.Object) []string {
+	t.Helper()
 	size := len(objects)
-	if b.MaxBatch > 0 {
-		size = min(size, b.MaxBatch)
+	if most > 0 {
+		size = min(size, most)
 	}
 	revisions := make([]string, len(objects))
 	var writers errgroup.Group

@@ -26,9 +26,9 @@ func reading() []specification {
 }
 
 func emptySet(t *testing.T, b Backend) {
-	r := watch(t, open(t, b), "")
+	r := Watch(t, open(t, b), "")
 	r.awaitSet()
-	if first := r.all()[0]; !first.Full || first.Version == "" {
+	if first := r.All()[0]; !first.Full || first.Version == "" {
 		t.Errorf("first change %+v; want the full set, and a version", first)
 	}
 }
@@ -37,9 +37,9 @@ func fullFirst(t *testing.T, b Backend) {
 	s := open(t, b)
 	objects := []catalog.Object{full("east"), export("shop", "orders"), selection("shop", "checkout", 3), instance("shop", "orders-vm1", "Köln: 1")}
 	put(t, b, s, objects...)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitSet(objects...)
-	first := r.all()[0]
+	first := r.All()[0]
 	if !first.Full || len(first.Objects) != len(objects) || len(first.Deleted) != 0 || len(first.Refused) != 0 {
 		t.Errorf("first change %+v; want all four objects, Full", first)
 	}
@@ -52,12 +52,12 @@ func fullFirst(t *testing.T, b Backend) {
 
 func changeFollows(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	put(t, b, s, cluster("east", "b"))
-	r.awaitSet(cluster("east", "b"), cluster("west", "a"))
-	last := r.all()[len(r.all())-1]
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	put(t, b, s, Cluster("east", "b"))
+	r.awaitSet(Cluster("east", "b"), Cluster("west", "a"))
+	last := r.All()[len(r.All())-1]
 	if last.Full || len(last.Objects) != 1 || last.Objects[0].Object.Key().Name != "east" || len(last.Deleted) != 0 {
 		t.Errorf("last change %+v; want Cluster east alone", last)
 	}
@@ -65,14 +65,14 @@ func changeFollows(t *testing.T, b Backend) {
 
 func inOrder(t *testing.T, b Backend) {
 	s := open(t, b)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	const last = 30
 	for i := range last + 1 {
-		put(t, b, s, cluster("east", fmt.Sprintf("n%02d", i)))
+		put(t, b, s, Cluster("east", fmt.Sprintf("n%02d", i)))
 	}
-	r.awaitSet(cluster("east", fmt.Sprintf("n%02d", last)))
+	r.awaitSet(Cluster("east", fmt.Sprintf("n%02d", last)))
 	before := ""
-	for _, c := range r.all() {
+	for _, c := range r.All() {
 		for _, o := range c.Objects {
 			network := o.Object.(*catalog.Cluster).Network
 			if network <= before {
@@ -85,14 +85,14 @@ func inOrder(t *testing.T, b Backend) {
 
 func comesOnce(t *testing.T, b Backend) {
 	s := open(t, b)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitSet()
-	put(t, b, s, cluster("east", "a"))
-	r.awaitSet(cluster("east", "a"))
-	put(t, b, s, cluster("west", "a")) // what comes after it shows that east came no second time
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r.awaitSet(Cluster("east", "a"))
+	put(t, b, s, Cluster("west", "a")) // what comes after it shows that east came no second time
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 	times := 0
-	for _, c := range r.all() {
+	for _, c := range r.All() {
 		for _, o := range c.Objects {
 			if o.Object.Key().Name == "east" {
 				times++
@@ -107,18 +107,18 @@ func comesOnce(t *testing.T, b Backend) {
 func together(t *testing.T, b Backend) {
 	b.atOnce(t, 3)
 	s := open(t, b)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	const last = 10
 	for i := range last + 1 {
 		network := fmt.Sprintf("n%02d", i)
-		put(t, b, s, cluster("east", network), cluster("north", network), cluster("west", network))
+		put(t, b, s, Cluster("east", network), Cluster("north", network), Cluster("west", network))
 		if i == 0 { // so that there is a change to be told of, however fast the writes are
-			r.awaitSet(cluster("east", network), cluster("north", network), cluster("west", network))
+			r.awaitSet(Cluster("east", network), Cluster("north", network), Cluster("west", network))
 		}
 	}
-	r.awaitSet(cluster("east", "n10"), cluster("north", "n10"), cluster("west", "n10"))
+	r.awaitSet(Cluster("east", "n10"), Cluster("north", "n10"), Cluster("west", "n10"))
 	var seen configstore.Set
-	for _, c := range r.all() {
+	for _, c := range r.All() {
 		seen.Apply(c)
 		networks := map[string]bool{}
 		for _, o := range seen.All() {
@@ -132,29 +132,29 @@ func together(t *testing.T, b Backend) {
 
 func deleteIsDelete(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	remove(t, s, cluster("east", ""))
-	r.awaitSet(cluster("west", "a"))
-	last := r.all()[len(r.all())-1]
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	remove(t, s, Cluster("east", ""))
+	r.awaitSet(Cluster("west", "a"))
+	last := r.All()[len(r.All())-1]
 	if last.Full || len(last.Deleted) != 1 || last.Deleted[0].Name != "east" {
 		t.Errorf("last change %+v; want Cluster east deleted, and no full set", last)
 	}
-	put(t, b, s, cluster("east", "a"))
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 }
 
 func everyReader(t *testing.T, b Backend) {
 	s := open(t, b)
-	readers := make([]*reader, 5)
+	readers := make([]*Reader, 5)
 	for i := range readers {
-		readers[i] = watch(t, s, "")
-		put(t, b, s, cluster(fmt.Sprintf("c%d", i), "a"))
+		readers[i] = Watch(t, s, "")
+		put(t, b, s, Cluster(fmt.Sprintf("c%d", i), "a"))
 	}
-	remove(t, s, cluster("c0", ""))
+	remove(t, s, Cluster("c0", ""))
 	for _, r := range readers {
-		r.awaitSet(cluster("c1", "a"), cluster("c2", "a"), cluster("c3", "a"), cluster("c4", "a"))
+		r.awaitSet(Cluster("c1", "a"), Cluster("c2", "a"), Cluster("c3", "a"), Cluster("c4", "a"))
 	}
 }
 
@@ -164,11 +164,11 @@ func allowedCharacters(t *testing.T, b Backend) {
 	for _, name := range allowedNames() {
 		objects = append(objects, export(name, name), selection(name, name, 1), instance(name, name, name))
 		if catalog.CheckCluster(name) == nil {
-			objects = append(objects, cluster(name, name))
+			objects = append(objects, Cluster(name, name))
 		}
 	}
 	put(t, b, s, objects...)
-	watch(t, s, "").awaitSet(objects...)
+	Watch(t, s, "").awaitSet(objects...)
 	for _, o := range objects {
 		if got, err := s.Get(t.Context(), o.Key()); err != nil || got.Object.Key() != o.Key() {
 			t.Errorf("get %s: %v, %v", o.Key(), got.Object, err)
@@ -185,7 +185,7 @@ func huge(t *testing.T, b Backend) {
 	}
 	put(t, b, s, objects...)
 	begin := time.Now()
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitSet(objects...)
 	t.Logf("the full set of %d objects took %s", n, time.Since(begin))
 	changed := export("shop", fmt.Sprintf("app-%d", n/2))
@@ -193,7 +193,7 @@ func huge(t *testing.T, b Backend) {
 	objects[n/2] = changed
 	put(t, b, s, objects[n/2])
 	r.awaitSet(objects...)
-	if last := r.all()[len(r.all())-1]; last.Full || len(last.Objects) != 1 || len(last.Deleted) != 0 {
+	if last := r.All()[len(r.All())-1]; last.Full || len(last.Objects) != 1 || len(last.Deleted) != 0 {
 		t.Errorf("one change among %d objects came with %d objects, %d deleted, Full %t", n, len(last.Objects), len(last.Deleted), last.Full)
 	}
 }

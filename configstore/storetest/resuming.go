@@ -18,12 +18,12 @@ func resuming() []specification {
 }
 
 // comeBack ends the reader's Watch and starts another where that one was.
-func comeBack(t *testing.T, s configstore.Store, r *reader, missed func()) (since int) {
+func comeBack(t *testing.T, s configstore.Store, r *Reader, missed func()) (since int) {
 	t.Helper()
-	version := r.version()
+	version := r.Last().Version
 	r.stop()
 	missed()
-	since = len(r.all())
+	since = len(r.All())
 	r.done = make(chan struct{})
 	r.start(s, version)
 	return since
@@ -31,18 +31,18 @@ func comeBack(t *testing.T, s configstore.Store, r *reader, missed func()) (sinc
 
 func missed(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("east", "a"), Cluster("north", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("north", "a"), Cluster("west", "a"))
 	since := comeBack(t, s, r, func() {
-		put(t, b, s, cluster("east", "b"))
-		put(t, b, s, cluster("east", "c"))
-		remove(t, s, cluster("north", ""))
-		put(t, b, s, cluster("south", "a"))
-		remove(t, s, cluster("south", ""))
+		put(t, b, s, Cluster("east", "b"))
+		put(t, b, s, Cluster("east", "c"))
+		remove(t, s, Cluster("north", ""))
+		put(t, b, s, Cluster("south", "a"))
+		remove(t, s, Cluster("south", ""))
 	})
-	r.awaitSet(cluster("east", "c"), cluster("west", "a"))
-	first := r.all()[since]
+	r.awaitSet(Cluster("east", "c"), Cluster("west", "a"))
+	first := r.All()[since]
 	if !b.Resumes {
 		return
 	}
@@ -53,24 +53,24 @@ func missed(t *testing.T, b Backend) {
 
 func missedNothing(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
 	since := comeBack(t, s, r, func() {})
 	r.await("word from the store", func() bool { return len(r.changes) > since })
-	if first := r.all()[since]; b.Resumes && (first.Full || len(first.Objects) > 0 || first.Version == "") {
+	if first := r.All()[since]; b.Resumes && (first.Full || len(first.Objects) > 0 || first.Version == "") {
 		t.Errorf("first change after coming back %+v; want an empty one with a version", first)
 	}
-	r.awaitSet(cluster("east", "a"))
+	r.awaitSet(Cluster("east", "a"))
 }
 
 func unknownVersion(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
 	for _, version := range []configstore.Version{"nonsense", "0", "999999999", "-", "1-", "99999999999999999999999-0011223344556677", "1-0011223344556677", configstore.Version(strings.Repeat("9", 5000))} {
-		r := watch(t, s, version)
-		r.awaitSet(cluster("east", "a"))
-		if first := r.all()[0]; !first.Full {
+		r := Watch(t, s, version)
+		r.awaitSet(Cluster("east", "a"))
+		if first := r.All()[0]; !first.Full {
 			t.Errorf("from version %.30q: first change %+v; want the full set", version, first)
 		}
 	}
@@ -78,22 +78,22 @@ func unknownVersion(t *testing.T, b Backend) {
 
 func reopened(t *testing.T, b Backend) {
 	s := b.Open(t)
-	put(t, b, s, cluster("east", "a"), cluster("west", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
-	version := r.version()
+	put(t, b, s, Cluster("east", "a"), Cluster("west", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
+	version := r.Last().Version
 	r.stop()
-	remove(t, s, cluster("west", ""))
-	put(t, b, s, cluster("north", "a"))
+	remove(t, s, Cluster("west", ""))
+	put(t, b, s, Cluster("north", "a"))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, b)
-	since := len(r.all())
+	since := len(r.All())
 	r.done = make(chan struct{})
 	r.start(s, version)
-	r.awaitSet(cluster("east", "a"), cluster("north", "a"))
-	if first := r.all()[since]; b.Resumes && first.Full {
+	r.awaitSet(Cluster("east", "a"), Cluster("north", "a"))
+	if first := r.All()[since]; b.Resumes && first.Full {
 		t.Errorf("first change after the store was opened again is the full set; want what was missed")
 	}
 }

@@ -28,39 +28,39 @@ func openScoped(t *testing.T, b Backend) (all, own configstore.ReadWriter) {
 	t.Helper()
 	orSkip(t, b.Scoped != nil, "this store has no scopes")
 	all = open(t, b)
-	put(t, b, all, cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1),
+	put(t, b, all, Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1),
 		selection("shop", "orders", 1), selection("else", "checkout", 1), selection("shop", "checkout-2", 1),
 		export("shop", "checkout"), export("shop", "orders"), instance("shop", "checkout", "a"))
-	return all, closing(t, b.Scoped(t, checkout))
+	return all, Closing(t, b.Scoped(t, checkout))
 }
 
 func scoped(t *testing.T, b Backend) {
 	s, own := openScoped(t, b)
-	r := watch(t, own, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
-	if first := r.all()[0]; !first.Full {
+	r := Watch(t, own, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1))
+	if first := r.All()[0]; !first.Full {
 		t.Errorf("first change %+v; want the full set", first)
 	}
-	put(t, b, s, selection("shop", "checkout", 2), cluster("north", "a"))
-	remove(t, s, cluster("west", ""))
-	r.awaitSet(cluster("east", "a"), cluster("north", "a"), selection("shop", "checkout", 2))
+	put(t, b, s, selection("shop", "checkout", 2), Cluster("north", "a"))
+	remove(t, s, Cluster("west", ""))
+	r.awaitSet(Cluster("east", "a"), Cluster("north", "a"), selection("shop", "checkout", 2))
 	remove(t, s, selection("shop", "checkout", 0))
-	r.awaitSet(cluster("east", "a"), cluster("north", "a"))
+	r.awaitSet(Cluster("east", "a"), Cluster("north", "a"))
 	put(t, b, s, selection("shop", "checkout", 3))
-	r.awaitSet(cluster("east", "a"), cluster("north", "a"), selection("shop", "checkout", 3))
+	r.awaitSet(Cluster("east", "a"), Cluster("north", "a"), selection("shop", "checkout", 3))
 }
 
 func othersUnheard(t *testing.T, b Backend) {
 	s, own := openScoped(t, b)
 	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/bad", []byte("{"))
-	r := watch(t, own, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	r := Watch(t, own, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1))
 	put(t, b, s, selection("shop", "orders", 2), export("shop", "more"), instance("shop", "checkout", "b"))
 	remove(t, s, selection("else", "checkout", 0))
 	b.PutRaw(t, s, "isthmus/v1alpha1/AppEndpoints/shop/worse", []byte("{"))
-	put(t, b, s, cluster("east", "b"))
-	r.awaitSet(cluster("east", "b"), cluster("west", "a"), selection("shop", "checkout", 1))
-	for i, c := range r.all() {
+	put(t, b, s, Cluster("east", "b"))
+	r.awaitSet(Cluster("east", "b"), Cluster("west", "a"), selection("shop", "checkout", 1))
+	for i, c := range r.All() {
 		var heard []catalog.Key
 		for _, o := range c.Objects {
 			heard = append(heard, o.Object.Key())
@@ -80,25 +80,25 @@ func othersUnheard(t *testing.T, b Backend) {
 
 func ownRefused(t *testing.T, b Backend) {
 	s, own := openScoped(t, b)
-	r := watch(t, own, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	r := Watch(t, own, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1))
 	b.PutRaw(t, s, api.KeyPath(checkoutKey), []byte(`{"apiVersion":"isthmus.dev/v1alpha1","kind":"AppEndpoints","metadata":{"namespace":"shop","name":"checkout"},"spec":{"endpoint":[]}}`))
 	r.awaitRefused(checkoutKey)
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1))
 	b.PutRaw(t, s, api.KeyPath(checkoutKey), api.EncodeJSON(selection("shop", "checkout", 2)))
 	r.awaitRefused()
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 2))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 2))
 }
 
 func scopedComesBack(t *testing.T, b Backend) {
 	s, own := openScoped(t, b)
-	r := watch(t, own, "")
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"), selection("shop", "checkout", 1))
+	r := Watch(t, own, "")
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"), selection("shop", "checkout", 1))
 	comeBack(t, own, r, func() {
 		put(t, b, s, selection("shop", "orders", 2))
 		remove(t, s, selection("shop", "checkout", 0))
-		remove(t, s, cluster("west", ""))
-		put(t, b, s, cluster("east", "b"))
+		remove(t, s, Cluster("west", ""))
+		put(t, b, s, Cluster("east", "b"))
 	})
-	r.awaitSet(cluster("east", "b"))
+	r.awaitSet(Cluster("east", "b"))
 }

@@ -24,7 +24,7 @@ func sizes() []specification {
 func atTheLimit(t *testing.T, b Backend) {
 	s := open(t, b)
 	largest := sized(t, "large", b.MaxObject)
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	put(t, b, s, largest)
 	r.awaitSet(largest)
 	got, err := s.Get(t.Context(), largest.Key())
@@ -35,11 +35,11 @@ func atTheLimit(t *testing.T, b Backend) {
 
 func tooLarge(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	r := watch(t, s, "")
-	r.awaitSet(cluster("east", "a"))
+	put(t, b, s, Cluster("east", "a"))
+	r := Watch(t, s, "")
+	r.awaitSet(Cluster("east", "a"))
 	size := b.MaxObject + 1
-	writes := []configstore.Write{{Object: sized(t, "large", size)}, {Object: cluster("east", "b")}}
+	writes := []configstore.Write{{Object: sized(t, "large", size)}, {Object: Cluster("east", "b")}}
 	if b.MaxBatch == 1 {
 		writes = writes[:1]
 	}
@@ -52,16 +52,16 @@ func tooLarge(t *testing.T, b Backend) {
 			t.Errorf("write of %d bytes: %v; want both sizes named, that of the object and the limit of %d", size, err, b.MaxObject)
 		}
 	}
-	put(t, b, s, cluster("west", "a"))
-	r.awaitSet(cluster("east", "a"), cluster("west", "a"))
+	put(t, b, s, Cluster("west", "a"))
+	r.awaitSet(Cluster("east", "a"), Cluster("west", "a"))
 }
 
 func largeAtOnce(t *testing.T, b Backend) {
 	orSkip(t, b.MaxBatch > 0, "this store writes any number of objects at once")
 	b.atOnce(t, 2)
 	s := open(t, b)
-	put(t, b, s, cluster("east", "a"))
-	objects := []catalog.Object{cluster("east", "b")}
+	put(t, b, s, Cluster("east", "a"))
+	objects := []catalog.Object{Cluster("east", "b")}
 	writes := []configstore.Write{{Object: objects[0]}}
 	for i := 1; i < min(3, b.MaxBatch); i++ {
 		o := sized(t, fmt.Sprintf("large-%d", i), b.MaxObject)
@@ -71,9 +71,9 @@ func largeAtOnce(t *testing.T, b Backend) {
 		if !errors.Is(err, configstore.ErrTooLarge) {
 			t.Errorf("write of %d objects of %d bytes: %v; want ErrTooLarge", len(writes)-1, b.MaxObject, err)
 		}
-		objects = []catalog.Object{cluster("east", "a")}
+		objects = []catalog.Object{Cluster("east", "a")}
 	}
-	watch(t, s, "").awaitSet(objects...)
+	Watch(t, s, "").awaitSet(objects...)
 }
 
 func tooMany(t *testing.T, b Backend) {
@@ -82,14 +82,14 @@ func tooMany(t *testing.T, b Backend) {
 	writes := make([]configstore.Write, b.MaxBatch+1)
 	objects := make([]catalog.Object, len(writes))
 	for i := range writes {
-		objects[i] = cluster(fmt.Sprintf("c%d", i), "a")
+		objects[i] = Cluster(fmt.Sprintf("c%d", i), "a")
 		writes[i].Object = objects[i]
 	}
 	_, err := s.Write(t.Context(), writes...)
 	if !errors.Is(err, configstore.ErrTooLarge) || !strings.Contains(err.Error(), strconv.Itoa(b.MaxBatch)) {
 		t.Errorf("write of %d objects at once: %v; want ErrTooLarge, and the limit of %d", len(writes), err, b.MaxBatch)
 	}
-	r := watch(t, s, "")
+	r := Watch(t, s, "")
 	r.awaitSet()
 	write(t, s, writes[:b.MaxBatch]...)
 	r.awaitSet(objects[:b.MaxBatch]...)

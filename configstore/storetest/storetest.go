@@ -113,7 +113,7 @@ func (b Backend) atOnce(t testing.TB, n int) {
 
 // Run holds a backend to the specification.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	for _, group := range [][]specification{reading(), resuming(), mistakes(), writing(), sizes(), past(), living(), scopes(), outages(), backups(), access(), probing()} {
+	for _, group := range [][]specification{reading(), resuming(), invalidObjects(), writing(), sizes(), remembering(), lifecycle(), scopes(), outages(), backups(), access(), probing()} {
 		for _, s := range group {
 			t.Run(s.says, func(t *testing.T) {
 				s.test(t, open(t))

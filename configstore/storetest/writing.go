@@ -29,7 +29,7 @@ func writing() []specification {
 
 func getAndList(t *testing.T, b Backend) {
 	s := open(t, b)
-	objects := []catalog.Object{selection("shop", "checkout", 2), export("shop", "orders"), instance("shop", "orders-vm1", "a"), full("east"), cluster("west", "a")}
+	objects := []catalog.Object{selection("shop", "checkout", 2), export("shop", "orders"), instance("shop", "orders-vm1", "a"), full("east"), Cluster("west", "a")}
 	revisions := put(t, b, s, objects...)
 	list, refused, err := s.List(t.Context())
 	if err != nil || len(refused) != 0 || len(list) != len(objects) {
@@ -47,7 +47,7 @@ func getAndList(t *testing.T, b Backend) {
 			t.Errorf("list has %s at %s in place %d; want %s at %s, ordered by key", list[i].Object.Key(), list[i].Revision, i, want.Key(), revisions[i])
 		}
 	}
-	if again := put(t, b, s, cluster("west", "b")); again[0] == revisions[4] {
+	if again := put(t, b, s, Cluster("west", "b")); again[0] == revisions[4] {
 		t.Errorf("revision %s stands for two different objects", again[0])
 	}
 }
@@ -64,36 +64,36 @@ func notFound(t *testing.T, b Backend) {
 
 func preconditions(t *testing.T, b Backend) {
 	s := open(t, b)
-	first := write(t, s, configstore.Write{Object: cluster("east", "a"), If: configstore.Absent})[0]
-	if _, err := s.Write(t.Context(), configstore.Write{Object: cluster("east", "b"), If: configstore.Absent}); !errors.Is(err, configstore.ErrConflict) {
+	first := write(t, s, configstore.Write{Object: Cluster("east", "a"), If: configstore.Absent})[0]
+	if _, err := s.Write(t.Context(), configstore.Write{Object: Cluster("east", "b"), If: configstore.Absent}); !errors.Is(err, configstore.ErrConflict) {
 		t.Errorf("create what is there: %v; want ErrConflict", err)
 	}
-	second := write(t, s, configstore.Write{Object: cluster("east", "c"), If: first})[0]
-	for _, w := range []configstore.Write{{Object: cluster("east", "d"), If: first}, {Delete: eastKey, If: first}, {Delete: catalog.Key{Kind: catalog.KindCluster, Name: "west"}, If: first}, {Object: cluster("west", "a"), If: first}} {
+	second := write(t, s, configstore.Write{Object: Cluster("east", "c"), If: first})[0]
+	for _, w := range []configstore.Write{{Object: Cluster("east", "d"), If: first}, {Delete: eastKey, If: first}, {Delete: catalog.Key{Kind: catalog.KindCluster, Name: "west"}, If: first}, {Object: Cluster("west", "a"), If: first}} {
 		if _, err := s.Write(t.Context(), w); !errors.Is(err, configstore.ErrConflict) {
 			t.Errorf("write of %s for an old revision: %v; want ErrConflict", w.Key(), err)
 		}
 	}
-	watch(t, s, "").awaitSet(cluster("east", "c"))
+	Watch(t, s, "").awaitSet(Cluster("east", "c"))
 	write(t, s, configstore.Write{Delete: eastKey, If: second})
-	watch(t, s, "").awaitSet()
+	Watch(t, s, "").awaitSet()
 }
 
 func wholeBatch(t *testing.T, b Backend) {
 	b.atOnce(t, 3)
 	s := open(t, b)
-	put(t, b, s, cluster("north", "a"))
+	put(t, b, s, Cluster("north", "a"))
 	_, err := s.Write(t.Context(),
-		configstore.Write{Object: cluster("east", "a")},
-		configstore.Write{Delete: cluster("north", "").Key()},
-		configstore.Write{Object: cluster("west", "a"), If: "no-such-revision"},
+		configstore.Write{Object: Cluster("east", "a")},
+		configstore.Write{Delete: Cluster("north", "").Key()},
+		configstore.Write{Object: Cluster("west", "a"), If: "no-such-revision"},
 	)
 	if !errors.Is(err, configstore.ErrConflict) {
 		t.Errorf("write: %v; want ErrConflict", err)
 	}
-	watch(t, s, "").awaitSet(cluster("north", "a"))
-	write(t, s, configstore.Write{Object: cluster("east", "a")}, configstore.Write{Delete: cluster("north", "").Key()})
-	watch(t, s, "").awaitSet(cluster("east", "a"))
+	Watch(t, s, "").awaitSet(Cluster("north", "a"))
+	write(t, s, configstore.Write{Object: Cluster("east", "a")}, configstore.Write{Delete: Cluster("north", "").Key()})
+	Watch(t, s, "").awaitSet(Cluster("east", "a"))
 }
 
 // oneWinner lets several write for the same state of an object: as it is not there yet,
@@ -106,19 +106,19 @@ func oneWinner(t *testing.T, b Backend) {
 		write func(n int) configstore.Write
 	}{
 		{"create", func(n int) configstore.Write {
-			return configstore.Write{Object: cluster("east", fmt.Sprintf("a%d", n)), If: configstore.Absent}
+			return configstore.Write{Object: Cluster("east", fmt.Sprintf("a%d", n)), If: configstore.Absent}
 		}},
 		{"replace", func(n int) configstore.Write {
-			return configstore.Write{Object: cluster("east", fmt.Sprintf("b%d", n)), If: held}
+			return configstore.Write{Object: Cluster("east", fmt.Sprintf("b%d", n)), If: held}
 		}},
 		{"delete", func(int) configstore.Write { return configstore.Write{Delete: eastKey, If: held} }},
 	} {
 		won := race(t, b, s, c.what, c.write)
 		held = won.revision
 		if c.what == "delete" {
-			watch(t, s, "").awaitSet()
+			Watch(t, s, "").awaitSet()
 		} else {
-			watch(t, s, "").awaitSet(c.write(won.writer).Object)
+			Watch(t, s, "").awaitSet(c.write(won.writer).Object)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func several(t *testing.T, b Backend, s configstore.ReadWriter, n int) []configs
 // conflictingWriters lets several count on one object: each success must count.
 func conflictingWriters(t *testing.T, b Backend) {
 	s := open(t, b)
-	put(t, b, s, cluster("east", "n0"))
+	put(t, b, s, Cluster("east", "n0"))
 	const writers, each = 6, 8
 	var counting errgroup.Group
 	for _, w := range several(t, b, s, writers) {
@@ -190,7 +190,7 @@ func conflictingWriters(t *testing.T, b Backend) {
 	if err := counting.Wait(); err != nil {
 		t.Error(err)
 	}
-	watch(t, s, "").awaitSet(cluster("east", fmt.Sprintf("n%d", writers*each)))
+	Watch(t, s, "").awaitSet(Cluster("east", fmt.Sprintf("n%d", writers*each)))
 }
 
 func increment(t *testing.T, w configstore.Writer) error {
@@ -203,7 +203,7 @@ func increment(t *testing.T, w configstore.Writer) error {
 		if err != nil {
 			return err
 		}
-		_, err = w.Write(t.Context(), configstore.Write{Object: cluster("east", fmt.Sprintf("n%d", n+1)), If: stored.Revision})
+		_, err = w.Write(t.Context(), configstore.Write{Object: Cluster("east", fmt.Sprintf("n%d", n+1)), If: stored.Revision})
 		if err == nil || !errors.Is(err, configstore.ErrConflict) {
 			return err
 		}
@@ -214,10 +214,10 @@ func increment(t *testing.T, w configstore.Writer) error {
 func invalidWrite(t *testing.T, b Backend) {
 	s := open(t, b)
 	for name, o := range map[string]catalog.Object{
-		"a name that can't be carried": cluster("EAST", "a"),
+		"a name that can't be carried": Cluster("EAST", "a"),
 		"an endpoint for itself":       &catalog.AppEndpoints{App: catalog.App{Namespace: "a", ID: "b"}, Endpoints: []catalog.Endpoint{{App: catalog.App{Namespace: "a", ID: "b"}}}},
 	} {
-		writes := []configstore.Write{{Object: o}, {Object: cluster("good", "a")}}
+		writes := []configstore.Write{{Object: o}, {Object: Cluster("good", "a")}}
 		if b.MaxBatch == 1 {
 			writes = writes[:1]
 		}
@@ -225,20 +225,20 @@ func invalidWrite(t *testing.T, b Backend) {
 			t.Errorf("%s: %v; want ErrInvalid", name, err)
 		}
 	}
-	watch(t, s, "").awaitSet()
+	Watch(t, s, "").awaitSet()
 }
 
 func contradiction(t *testing.T, b Backend) {
 	b.atOnce(t, 2)
 	s := open(t, b)
 	for name, writes := range map[string][]configstore.Write{
-		"one object twice":       {{Object: cluster("east", "a")}, {Object: cluster("east", "b")}},
-		"put and deleted":        {{Object: cluster("east", "a")}, {Delete: eastKey}},
+		"one object twice":       {{Object: Cluster("east", "a")}, {Object: Cluster("east", "b")}},
+		"put and deleted":        {{Object: Cluster("east", "a")}, {Delete: eastKey}},
 		"neither put nor delete": {{}},
 	} {
 		if _, err := s.Write(t.Context(), writes...); !errors.Is(err, configstore.ErrInvalid) {
 			t.Errorf("%s: %v; want ErrInvalid", name, err)
 		}
 	}
-	watch(t, s, "").awaitSet()
+	Watch(t, s, "").awaitSet()
 }

@@ -95,7 +95,7 @@ var ErrEmpty = errors.New("the source has no object, and to prune would delete e
 //
 // Clusters are written first and selections last, so that whoever watches the target
 // never follows a selection to a cluster that is not there yet.
-func Copy(ctx context.Context, from, to configstore.Writer, o Options) (*Report, error) {
+func Copy(ctx context.Context, from configstore.Reader, to configstore.Writer, o Options) (*Report, error) {
 	report := &Report{}
 	source, refused, err := from.List(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func Copy(ctx context.Context, from, to configstore.Writer, o Options) (*Report,
 // revisions is the revisions of what a store has and can't use, where it can tell them: a
 // list has none. What is not as the list said any more has one that no store gives, so that
 // a write for it is a conflict.
-func revisions(ctx context.Context, of configstore.Writer, bad []configstore.Refusal) (map[catalog.Key]string, error) {
+func revisions(ctx context.Context, of configstore.Reader, bad []configstore.Refusal) (map[catalog.Key]string, error) {
 	var keys []catalog.Key
 	for _, r := range bad {
 		if r.Key != (catalog.Key{}) {
@@ -160,7 +160,7 @@ func revisions(ctx context.Context, of configstore.Writer, bad []configstore.Ref
 }
 
 // verify reads the target back.
-func (p *plan) verify(ctx context.Context, to configstore.Writer) (verified bool, err error) {
+func (p *plan) verify(ctx context.Context, to configstore.Reader) (verified bool, err error) {
 	stored, _, err := to.List(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read the target back: %w", err)
@@ -192,7 +192,7 @@ func (p *plan) verify(ctx context.Context, to configstore.Writer) (verified bool
 }
 
 // moved is what has become another in the source since it was read.
-func moved(ctx context.Context, from configstore.Writer, was []configstore.Stored, wasRefused []configstore.Refusal) ([]catalog.Key, error) {
+func moved(ctx context.Context, from configstore.Reader, was []configstore.Stored, wasRefused []configstore.Refusal) ([]catalog.Key, error) {
 	now, refused, err := from.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the source again, to see whether it was changed meanwhile: %w", err)

@@ -17,13 +17,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func cluster(name, network string) *catalog.Cluster {
-	return &catalog.Cluster{Name: name, Network: network, StaleAfter: catalog.DefaultStaleAfter}
-}
+func cluster(name, network string) *catalog.Cluster { return storetest.Cluster(name, network) }
 
 func export(namespace, name string) *catalog.AppExport {
 	return &catalog.AppExport{App: catalog.App{Namespace: namespace, ID: name}}
@@ -39,8 +38,7 @@ func embed(t testing.TB) *embedded.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return storetest.Closing(t, s)
 }
 
 func files(t *testing.T) (s *file.Store, dir string) {
@@ -50,19 +48,7 @@ func files(t *testing.T) (s *file.Store, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s, dir
-}
-
-func put(t testing.TB, s configstore.Writer, objects ...catalog.Object) {
-	t.Helper()
-	writes := make([]configstore.Write, len(objects))
-	for i, o := range objects {
-		writes[i].Object = o
-	}
-	if _, err := s.Write(t.Context(), writes...); err != nil {
-		t.Fatal(err)
-	}
+	return storetest.Closing(t, s), dir
 }
 
 // holds is what a store has, in few words.
@@ -94,8 +80,8 @@ func brief(r *Report) string {
 func TestACopyMovesEverythingAndCanBeRepeated(t *testing.T) {
 	from, _ := files(t)
 	to := embed(t)
-	put(t, from, selection("shop", "checkout", "orders"), export("shop", "orders"), cluster("east", "a"), cluster("north", "a"))
-	put(t, to, cluster("north", "b"), cluster("west", "a"))
+	storetest.Put(t, from, selection("shop", "checkout", "orders"), export("shop", "orders"), cluster("east", "a"), cluster("north", "a"))
+	storetest.Put(t, to, cluster("north", "b"), cluster("west", "a"))
 	for _, c := range []struct {
 		what string
 		o    Options
@@ -118,8 +104,8 @@ func TestACopyMovesEverythingAndCanBeRepeated(t *testing.T) {
 func TestWhatTheSourceCantUseIsNamedAndStaysInTheTarget(t *testing.T) {
 	from, dir := files(t)
 	to := embed(t)
-	put(t, from, cluster("east", "a"))
-	put(t, to, cluster("west", "a"))
+	storetest.Put(t, from, cluster("east", "a"))
+	storetest.Put(t, to, cluster("west", "a"))
 	bad := "apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: west}\nspec: {netwrk: b}\n"
 	if err := os.WriteFile(filepath.Join(dir, "west.yaml"), []byte(bad), 0o600); err != nil {
 		t.Fatal(err)
@@ -138,7 +124,7 @@ func TestWhatTheSourceCantUseIsNamedAndStaysInTheTarget(t *testing.T) {
 
 func TestAnEmptySourceDeletesNothing(t *testing.T) {
 	to := embed(t)
-	put(t, to, cluster("east", "a"))
+	storetest.Put(t, to, cluster("east", "a"))
 	if r, err := Copy(t.Context(), embed(t), to, Options{Prune: true}); !errors.Is(err, ErrEmpty) {
 		t.Errorf("%s, %v", brief(r), err)
 	}
@@ -176,10 +162,10 @@ func (b *between) Write(ctx context.Context, writes ...configstore.Write) ([]str
 
 func TestAChangeOfTheSourceMeanwhileIsNoticed(t *testing.T) {
 	source := embed(t)
-	put(t, source, cluster("changed", "a"), cluster("gone", "a"), cluster("same", "a"))
+	storetest.Put(t, source, cluster("changed", "a"), cluster("gone", "a"), cluster("same", "a"))
 	from := &between{Writer: source, list: func(n int) {
 		if n == 2 {
-			put(t, source, cluster("changed", "b"), cluster("new", "a"), cluster("same", "a"))
+			storetest.Put(t, source, cluster("changed", "b"), cluster("new", "a"), cluster("same", "a"))
 			if _, err := source.Write(t.Context(), configstore.Write{Delete: cluster("gone", "").Key()}); err != nil {
 				t.Fatal(err)
 			}
@@ -193,11 +179,11 @@ func TestAChangeOfTheSourceMeanwhileIsNoticed(t *testing.T) {
 
 func TestAChangeOfTheTargetMeanwhileIsNotLost(t *testing.T) {
 	from, target := embed(t), embed(t)
-	put(t, from, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
-	put(t, target, cluster("east", "b"))
+	storetest.Put(t, from, cluster("east", "a"), cluster("north", "a"), cluster("west", "a"))
+	storetest.Put(t, target, cluster("east", "b"))
 	to := &between{Writer: target, write: func(n int, _ []configstore.Write) error {
 		if n == 1 {
-			put(t, target, cluster("east", "mine"), cluster("north", "mine"))
+			storetest.Put(t, target, cluster("east", "mine"), cluster("north", "mine"))
 		}
 		return nil
 	}}
@@ -247,12 +233,12 @@ func TestWhatSomebodyMendsInTheTargetMeanwhileIsNotLost(t *testing.T) {
 		"pruned":       {[]catalog.Object{cluster("west", "a")}, Options{Prune: true}, "east failed, west created"},
 	} {
 		from, target := embed(t), embed(t)
-		put(t, from, c.source...)
-		put(t, target, cluster("east", "bad"))
+		storetest.Put(t, from, c.source...)
+		storetest.Put(t, target, cluster("east", "bad"))
 		to := &spoiled{between: &between{Writer: target}, key: cluster("east", "").Key(), mend: cluster("east", "mine")}
 		to.write = func(n int, _ []configstore.Write) error {
 			if n == 1 {
-				put(t, target, to.mend)
+				storetest.Put(t, target, to.mend)
 			}
 			return nil
 		}
@@ -268,11 +254,11 @@ func TestWhatSomebodyMendsInTheTargetMeanwhileIsNotLost(t *testing.T) {
 
 func TestAnObjectThatIsWrittenOverIsNotVerified(t *testing.T) {
 	from, target := embed(t), embed(t)
-	put(t, from, cluster("east", "a"), cluster("north", "a"))
-	put(t, target, cluster("gone", "a"))
+	storetest.Put(t, from, cluster("east", "a"), cluster("north", "a"))
+	storetest.Put(t, target, cluster("gone", "a"))
 	to := &between{Writer: target, list: func(n int) {
 		if n == 2 {
-			put(t, target, cluster("east", "mine"), cluster("gone", "mine"))
+			storetest.Put(t, target, cluster("east", "mine"), cluster("gone", "mine"))
 			if _, err := target.Write(t.Context(), configstore.Write{Delete: cluster("north", "").Key()}); err != nil {
 				t.Fatal(err)
 			}
@@ -307,7 +293,7 @@ func TestBatchesAreWhatTheTargetCanTake(t *testing.T) {
 	for i := range 500 {
 		objects = append(objects, cluster(fmt.Sprintf("c%03d", i), "a"))
 	}
-	put(t, from, objects...)
+	storetest.Put(t, from, objects...)
 	for most, wantWrites := range map[int]int{1000: 1, 128: 7, 64: 15} {
 		target := embed(t)
 		to := limited(target, most, 1<<20)
@@ -334,7 +320,7 @@ func TestOneObjectAtATimeGoesAbreast(t *testing.T) {
 	for i := range 50 {
 		objects = append(objects, export("shop", fmt.Sprintf("a%03d", i)))
 	}
-	put(t, from, objects...)
+	storetest.Put(t, from, objects...)
 	last := 0
 	r, err := Copy(t.Context(), from, single{target}, Options{Progress: func(done, of int) {
 		if done < last || of != 50 {
@@ -353,7 +339,7 @@ func TestAnObjectThatTheTargetCantTakeIsNamedAndTheRestAreCopied(t *testing.T) {
 	for i := range 200 {
 		large.Endpoints = append(large.Endpoints, catalog.Endpoint{App: catalog.App{Namespace: "shop", ID: fmt.Sprintf("app-%d", i)}})
 	}
-	put(t, from, cluster("east", "a"), large, selection("shop", "small", "orders"))
+	storetest.Put(t, from, cluster("east", "a"), large, selection("shop", "small", "orders"))
 	r, err := Copy(t.Context(), from, limited(embed(t), 100, 1000), Options{})
 	if err != nil || brief(r) != "large failed, small created, east created" || !errors.Is(r.Items[0].Err, configstore.ErrTooLarge) || !r.Verified {
 		t.Errorf("%s, verified %t, %v", brief(r), r.Verified, err)
@@ -366,7 +352,7 @@ func TestATargetThatTakesNothingEndsTheCopy(t *testing.T) {
 	for i := range 500 {
 		objects = append(objects, export("shop", fmt.Sprintf("a%03d", i)))
 	}
-	put(t, from, objects...)
+	storetest.Put(t, from, objects...)
 	for _, cause := range []error{configstore.ErrReadOnly, fmt.Errorf("%w (%w)", configstore.ErrReadOnly, configstore.ErrDenied), errors.New("connection refused")} {
 		to := &between{Writer: target, write: func(int, []configstore.Write) error { return cause }}
 		r, err := Copy(t.Context(), from, to, Options{})
@@ -385,7 +371,7 @@ func TestACopyThatIsInterruptedGoesOnTheNextTime(t *testing.T) {
 	for i := range 2*mostObjects + 1 {
 		objects = append(objects, export("shop", fmt.Sprintf("a%05d", i)))
 	}
-	put(t, from, objects...)
+	storetest.Put(t, from, objects...)
 	ctx, cancel := context.WithCancel(t.Context())
 	to := &between{Writer: target, write: func(n int, _ []configstore.Write) error {
 		if n == 2 {
@@ -405,7 +391,7 @@ func TestACopyThatIsInterruptedGoesOnTheNextTime(t *testing.T) {
 
 func TestAStoreThatCantBeReadIsNotEmpty(t *testing.T) {
 	closed, open := embed(t), embed(t)
-	put(t, open, cluster("east", "a"))
+	storetest.Put(t, open, cluster("east", "a"))
 	closed.Close()
 	if r, err := Copy(t.Context(), closed, open, Options{Prune: true}); !errors.Is(err, configstore.ErrClosed) || !strings.HasPrefix(err.Error(), "read the source: ") || r == nil {
 		t.Errorf("the source: %v", err)
@@ -421,9 +407,9 @@ func TestAStoreThatCantBeReadIsNotEmpty(t *testing.T) {
 // Whoever watches the target never follows a selection to a cluster that is not there.
 func TestClustersAreWrittenBeforeSelections(t *testing.T) {
 	from := embed(t)
-	put(t, from, selection("shop", "checkout", "orders"), export("shop", "orders"), cluster("east", "a"))
+	storetest.Put(t, from, selection("shop", "checkout", "orders"), export("shop", "orders"), cluster("east", "a"))
 	target := embed(t)
-	put(t, target, selection("shop", "gone", "orders"))
+	storetest.Put(t, target, selection("shop", "gone", "orders"))
 	var order []string
 	to := &between{Writer: single{target}, write: func(_ int, writes []configstore.Write) error {
 		for _, w := range writes {

@@ -262,9 +262,9 @@ func TestSettingsAreChecked(t *testing.T) {
 		"half of TLS":          {Settings{Tokens: []Token{token}, TLS: &TLS{Cert: "x"}}, "127.0.0.1:8500", "tls"},
 		"less than none":       {Settings{Tokens: []Token{token}, MaxConnections: -1}, "127.0.0.1:8500", "maxConnections"},
 	} {
-		m := c.settings.Check(c.address)
-		if got := m == nil; got != (c.path == "") || m != nil && m.Path != c.path {
-			t.Errorf("%s: %v, want a mistake at %q", name, m, c.path)
+		wrong := c.settings.Check(c.address)
+		if (len(wrong) == 0) != (c.path == "") || len(wrong) > 0 && (wrong[0].Path != c.path || len(wrong) > 1) {
+			t.Errorf("%s: %v, want a mistake at %q", name, wrong, c.path)
 		}
 	}
 }

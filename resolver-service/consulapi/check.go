@@ -3,7 +3,6 @@ package consulapi
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -109,7 +108,7 @@ func (c *check) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		wait := time.Duration((0.9 + 0.2*rand.Float64()) * float64(interval))
+		wait := live.Jitter(interval)
 		if !c.result(ctx, status, output) && n < eagerAttempts {
 			wait = min(wait, shortestInterval)
 		}

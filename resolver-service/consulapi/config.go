@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Settings are the block "consul" of isthmus.yaml.
@@ -42,8 +43,8 @@ type Token struct {
 
 // TLS has the server's certificate: files in PEM, which are read again at each handshake.
 type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Cert string `yaml:"cert" file:""`
+	Key  string `yaml:"key" file:""`
 }
 
 // The defaults of Settings.
@@ -56,71 +57,52 @@ const (
 // mostTokens is how many tokens there may be.
 const mostTokens = 10_000
 
-// Mistake is an error in Settings.
-type Mistake struct {
-	Path string // of the key, below "consul"; empty: the whole block
-	What string
-	Fix  string
-}
-
-// Error says all of it.
-func (m *Mistake) Error() string { return "consul." + m.Path + ": " + m.What + "; " + m.Fix }
-
-// Check finds the first mistake, without reading a secret; nil for none. address is where
-// listen.consul is; empty for nowhere.
-func (s *Settings) Check(address string) *Mistake {
+// Check finds what is wrong, without reading a secret. The paths are below "consul". address is
+// where listen.consul is; empty for nowhere.
+func (s *Settings) Check(address string) (wrong strict.Errors) {
 	if len(s.Tokens) > mostTokens {
-		return &Mistake{"tokens", fmt.Sprintf("%d are more than %d", len(s.Tokens), mostTokens), "leave some out"}
+		wrong.Add("tokens", fmt.Sprintf("%d are more than %d", len(s.Tokens), mostTokens), "leave some out")
+		return wrong
 	}
 	for n, t := range s.Tokens {
 		if _, err := catalog.ParseApp(t.App); err != nil {
-			return &Mistake{fmt.Sprintf("tokens[%d].app", n), err.Error(), "write namespace/app-id, such as shop/checkout"}
+			wrong.Add(fmt.Sprintf("tokens[%d].app", n), err.Error(), "write namespace/app-id, such as shop/checkout")
 		}
 		if err := t.Token.Check(); err != nil {
-			return &Mistake{fmt.Sprintf("tokens[%d].token", n), "does not say where the token is", "write one of {file: /run/secrets/name} and {env: NAME}"}
+			wrong.Add(fmt.Sprintf("tokens[%d].token", n), "does not say where the token is", "write one of {file: /run/secrets/name} and {env: NAME}")
 		}
 	}
-	if m := s.checkAnonymous(address); m != nil {
-		return m
+	if _, err := catalog.ParseApp(s.Anonymous); err != nil && s.Anonymous != "" {
+		wrong.Add("anonymous", err.Error(), "write namespace/app-id, such as shop/checkout")
+	} else if s.Anonymous != "" && address != "" && !loopback(address) && !s.ExposeAnonymous {
+		wrong.Add("anonymous", fmt.Sprintf("every client that reaches %s would be %s", address, s.Anonymous),
+			"write listen.consul with a loopback address, give each app a token, or write \"exposeAnonymous: true\" if that is meant")
 	}
 	if address != "" && len(s.Tokens) == 0 && s.Anonymous == "" {
-		return &Mistake{"tokens", "are missing: listen.consul is there, and nobody could ask", "write \"tokens: [{app: shop/checkout, token: {env: CHECKOUT_TOKEN}}]\", or \"anonymous: shop/checkout\""}
+		wrong.Add("tokens", "are missing: listen.consul is there, and nobody could ask",
+			"write \"tokens: [{app: shop/checkout, token: {env: CHECKOUT_TOKEN}}]\", or \"anonymous: shop/checkout\"")
 	}
-	return s.checkRest()
+	return append(wrong, s.checkRest()...)
 }
 
-func (s *Settings) checkAnonymous(address string) *Mistake {
-	if s.Anonymous == "" {
-		return nil
-	}
-	if _, err := catalog.ParseApp(s.Anonymous); err != nil {
-		return &Mistake{"anonymous", err.Error(), "write namespace/app-id, such as shop/checkout"}
-	}
-	if address != "" && !loopback(address) && !s.ExposeAnonymous {
-		return &Mistake{"anonymous", fmt.Sprintf("every client that reaches %s would be %s", address, s.Anonymous),
-			"write listen.consul with a loopback address, give each app a token, or write \"exposeAnonymous: true\" if that is meant"}
-	}
-	return nil
-}
-
-func (s *Settings) checkRest() *Mistake {
+func (s *Settings) checkRest() (wrong strict.Errors) {
 	if s.PortMeta != "" && !metaKey(s.PortMeta) {
-		return &Mistake{"portMeta", fmt.Sprintf("%q is no key of a service's metadata", s.PortMeta), "write letters, digits, - and _, such as " + DefaultPortMeta}
+		wrong.Add("portMeta", fmt.Sprintf("%q is no key of a service's metadata", s.PortMeta), "write letters, digits, - and _, such as "+DefaultPortMeta)
 	}
 	for name, n := range map[string]int{"maxConnections": s.MaxConnections, "maxConnectionsPerClient": s.MaxConnectionsPerClient} {
 		if n < 0 {
-			return &Mistake{name, fmt.Sprintf("%d is out of bounds", n), "write a number from 1 up, or leave it out"}
+			wrong.Add(name, fmt.Sprintf("%d is out of bounds", n), "write a number from 1 up, or leave it out")
 		}
 	}
 	for n, host := range s.Hosts {
 		if err := hostcheck.Check(host); err != nil {
-			return &Mistake{fmt.Sprintf("hosts[%d]", n), err.Error(), "write a name without a port, such as isthmus.example.com"}
+			wrong.Add(fmt.Sprintf("hosts[%d]", n), err.Error(), "write a name without a port, such as isthmus.example.com")
 		}
 	}
 	if s.TLS != nil && (s.TLS.Cert == "" || s.TLS.Key == "") {
-		return &Mistake{"tls", "cert and key go together", "name both files, or leave tls out"}
+		wrong.Add("tls", "cert and key go together", "name both files, or leave tls out")
 	}
-	return nil
+	return wrong
 }
 
 // loopback tells whether only this machine reaches an address.

@@ -23,13 +23,7 @@ func (s *Settings) check(doc *strict.Document, address string) {
 	if doc.Wrong("consul") {
 		return
 	}
-	if m := s.Check(address); m != nil {
-		path := "consul"
-		if m.Path != "" {
-			path += "." + m.Path
-		}
-		doc.Refuse(path, m.What, m.Fix)
-	}
+	doc.Merge("consul", s.Check(address).Err())
 	if doc.Has("consul") && address == "" && !doc.Wrong("listen") && !doc.Wrong("consul") {
 		doc.Refuse("consul", "nobody listens for it", "write listen: {consul: \"127.0.0.1:8500\"}, beside the other parts that are to run, or leave consul out")
 	}

@@ -137,7 +137,7 @@ func (r *registered) status() string { return r.checks.AggregatedStatus() }
 
 func newRegistry(to applier, share Sharer, st *store, self *api.Node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
-		to: to, share: share, store: st, log: log, often: throttle.New(log, linesEvery), self: self, counter: counter,
+		to: to, share: share, store: st, log: log, often: throttle.New(log, throttle.Interval), self: self, counter: counter,
 		targets: &targets{prober: probe.New(probe.Config{}), portKey: portKey},
 		clock:   &topology.Clock{}, holder: func(context.Context, netip.AddrPort) (h topology.Holder, err error) { return h, nil },
 		apps: map[catalog.App]*inventory{}, dirty: map[catalog.App]bool{}, lost: make(chan lost, 1),

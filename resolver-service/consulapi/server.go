@@ -30,9 +30,6 @@ import (
 // consulVersion is the version of Consul that this API follows.
 const consulVersion = "1.21.0"
 
-// linesEvery is how often a client can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
-
 // Server is the API. The parts are made by New, and Restore, Run and Serve make them work.
 type Server struct {
 	cfg       Config
@@ -57,7 +54,7 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	log := cfg.Log.With("part", "consulapi")
 	s := &Server{
-		cfg: cfg, log: log, often: throttle.New(log, linesEvery), node: cfg.node(), callers: map[catalog.App]*caller{},
+		cfg: cfg, log: log, often: throttle.New(log, throttle.Interval), node: cfg.node(), callers: map[catalog.App]*caller{},
 		filters: newFilters(), stopping: make(chan struct{}),
 	}
 	// Indexes begin with the time, so that after a restart each is above all of before.

@@ -45,7 +45,7 @@ type store struct {
 }
 
 func newStore(dir string, log *slog.Logger) *store {
-	return &store{dir: dir, often: throttle.New(log, linesEvery), unsaved: map[topology.InstanceKey]error{}}
+	return &store{dir: dir, often: throttle.New(log, throttle.Interval), unsaved: map[topology.InstanceKey]error{}}
 }
 
 // saved is the content of a file.

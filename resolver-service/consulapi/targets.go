@@ -84,21 +84,17 @@ func (t *targets) check(app catalog.App, c *checkSpec, address string, sender ne
 // another app's open stream.
 func (r *registry) checkSender(ctx context.Context, app catalog.App, address netip.AddrPort, sender netip.Addr) (unverified bool, err error) {
 	unverified = !r.targets.rules.OwnAddress(sender, address.Addr())
-	refuse := func(line, why string, args ...any) error {
-		r.often.Warn(line+" "+app.String(), "refused a registration: "+line,
-			append([]any{"app", app.String(), "address", address.String(), "from", sender.String()}, args...)...)
-		return &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: %s", app, address, sender, why)}
-	}
 	if unverified && !r.delegates.Allow(app, sender, address.Addr()) {
-		return false, refuse("its address is not the sender's", "a service is registered from its own IP; leave Address out or register from there, "+
-			"or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service")
+		r.often.Warn("sender "+app.String(), "refused a registration: its address is not the sender's",
+			"app", app.String(), "address", address.String(), "from", sender.String())
+		return false, &apiError{403, fmt.Sprintf("Permission denied: %s can't register %s from %s: a service is registered from its own IP; leave Address out or register from there, "+
+			"or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service", app, address, sender)}
 	}
 	holder, err := r.holder(ctx, address)
 	switch {
 	case err != nil || holder.App == (catalog.App{}) || holder.App == app:
 	case unverified || holder.Source == r.streams:
-		err = refuse("another app has registered that address itself", "another app's sidecar has registered that address itself; correct the address, or come back once that sidecar has gone",
-			"holder", holder.App.String())
+		err = &apiError{403, "Permission denied: " + holder.Refuse(r.often, app, address, sender).Error()}
 	}
 	return unverified, err
 }

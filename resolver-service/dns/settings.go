@@ -45,8 +45,8 @@ type Settings struct {
 
 // TLS names the files that the listeners for TLS take, in PEM.
 type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Cert string `yaml:"cert" file:""`
+	Key  string `yaml:"key" file:""`
 }
 
 // RateLimit bounds identical responses to one client network, by UDP. Where it is not

@@ -41,9 +41,12 @@ type Edge struct {
 	Check func(doc *strict.Document)
 	// Open opens what the edge listens with; nil: a TCP listener at each address.
 	Open func(Opening) (Sockets, error)
-	// Build makes the edge, and starts nothing. It is called once, after Open. It is nil for
-	// edges that the service itself builds and runs: the resolver and the gateway.
+	// Build makes the edge, and starts nothing. It is called once, after Open. It is nil for the
+	// resolver and the gateway alone: the service builds their parts, which it needs itself.
 	Build func(Host) (Part, error)
+	// Drains says that the edge's connections may finish: it is told to end first, and the
+	// others run until it has ended.
+	Drains bool
 	// Last says that the edge runs until everything else has ended, as health pages do.
 	Last bool
 }

@@ -58,7 +58,7 @@ var errNoReason = errors.New("the source ended without a reason; this is a fault
 
 // run keeps the source watched until ctx ends.
 func (s *followed) run(ctx context.Context, noticed, publish func()) error {
-	var pauses configstore.Pauses
+	var backoff configstore.Backoff
 	for {
 		var heard time.Time
 		err := s.source.Watch(ctx, func(c Change) error {
@@ -85,7 +85,7 @@ func (s *followed) run(ctx context.Context, noticed, publish func()) error {
 			s.failed(err)
 			publish()
 		}
-		if !pauses.Wait(ctx, err, heard) {
+		if !backoff.Wait(ctx, err, heard) {
 			return ctx.Err()
 		}
 	}

@@ -27,6 +27,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 		part: errHungUp.Error(), insecure: mayWantTLSRemedy,
 		remedy: "see the log of the resolver service there: it may refuse this one's certificate, most often since its Cluster object for this cluster lacks the root of this one, in spec.trust.roots",
 	},
+	{part: "unknown service isthmus.v1alpha1.Peering", remedy: "the other end is a resolver service, but not its gateway: most often its listen.resolver; write the address of its listen.gateway into spec.gateways"},
 	{part: "server preface", remedy: noGatewayRemedy, insecure: mayWantTLSRemedy},
 	{part: "not a settings frame", remedy: noGatewayRemedy},
 	{part: errNeverHeard.Error(), remedy: "the other end may be no gateway: correct spec.gateways; or packets are lost on the way: check routes and firewalls"},

@@ -37,11 +37,38 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "app: %v", err)
 	}
+	if req.GetCluster() != "" {
+		return s.resolveFromCluster(ctx, operator, req.GetCluster(), caller, app)
+	}
 	d := s.topology.Resolve(caller, app)
 	if operator {
-		if err := s.addOperatorDetails(ctx, caller, app, &d); err != nil {
+		err := s.addOperatorDetails(ctx, caller, app, &d)
+		if err == nil {
+			d.Notes, err = s.notes(ctx, caller, app, &d)
+		}
+		if err != nil {
 			return nil, status.FromContextError(err).Err()
 		}
+	}
+	return wire.Decision(&d), nil
+}
+
+// resolveFromCluster tells an operator how a caller in another cluster is served here.
+func (s *Server) resolveFromCluster(ctx context.Context, operator bool, cluster string, caller, app catalog.App) (*pb.Decision, error) {
+	if !operator {
+		return nil, status.Error(codes.PermissionDenied, "only operators may ask for callers of other clusters")
+	}
+	if err := catalog.CheckCluster(cluster); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "cluster: %v", err)
+	}
+	d, err := s.topology.ResolveFrom(ctx, cluster, caller, app)
+	if err == nil {
+		var more []string
+		more, err = s.notes(ctx, app, app, &d)
+		d.Notes = append(d.Notes, more...)
+	}
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
 	}
 	return wire.Decision(&d), nil
 }

@@ -29,6 +29,7 @@ type hello struct {
 	keeps    bool          // it has a view that is not provisional
 
 	version, runtime string // for operators
+	plainText        bool
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
@@ -44,7 +45,7 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 	}
-	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime)}
+	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)

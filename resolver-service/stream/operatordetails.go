@@ -17,33 +17,33 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	if d.Outcome == catalog.NotReady {
 		return nil
 	}
-	told, err := s.topology.Report(ctx, caller, app)
+	report, err := s.topology.Report(ctx, caller, app)
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == told.Own }); i >= 0 {
-		d.Routes[i].Reason += takenText(told.Taken) + keptText("not exported", &told.Kept)
+	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == report.Own }); i >= 0 {
+		d.Routes[i].Reason += takenText(report.Taken) + keptText("not exported", &report.Kept)
 	}
-	for _, says := range told.Clusters {
-		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == says.Cluster })
+	for _, cluster := range report.Clusters {
+		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == cluster.Cluster })
 		if i < 0 {
-			if !told.Everywhere {
+			if !report.Everywhere {
 				continue
 			}
 			i = len(d.Routes)
 			d.Routes = append(d.Routes, catalog.RouteDecision{
-				Cluster: says.Cluster, Priority: 1, Weight: catalog.DefaultWeight, Reason: "no route: nothing heard from its resolver service yet",
+				Cluster: cluster.Cluster, Priority: 1, Weight: catalog.DefaultWeight, Reason: "no route: nothing heard from its resolver service yet",
 			})
 		}
-		if says.Heard && !says.Allowed {
-			d.Routes[i].Reason = notExported(says, caller, app)
+		if cluster.Heard && !cluster.Allowed {
+			d.Routes[i].Reason = notExported(cluster, caller, app)
 		}
-		d.Routes[i].Reason += keptText("not called without a gateway", &says.Refused)
+		d.Routes[i].Reason += keptText("not called without a gateway", &cluster.Refused)
 		if s.cfg.Peer != nil {
-			d.Routes[i].Peer = s.cfg.Peer(says.Cluster)
+			d.Routes[i].Peer = s.cfg.Peer(cluster.Cluster)
 		}
-		if says.Allowed && !says.Direct {
-			d.Routes[i].Unnamed = unnamed(says, told.Unnamed)
+		if cluster.Allowed && !cluster.Direct {
+			d.Routes[i].Unnamed = unnamed(cluster, report.Unnamed)
 		}
 	}
 	return nil
@@ -52,10 +52,10 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 // unnamed says how callers without a server name reach the app, such as those of Dapr's resolver
 // kubernetes. If no names are answered for those callers, it does so only if the app has a
 // gateway of its own.
-func unnamed(says topology.ClusterReport, answered bool) string {
+func unnamed(cluster topology.ClusterReport, answered bool) string {
 	switch {
-	case len(says.Gateways) > 0:
-		return "by " + strings.Join(says.Gateways, ", ") + doubledText(says.Doubled)
+	case len(cluster.Gateways) > 0:
+		return "by " + strings.Join(cluster.Gateways, ", ") + sharedGatewayText(cluster.Shared)
 	case answered:
 		return "refused: the Cluster object lists no gateway for this app alone"
 	default:
@@ -63,7 +63,7 @@ func unnamed(says topology.ClusterReport, answered bool) string {
 	}
 }
 
-func doubledText(all []topology.Doubled) (text string) {
+func sharedGatewayText(all []topology.SharedGateway) (text string) {
 	for i, d := range all {
 		if i == maxListed {
 			return text + fmt.Sprintf("; %d more", len(all)-i)
@@ -77,8 +77,8 @@ func doubledText(all []topology.Doubled) (text string) {
 	return text
 }
 
-func notExported(says topology.ClusterReport, caller, app catalog.App) string {
-	if says.Exported {
+func notExported(cluster topology.ClusterReport, caller, app catalog.App) string {
+	if cluster.Exported {
 		return "exports " + app.String() + " to this cluster, but not to " + caller.String()
 	}
 	return "exports no " + app.String() + " to this cluster"

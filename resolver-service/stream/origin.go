@@ -70,10 +70,7 @@ func (s *Server) delegated(ctx context.Context, h *hello, source netip.Addr) err
 	if err != nil || holder.App == (catalog.App{}) || holder.App == h.app {
 		return err
 	}
-	s.throttled.Warn("held "+h.app.String(), "refused a registration: another app has registered that address itself",
-		"app", h.app.String(), "address", h.instance.Address.String(), "from", sourceText(source), "holder", holder.App.String())
-	return status.Errorf(codes.PermissionDenied, "%s can't register %s from %s: another app's sidecar has registered that address itself; correct the address that is registered",
-		h.app, h.instance.Address, sourceText(source))
+	return status.Error(codes.PermissionDenied, holder.Refuse(s.throttled, h.app, h.instance.Address, source).Error())
 }
 
 func sourceText(source netip.Addr) string {

@@ -288,14 +288,20 @@ func TestWhyAnInstanceIsNotExported(t *testing.T) {
 // explain is what an operator is told.
 func (s *service) explain(caller, app catalog.App) *pb.Decision {
 	s.t.Helper()
+	return s.ask(&pb.ResolveRequest{
+		Caller: &pb.App{Namespace: caller.Namespace, Id: caller.ID}, App: &pb.App{Namespace: app.Namespace, Id: app.ID},
+	})
+}
+
+// ask makes a lookup as an operator.
+func (s *service) ask(req *pb.ResolveRequest) *pb.Decision {
+	s.t.Helper()
 	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer conn.Close()
-	d, err := pb.NewResolverClient(conn).Resolve(s.t.Context(), &pb.ResolveRequest{
-		Caller: &pb.App{Namespace: caller.Namespace, Id: caller.ID}, App: &pb.App{Namespace: app.Namespace, Id: app.ID},
-	})
+	d, err := pb.NewResolverClient(conn).Resolve(s.t.Context(), req)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ var errStopped = errors.New("the registry of instances has stopped")
 
 func newRegistry(to applier, share Sharer, clock *topology.Clock, settle time.Duration, log *slog.Logger) *registry {
 	return &registry{
-		to: to, share: share, clock: clock, settle: settle, log: log, throttled: throttle.New(log, logInterval),
+		to: to, share: share, clock: clock, settle: settle, log: log, throttled: throttle.New(log, throttle.Interval),
 		requests: make(chan *request), stopped: make(chan struct{}), ledger: newLedger(),
 	}
 }

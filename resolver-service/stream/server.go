@@ -208,9 +208,6 @@ type Server struct {
 	latest atomic.Pointer[prepared] // the newest encoded message
 }
 
-// logInterval is how often a client can cause one and the same log line.
-const logInterval = 10 * time.Second
-
 // errStopping ends the streams of a service that stops. Clients keep their views and reconnect.
 // Stopping ends, with a cause, when the server ends its streams.
 func (s *Server) Stopping() context.Context { return s.stopping }
@@ -222,7 +219,7 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Clock, cfg.RejoinTimeout, log), log: log, restored: make(chan struct{}), limiter: streamLimiter{open: map[appSource]map[string]int{}}}
 	s.evidence = newEvidence(cfg.Unreachable)
-	s.throttled = throttle.New(log, logInterval)
+	s.throttled = throttle.New(log, throttle.Interval)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)
 	s.known = newKnownSets(budget.New(knownTotal, knownShare))
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}

@@ -12,16 +12,17 @@ import (
 
 // Sidecar is a client of this replica, as operators see it.
 type Sidecar struct {
-	App      catalog.App
-	Source   netip.Addr     // that its stream comes from
-	Instance string         // empty: it only watches
-	Address  netip.AddrPort // that it has registered
-	Zone     string
-	State    SidecarState
-	Since    time.Time // when its stream began
-	Version  string    // of the client
-	Runtime  string    // of the program that it is part of
-	Identity string    // its SPIFFE ID; empty without mTLS
+	App       catalog.App
+	Source    netip.Addr     // that its stream comes from
+	Instance  string         // empty: it only watches
+	Address   netip.AddrPort // that it has registered
+	Zone      string
+	State     SidecarState
+	Since     time.Time // when its stream began
+	Version   string    // of the client
+	Runtime   string    // of the program that it is part of
+	Identity  string    // its SPIFFE ID; empty if the service is insecure
+	PlainText bool      // calls between it and other sidecars are not encrypted
 
 	Revision  uint64 // of the view that was sent last
 	Delivered bool   // nothing that was sent waits for the client to read it
@@ -65,7 +66,7 @@ func (e *evidence) all() []*caller {
 // sidecar describes the client of a stream that has started.
 func (w *watch) sidecar(c *caller) Sidecar {
 	s := Sidecar{
-		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime,
+		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText,
 		Revision: w.floor(), Delivered: w.inFlight.idle(),
 	}
 	if id, ok := identity.FromContext(w.stream.Context()); ok {

@@ -167,7 +167,9 @@ func (w *watch) serve(ctx context.Context) error {
 	w.caller = who
 	close(w.started)
 	w.s.cfg.Events.Info("sidecar connected", "app", w.hello.app.String(), "from", who.source.String(), "registers", w.held != nil)
-	defer func() { w.s.cfg.Events.Info("sidecar left", "app", w.hello.app.String(), "from", who.source.String(), "registered", w.held != nil) }()
+	defer func() {
+		w.s.cfg.Events.Info("sidecar left", "app", w.hello.app.String(), "from", who.source.String(), "registered", w.held != nil)
+	}()
 	return w.follow(ctx)
 }
 

@@ -3,10 +3,12 @@ package topology
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // ClusterReport is what one other cluster says of an app. It is for operators: a caller is not
@@ -19,19 +21,19 @@ type ClusterReport struct {
 
 	Gateways []string // that lead to the app alone, also without a server name
 	Direct   bool     // instances there are reached without a gateway
-	Doubled  []Doubled
+	Shared   []SharedGateway
 	Refused  Kept // addresses there that may not be called without a gateway
 }
 
-// Doubled is one of the gateways for the app that another cluster's object has, too: it
+// SharedGateway is one of the gateways for the app that another cluster's object has, too: it
 // leads to one app of one cluster.
-type Doubled struct {
+type SharedGateway struct {
 	Address string
 	Cluster string
 	App     catalog.App // none: it is there for all apps
 }
 
-// Report is what an operator is told of an app beside a decision.
+// Report is what an operator gets to know of an app beside a decision.
 type Report struct {
 	Clusters   []ClusterReport // those that have a Cluster object, by name
 	Everywhere bool            // the caller's selection holds the app without routes: each cluster that exports it is one
@@ -50,11 +52,11 @@ type Taken struct {
 }
 
 // Report tells what is known of an app beside a caller's decision.
-func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (told Report, err error) {
+func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (report Report, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		told = Report{Clusters: g.imports.say(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
+		report = Report{Clusters: g.imports.reports(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
 	})
-	return told, err
+	return report, err
 }
 
 // Holder is an app that has an address by a live registration from that address.
@@ -68,6 +70,15 @@ type Holder struct {
 func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
 	err = t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
 	return h, err
+}
+
+// Refuse refuses a registration of another app for the address that h has. The log names h's app;
+// the error, which the sender gets, does not.
+func (h Holder) Refuse(log *throttle.Log, app catalog.App, address netip.AddrPort, sender netip.Addr) error {
+	log.Warn("held "+app.String(), "refused a registration: another app has registered that address itself",
+		"app", app.String(), "address", address.String(), "from", sender.String(), "holder", h.App.String())
+	return fmt.Errorf("%s can't register %s from %s: another app's sidecar has registered that address itself; "+
+		"correct the address, or come back once that sidecar has gone", app, address, sender)
 }
 
 func (o *ownership) taken(app catalog.App) (all []Taken) {
@@ -84,7 +95,7 @@ func (o *ownership) taken(app catalog.App) (all []Taken) {
 	return all
 }
 
-func (im *imports) say(caller, app catalog.App) []ClusterReport {
+func (im *imports) reports(caller, app catalog.App) []ClusterReport {
 	var all []ClusterReport
 	n := im.apps[app]
 	for name, c := range im.clusters {
@@ -95,7 +106,7 @@ func (im *imports) say(caller, app catalog.App) []ClusterReport {
 		for _, own := range c.object.AppGateways {
 			if own.App == app {
 				s.Gateways = append(s.Gateways, own.Address)
-				s.Doubled = append(s.Doubled, im.doubled(own.Address, name)...)
+				s.Shared = append(s.Shared, im.sharedGateways(own.Address, name)...)
 			}
 		}
 		if n != nil {
@@ -120,21 +131,21 @@ func (vs *views) everywhere(caller, app catalog.App) bool {
 	})
 }
 
-// doubled is where clusters but one list an address, by name.
-func (im *imports) doubled(address, but string) (all []Doubled) {
+// sharedGateways is where clusters but one list an address, by name.
+func (im *imports) sharedGateways(address, but string) (all []SharedGateway) {
 	for name, c := range im.clusters {
 		if c.object == nil || name == but {
 			continue
 		}
 		if slices.Contains(c.object.Gateways, address) {
-			all = append(all, Doubled{Address: address, Cluster: name})
+			all = append(all, SharedGateway{Address: address, Cluster: name})
 		}
 		for _, own := range c.object.AppGateways {
 			if own.Address == address {
-				all = append(all, Doubled{Address: address, Cluster: name, App: own.App})
+				all = append(all, SharedGateway{Address: address, Cluster: name, App: own.App})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Doubled) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(all, func(a, b SharedGateway) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return all
 }

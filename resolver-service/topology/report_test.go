@@ -54,7 +54,7 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []ClusterReport{
-		{Cluster: "all", Heard: true, Exported: true, Allowed: true, Gateways: []string{"10.9.1.1:50002"}, Doubled: []Doubled{
+		{Cluster: "all", Heard: true, Exported: true, Allowed: true, Gateways: []string{"10.9.1.1:50002"}, Shared: []SharedGateway{
 			{Address: "10.9.1.1:50002", Cluster: "none"}, {Address: "10.9.1.1:50002", Cluster: "others", App: app("cart")},
 		}},
 		{Cluster: "none", Heard: true}, {Cluster: "others", Heard: true, Exported: true}, {Cluster: "silent", Direct: true},

@@ -44,13 +44,10 @@ type published[T any] struct {
 	stands bool // a view is published here, or is about to be: it stays without users
 }
 
-// linesEvery is how often a registration can cause one and the same line of the log.
-const linesEvery = 10 * time.Second
-
 // New makes a topology without anything in it. Run makes it work.
 func New(cfg Config, log *slog.Logger) *Topology {
 	t := &Topology{
-		often:    throttle.New(log, linesEvery),
+		often:    throttle.New(log, throttle.Interval),
 		requests: make(chan func(*Graph)),
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),

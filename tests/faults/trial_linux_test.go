@@ -107,13 +107,23 @@ func (x *trial) begunOnly(f figures) {
 }
 
 // drained wants nothing to have failed but calls by gRPC that a gateway cut off at the end of
-// its drain, one of each caller at each gateway at most: what may have begun is not repeated.
+// its drain, those under way of each caller at each gateway: what may have begun is not repeated.
+// That is one at a time, and as many more as come while the machine stands still.
 func (x *trial) drained(gateways int) {
 	failed := of(x.concerned...).failed()
 	others := slices.DeleteFunc(slices.Clone(failed), func(c call) bool { return c.kind == proxied })
 	x.stays(len(others) == 0, "%d calls by HTTP failed:\n%s", len(others), others.reasons())
-	most := len(x.concerned) * gateways
+	most := len(x.concerned) * gateways * (1 + x.begunWhileStill())
 	x.stays(len(failed) <= most, "%d calls by gRPC failed, want %d at most:\n%s", len(failed), most, failed.reasons())
+}
+
+// begunWhileStill is how many calls a caller begins while the machine stands still: 0 where it
+// does so for no longer than callers bear with what is silent.
+func (x *trial) begunWhileStill() int {
+	if x.figures.still < disturbing {
+		return 0
+	}
+	return int(x.figures.still / pace)
 }
 
 // gap is the longest that one of the callers was without an answer since the fault, and which

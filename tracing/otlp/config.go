@@ -30,7 +30,7 @@ type Exporter struct {
 	Endpoint string `yaml:"endpoint" json:"endpoint"`
 
 	// HeadersFile has a name=value per line, such as an API key. It is read at start.
-	HeadersFile string `yaml:"headersFile,omitempty" json:"headersFile,omitempty"`
+	HeadersFile string `yaml:"headersFile,omitempty" json:"headersFile,omitempty" file:""`
 }
 
 // Check tells what is wrong with the configuration, reading no file.

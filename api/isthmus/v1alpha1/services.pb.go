@@ -256,8 +256,10 @@ type Hello struct {
 	// that has started knows as much as the one before.
 	Provisional bool `protobuf:"varint,5,opt,name=provisional,proto3" json:"provisional,omitempty"`
 	// For operators: the version of the client, and that of the program that it is part of.
-	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	Runtime       string `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"` // such as "daprd 1.18.0"
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Runtime string `protobuf:"bytes,7,opt,name=runtime,proto3" json:"runtime,omitempty"` // such as "daprd 1.18.0"
+	// Its calls to other sidecars, and theirs to it, are not encrypted.
+	PlainText     bool `protobuf:"varint,8,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +341,13 @@ func (x *Hello) GetRuntime() string {
 		return x.Runtime
 	}
 	return ""
+}
+
+func (x *Hello) GetPlainText() bool {
+	if x != nil {
+		return x.PlainText
+	}
+	return false
 }
 
 // Instance is one running sidecar.
@@ -1082,9 +1091,12 @@ func (x *ViewRoute) GetZoneOf() []byte {
 }
 
 type ResolveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
-	App           *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Caller *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	App    *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
+	// For operators: the cluster that the caller runs in, where that is another. Then the answer
+	// is what this cluster exports to it, and what its gateway would do.
+	Cluster       string `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,17 +1145,26 @@ func (x *ResolveRequest) GetApp() *App {
 	return nil
 }
 
+func (x *ResolveRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
 // Decision is how one lookup ended, and why.
 type Decision struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Outcome       string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, denied, not found, unavailable, stale, not ready
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Gateway       string                 `protobuf:"bytes,4,opt,name=gateway,proto3" json:"gateway,omitempty"`
-	Rule          string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
-	Revision      uint64                 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	Routes        []*RouteDecision       `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Outcome  string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"` // ok, denied, not found, unavailable, stale, not ready
+	Address  string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Cluster  string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Gateway  string                 `protobuf:"bytes,4,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Rule     string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	Revision uint64                 `protobuf:"varint,6,opt,name=revision,proto3" json:"revision,omitempty"`
+	Reason   string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	Routes   []*RouteDecision       `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
+	// For operators: what else is known of the two apps.
+	Notes         []string `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1230,6 +1251,13 @@ func (x *Decision) GetReason() string {
 func (x *Decision) GetRoutes() []*RouteDecision {
 	if x != nil {
 		return x.Routes
+	}
+	return nil
+}
+
+func (x *Decision) GetNotes() []string {
+	if x != nil {
+		return x.Notes
 	}
 	return nil
 }
@@ -3009,6 +3037,7 @@ type SidecarState struct {
 	Revision       uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                                   // of the view that was sent last
 	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
 	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
+	PlainText      bool                   `protobuf:"varint,14,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`                // calls between it and other sidecars are not encrypted
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3132,6 +3161,13 @@ func (x *SidecarState) GetNewestRevision() uint64 {
 		return x.NewestRevision
 	}
 	return 0
+}
+
+func (x *SidecarState) GetPlainText() bool {
+	if x != nil {
+		return x.PlainText
+	}
+	return false
 }
 
 type EventsRequest struct {
@@ -4535,6 +4571,7 @@ type StoreStatus struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                                         // why it can't be read at the moment
 	FailingUnixMs int64                  `protobuf:"varint,4,opt,name=failing_unix_ms,json=failingUnixMs,proto3" json:"failing_unix_ms,omitempty"` // since when; 0 when it can
 	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	Path          string                 `protobuf:"bytes,6,opt,name=path,proto3" json:"path,omitempty"` // absolute, of a store that is a file or a directory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4600,6 +4637,13 @@ func (x *StoreStatus) GetFailingUnixMs() int64 {
 func (x *StoreStatus) GetVersion() string {
 	if x != nil {
 		return x.Version
+	}
+	return ""
+}
+
+func (x *StoreStatus) GetPath() string {
+	if x != nil {
+		return x.Path
 	}
 	return ""
 }
@@ -4947,7 +4991,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
 	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreachedB\t\n" +
-	"\arequest\"\x89\x02\n" +
+	"\arequest\"\xa8\x02\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
@@ -4955,7 +4999,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05known\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12 \n" +
 	"\vprovisional\x18\x05 \x01(\bR\vprovisional\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x18\n" +
-	"\aruntime\x18\a \x01(\tR\aruntime\"d\n" +
+	"\aruntime\x18\a \x01(\tR\aruntime\x12\x1d\n" +
+	"\n" +
+	"plain_text\x18\b \x01(\bR\tplainText\"d\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -5020,10 +5066,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x15STATE_UNKNOWN_CLUSTER\x10\x05\x12\x11\n" +
 	"\rSTATE_UNHEARD\x10\x06\x12\x17\n" +
 	"\x13STATE_LEASE_EXPIRED\x10\a\x12\x13\n" +
-	"\x0fSTATE_DELEGATED\x10\b\"h\n" +
+	"\x0fSTATE_DELEGATED\x10\b\"\x82\x01\n" +
 	"\x0eResolveRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
-	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"\xf3\x01\n" +
+	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\"\x89\x02\n" +
 	"\bDecision\x12\x18\n" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -5032,7 +5079,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
-	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\"\xc3\x02\n" +
+	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\x12\x14\n" +
+	"\x05notes\x18\t \x03(\tR\x05notes\"\xc3\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -5163,7 +5211,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"N\n" +
 	"\x10SidecarsResponse\x12:\n" +
-	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\x86\x03\n" +
+	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\xa5\x03\n" +
 	"\fSidecarState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
@@ -5178,7 +5226,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	" \x01(\tR\bidentity\x12\x1a\n" +
 	"\brevision\x18\v \x01(\x04R\brevision\x12\x1c\n" +
 	"\tdelivered\x18\f \x01(\bR\tdelivered\x12'\n" +
-	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\"K\n" +
+	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1d\n" +
+	"\n" +
+	"plain_text\x18\x0e \x01(\bR\tplainText\"K\n" +
 	"\rEventsRequest\x12\"\n" +
 	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +
@@ -5294,13 +5344,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x12not_before_unix_ms\x18\x05 \x01(\x03R\x0fnotBeforeUnixMs\x12)\n" +
 	"\x11not_after_unix_ms\x18\x06 \x01(\x03R\x0enotAfterUnixMs\x12 \n" +
 	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\x8f\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xa3\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12&\n" +
 	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\tR\aversion\"=\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x12\n" +
+	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\"\xf5\x05\n" +

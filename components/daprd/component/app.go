@@ -53,20 +53,7 @@ type App struct {
 // AppFromArgs returns the app that daprd's arguments describe, or nil if no app takes calls. args
 // is os.Args, unchanged. As daprd does, it accepts "-flag" for "--flag".
 func AppFromArgs(args []string) *App {
-	if len(args) == 0 {
-		return nil
-	}
-	doubled := make([]string, len(args)-1)
-	for i, a := range args[1:] {
-		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
-			a = "-" + a
-		}
-		doubled[i] = a
-	}
-	flags := pflag.NewFlagSet("daprd", pflag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags := daprdFlags()
 	a := &App{}
 	port := flags.String("app-port", "", "")
 	host := flags.String("app-channel-address", runtime.DefaultChannelAddress, "")
@@ -77,7 +64,7 @@ func AppFromArgs(args []string) *App {
 	seconds := flags.Int("app-health-probe-interval", 0, "")
 	milliseconds := flags.Int("app-health-probe-timeout", 0, "")
 	flags.IntVar(&a.threshold, "app-health-threshold", 0, "")
-	if err := flags.Parse(doubled); err != nil || *port == "" || *port == "0" {
+	if err := flags.Parse(doubleDashes(args)); err != nil || *port == "" || *port == "0" {
 		return nil // daprd reports the mistake
 	}
 	a.address = net.JoinHostPort(*host, *port)
@@ -90,6 +77,36 @@ func AppFromArgs(args []string) *App {
 		a.threshold = int(config.AppHealthConfigDefaultThreshold)
 	}
 	return a
+}
+
+// PlainTextFromArgs tells whether daprd's arguments leave mTLS off, so that calls between sidecars
+// are plain text. args is os.Args, unchanged.
+func PlainTextFromArgs(args []string) bool {
+	flags := daprdFlags()
+	mTLS := flags.Bool("enable-mtls", false, "")
+	return flags.Parse(doubleDashes(args)) == nil && !*mTLS
+}
+
+// daprdFlags is a set for those of daprd's flags that matter here.
+func daprdFlags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("daprd", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	return flags
+}
+
+// doubleDashes are the arguments without the program, with "--flag" for "-flag", as daprd takes
+// them.
+func doubleDashes(args []string) []string {
+	var doubled []string
+	for _, a := range args[min(len(args), 1):] {
+		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
+			a = "-" + a
+		}
+		doubled = append(doubled, a)
+	}
+	return doubled
 }
 
 // appHealth says whether an app can take calls: it accepts connections, and passes Dapr's health

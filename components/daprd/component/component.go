@@ -29,10 +29,11 @@ const drainTimeout = 2 * time.Second
 // Component makes daprd's resolvers and keeps those in use. daprd makes a new one each time it
 // reloads its configuration.
 type Component struct {
-	log    *slog.Logger
-	dialer *dial.Dialer
-	app    *App                                                     // nil if no app takes calls
-	create func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
+	log       *slog.Logger
+	dialer    *dial.Dialer
+	plainText bool
+	app       *App                                                     // nil if no app takes calls
+	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 
 	listenForSignals func() // called once a resolver is in use
 
@@ -47,6 +48,10 @@ func New(log *slog.Logger, dialer *dial.Dialer) *Component {
 
 // SetApp sets the app behind the sidecar; nil if no app takes calls.
 func (c *Component) SetApp(app *App) { c.app = app }
+
+// SetPlainText says whether calls between this sidecar and others are plain text, since its mTLS is
+// off.
+func (c *Component) SetPlainText(plainText bool) { c.plainText = plainText }
 
 // Register adds the component to Dapr's name resolvers. Without a resolver service the component
 // uses one of the others for this cluster's apps.

@@ -40,6 +40,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Logger:          r.log,
 		Version:         version(),
 		Runtime:         runtimeVersion(),
+		PlainText:       r.component.plainText,
 		SpanFromContext: utils.SpanFromContext,
 		Health: func(ctx context.Context, turn func(error)) {
 			awaitReady(ctx, md.Instance)

@@ -65,6 +65,8 @@ type planBalancer struct {
 	connecting    int // attempts under way
 	timer         *time.Timer
 	closed        bool
+
+	finishing sync.WaitGroup // connections that are closed after their drain
 }
 
 // UpdateClientConnState takes the next plan.
@@ -301,4 +303,5 @@ func (b *planBalancer) Close() {
 	for _, e := range all {
 		e.shutdown() // it may close a socket, which calls stateChanged
 	}
+	b.finishing.Wait()
 }

@@ -44,6 +44,8 @@ type Dialer struct {
 	channels      map[*channel]struct{}
 	stopFollowing context.CancelFunc
 	followed      chan struct{} // closed when followViews has ended; nil while there is no channel
+
+	closing sync.WaitGroup // idle channels that are being closed
 }
 
 // Resolver provides the views, and takes reports of what calls reach.
@@ -137,6 +139,7 @@ func (d *Dialer) Close() {
 	for c := range channels {
 		c.close()
 	}
+	d.closing.Wait()
 	d.hosts.close()
 	d.watcher.close()
 }
@@ -190,6 +193,8 @@ func (d *Dialer) closeIdle(c *channel) {
 	}
 	c.callee.idle = slices.Delete(c.callee.idle, at, at+1)
 	delete(d.channels, c)
+	d.closing.Add(1)
+	defer d.closing.Done()
 	var followed chan struct{}
 	if len(d.channels) == 0 {
 		followed = d.endFollowing()

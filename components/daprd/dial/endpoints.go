@@ -114,6 +114,10 @@ func (b *planBalancer) finishDrain(e *endpoint) {
 	b.mu.Lock()
 	_, draining := b.draining[e]
 	delete(b.draining, e)
+	if draining {
+		b.finishing.Add(1)
+		defer b.finishing.Done()
+	}
 	b.mu.Unlock()
 	if draining {
 		e.shutdown()

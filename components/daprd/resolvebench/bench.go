@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"sync"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // bench has the resolvers to measure, and the processes to end afterwards.
@@ -27,8 +27,8 @@ type subject struct {
 	n int // how many look-ups fit into a slice
 
 	// One value for each round.
-	serial, parallel []float64 // nanoseconds for each look-up; wall time over all goroutines' look-ups
-	allocations      []float64
+	serial, parallel measure.Samples // nanoseconds for each look-up; wall time over all goroutines' look-ups
+	allocations      measure.Samples
 }
 
 func (b *bench) add(name string, loop func(ctx context.Context, n int) error) *subject {
@@ -52,20 +52,6 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// round measures each subject once, in another order each time.
-func (b *bench) round(ctx context.Context, slice time.Duration) error {
-	runtime.GC() // so that no subject collects the garbage of another
-	for _, i := range rand.Perm(len(b.subjects)) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := b.subjects[i].measure(ctx, slice); err != nil {
-			return fmt.Errorf("%s: %w", b.subjects[i].name, err)
-		}
-	}
-	return nil
-}
-
 func (s *subject) measure(ctx context.Context, slice time.Duration) error {
 	if s.n == 0 {
 		if err := s.calibrate(ctx, slice); err != nil {
@@ -74,7 +60,7 @@ func (s *subject) measure(ctx context.Context, slice time.Duration) error {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	took, err := timed(ctx, s.loop, s.n, 1)
+	took, err := s.timed(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -83,7 +69,7 @@ func (s *subject) measure(ctx context.Context, slice time.Duration) error {
 	// Rounded to a tenth, since something in the background always allocates a little.
 	s.allocations = append(s.allocations, float64((10*(after.Mallocs-before.Mallocs)+uint64(s.n)/2)/uint64(s.n))/10)
 	procs := runtime.GOMAXPROCS(0)
-	took, err = timed(ctx, s.loop, s.n, procs)
+	took, err = s.timed(ctx, procs)
 	s.parallel = append(s.parallel, float64(took)/float64(s.n*procs))
 	return err
 }
@@ -91,7 +77,7 @@ func (s *subject) measure(ctx context.Context, slice time.Duration) error {
 // calibrate finds how many look-ups take a slice of time.
 func (s *subject) calibrate(ctx context.Context, slice time.Duration) error {
 	for s.n = 64; ; s.n *= 2 {
-		took, err := timed(ctx, s.loop, s.n, 1)
+		took, err := s.timed(ctx, 1)
 		if err != nil {
 			return err
 		}
@@ -103,13 +89,11 @@ func (s *subject) calibrate(ctx context.Context, slice time.Duration) error {
 }
 
 // timed makes n look-ups in each of several goroutines.
-func timed(ctx context.Context, loop func(context.Context, int) error, n, goroutines int) (time.Duration, error) {
-	errs := make([]error, goroutines)
-	var group sync.WaitGroup
+func (s *subject) timed(ctx context.Context, goroutines int) (time.Duration, error) {
 	start := time.Now()
-	for i := range goroutines {
-		group.Go(func() { errs[i] = loop(ctx, n) })
+	err := measure.AtOnce(goroutines, goroutines*s.n, func(n int) error { return s.loop(ctx, n) })
+	if err != nil {
+		err = fmt.Errorf("%s: %w", s.name, err)
 	}
-	group.Wait()
-	return time.Since(start), errors.Join(errs...)
+	return time.Since(start), err
 }

@@ -4,24 +4,21 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
+	"net/netip"
 	"strings"
-	"sync"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
 	registry "github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/dapr/pkg/diagnostics/utils"
-	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
+	"golang.org/x/sync/errgroup"
 
-	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/component"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
-	"github.com/isthmus-mesh/isthmus/nameresolution"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
 // The sizes of selections: a look-up must cost the same in a small one and in a large one. It costs
@@ -105,8 +102,9 @@ func (b *bench) isthmus(ctx context.Context) error {
 
 // connect adds a resolver with a selection, alone and as daprd calls it.
 func (b *bench) connect(ctx context.Context, address string, s selection) error {
-	r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err := r.Init(ctx, configuration(address), nameresolution.Instance{App: s.caller(), Address: "127.0.0.1", Port: 50_100 + s.first + s.instances}); err != nil {
+	own := catalog.Instance{App: s.caller(), Address: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(50_100+s.first+s.instances))}
+	r, err := resolver.Sidecar(ctx, "west", address, identity.Config{Insecure: true}, own)
+	if err != nil {
 		return err
 	}
 	b.atEnd(r.Close)
@@ -163,33 +161,19 @@ func configuration(address string) map[string]any {
 
 // service runs a resolver service in this process, until the end.
 func (b *bench) service(ctx context.Context) (address string, err error) {
-	log := slog.New(slog.DiscardHandler)
-	t := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, log)
-	streams, err := stream.New(stream.Config{}, t, prometheus.NewRegistry(), log)
+	s, err := resolver.New(ctx, resolver.Config{Cluster: "west", Certificates: resolver.Certificates(b.dir)})
 	if err != nil {
 		return "", err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	server := grpc.NewServer(stream.ServerOptions()...)
-	pb.RegisterResolverServer(server, streams)
-	var parts sync.WaitGroup
-	below, endBelow := context.WithCancel(context.Background())
-	life, end := context.WithCancel(below)
-	parts.Go(func() { _ = t.Run(below) })           // returns nil
-	parts.Go(func() { _ = server.Serve(listener) }) // ends with Stop
-	parts.Go(func() { _ = streams.Run(life) })      // ends with life
+	life, end := context.WithCancel(context.Background())
+	var running errgroup.Group
+	running.Go(func() error { return s.Run(life) })
 	b.atEnd(func() error {
 		end()
-		server.Stop()
-		endBelow()
-		parts.Wait()
-		return nil
+		return running.Wait()
 	})
-	_, err = t.Apply(ctx, everything())
-	return listener.Addr().String(), err
+	_, err = s.Topology.Apply(ctx, everything())
+	return s.Address(), err
 }
 
 // everything returns all callers' selections and the instances of all apps.

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"time"
@@ -30,33 +29,23 @@ const (
 func main() {
 	rounds := flag.Int("rounds", 101, "rounds in which everything is measured once")
 	slice := flag.Duration("slice", 4*time.Millisecond, "how long each measurement takes")
-	consul := flag.String("consul", os.Getenv("ISTHMUS_CONSUL"), "the consul binary")
 	alone := flag.Bool("alone", false, "the network is this program's own; set by the program itself")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-
-	err := errNoNamespace
-	if !*alone {
-		err = inNamespace(ctx)
-	}
-	if errors.Is(err, errNoNamespace) {
-		err = run(ctx, *rounds, *slice, *consul, *alone)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "resolvebench:", err)
-		os.Exit(1)
-	}
+	measure.Program{
+		Short: map[string]string{"rounds": "3", "slice": "1ms"},
+		Run: func(ctx context.Context) error {
+			err := errNoNamespace
+			if !*alone {
+				err = inNamespace(ctx)
+			}
+			if !errors.Is(err, errNoNamespace) {
+				return err
+			}
+			return measure.WithDirectory(func(dir string) error { return run(ctx, dir, *rounds, *slice, *alone) })
+		},
+	}.Main()
 }
 
-func run(ctx context.Context, rounds int, slice time.Duration, consul string, alone bool) (err error) {
-	dir, err := os.MkdirTemp("", "isthmus-resolvebench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func run(ctx context.Context, dir string, rounds int, slice time.Duration, alone bool) (err error) {
 	bench := &bench{dir: dir}
 	defer func() { err = errors.Join(err, bench.close()) }()
 	if alone {
@@ -68,14 +57,16 @@ func run(ctx context.Context, rounds int, slice time.Duration, consul string, al
 	if err := bench.isthmus(ctx); err != nil {
 		return err
 	}
-	bench.peers(ctx, consul, alone)
-	for round := range rounds {
-		if err := bench.round(ctx, slice); err != nil {
-			return err
+	bench.peers(ctx, alone)
+	measured := 0
+	err = measure.Turns(ctx, rounds, bench.subjects, func(ctx context.Context, s *subject) error {
+		if measured++; measured%len(bench.subjects) == 1 {
+			runtime.GC() // at the beginning of a round, so that there is none during it
 		}
-		if (round+1)%20 == 0 {
-			fmt.Fprintf(os.Stderr, "resolvebench: %d of %d rounds\n", round+1, rounds)
-		}
+		return s.measure(ctx, slice)
+	})
+	if err != nil {
+		return err
 	}
 	bench.print()
 	return nil
@@ -87,24 +78,24 @@ func (b *bench) print() {
 		Head:  []string{"", "serial ns", "×", "parallel ns", "×", "allocations", "best serial ns", "best parallel ns"},
 	}
 	base := b.subjects[0]
-	serial, parallel := measure.Median(base.serial), measure.Median(base.parallel)
+	serial, parallel := base.serial.Median(), base.parallel.Median()
+	var verdicts []string
 	for _, s := range b.subjects {
+		ofSerial, ofParallel := s.serial.Median()/serial, s.parallel.Median()/parallel
 		table.Add(s.name,
-			fmt.Sprintf("%.1f", measure.Median(s.serial)), fmt.Sprintf("%.2f", measure.Median(s.serial)/serial),
-			fmt.Sprintf("%.1f", measure.Median(s.parallel)), fmt.Sprintf("%.2f", measure.Median(s.parallel)/parallel),
-			fmt.Sprintf("%.1f", measure.Median(s.allocations)),
-			fmt.Sprintf("%.1f", measure.Quantile(s.serial, 0)), fmt.Sprintf("%.1f", measure.Quantile(s.parallel, 0)))
+			fmt.Sprintf("%.1f", s.serial.Median()), fmt.Sprintf("%.2f", ofSerial),
+			fmt.Sprintf("%.1f", s.parallel.Median()), fmt.Sprintf("%.2f", ofParallel),
+			fmt.Sprintf("%.1f", s.allocations.Median()),
+			fmt.Sprintf("%.1f", s.serial.Best()), fmt.Sprintf("%.1f", s.parallel.Best()))
+		if s.held {
+			verdicts = append(verdicts, fmt.Sprintf("%s: at most %.2f × serial: %s; at most %.2f × parallel: %s; no allocation: %s", s.name,
+				aimSerial, measure.Verdict(ofSerial <= aimSerial), aimParallel, measure.Verdict(ofParallel <= aimParallel),
+				measure.Verdict(s.allocations.Median() == 0)))
+		}
 	}
 	table.Print(os.Stdout)
 	if len(b.missing) > 0 {
 		fmt.Printf("Left out:\n  %s\n", strings.Join(b.missing, "\n  "))
 	}
-	for _, s := range b.subjects {
-		if s.held {
-			rs, rp := measure.Median(s.serial)/serial, measure.Median(s.parallel)/parallel
-			fmt.Printf("%s: at most %.2f × serial: %s; at most %.2f × parallel: %s; no allocation: %s\n", s.name,
-				aimSerial, measure.Verdict(rs <= aimSerial), aimParallel, measure.Verdict(rp <= aimParallel),
-				measure.Verdict(measure.Median(s.allocations) == 0))
-		}
-	}
+	fmt.Println(strings.Join(verdicts, "\n"))
 }

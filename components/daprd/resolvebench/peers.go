@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -15,6 +14,9 @@ import (
 	"github.com/dapr/components-contrib/nameresolution/nameformat"
 	"github.com/dapr/components-contrib/nameresolution/sqlite"
 	"github.com/dapr/kit/logger"
+
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // orders is the app that the other resolvers look up: this process, registered with each of them.
@@ -28,7 +30,7 @@ func quiet() logger.Logger {
 }
 
 // peers adds the resolvers of components-contrib that can run.
-func (b *bench) peers(ctx context.Context, consulBinary string, alone bool) {
+func (b *bench) peers(ctx context.Context, alone bool) {
 	for _, p := range []struct {
 		name          string
 		make          func(logger.Logger) nr.Resolver
@@ -45,7 +47,7 @@ func (b *bench) peers(ctx context.Context, consulBinary string, alone bool) {
 	} else {
 		b.leaveOut("mdns", errors.New("needs a network namespace of its own, so that nothing leaves this machine: unprivileged user namespaces, or root"))
 	}
-	if err := b.consul(ctx, consulBinary); err != nil {
+	if err := b.consul(ctx); err != nil {
 		b.leaveOut("consul with its cache", err)
 	}
 	b.leaveOut("aws.cloudmap", errors.New("needs an account at AWS"))
@@ -84,21 +86,15 @@ func (b *bench) addPeer(ctx context.Context, name string, r nr.Resolver, req nr.
 // cached is how fast consul answers from its cache.
 const cached = 20 * time.Microsecond
 
-func (b *bench) consul(ctx context.Context, binary string) error {
-	if binary == "" {
-		return errors.New("there is no consul; build bin/consul with: make consul, or name one in ISTHMUS_CONSUL")
-	}
-	if _, err := os.Stat(binary); err != nil {
-		return fmt.Errorf("%w; build bin/consul with: make consul, or name one in ISTHMUS_CONSUL", err)
-	}
-	agent, err := startConsul(ctx, binary, filepath.Join(b.dir, "consul.log"))
+func (b *bench) consul(ctx context.Context) error {
+	server, err := servers.StartConsul(ctx, b.dir, servers.ConsulOptions{})
 	if err != nil {
 		return err
 	}
-	b.atEnd(agent.stop)
+	b.atEnd(server.Kill)
 	r := consul.NewResolver(quiet())
 	md := nr.Metadata{Instance: orders, Configuration: map[string]any{
-		"client":   map[string]any{"address": agent.address, "scheme": "http"},
+		"client":   map[string]any{"address": server.Addr(), "scheme": "http"},
 		"useCache": true,
 		"advancedRegistration": map[string]any{
 			"id": "orders-1", "name": orders.AppID, "address": orders.Address, "port": orders.AppPort, "meta": map[string]string{"DAPR_PORT": "50002"},
@@ -111,14 +107,16 @@ func (b *bench) consul(ctx context.Context, binary string) error {
 	}
 	b.atEnd(r.Close)
 	req := nr.ResolveRequest{ID: orders.AppID, Namespace: orders.Namespace, Port: orders.DaprInternalPort}
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	err = measure.Await(ctx, "its cache is warm", 50*time.Millisecond, func() error {
 		start := time.Now()
 		_, err := r.ResolveID(ctx, req)
-		if err == nil && time.Since(start) < cached {
-			return b.addPeer(ctx, "consul with its cache", r, req)
+		if err == nil && time.Since(start) > cached {
+			err = errors.New("it answers too slowly for a cache")
 		}
-		if time.Now().After(limit) {
-			return errors.Join(errors.New("its cache does not become warm"), err)
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
+	return b.addPeer(ctx, "consul with its cache", r, req)
 }

@@ -20,6 +20,10 @@ const (
 	// defaultStall is how long a peer may take for the rest of a query that it has begun
 	// to send, for a response, and for a TLS handshake.
 	defaultStall = 5 * time.Second
+	// defaultLast is how long a connection that has brought no query, or a part of one, may take
+	// for it, and afterLast any other for another, once Serve is told to end.
+	defaultLast = 500 * time.Millisecond
+	afterLast   = 50 * time.Millisecond
 	// maxInFlight is how many queries of one connection are waited for at once; the next
 	// one is read when one of them is answered.
 	maxInFlight = 64
@@ -40,8 +44,10 @@ type conn struct {
 	client netip.Addr
 	place  *list.Element // in conns; of its lock
 
-	in       []byte // what was read and not answered yet
-	out      []byte // responses, with their lengths, not sent yet
+	asked    bool      // it has brought a query
+	until    time.Time // when it ends, once ctx has ended; zero before
+	in       []byte    // what was read and not answered yet
+	out      []byte    // responses, with their lengths, not sent yet
 	slots    chan struct{}
 	waiting  atomic.Int32 // queries that are waited for
 	finished sync.WaitGroup
@@ -75,6 +81,7 @@ func (c *conn) serve(ctx context.Context) {
 	c.in = make([]byte, 0, firstRoom)
 	for c.read(ctx) {
 		c.conns.used(c) // before its peer knows of an answer
+		c.asked = true
 		if !c.answerAll(ctx) {
 			return
 		}
@@ -93,13 +100,16 @@ func (c *conn) read(ctx context.Context) bool {
 			deadline = time.Now().Add(c.cfg.stall)
 			c.net.SetReadDeadline(deadline)
 		}
-		if ctx.Err() != nil {
-			return false
+		ending := ctx.Err() != nil
+		if ending {
+			c.net.SetReadDeadline(c.end())
 		}
 		n, err := c.net.Read(c.in[len(c.in):cap(c.in)])
 		c.in = c.in[:len(c.in)+n]
 		switch {
 		case err == nil, n > 0:
+		case errors.Is(err, os.ErrDeadlineExceeded) && !ending && ctx.Err() != nil:
+			// It was interrupted: a last query may be on its way.
 		case errors.Is(err, os.ErrDeadlineExceeded) && len(c.in) == 0 && c.waiting.Load() > 0 && ctx.Err() == nil:
 			// It is the peer that waits.
 		default:
@@ -107,6 +117,18 @@ func (c *conn) read(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// end is when the connection ends, now that ctx has. A peer that has just connected is about to
+// ask. If its query came to a closed connection, the peer would be told of a reset.
+func (c *conn) end() time.Time {
+	switch soon := time.Now().Add(afterLast); {
+	case c.until.IsZero() && (!c.asked || len(c.in) > 0):
+		c.until = time.Now().Add(c.cfg.last)
+	case c.until.IsZero(), c.asked && len(c.in) == 0 && c.until.After(soon):
+		c.until = soon
+	}
+	return c.until
 }
 
 // whole tells whether a whole query, with its length before it, is at the front.

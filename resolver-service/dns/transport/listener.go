@@ -44,6 +44,7 @@ type Config struct {
 	TCP net.Listener
 
 	stall time.Duration // of a peer that is slow: defaultStall
+	last  time.Duration // for a last query: defaultLast
 }
 
 func (c Config) withDefaults() Config {
@@ -53,6 +54,7 @@ func (c Config) withDefaults() Config {
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Second)
 	c.WaitTimeout = cmp.Or(c.WaitTimeout, 10*time.Second)
 	c.stall = cmp.Or(c.stall, defaultStall)
+	c.last = cmp.Or(c.last, defaultLast)
 	return c
 }
 

@@ -164,6 +164,36 @@ func TestEndWhileTrafficFlows(t *testing.T) {
 	r.stop()
 }
 
+// A client that has connected, or that has sent a part of its query, when the listener is told to
+// end, has its answer: a reset would be all that it hears otherwise.
+func TestALastQueryIsAnswered(t *testing.T) {
+	r := serve(t, Config{last: patience})
+	fresh, half := dial(t, r), dial(t, r)
+	query := frame(t, "a.isthmus.internal.")
+	if _, err := half.Conn.Write(query[:5]); err != nil {
+		t.Fatal(err)
+	}
+	idle := dial(t, r)
+	exchange(t, idle, "a.isthmus.internal.")
+	eventually(t, "all are taken", func() bool { return r.Counters().Open == 3 })
+	ended := make(chan struct{})
+	go func() { r.stop(); close(ended) }()
+	time.Sleep(20 * time.Millisecond) // the listener is told by then, and else this tests less
+	texts(t, exchange(t, fresh, "a.isthmus.internal."))
+	if _, err := half.Conn.Write(query[5:]); err != nil {
+		t.Fatal(err)
+	}
+	m, err := half.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts(t, m)
+	<-ended
+	if !closed(idle.Conn) {
+		t.Error("an idle connection is still open")
+	}
+}
+
 func TestQueriesUnderWayFinish(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		t.Run(network, func(t *testing.T) {

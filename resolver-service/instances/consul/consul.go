@@ -160,7 +160,7 @@ func (s *Source) Rank() topology.Rank { return topology.Listed }
 func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) error {
 	defer s.transport.CloseIdleConnections() // to a server that may be gone without a word
 	var own error                            // of emit
-	err := agent.Alive(ctx, s.client, func(inside context.Context) error {
+	err := agent.WithHeartbeat(ctx, s.client, func(inside context.Context) error {
 		err := s.follow(inside, func(c instances.Change) error {
 			own = emit(c)
 			return own

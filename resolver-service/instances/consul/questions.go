@@ -28,7 +28,7 @@ func (w *watch) ask(ctx context.Context, what string, question func(*api.QueryOp
 		for {
 			var a answer
 			var meta *api.QueryMeta
-			now, err := agent.Await(ctx, what, index, func(options *api.QueryOptions) (*api.QueryMeta, error) {
+			now, err := agent.BlockingQuery(ctx, what, index, func(options *api.QueryOptions) (*api.QueryMeta, error) {
 				var err error
 				a, meta, err = question(options)
 				return meta, err

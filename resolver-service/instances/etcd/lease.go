@@ -41,7 +41,7 @@ func (s *Source) leaseOf(key string) int64 {
 // Then it returns nil, and leaves what was written to the lease. A server that is away is
 // asked again.
 func (s *Source) Run(ctx context.Context) error {
-	var pauses configstore.Pauses
+	var backoff configstore.Backoff
 	for {
 		var held time.Time
 		err := s.hold(ctx, func() { held = time.Now() })
@@ -49,7 +49,7 @@ func (s *Source) Run(ctx context.Context) error {
 			return nil
 		}
 		s.writing(err)
-		if !pauses.Wait(ctx, err, held) {
+		if !backoff.Wait(ctx, err, held) {
 			return nil
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Source) hold(ctx context.Context, holds func()) error {
 // keepWriting writes until ctx ends or a lease is missing. A server that takes nothing,
 // since it is full, is no reason to let leases run out, and with them what was written before.
 func (s *Source) keepWriting(ctx context.Context) error {
-	var pauses configstore.Pauses
+	var backoff configstore.Backoff
 	for {
 		var begun time.Time
 		err := s.write(ctx, func() {
@@ -93,7 +93,7 @@ func (s *Source) keepWriting(ctx context.Context) error {
 		}
 		s.writing(err)
 		s.client.Forget()
-		if !pauses.Wait(ctx, err, begun) {
+		if !backoff.Wait(ctx, err, begun) {
 			return ctx.Err()
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Source) grant(ctx context.Context) error {
 	}
 	err := group.Wait()
 	if made.Load() {
-		s.registered.anew() // also where another could not be got: the next time this one is there
+		s.registered.rewriteAll() // also where another could not be got: the next time this one is there
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (s *Source) announcement() string {
 }
 
 // announce says that this replica is there, and all that is registered with it is written:
-// see others.reset.
+// see replicated.reset.
 func (s *Source) announce(ctx context.Context, text string) error {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
@@ -149,7 +149,7 @@ func (s *Source) announce(ctx context.Context, text string) error {
 // of its own sidecars, which have had the time to register.
 func (s *Source) Settle() {
 	s.settled.Store(true)
-	s.registered.rouse()
+	s.registered.wakeWriter()
 }
 
 // errLapsed says that the lease has run out while the server could be reached: the process
@@ -180,7 +180,7 @@ func (s *Source) keepAlive(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-			s.registered.rouse() // what it has in common with others may have changed
+			s.registered.wakeWriter() // what it has in common with others may have changed
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -139,7 +139,7 @@ func TestOnlyARegistrationTakesAnAddress(t *testing.T) {
 		serverstest.Await(t, what+" is written", func() bool { return p.modified(t, billing) > before })
 	}
 	written("that it drains", func() { first.Drain(key(billing)) })
-	written("what is there", first.registered.anew)
+	written("what is there", first.registered.rewriteAll)
 	other := named("other") // is told after that
 	other.Address = netip.MustParseAddrPort("10.0.0.2:50002")
 	first.streams(other)

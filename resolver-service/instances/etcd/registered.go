@@ -23,16 +23,16 @@ type registered struct {
 type held struct {
 	instance catalog.Instance
 	taken    func()
-	// fresh says that it has not been written since it registered: it is written over
-	// whatever stands, since its sidecar came here last.
-	fresh    bool
-	revision int64 // of the last write
-	writes   int   // how often the instance was changed here
-	// restored says that it is from before a restart, and has not been written since: it is
-	// written where nothing stands, or over what is older, which stands at revision over.
-	restored bool
-	over     int64
-	beaten   bool // what stands is newer; others don't know of it yet
+	// unwritten means not written since the instance registered. It overwrites any value, since
+	// its sidecar came here last.
+	unwritten bool
+	revision  int64 // of the last write
+	writes    int   // how often the instance was changed here
+	// restored means from before a restart and not written since. It is written where the key is
+	// missing, or over an older value, which has the revision over.
+	restored   bool
+	over       int64
+	superseded bool // etcd has a newer registration that replicated does not know yet
 }
 
 // older tells whether another replica has registered what stands under the key since.
@@ -66,9 +66,9 @@ func (s *Source) Share(i catalog.Instance, restored bool, taken func()) {
 		h.instance, h.taken = i, taken
 		h.writes++
 	} else {
-		s.registered.held[key] = &held{instance: i, taken: taken, fresh: !restored, restored: restored}
+		s.registered.held[key] = &held{instance: i, taken: taken, unwritten: !restored, restored: restored}
 	}
-	s.registered.soil(key)
+	s.registered.markDirty(key)
 }
 
 // Drain has it written that an instance takes no new calls, if it is registered here.
@@ -79,7 +79,7 @@ func (s *Source) Drain(k topology.InstanceKey) {
 	if h := s.registered.held[key]; h != nil && !h.instance.Draining {
 		h.instance.Draining = true
 		h.writes++
-		s.registered.soil(key)
+		s.registered.markDirty(key)
 	}
 }
 
@@ -89,41 +89,41 @@ func (s *Source) Withdraw(k topology.InstanceKey) {
 	s.registered.mu.Lock()
 	defer s.registered.mu.Unlock()
 	delete(s.registered.held, key)
-	s.registered.soil(key)
+	s.registered.markDirty(key)
 }
 
-// soil is called with mu held.
-func (o *registered) soil(key string) {
+// markDirty has a key written or deleted. It is called with mu held.
+func (o *registered) markDirty(key string) {
 	o.dirty[key] = true
-	o.rouse()
+	o.wakeWriter()
 }
 
-// rouse has what is written looked at.
-func (o *registered) rouse() {
+// wakeWriter wakes the writer, see Source.write.
+func (o *registered) wakeWriter() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-// anew has everything written that is registered here: the lease is a new one.
-func (o *registered) anew() {
+// rewriteAll writes every instance again, under a new lease.
+func (o *registered) rewriteAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key := range o.held {
-		o.soil(key)
+		o.markDirty(key)
 	}
 }
 
 // entry is one key to be written as it should be now; nil to be deleted.
 type entry struct {
-	key      string
-	held     *held
-	instance catalog.Instance
-	fresh    bool
-	writes   int
-	restored bool
-	over     int64
+	key       string
+	held      *held
+	instance  catalog.Instance
+	unwritten bool
+	writes    int
+	restored  bool
+	over      int64
 }
 
 // take takes up to so many keys to be written. Those that are not settled come again.
@@ -133,7 +133,7 @@ func (o *registered) take(most int) (batch []entry) {
 	for key := range o.dirty {
 		e := entry{key: key}
 		if h := o.held[key]; h != nil {
-			e.held, e.instance, e.fresh, e.writes = h, h.instance, h.fresh, h.writes
+			e.held, e.instance, e.unwritten, e.writes = h, h.instance, h.unwritten, h.writes
 			e.restored, e.over = h.restored, h.over
 		}
 		batch = append(batch, e)
@@ -145,92 +145,92 @@ func (o *registered) take(most int) (batch []entry) {
 	return batch
 }
 
-// again has a batch written once more.
-func (o *registered) again(batch []entry) {
+// requeue writes a batch once more.
+func (o *registered) requeue(batch []entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range batch {
-		o.soil(e.key)
+		o.markDirty(e.key)
 	}
 }
 
-// written says that an entry is in etcd at a revision. It returns what to call if another
-// replica has written it since, as others say by now.
+// written takes in that an entry is in etcd at a revision. It returns what to call if another
+// replica has written it since.
 func (o *registered) written(e entry, revision int64, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e.held == nil || o.held[e.key] != e.held {
 		return nil
 	}
-	e.held.fresh, e.held.restored, e.held.revision = false, false, revision
+	e.held.unwritten, e.held.restored, e.held.revision = false, false, revision
 	if e.held.writes != e.writes {
-		o.soil(e.key)
+		o.markDirty(e.key)
 	}
 	if others(e.key) > revision {
-		return o.give(e.key, e.held)
+		return o.release(e.key, e.held)
 	}
 	return nil
 }
 
-// lost says that an entry stands under another replica's lease. Where others don't say so
-// yet, it is kept until they do: else the instance would be in no view here meanwhile.
-func (o *registered) lost(e entry, others func(key string) int64) (taken func()) {
+// heldByOther takes in that etcd has an entry under another replica's lease. Until replicated knows
+// that too, the entry is kept: else no view here would have the instance meanwhile.
+func (o *registered) heldByOther(e entry, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.held == nil || o.held[e.key] != e.held || e.held.fresh || others(e.key) <= e.held.revision {
+	if e.held == nil || o.held[e.key] != e.held || e.held.unwritten || others(e.key) <= e.held.revision {
 		return nil
 	}
-	return o.give(e.key, e.held)
+	return o.release(e.key, e.held)
 }
 
-// stands says what a restored entry would have been written over. Where it is older, and
-// others know what stands, the place is given up; where they don't yet, overwritten does it.
-func (o *registered) stands(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
+// foundOther takes in what etcd has under the key of a restored entry. A newer registration takes
+// the place: here if replicated knows it, and otherwise later, in overwritten.
+func (o *registered) foundOther(e entry, p pair, replica string, others func(key string) int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case o.held[e.key] != e.held || !e.held.restored:
 	case !e.held.older(p, replica):
 		e.held.over = p.revision
-		o.soil(e.key)
+		o.markDirty(e.key)
 	case others(e.key) >= p.revision:
-		return o.give(e.key, e.held)
+		return o.release(e.key, e.held)
 	default:
-		e.held.beaten = true
+		e.held.superseded = true
 	}
 	return nil
 }
 
-// overwritten says that another replica wrote a key.
+// overwritten takes in that another replica wrote a key.
 func (o *registered) overwritten(p pair, replica string) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[p.key]
-	if h == nil || h.fresh || h.revision >= p.revision || h.restored && !h.beaten && !h.older(p, replica) {
+	if h == nil || h.unwritten || h.revision >= p.revision || h.restored && !h.superseded && !h.older(p, replica) {
 		return nil
 	}
-	return o.give(p.key, h)
+	return o.release(p.key, h)
 }
 
-// give lets go of a place. It is called with mu held.
-func (o *registered) give(key string, h *held) (taken func()) {
+// release gives up a place. It is called with mu held.
+func (o *registered) release(key string, h *held) (taken func()) {
 	delete(o.held, key)
 	delete(o.dirty, key)
 	return h.taken
 }
 
-// missing says that a key is not in etcd at a revision, or not as it was written: it is
-// written again, unless that was before it was written, or what beat it has gone.
+// missing takes in that a key is not in etcd at a revision, or not as it was written. It is
+// written again, unless it was written since, or a newer registration took its place and is gone.
 func (o *registered) missing(key string, revision int64) (taken func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.held[key]
 	switch {
-	case h == nil || h.fresh || h.revision > revision:
-	case h.beaten:
-		return o.give(key, h)
+	case h == nil || h.unwritten || h.revision > revision:
+	case h.superseded:
+		return o.release(key, h)
 	default:
-		o.soil(key)
+		o.markDirty(key)
 	}
 	return nil
 }

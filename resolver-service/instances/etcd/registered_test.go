@@ -22,11 +22,11 @@ func TestWhoeverWroteLastHasTheInstance(t *testing.T) {
 		}, false},
 		{"another has the key, and nobody has told of it", func(o *registered, e entry) bool {
 			_ = o.written(e, 20, says(0))
-			return o.lost(e, says(0)) != nil
+			return o.heldByOther(e, says(0)) != nil
 		}, true},
 		{"another has the key, as was told", func(o *registered, e entry) bool {
 			_ = o.written(e, 20, says(0))
-			return o.lost(e, says(30)) != nil
+			return o.heldByOther(e, says(30)) != nil
 		}, false},
 		{"it was deleted before our write", func(o *registered, e entry) bool {
 			_ = o.written(e, 20, says(0))

@@ -362,7 +362,7 @@ func TestManySidecarsMoveAtOnce(t *testing.T) {
 		second.registered.mu.Lock()
 		defer second.registered.mu.Unlock()
 		for _, h := range second.registered.held {
-			if h.fresh {
+			if h.unwritten {
 				return false
 			}
 		}

@@ -17,14 +17,14 @@ import (
 // replicated is what other replicas have written, as far as it is known. Keys are below the
 // root.
 type replicated struct {
-	mu         sync.Mutex
-	known      map[string]other
-	held       map[int64]int    // how many known keys each replica has, by its first lease
-	present    map[int64]member // the replicas that are there, by their first leases
-	refused    map[string]error
-	refusal    bool // refused has changed since it was last told
-	formerOver bool // our former life has ended, and what it wrote has gone
-	clock      topology.Clock
+	mu            sync.Mutex
+	known         map[string]other
+	held          map[int64]int    // how many known keys each replica has, by its first lease
+	present       map[int64]member // the replicas that are there, by their first leases
+	refused       map[string]error
+	refusal       bool // refused has changed since it was last told
+	previousEnded bool // our previous run has ended, and what it wrote has gone
+	clock         topology.Clock
 }
 
 // other is what stands under a key that is not ours.
@@ -32,8 +32,8 @@ type other struct {
 	instance catalog.Instance
 	lease    int64 // the first of its replica
 	revision int64
-	// orphan is until when it stands though it is in etcd no more; see reset.
-	orphan time.Time
+	// orphanedUntil is until when it stands though it is in etcd no more; see reset.
+	orphanedUntil time.Time
 }
 
 func newReplicated() *replicated {
@@ -168,13 +168,13 @@ func (o *replicated) reset(pairs []pair, ours int64, now time.Time, ttl time.Dur
 	for key, was := range former {
 		_, wasThere := before[was.lease]
 		_, isThere := o.present[was.lease]
-		if there[key] || was.orphan.IsZero() && (!wasThere || isThere) {
+		if there[key] || was.orphanedUntil.IsZero() && (!wasThere || isThere) {
 			continue
 		}
-		if was.orphan.IsZero() {
-			was.orphan = now.Add(ttl)
+		if was.orphanedUntil.IsZero() {
+			was.orphanedUntil = now.Add(ttl)
 		}
-		if !now.Before(was.orphan) {
+		if !now.Before(was.orphanedUntil) {
 			continue
 		}
 		o.know(key, was)
@@ -193,7 +193,7 @@ func (o *replicated) expire(now time.Time) (c instances.Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, was := range o.known {
-		if !was.orphan.IsZero() && !now.Before(was.orphan) {
+		if !was.orphanedUntil.IsZero() && !now.Before(was.orphanedUntil) {
 			o.forget(key, &c)
 		}
 	}

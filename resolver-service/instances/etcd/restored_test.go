@@ -250,25 +250,25 @@ func TestWhatIsRestoredIsLetGoOfOnce(t *testing.T) {
 		kept  bool
 		dirty bool
 	}{
-		{"nothing stands", func(o *registered, e entry) bool { return o.stands(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
+		{"nothing stands", func(o *registered, e entry) bool { return o.foundOther(e, pair{deleted: true}, here, says(0)) != nil }, true, true},
 		{"what is older stands", func(o *registered, e entry) bool {
-			return o.stands(e, of(elsewhere, at100-1, 10), here, says(10)) != nil
+			return o.foundOther(e, of(elsewhere, at100-1, 10), here, says(10)) != nil
 		}, true, true},
-		{"its own of before stands", func(o *registered, e entry) bool { return o.stands(e, of(here, at100, 10), here, says(10)) != nil }, true, true},
+		{"its own of before stands", func(o *registered, e entry) bool { return o.foundOther(e, of(here, at100, 10), here, says(10)) != nil }, true, true},
 		{"what is newer stands, as is known", func(o *registered, e entry) bool {
-			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil
+			return o.foundOther(e, of(elsewhere, at100+1, 10), here, says(10)) != nil
 		}, false, false},
 		{"what is newer stands, as is told later", func(o *registered, e entry) bool {
-			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, at100+1, 10), here) != nil
+			return o.foundOther(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, false, false},
 		{"what is newer stood, and has gone by now", func(o *registered, e entry) bool {
-			return o.stands(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
+			return o.foundOther(e, of(elsewhere, at100+1, 10), here, says(0)) == nil && o.missing("shop/orders/a", 20) != nil
 		}, false, false},
 		{"what is newer is told of first", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100+1, 10), here) != nil }, false, false},
 		{"what is older is told of", func(o *registered, e entry) bool { return o.overwritten(of(elsewhere, at100-1, 10), here) != nil }, true, false},
 		{"it registers once more meanwhile", func(o *registered, e entry) bool {
-			o.held["shop/orders/a"] = &held{instance: since(a, at100+2), fresh: true}
-			return o.stands(e, of(elsewhere, at100+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, at100+1, 10), here) != nil
+			o.held["shop/orders/a"] = &held{instance: since(a, at100+2), unwritten: true}
+			return o.foundOther(e, of(elsewhere, at100+1, 10), here, says(10)) != nil || o.overwritten(of(elsewhere, at100+1, 10), here) != nil
 		}, true, false},
 	} {
 		s := &Source{registered: newRegistered(), replicated: newReplicated()}

@@ -14,11 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
 
-// What is read has bounds: so many keys in one answer, and in all.
-const (
-	pageLength = 500
-	mostKeys   = 2 * instances.DefaultMaxInstances
-)
+// mostKeys is how many keys are read.
+const mostKeys = 2 * instances.DefaultMaxInstances
 
 // errEmit is an error of who watches, not of the server.
 type errEmit struct{ error }
@@ -60,9 +57,9 @@ func (s *Source) follow(ctx context.Context) error {
 		}
 	})
 	defer late.Stop()
-	// What our former life wrote has gone by then.
+	// What our previous run wrote has gone by then.
 	later := time.AfterFunc(2*s.ttl, func() {
-		s.replicated.formerLifeOver()
+		s.replicated.previousRunEnded()
 		_ = s.tell(instances.Change{}) // an error shows with the next
 	})
 	defer later.Stop()
@@ -107,27 +104,20 @@ func (s *Source) missing(key string, revision int64) {
 	}
 }
 
-// everything reads all keys as they are at one revision, page by page.
+// everything reads all keys as they are at one revision.
 func (s *Source) everything(ctx context.Context) (pairs []pair, header *pb.ResponseHeader, err error) {
-	from, end, revision := s.root, clientv3.GetPrefixRangeEnd(s.root), int64(0)
-	for more := true; more; {
-		timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
-		answer, err := s.client.Get(timed, from, clientv3.WithRange(end), clientv3.WithLimit(pageLength), clientv3.WithRev(revision))
-		cancel()
+	for page, err := range s.client.Pages(ctx, s.root, clientv3.GetPrefixRangeEnd(s.root), 0) {
 		if err != nil {
 			return nil, nil, err
 		}
 		if header == nil {
-			header, revision = answer.Header, answer.Header.Revision
+			header = page.Header
 		}
-		for _, kv := range answer.Kvs {
+		for _, kv := range page.Kvs {
 			pairs = append(pairs, s.pair(kv))
 		}
 		if len(pairs) > mostKeys {
 			return nil, nil, fmt.Errorf("there are more than %d keys, which is as many as are read; delete those that no replica wrote", mostKeys)
-		}
-		if more = answer.More && len(answer.Kvs) > 0; more {
-			from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
 		}
 	}
 	return pairs, header, nil

@@ -20,7 +20,7 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 	for told := ""; ; {
 		if batch := s.registered.take(most); len(batch) > 0 {
 			if err := s.commit(ctx, batch); err != nil {
-				s.registered.again(batch)
+				s.registered.requeue(batch)
 				return err
 			}
 			continue
@@ -60,12 +60,12 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 		var taken func()
 		did := (*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())
 		switch {
-		case e.fresh || made(did):
+		case e.unwritten || made(did):
 			taken = s.registered.written(e, answer.Header.Revision, s.replicated.revision)
 		case e.restored:
-			taken = s.registered.stands(e, s.standing(e.key, did), s.replica, s.replicated.revision)
+			taken = s.registered.foundOther(e, s.standing(e.key, did), s.replica, s.replicated.revision)
 		default:
-			taken = s.registered.lost(e, s.replicated.revision)
+			taken = s.registered.heldByOther(e, s.replicated.revision)
 		}
 		if taken != nil {
 			s.takenOver(e.key, taken)
@@ -84,7 +84,7 @@ func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
 	return pair{key: key, deleted: true}
 }
 
-// op writes one entry: one that is fresh over whatever stands, one that is restored over
+// op writes one entry: one that is unwritten over whatever stands, one that is restored over
 // what it was found to be newer than, and any other only where it is ours or missing. What
 // is deleted must be ours.
 func (s *Source) op(e entry) clientv3.Op {
@@ -94,7 +94,7 @@ func (s *Source) op(e entry) clientv3.Op {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
 	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
-	if e.fresh {
+	if e.unwritten {
 		return put
 	}
 	if e.restored {

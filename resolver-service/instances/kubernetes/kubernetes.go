@@ -28,7 +28,7 @@ import (
 type Config struct {
 	// Kubeconfig is the file that says where the API server is and who we are to it. The
 	// service account of the pod that this runs in, where empty.
-	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty"`
+	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty" file:""`
 	// Context is the one of the kubeconfig to use; its current one where empty.
 	Context string `yaml:"context,omitempty" json:"context,omitempty"`
 	// Namespaces are those whose apps are read; all where empty.
@@ -119,8 +119,8 @@ func (s *Source) Watch(ctx context.Context, emit func(instances.Change) error) e
 		w := &watch{source: s, emit: emit, index: newIndex(s.config)}
 		err := w.run(ctx)
 		switch {
-		case w.unheard != nil:
-			return w.unheard
+		case w.emitErr != nil:
+			return w.emitErr
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case apiserver.Expired(err) && !w.told.IsZero() && time.Since(w.told) > longEnough:

@@ -18,7 +18,7 @@ type watch struct {
 	source  *Source
 	emit    func(instances.Change) error
 	index   *index
-	unheard error     // of emit
+	emitErr error     // of emit
 	told    time.Time // when the full set was
 }
 
@@ -98,8 +98,8 @@ func (w *watch) follow(ctx context.Context, all []collection, at []string, n *ne
 }
 
 func (w *watch) say(c instances.Change) error {
-	w.unheard = w.emit(c)
-	return w.unheard
+	w.emitErr = w.emit(c)
+	return w.emitErr
 }
 
 // news is what the streams have heard and is not said yet: of each object the newest, so

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -236,14 +237,14 @@ func (r *round) ended(o outcome) {
 	r.enqueue(t, next)
 }
 
-// later is when the next check is due. Those that began together drift apart: the second
-// comes at any time within the interval, and each after that up to a tenth early or late.
+// later is when the next check is due. Checks that began together drift apart: the second comes at
+// any time within the interval, and each after that up to a sixth early or an eighth late.
 func later(began time.Time, interval time.Duration, first bool, now time.Time) time.Time {
-	share := 0.9 + 0.2*rand.Float64()
+	pause := live.Jitter(interval + interval/8)
 	if first {
-		share = 0.1 + 0.9*rand.Float64()
+		pause = interval/10 + rand.N(interval*9/10+1)
 	}
-	next := began.Add(time.Duration(share * float64(interval)))
+	next := began.Add(pause)
 	if next.Before(now) {
 		return now
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // The kinds of calls.
@@ -45,8 +46,8 @@ type caller struct {
 	client   *http.Client
 	proxied  *grpc.ClientConn
 
-	cpu         [kinds][]float64 // microseconds for each call, a value for each round
-	allocations [kinds][]float64
+	cpu         [kinds]measure.Samples // microseconds for each call
+	allocations [kinds]measure.Samples
 }
 
 // start starts a cluster, two callees, and the callers: stock daprd first.
@@ -100,9 +101,6 @@ func startCallee(ctx context.Context, s *sandbox.Sandbox, west *sandbox.Cluster,
 	return err
 }
 
-// wait is how long the parts are given to find each other.
-const wait = time.Minute
-
 // start starts the sidecar, and waits until its calls go through.
 func (c *caller) start(ctx context.Context, s *sandbox.Sandbox, west *sandbox.Cluster, configuration string) error {
 	port, err := sandbox.FreePort()
@@ -128,13 +126,9 @@ func (c *caller) start(ctx context.Context, s *sandbox.Sandbox, west *sandbox.Cl
 		return err
 	}
 	for kind := range kinds {
-		for deadline := time.Now().Add(wait); ; time.Sleep(100 * time.Millisecond) {
-			if err = c.call(ctx, kind); err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				return err
-			}
+		err := measure.Await(ctx, kindNames[kind], 100*time.Millisecond, func() error { return c.call(ctx, kind) })
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -198,8 +192,12 @@ func (c *caller) mallocs(ctx context.Context) (n uint64, err error) {
 	return n, err
 }
 
-// profile has calls of all kinds made, and keeps a profile of what the sidecar did meanwhile.
-func (c *caller) profile(ctx context.Context, dir string, calls, at int) (err error) {
+// profile has calls of all kinds made, and keeps a profile of what the sidecar did meanwhile,
+// if there is a directory for it.
+func (c *caller) profile(ctx context.Context, dir string, o options) (err error) {
+	if dir == "" {
+		return nil
+	}
 	f, err := os.Create(filepath.Join(dir, c.App.ID+".pprof"))
 	if err != nil {
 		return err
@@ -214,7 +212,7 @@ func (c *caller) profile(ctx context.Context, dir string, calls, at int) (err er
 		default:
 		}
 		for kind := range kinds {
-			if err := c.make(ctx, kind, calls, at); err != nil {
+			if err := c.make(ctx, kind, o); err != nil {
 				return err
 			}
 		}

@@ -10,10 +10,8 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
-	"os/signal"
-	"sync"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
@@ -22,31 +20,28 @@ import (
 // aim is how many times the stock daprd's CPU time a call may cost.
 const aim = 1.02
 
+// options say how much is measured.
+type options struct{ rounds, calls, at int }
+
 func main() {
-	rounds := flag.Int("rounds", 31, "rounds in which everything is measured once")
-	calls := flag.Int("calls", 1000, "calls of each kind, by each caller, in a round")
-	at := flag.Int("at", 4, "calls under way at a time")
-	profile := flag.String("profile", "", "directory for a CPU profile of each caller, taken in rounds after those that are shown")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *rounds, *calls, *at, *profile); err != nil {
-		fmt.Fprintln(os.Stderr, "call:", err)
-		stop()
-		os.Exit(1)
-	}
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 31, "rounds in which everything is measured once")
+	flag.IntVar(&o.calls, "calls", 1000, "calls of each kind, by each caller, in a round")
+	flag.IntVar(&o.at, "at", 4, "calls under way at a time")
+	measure.Program{
+		Short: map[string]string{"rounds": "2", "calls": "50"},
+		Run: func(ctx context.Context) error {
+			return measure.WithDirectory(func(dir string) error { return run(ctx, dir, o) })
+		},
+	}.Main()
 }
 
-func run(ctx context.Context, rounds, calls, at int, profile string) (err error) {
-	dir, remove, err := sandbox.Workspace()
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, dir string, o options) (err error) {
 	s, err := sandbox.New(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close(), remove()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	callers, err := start(ctx, s)
 	if err != nil {
 		return err
@@ -56,121 +51,80 @@ func run(ctx context.Context, rounds, calls, at int, profile string) (err error)
 			err = errors.Join(err, c.proxied.Close())
 		}
 	}()
-	if err := round(ctx, callers, calls, at); err != nil { // connects, and warms up
+	// Callers of one kind follow each other at once, as they are compared.
+	round := func(ctx context.Context, kind int) error {
+		return measure.Turns(ctx, 1, callers, func(ctx context.Context, c *caller) error { return c.measure(ctx, kind, o) })
+	}
+	if err := measure.Turns(ctx, 1, []int{get, post, proxied}, round); err != nil { // connects, and warms up
 		return err
 	}
 	for _, c := range callers {
-		c.cpu, c.allocations = [kinds][]float64{}, [kinds][]float64{}
+		c.cpu, c.allocations = [kinds]measure.Samples{}, [kinds]measure.Samples{}
 	}
-	for n := range rounds {
-		if err := round(ctx, callers, calls, at); err != nil {
-			return err
-		}
-		if (n+1)%10 == 0 {
-			fmt.Fprintf(os.Stderr, "call: %d of %d rounds\n", n+1, rounds)
-		}
+	if err := measure.Turns(ctx, o.rounds, []int{get, post, proxied}, round); err != nil {
+		return err
 	}
-	show(callers, rounds, calls, at)
-	if profile == "" {
-		return nil
-	}
+	show(callers, o)
 	for _, c := range callers {
-		if err := c.profile(ctx, profile, calls, at); err != nil {
+		if err := c.profile(ctx, measure.Profiles(), o); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// round measures each kind of call by each caller, in another order each time.
-func round(ctx context.Context, callers []*caller, calls, at int) error {
-	for kind := range kinds {
-		for _, i := range rand.Perm(len(callers)) {
-			if err := callers[i].measure(ctx, kind, calls, at); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
 // measure makes so many calls, and notes what each cost the sidecar.
-func (c *caller) measure(ctx context.Context, kind, calls, at int) error {
+func (c *caller) measure(ctx context.Context, kind int, o options) error {
 	mallocs, err := c.mallocs(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := measure.CPU(c.PID())
-	if err != nil {
-		return err
-	}
-	if err := c.make(ctx, kind, calls, at); err != nil {
-		return err
-	}
-	after, err := measure.CPU(c.PID())
+	used, err := measure.Spent(c.PID(), func() error { return c.make(ctx, kind, o) })
 	if err != nil {
 		return err
 	}
 	more, err := c.mallocs(ctx)
-	if err != nil {
-		return err
-	}
-	c.cpu[kind] = append(c.cpu[kind], float64(after-before)/float64(calls)/1e3)
-	c.allocations[kind] = append(c.allocations[kind], float64(more-mallocs)/float64(calls))
-	return nil
+	c.cpu[kind] = append(c.cpu[kind], float64(used)/float64(o.calls)/1e3)
+	c.allocations[kind] = append(c.allocations[kind], float64(more-mallocs)/float64(o.calls))
+	return err
 }
 
 // make makes so many calls, a few at a time.
-func (c *caller) make(ctx context.Context, kind, calls, at int) error {
-	errs := make([]error, at)
-	var group sync.WaitGroup
-	for i := range at {
-		group.Go(func() {
-			for n := i; n < calls && errs[i] == nil; n += at {
-				errs[i] = c.call(ctx, kind)
+func (c *caller) make(ctx context.Context, kind int, o options) error {
+	err := measure.AtOnce(o.at, o.calls, func(n int) error {
+		for range n {
+			if err := c.call(ctx, kind); err != nil {
+				return err
 			}
-		})
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	return nil
 }
 
-func show(callers []*caller, rounds, calls, at int) {
+func show(callers []*caller, o options) {
 	table := measure.Table{
-		Title: fmt.Sprintf("A call in the caller's daprd: medians of %d rounds of %d calls by turns, %d at a time; × is against stock daprd in the same round, with its quartiles", rounds, calls, at),
+		Title: fmt.Sprintf("A call in the caller's daprd: medians of %d rounds of %d calls by turns, %d at a time; × is against stock daprd in the same round, with its quartiles", o.rounds, o.calls, o.at),
 		Head:  []string{"", "calls", "CPU µs", "×", "quartiles", "best CPU µs", "×", "allocations", "×"},
 	}
 	stock := callers[0]
+	var verdicts []string
 	for _, c := range callers {
 		for kind := range kinds {
-			times := ratios(c.cpu[kind], stock.cpu[kind])
+			cpu, times := c.cpu[kind], c.cpu[kind].Times(stock.cpu[kind])
 			table.Add(c.name, kindNames[kind],
-				fmt.Sprintf("%.1f", measure.Median(c.cpu[kind])), fmt.Sprintf("%.3f", measure.Median(times)),
-				fmt.Sprintf("%.3f to %.3f", measure.Quantile(times, .25), measure.Quantile(times, .75)),
-				fmt.Sprintf("%.1f", measure.Quantile(c.cpu[kind], 0)), fmt.Sprintf("%.3f", measure.Quantile(c.cpu[kind], 0)/measure.Quantile(stock.cpu[kind], 0)),
-				fmt.Sprintf("%.1f", measure.Median(c.allocations[kind])),
-				fmt.Sprintf("%.3f", measure.Median(c.allocations[kind])/measure.Median(stock.allocations[kind])))
-		}
-	}
-	table.Print(os.Stdout)
-	for _, c := range callers {
-		for kind := range kinds {
+				fmt.Sprintf("%.1f", cpu.Median()), fmt.Sprintf("%.3f", times.Median()), times.Quartiles(),
+				fmt.Sprintf("%.1f", cpu.Best()), fmt.Sprintf("%.3f", cpu.Best()/stock.cpu[kind].Best()),
+				fmt.Sprintf("%.1f", c.allocations[kind].Median()),
+				fmt.Sprintf("%.3f", c.allocations[kind].Median()/stock.allocations[kind].Median()))
 			if c.held {
-				times := measure.Median(ratios(c.cpu[kind], stock.cpu[kind]))
-				fmt.Printf("%s, %s: at most %.2f ×: %s\n", c.name, kindNames[kind], aim, measure.Verdict(times <= aim))
+				verdicts = append(verdicts, fmt.Sprintf("%s, %s: at most %.2f ×: %s", c.name, kindNames[kind], aim, measure.Verdict(times.Median() <= aim)))
 			}
 		}
 	}
-}
-
-// ratios are those of two measurements, round by round.
-func ratios(of, to []float64) []float64 {
-	all := make([]float64, len(of))
-	for i := range of {
-		all[i] = of[i] / to[i]
-	}
-	return all
+	table.Print(os.Stdout)
+	fmt.Println(strings.Join(verdicts, "\n"))
 }

@@ -17,12 +17,12 @@ import (
 
 // results are what was measured of a server: one value for each round.
 type results struct {
-	rate     []float64 // queries a second, as many as it can
-	cpu      []float64 // CPU µs of a query then
-	quietCPU []float64 // CPU µs of a query at quietRate
-	p50, p99 []float64 // µs, at quietRate
-	lost     int       // queries without an answer
-	resident uint64    // bytes, after the last round
+	rate     measure.Samples // queries a second, as many as it can
+	cpu      measure.Samples // CPU µs of a query then
+	quietCPU measure.Samples // CPU µs of a query at quietRate
+	p50, p99 measure.Samples // µs, at quietRate
+	lost     int             // queries without an answer
+	resident uint64          // bytes, after the last round
 }
 
 // quietRate is how many queries a second a quiet server is asked.
@@ -66,24 +66,20 @@ func (s *stage) load(ctx context.Context, of *server, each time.Duration, more .
 	if err := of.Unexpected(); err != nil {
 		return nil, 0, err
 	}
-	before, err := measure.CPU(of.PID())
-	if err != nil {
-		return nil, 0, err
-	}
 	args := append([]string{
-		"-s", of.addr.Addr().String(), "-p", strconv.Itoa(int(of.addr.Port())), "-d", s.path("queries"),
+		"-s", "127.0.0.1", "-p", strconv.Itoa(of.Port), "-d", s.path("queries"),
 		"-l", fmt.Sprintf("%.0f", max(each.Seconds(), 1)), "-c", clients,
 	}, more...)
-	out, err := exec.CommandContext(ctx, s.dnsperf, args...).Output()
+	var out []byte
+	took, err = measure.Spent(of.PID(), func() (err error) {
+		out, err = exec.CommandContext(ctx, s.dnsperf, args...).Output()
+		return err
+	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("dnsperf %s: %w", strings.Join(args, " "), err)
 	}
-	after, err := measure.CPU(of.PID())
-	if err != nil {
-		return nil, 0, err
-	}
 	said, err = readDnsperf(out)
-	return said, after - before, err
+	return said, took, err
 }
 
 // dnsperf is what dnsperf says of a load.

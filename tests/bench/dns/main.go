@@ -8,12 +8,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/contender"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // options say how much is measured.
@@ -23,69 +24,50 @@ type options struct {
 	names   int
 	only    string
 	compare bool
-	sizes   bool
+	most    int // names, of the zones whose size is measured
 }
 
 func main() {
 	var o options
-	row := flag.Int("row", 0, "internal: measure a zone of so many names and print the result as JSON")
 	flag.IntVar(&o.rounds, "rounds", 7, "rounds; medians are shown, and what was best")
 	flag.DurationVar(&o.each, "each", 2*time.Second, "how long a load lasts")
 	flag.IntVar(&o.names, "names", 10_000, "names in the zone")
 	flag.StringVar(&o.only, "only", "", "measure only servers that have this in their name")
 	flag.BoolVar(&o.compare, "compare", true, "compare servers")
-	flag.BoolVar(&o.sizes, "sizes", true, "show what the size of the zone costs")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o, *row); err != nil {
-		fmt.Fprintln(os.Stderr, "dns:", err)
-		stop()
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, o options, row int) error {
-	if row > 0 {
-		return child(ctx, row)
-	}
-	if o.compare {
-		if err := compare(ctx, o); err != nil {
-			return err
-		}
-	}
-	if o.sizes {
-		return sizes(ctx)
-	}
-	return nil
+	flag.IntVar(&o.most, "most", 1_000_000, "show what the size of the zone costs, up to so many names; 0 leaves it out")
+	measure.Program{
+		Short: map[string]string{"rounds": "1", "each": "1s", "names": "1000", "most": "1000"},
+		Roles: map[string]measure.Role{"zone": measure.Result(measureZone)},
+		Run: func(ctx context.Context) error {
+			if o.compare {
+				if err := measure.WithDirectory(func(dir string) error { return compare(ctx, dir, o) }); err != nil {
+					return err
+				}
+			}
+			return sizes(ctx, o.most)
+		},
+	}.Main()
 }
 
 // compare starts every server that is here, measures them by turns and prints the table.
-func compare(ctx context.Context, o options) error {
-	dir, err := os.MkdirTemp("", "dnsbench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+func compare(ctx context.Context, dir string, o options) (err error) {
 	s, err := newStage(dir, o.names)
 	if err != nil {
 		return err
 	}
 	servers, err := s.servers(ctx, o.only)
+	defer func() {
+		for _, server := range servers {
+			err = errors.Join(err, contender.StopAll([]*contender.Running{server.Running}))
+		}
+	}()
 	if err != nil {
 		return err
 	}
-	defer stopAll(servers)
-	began := time.Now()
-	for round := range o.rounds {
-		for i := range servers {
-			server := servers[(i+round)%len(servers)]
-			if err := s.measure(ctx, server, o.each); err != nil {
-				return fmt.Errorf("%s: %w", server.name, err)
-			}
-		}
-		fmt.Fprintf(os.Stderr, "dns: round %d of %d after %s\n", round+1, o.rounds, time.Since(began).Round(time.Second))
+	measured := func(ctx context.Context, of *server) error { return s.measure(ctx, of, o.each) }
+	if err := measure.Turns(ctx, o.rounds, servers, measured); err != nil {
+		return err
 	}
-	printServers(os.Stdout, o.names, servers)
+	printServers(os.Stdout, o, servers)
 	return nil
 }

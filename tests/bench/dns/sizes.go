@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
@@ -36,14 +34,14 @@ type size struct {
 }
 
 // sizes shows what the size of the zone costs.
-func sizes(ctx context.Context) error {
+func sizes(ctx context.Context, most int) error {
 	table := measure.Table{
 		Title: "Isthmus by the number of names, in process",
 		Head:  []string{"names", "ready ms", "CPU ms", "first answer µs", "answer µs", "again µs", "heap B/name", "asked, B/name", "RSS MiB", "change p50 µs", "p99 µs", "allocated B"},
 	}
-	for _, names := range []int{1_000, 10_000, 100_000, 1_000_000} {
-		fmt.Fprintf(os.Stderr, "dns: %d names\n", names)
-		r, err := inProcess(ctx, names)
+	for names := 1000; names <= most; names *= 10 {
+		measure.Progress("%d names", names)
+		r, err := measure.Separately[size](ctx, "zone", names)
 		if err != nil {
 			return err
 		}
@@ -53,27 +51,14 @@ func sizes(ctx context.Context) error {
 			each(r.Memory), each(r.Asked), measure.MiB(r.Asked.RSS),
 			measure.Micros(r.P50), measure.Micros(r.P99), strconv.FormatUint(r.Bytes, 10))
 	}
-	table.Print(os.Stdout)
+	if most > 0 {
+		table.Print(os.Stdout)
+	}
 	return nil
 }
 
-// inProcess measures a size in a process of its own, so that the memory is its own.
-func inProcess(ctx context.Context, names int) (r size, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-row", strconv.Itoa(names))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("measure %d names: %w", names, err)
-	}
-	return r, json.Unmarshal(out, &r)
-}
-
-// child measures one size.
-func child(ctx context.Context, names int) error {
+// measureZone measures one size.
+func measureZone(ctx context.Context, names int) (size, error) {
 	ctx, stop := context.WithCancel(ctx)
 	log := slog.New(slog.DiscardHandler)
 	t := topology.New(topology.Config{Cluster: cluster, Domain: catalog.DefaultDomain, Open: true}, log)
@@ -83,11 +68,7 @@ func child(ctx context.Context, names int) error {
 	owners.Go(func() { _ = z.Run(ctx) })
 	defer owners.Wait()
 	defer stop()
-	r, err := measureSize(ctx, t, z, names)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return measureSize(ctx, t, z, names)
 }
 
 const source = "bench"
@@ -100,20 +81,11 @@ func measureSize(ctx context.Context, t *topology.Topology, z *zone.Zone, names 
 	for i := range names {
 		change.Instances[0].Put = append(change.Instances[0].Put, instance(i))
 	}
-	before, err := measure.CPU(os.Getpid())
-	if err != nil {
-		return r, err
-	}
-	began := time.Now()
+	used, began := measure.OwnCPU(), time.Now()
 	if _, err := t.Apply(ctx, change); err != nil {
 		return r, err
 	}
-	r.Ready = time.Since(began)
-	after, err := measure.CPU(os.Getpid())
-	if err != nil {
-		return r, err
-	}
-	r.Work = after - before
+	r.Ready, r.Work = time.Since(began), measure.OwnCPU()-used
 	change = topology.Change{}
 
 	ask := &questions{zone: z, names: names, query: transport.Query{As: asker}, room: make([]byte, 0, 1<<16)}

@@ -24,7 +24,7 @@ type flipper struct {
 
 func newFlipper(at place, address string) (*flipper, error) {
 	app := fleet.App(0)
-	id, err := identity.New(at.identity(app), app, slog.New(slog.DiscardHandler))
+	id, err := identity.New(at.certificates().Identity(app), app, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
@@ -24,7 +23,6 @@ type plan struct {
 	fleet   fleet.Fleet
 	streams int
 	changes int
-	profile string // where the service leaves its profiles; none if empty
 }
 
 // The aims.
@@ -36,32 +34,19 @@ const (
 
 func main() {
 	var p plan
-	serve := flag.String("serve", "", "be the service, with the files in this directory; used by the program itself")
 	flag.IntVar(&p.fleet.Apps, "apps", 10_000, "apps in the cluster")
 	flag.IntVar(&p.fleet.Instances, "instances", 10, "instances of each app")
 	flag.IntVar(&p.fleet.Callees, "callees", 20, "callees in each app's selection")
 	flag.IntVar(&p.streams, "streams", 1_000, "connected sidecars")
 	flag.IntVar(&p.changes, "changes", 150, "changes to measure")
-	flag.StringVar(&p.profile, "profile", "", "directory for CPU and heap profiles of the service")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if *serve != "" {
-		err = service(ctx, *serve, p.profile)
-	} else {
-		err = run(ctx, p)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fanout:", err)
-		os.Exit(1)
-	}
+	measure.Program{
+		Short: map[string]string{"apps": "300", "streams": "200", "changes": "5"},
+		Roles: map[string]measure.Role{"service": service},
+		Run:   func(ctx context.Context) error { return run(ctx, p) },
+	}.Main()
 }
 
 func run(ctx context.Context, p plan) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
 	table := measure.Table{
 		Title: fmt.Sprintf("An instance changes; %d sidecars are connected (%d apps × %d instances × %d callees, %d changes)",
 			p.streams, p.fleet.Apps, p.fleet.Instances, p.fleet.Callees, p.changes),
@@ -120,8 +105,4 @@ func (r result) row() []string {
 		row = append(row, measure.Millis(measure.Median(seen)), measure.Millis(measure.Quantile(seen, .99)))
 	}
 	return append(row, measure.Millis(r.serviceCPU), measure.Millis(r.sidecarsCPU))
-}
-
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "fanout: "+format+"\n", args...)
 }

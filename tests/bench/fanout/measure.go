@@ -1,15 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -34,38 +27,41 @@ type result struct {
 func once(ctx context.Context, p plan, o occasion) (r result, err error) {
 	r.name = o.String()
 	p.fleet.Popular = o.callers
-	dir, err := os.MkdirTemp("", "isthmus-fanout-")
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	at := place(dir)
-	progress("writing %d selections and %d instances", p.fleet.Apps, p.fleet.Apps*p.fleet.Instances)
-	if err := at.fill(ctx, p.fleet); err != nil {
-		return r, err
-	}
-	if o.mtls {
-		apps := []catalog.App{identity.ServiceApp("", cluster)}
-		for i := range p.streams/o.each + 1 {
-			apps = append(apps, fleet.App(i))
+	err = measure.WithDirectory(func(dir string) (err error) {
+		at := place(dir)
+		measure.Progress("writing %d selections and %d instances", p.fleet.Apps, p.fleet.Apps*p.fleet.Instances)
+		if err := at.fill(ctx, p.fleet); err != nil {
+			return err
 		}
-		if err := at.issue(apps); err != nil {
-			return r, err
+		if o.mtls {
+			apps := []catalog.App{identity.ServiceApp("", cluster)}
+			for i := range p.streams/o.each + 1 {
+				apps = append(apps, fleet.App(i))
+			}
+			if err := at.certificates().Issue(apps...); err != nil {
+				return err
+			}
 		}
-	}
-	s, err := start(ctx, dir, p.profile)
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	r.ready = s.ready
-	return r, r.connected(ctx, p, o, at, s)
+		began := time.Now()
+		s, err := measure.StartChild(ctx, "service", dir)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Stop()) }()
+		address, err := measure.Ask[string](s, "Address", nil)
+		if err != nil {
+			return err
+		}
+		r.ready = time.Since(began)
+		return r.connected(ctx, p, o, at, s, address)
+	})
+	return r, err
 }
 
 // connected measures with all sidecars connected.
-func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s *child) error {
-	progress("%s: the service is ready after %s; connecting %d sidecars", r.name, s.ready.Round(time.Millisecond), p.streams)
-	f, err := newFlipper(at, s.address)
+func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s *measure.Child, address string) error {
+	measure.Progress("%s: the service is ready after %s; connecting %d sidecars", r.name, r.ready.Round(time.Millisecond), p.streams)
+	f, err := newFlipper(at, address)
 	if err != nil {
 		return err
 	}
@@ -73,7 +69,7 @@ func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s 
 	if err := f.flip(ctx); err != nil {
 		return err
 	}
-	all, err := connect(ctx, at, s.address, p.streams, o.each)
+	all, err := connect(ctx, at, address, p.streams, o.each)
 	defer all.close()
 	if err != nil {
 		return err
@@ -83,20 +79,20 @@ func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s 
 		return err
 	}
 	time.Sleep(2 * time.Second) // the snapshot of instances is written meanwhile
-	progress("%s: measuring %d changes", r.name, p.changes)
-	if _, err := s.stdin.Write([]byte{1}); err != nil { // the service may begin to profile
-		return err
-	}
-	before, own := cpu(s.pid()), cpu(os.Getpid())
-	for range p.changes {
-		if err := r.change(ctx, f, reached); err != nil {
-			return err
+	measure.Progress("%s: measuring %d changes", r.name, p.changes)
+	own := measure.OwnCPU()
+	r.serviceCPU, err = measure.Spent(s.PID(), func() error {
+		for range p.changes {
+			if err := r.change(ctx, f, reached); err != nil {
+				return err
+			}
 		}
-	}
-	r.serviceCPU = (cpu(s.pid()) - before) / time.Duration(p.changes)
-	r.sidecarsCPU = (cpu(os.Getpid()) - own) / time.Duration(p.changes)
-	r.rss, r.peak = measure.Resident(s.pid())
-	return nil
+		return nil
+	})
+	r.serviceCPU /= time.Duration(p.changes)
+	r.sidecarsCPU = (measure.OwnCPU() - own) / time.Duration(p.changes)
+	r.rss, r.peak = measure.Resident(s.PID())
+	return err
 }
 
 // pause is between two changes.
@@ -116,62 +112,4 @@ func (r *result) change(ctx context.Context, f *flipper, reached sidecars) error
 	r.last = append(r.last, measure.Quantile(seen, 1))
 	time.Sleep(pause)
 	return nil
-}
-
-// child is the service in its process.
-type child struct {
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser
-	address string
-	ready   time.Duration
-}
-
-func start(ctx context.Context, dir, profile string) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-serve", dir, "-profile", profile)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	s := &child{cmd: cmd, stdin: stdin}
-	address, err := bufio.NewReader(stdout).ReadString('\n')
-	s.ready = time.Since(began)
-	s.address = strings.TrimSpace(address)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the service has not started: %w", err), s.stop())
-	}
-	return s, nil
-}
-
-func (s *child) pid() int { return s.cmd.Process.Pid }
-
-func (s *child) stop() error { return errors.Join(s.stdin.Close(), s.cmd.Wait()) }
-
-// cpu is the CPU time that a process has used, from /proc/PID/stat (proc(5)).
-func cpu(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	const ticks = 100 // per second; USER_HZ of every Linux that Go runs on
-	return time.Duration(user+system) * time.Second / ticks
 }

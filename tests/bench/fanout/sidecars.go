@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
 // sidecars are the resolvers that daprd would have loaded.
@@ -20,25 +20,13 @@ type sidecars []*nameresolution.Resolver
 func connect(ctx context.Context, at place, address string, count, each int) (all sidecars, err error) {
 	for i := range count {
 		own := fleet.Instance(1+i/each, i%each)
-		r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
+		r, err := resolver.Sidecar(ctx, cluster, address, at.certificates().Identity(own.App), own)
+		if err != nil {
+			return all, err
+		}
 		all = append(all, r)
-		configuration := map[string]any{
-			"resolver": address, "cluster": cluster, "identity": settings(at.identity(own.App)), "resolveTimeout": "1m",
-		}
-		self := nameresolution.Instance{App: own.App, Address: own.Address.Addr().String(), Port: fleet.Port}
-		if err := r.Init(ctx, configuration, self); err != nil {
-			return all, fmt.Errorf("sidecar %s: %w", own.App, err)
-		}
 	}
 	return all, nil
-}
-
-// settings is an identity as a user writes it.
-func settings(cfg identity.Config) map[string]any {
-	if cfg.Insecure {
-		return map[string]any{"insecure": true}
-	}
-	return map[string]any{"files": map[string]any{"cert": cfg.Files.Cert, "key": cfg.Files.Key, "ca": cfg.Files.CA}}
 }
 
 func (all sidecars) close() {
@@ -49,17 +37,16 @@ func (all sidecars) close() {
 
 // await waits until every sidecar is connected and has the address.
 func (all sidecars) await(ctx context.Context, address string) error {
-	limit := time.Now().Add(patience)
 	for _, r := range all {
-		for {
+		err := measure.Await(ctx, "a sidecar gets its view", time.Millisecond, func() error {
 			got, err := r.ResolveID(ctx, fleet.App(0))
-			if got == address {
-				break
+			if err == nil && got != address {
+				err = errUnseen
 			}
-			if time.Now().After(limit) {
-				return fmt.Errorf("a sidecar does not get its view: %w", err)
-			}
-			time.Sleep(time.Millisecond)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -67,9 +54,6 @@ func (all sidecars) await(ctx context.Context, address string) error {
 
 // glance is between two looks at the sidecars. It bounds how exact the times are.
 const glance = 200 * time.Microsecond
-
-// patience is how long all sidecars may take.
-const patience = 30 * time.Second
 
 var errUnseen = errors.New("not every sidecar has seen the change")
 
@@ -95,8 +79,8 @@ func (all sidecars) watch(ctx context.Context, address string, began time.Time) 
 		if len(waiting) == 0 {
 			return seen, nil
 		}
-		if time.Since(began) > patience {
-			return nil, fmt.Errorf("%w: %d are without %s after %s", errUnseen, len(waiting), address, patience)
+		if time.Since(began) > measure.Patience {
+			return nil, fmt.Errorf("%w: %d are without %s after %s", errUnseen, len(waiting), address, measure.Patience)
 		}
 		time.Sleep(glance)
 	}

@@ -1,5 +1,5 @@
-// Package measure has what the benchmark programs share: quantiles of many
-// measurements, what a process holds in memory, and tables to print.
+// Package measure is the harness of the benchmark programs: their flags and processes,
+// rounds by turns, CPU time and memory of processes, quantiles, and tables to print.
 package measure
 
 import (
@@ -16,12 +16,12 @@ import (
 )
 
 // Quantile is the smallest value that a share q of the values, from 0 to 1, does not
-// exceed. It sorts the values. It is the zero value where there are none.
+// exceed. It is the zero value where there are none.
 func Quantile[T int | int64 | float64 | time.Duration](values []T, q float64) (at T) {
 	if len(values) == 0 {
 		return at
 	}
-	slices.Sort(values)
+	values = slices.Sorted(slices.Values(values))
 	return values[min(int(q*float64(len(values))), len(values)-1)]
 }
 

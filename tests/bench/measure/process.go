@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -45,4 +46,46 @@ func CPU(pid int) (total time.Duration, err error) {
 		}
 	}
 	return total, nil
+}
+
+// Spent is the CPU time that a process and its children have had for something.
+func Spent(pid int, do func() error) (time.Duration, error) {
+	before, err := CPU(pid)
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := CPU(pid)
+	return after - before, err
+}
+
+// OwnCPU is the CPU time that this process has had, without its children.
+func OwnCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for bad arguments only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Holds is the memory (proportional set size, in bytes) and the number of descriptors of a
+// process and its children. The kernel's memory for sockets is not in it.
+func Holds(pid int) (memory int64, files int, err error) {
+	for _, p := range Family(pid) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p))
+		if err != nil {
+			return 0, 0, err
+		}
+		_, pss, _ := strings.Cut(string(text), "\nPss:")
+		var kib int64
+		if _, err := fmt.Sscan(pss, &kib); err != nil {
+			return 0, 0, fmt.Errorf("read the memory of process %d: %w", p, err)
+		}
+		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p))
+		if err != nil {
+			return 0, 0, err
+		}
+		memory, files = memory+kib<<10, files+len(open)
+	}
+	return memory, files, nil
 }

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
 // changeEvery is how often one of the others' apps changes: 50 a second, of all peers by
@@ -29,16 +32,13 @@ type made struct {
 // change has apps of the peers change at a steady rate: one instance each goes, and all
 // of them come back.
 func (b *bench) change(ctx context.Context) (err error) {
-	progress("%s: %d changes", b.size, b.changes)
+	measure.Progress("%s: %d changes", b.size, b.changes)
 	sidecar, err := b.sidecar(ctx)
 	if err != nil {
 		return err
 	}
 	defer sidecar.Close()
-	if _, err := ask[[]Sight](b.child, "Seen", None{}); err != nil {
-		return err
-	}
-	if err := b.child.phase("changes"); err != nil {
+	if _, err := measure.Ask[[]sight](b.child, "Seen", nil); err != nil {
 		return err
 	}
 	if err := b.meter.start(); err != nil {
@@ -49,7 +49,7 @@ func (b *bench) change(ctx context.Context) (err error) {
 	for k := range all {
 		next := time.Now().Add(changeEvery)
 		group.Go(func() error { return b.makeChange(inner, sidecar, k, &all[k]) })
-		if err := pause(inner, time.Until(next)); err != nil {
+		if err := measure.Pause(inner, time.Until(next)); err != nil {
 			break // what went wrong comes of Wait
 		}
 	}
@@ -71,7 +71,7 @@ func (b *bench) makeChange(ctx context.Context, sidecar *nameresolution.Resolver
 	p := b.peers[which%len(b.peers)]
 	app := appOf(p.name, which/len(b.peers))
 	*m = made{app: app.ID, ready: k >= half, began: time.Now()}
-	if _, err := p.topology.Apply(ctx, flip(p.name, which/len(b.peers), m.ready)); err != nil {
+	if _, err := p.Topology.Apply(ctx, flip(p.name, which/len(b.peers), m.ready)); err != nil {
 		return err
 	}
 	for {
@@ -79,8 +79,8 @@ func (b *bench) makeChange(ctx context.Context, sidecar *nameresolution.Resolver
 		if m.sidecar = time.Since(m.began); (err == nil) == m.ready {
 			return ctx.Err()
 		}
-		if m.sidecar > patience {
-			return fmt.Errorf("the sidecar has not learned within %s that %s is ready (%t): %w", patience, app, m.ready, err)
+		if m.sidecar > measure.Patience {
+			return fmt.Errorf("the sidecar has not learned within %s that %s is ready (%t): %w", measure.Patience, app, m.ready, err)
 		}
 		time.Sleep(glance)
 	}
@@ -88,7 +88,7 @@ func (b *bench) makeChange(ctx context.Context, sidecar *nameresolution.Resolver
 
 // match finds when each change was in the watcher's view.
 func (b *bench) match(all []made) error {
-	sights, err := ask[[]Sight](b.child, "Seen", None{})
+	sights, err := measure.Ask[[]sight](b.child, "Seen", nil)
 	if err != nil {
 		return err
 	}
@@ -112,16 +112,12 @@ func (b *bench) match(all []made) error {
 
 // sidecar is the watcher's resolver, as daprd would have loaded it, once it has a view.
 func (b *bench) sidecar(ctx context.Context) (*nameresolution.Resolver, error) {
-	address, err := ask[string](b.child, "Address", None{})
+	address, err := measure.Ask[string](b.child, "Address", nil)
 	if err != nil {
 		return nil, err
 	}
-	files := b.at.identity(watcher).Files
-	r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
-	err = r.Init(ctx, map[string]any{
-		"resolver": address, "cluster": ours, "resolveTimeout": patience.String(),
-		"identity": map[string]any{"files": map[string]any{"cert": files.Cert, "key": files.Key, "ca": files.CA}},
-	}, nameresolution.Instance{App: watcher, Address: "10.255.0.1", Port: 50002})
+	self := netip.MustParseAddrPort("10.255.0.1:50002")
+	r, err := resolver.Sidecar(ctx, ours, address, b.certificates.Identity(watcher), catalog.Instance{App: watcher, Address: self})
 	if err != nil {
 		return nil, err
 	}

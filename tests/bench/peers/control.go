@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
-	"runtime/pprof"
-	"sync"
-	"syscall"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,24 +12,36 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
-// Control is what the benchmark asks of the service. Its methods are called by net/rpc.
-type Control struct {
+// control answers what the benchmark asks of the service.
+type control struct {
+	*resolver.Service
 	ctx    context.Context
-	parts  *parts
 	sights sights
-
-	mu        sync.Mutex
-	profiling *os.File
+	told   told
 }
 
-// None is an argument, or an answer, that says nothing.
-type None struct{}
+type none = measure.None
 
-// Fill tells the topology of the service's own cluster, and of its callers, of which the
+func (c *control) methods() map[string]measure.Method {
+	return map[string]measure.Method{
+		"Address":     measure.Typed(func(none) (string, error) { return c.Address(), nil }),
+		"PeerAddress": measure.Typed(func(none) (string, error) { return c.PeerAddress(), nil }),
+		"Await":       measure.Typed(c.await),
+		"Change":      measure.Typed(c.change),
+		"Fill":        measure.Typed(c.fill),
+		"Link":        measure.Typed(c.link),
+		"Memory":      measure.Typed(func(none) (measure.Memory, error) { return measure.Settled(), nil }),
+		"Seen":        measure.Typed(func(none) ([]sight, error) { return c.sights.take(), nil }),
+		"Told":        measure.Typed(func(none) (sent, error) { return c.told.load(), nil }),
+	}
+}
+
+// fill tells the topology of the service's own cluster, and of its callers, of which the
 // watcher may call so many apps of each of so many peers.
-func (c *Control) Fill(watched [2]int, _ *None) error {
+func (c *control) fill(watched [2]int) (none, error) {
 	w := &catalog.AppEndpoints{App: watcher}
 	for i := range watched[0] {
 		for j := range watched[1] {
@@ -48,162 +56,104 @@ func (c *Control) Fill(watched [2]int, _ *None) error {
 		}
 		objects = append(objects, s)
 	}
-	_, err := c.parts.topology.Apply(c.ctx, fill(ours, "*", 0, objects...))
-	return err
+	var clusters []*catalog.Cluster // that may ask, and are not asked yet
+	for i := range watched[0] {
+		cluster := &catalog.Cluster{Name: peerName(i), StaleAfter: catalog.DefaultStaleAfter, RampUp: rampUp}
+		clusters = append(clusters, cluster)
+		objects = append(objects, cluster)
+	}
+	c.Clusters.Store(clusters)
+	_, err := c.Topology.Apply(c.ctx, fill(ours, "*", 0, objects...))
+	return none{}, err
 }
 
-// Address is where the service listens.
-func (c *Control) Address(_ None, address *string) error {
-	*address = c.parts.listener.Addr().String()
-	return nil
-}
-
-// Link is another cluster and its gateway.
-type Link struct{ Cluster, Gateway string }
+// link is another cluster and its gateway.
+type link struct{ Cluster, Gateway string }
 
 // rampUp is how long a cluster takes to have its traffic back, in steps.
 const rampUp = time.Second
 
-// Link adds links to clusters, and answers how long it took until each of them had said
+// link adds links to clusters, and answers how long it took until each of them had said
 // all that it exports, and could be relied on.
-func (c *Control) Link(links []Link, took *time.Duration) error {
+func (c *control) link(links []link) (took time.Duration, err error) {
 	began := time.Now()
-	all, _ := c.parts.clusters.Load()
+	all, _ := c.Clusters.Load()
+	all = slices.Clone(all)
 	var objects topology.ObjectChange
-	for _, l := range links {
-		cluster := &catalog.Cluster{Name: l.Cluster, Gateways: []string{l.Gateway}, StaleAfter: catalog.DefaultStaleAfter, RampUp: rampUp}
-		all = append(all[:len(all):len(all)], cluster)
-		objects.Put = append(objects.Put, cluster)
-	}
-	if _, err := c.parts.topology.Apply(c.ctx, topology.Change{Objects: &objects}); err != nil {
-		return err
-	}
-	c.parts.clusters.Store(all)
-	for !c.heard(len(all)) {
-		if time.Since(began) > patience {
-			return fmt.Errorf("not all of %d clusters were heard within %s: %v", len(all), patience, c.parts.links.Status())
+	linked := 0
+	for i, cluster := range all {
+		for _, l := range links {
+			if l.Cluster == cluster.Name {
+				asked := *cluster
+				asked.Gateways = []string{l.Gateway}
+				all[i] = &asked
+				objects.Put = append(objects.Put, all[i])
+			}
 		}
-		time.Sleep(time.Millisecond)
+		linked += len(all[i].Gateways)
 	}
-	*took = time.Since(began)
-	c.parts.topology.Settle()
-	return nil
+	if _, err := c.Topology.Apply(c.ctx, topology.Change{Objects: &objects}); err != nil {
+		return 0, err
+	}
+	c.Clusters.Store(all)
+	err = measure.Await(c.ctx, "all clusters are heard", time.Millisecond, func() error { return heard(c.ctx, c.Topology, linked) })
+	took = time.Since(began)
+	c.Topology.Settle()
+	return took, err
 }
 
-// heard tells whether so many clusters are heard.
-func (c *Control) heard(clusters int) bool {
-	told, err := c.parts.topology.Report(c.ctx, watcher, watcher)
-	n := 0
-	for _, s := range told.Clusters {
+var errNotHeard = errors.New("not all clusters are heard")
+
+// heard fails unless so many clusters are heard.
+func heard(ctx context.Context, t *topology.Topology, clusters int) error {
+	report, err := t.Report(ctx, watcher, watcher)
+	for _, s := range report.Clusters {
 		if s.Heard {
-			n++
+			clusters--
 		}
 	}
-	return err == nil && n == clusters
-}
-
-// Memory is what the process holds.
-func (c *Control) Memory(_ None, m *measure.Memory) error {
-	*m = measure.Settled()
-	return nil
-}
-
-// CPU is the CPU time that the process has used.
-func (c *Control) CPU(_ None, used *time.Duration) (err error) {
-	*used, err = cpu()
+	if err == nil && clusters != 0 {
+		err = errNotHeard
+	}
 	return err
 }
 
-// cpu is the CPU time that this process has used.
-func cpu() (time.Duration, error) {
-	var u syscall.Rusage
-	err := syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
-}
-
-// Seen takes what has changed in the watcher's view.
-func (c *Control) Seen(_ None, all *[]Sight) error {
-	*all = c.sights.take()
-	return nil
-}
-
-// Await waits until the callers may call all that the first peer exports, or none of it.
-func (c *Control) Await(ready bool, r *Reached) error {
-	ctx, cancel := context.WithTimeout(c.ctx, patience)
+// await waits until the callers may call all that the first peer exports, or none of it.
+func (c *control) await(ready bool) (r reached, err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, measure.Patience)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	each := make([]Reached, exports/callees)
+	each := make([]reached, exports/callees)
 	for i := range each {
 		group.Go(func() (err error) {
-			each[i], err = await(ctx, c.parts.topology, caller(i), ready)
+			each[i], err = await(ctx, c.Topology, caller(i), ready)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("callers wait for the first peer's apps to be ready (%t): %w", ready, err)
+		return r, fmt.Errorf("callers wait for the first peer's apps to be ready (%t): %w", ready, err)
 	}
-	*r = each[0]
+	r = each[0]
 	for _, e := range each {
 		r.First, r.Last = min(r.First, e.First), max(r.Last, e.Last)
 	}
-	return nil
+	return r, nil
 }
 
-// Told is what the service has told its peers so far.
-type Told struct{ Exports, Firsts int64 }
-
-// Told counts what the service has told its peers so far.
-func (c *Control) Told(_ None, t *Told) error {
-	*t = Told{c.parts.told.exports.Load(), c.parts.told.firsts.Load()}
-	return nil
-}
-
-// Change has so many of the service's own apps change, one every so often.
-func (c *Control) Change(how Changes, _ *None) error {
+// change has so many of the service's own apps change, one every so often.
+func (c *control) change(how changes) (none, error) {
 	for i := range how.Count {
 		began := time.Now()
-		if _, err := c.parts.topology.Apply(c.ctx, flip(ours, i/2, i%2 == 1)); err != nil {
-			return err
+		if _, err := c.Topology.Apply(c.ctx, flip(ours, i/2, i%2 == 1)); err != nil {
+			return none{}, err
 		}
 		time.Sleep(how.Every - time.Since(began))
 	}
-	return nil
+	return none{}, nil
 }
 
-// Changes are so many, one every so often.
-type Changes struct {
+// changes are so many, one every so often.
+type changes struct {
 	Count int
 	Every time.Duration
-}
-
-// Profile begins to profile the CPU into a file, and ends the profile before. An empty
-// path only ends it.
-func (c *Control) Profile(path string, _ *None) (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.profiling != nil {
-		pprof.StopCPUProfile()
-		if err := c.profiling.Close(); err != nil {
-			return err
-		}
-		c.profiling = nil
-	}
-	if path == "" {
-		return nil
-	}
-	if c.profiling, err = os.Create(filepath.Clean(path)); err != nil {
-		return err
-	}
-	return pprof.StartCPUProfile(c.profiling)
-}
-
-// Heap profiles what is alive into a file.
-func (c *Control) Heap(path string, _ *None) error {
-	f, err := os.Create(filepath.Clean(path))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	runtime.GC()
-	return pprof.WriteHeapProfile(f)
 }

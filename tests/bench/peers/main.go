@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -28,7 +27,6 @@ type plan struct {
 	own        int           // changes of the service's own apps
 	reconnects int           // of one peer
 	rest       time.Duration // how long nothing happens
-	profile    string        // where the service leaves its profiles; none if empty
 }
 
 // size is one column.
@@ -44,33 +42,24 @@ func (s size) String() string {
 	return fmt.Sprintf("%d peers, and for others", s.Peers)
 }
 
-// limit is how long it may take in all.
-const limit = 4 * time.Minute
-
 func main() {
 	var p plan
-	serve := flag.String("serve", "", "be the service, with the files in this directory; used by the program itself")
 	sizes := flag.String("sizes", "2,10,100,2+10000,10+10000", "columns: peers, and after a + how many apps each exports to others beside")
 	flag.IntVar(&exports, "exports", exports, "apps that each cluster exports to each other one; a multiple of 20")
 	flag.IntVar(&p.changes, "changes", 500, "changes of other clusters' apps to measure")
 	flag.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
 	flag.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
 	flag.DurationVar(&p.rest, "rest", 8*time.Second, "how long to measure at rest")
-	flag.StringVar(&p.profile, "profile", "", "directory for CPU and heap profiles of the service, by column and phase")
-	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if *serve != "" {
-		err = service(ctx, place(*serve))
-	} else if p.sizes, err = parseSizes(*sizes); err == nil {
-		err = run(ctx, p)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "peers:", err)
-		os.Exit(1)
-	}
+	measure.Program{
+		Short: map[string]string{"sizes": "2,3,2+100", "exports": "100", "changes": "20", "own": "4", "reconnects": "2", "rest": "1s"},
+		Roles: map[string]measure.Role{"service": service},
+		Run: func(ctx context.Context) (err error) {
+			if p.sizes, err = parseSizes(*sizes); err != nil {
+				return err
+			}
+			return run(ctx, p)
+		},
+	}.Main()
 }
 
 func parseSizes(text string) (all []size, err error) {
@@ -89,8 +78,6 @@ func parseSizes(text string) (all []size, err error) {
 }
 
 func run(ctx context.Context, p plan) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
 	all := make([]*result, 0, len(p.sizes))
 	for _, s := range p.sizes {
 		r, err := measureSize(ctx, p, s)
@@ -115,8 +102,4 @@ func run(ctx context.Context, p plan) error {
 	}
 	table.Print(os.Stdout)
 	return nil
-}
-
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "peers: "+format+"\n", args...)
 }

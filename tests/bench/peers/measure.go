@@ -3,81 +3,104 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
 // bench is one column while it is measured.
 type bench struct {
 	plan
 	*result
-	at    place
-	child *child
-	meter *meter
-	peers []*peer
+	certificates resolver.Certificates
+	child        *measure.Child
+	meter        *meter
+	peers        []*peer
 }
 
 // watched is how many apps of each peer change.
 func (b *bench) watched() int { return (b.changes/2 + b.size.Peers - 1) / b.size.Peers }
 
 // measureSize measures one service, which it starts and ends, with its peers.
-func measureSize(ctx context.Context, p plan, s size) (r *result, err error) {
-	dir, err := os.MkdirTemp("", "isthmus-peers-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{plan: p, result: &result{size: s}, at: place(dir)}
-	apps := []catalog.App{identity.ServiceApp("", ours), watcher}
-	for i := range s.Peers {
-		apps = append(apps, identity.ServiceApp("", peerName(i)))
-	}
-	if err := b.at.issue(apps...); err != nil {
-		return nil, err
-	}
-	if b.child, err = startChild(ctx, dir, profilePath(p.profile, s)); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.child.stop()) }()
-	b.meter = &meter{child: b.child}
+func measureSize(ctx context.Context, p plan, s size) (*result, error) {
+	b := &bench{plan: p, result: &result{size: s}}
+	err := measure.WithDirectory(func(dir string) (err error) {
+		b.certificates = resolver.Certificates(dir)
+		apps := []catalog.App{identity.ServiceApp("", ours), watcher}
+		for i := range s.Peers {
+			apps = append(apps, identity.ServiceApp("", peerName(i)))
+		}
+		if err := b.certificates.Issue(apps...); err != nil {
+			return err
+		}
+		if b.child, err = measure.StartChild(ctx, "service", start{b.certificates, exports}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.child.Stop()) }()
+		b.meter = &meter{pid: b.child.PID()}
 
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		for _, p := range b.peers {
-			err = errors.Join(err, p.stop())
+		ctx, cancel := context.WithCancel(ctx)
+		defer func() {
+			cancel()
+			for _, p := range b.peers {
+				err = errors.Join(err, p.stop())
+			}
+		}()
+		for _, step := range []func(context.Context) error{
+			b.start, b.connect, b.idle, b.change, b.changeOwn, b.reconnect, b.lapse,
+		} {
+			if err := step(ctx); err != nil {
+				return err
+			}
 		}
-	}()
-	for _, step := range []func(context.Context) error{
-		b.start, b.connect, b.idle, b.change, b.changeOwn, b.reconnect, b.lapse,
-	} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return b.result, b.child.endProfiles()
+		return nil
+	})
+	return b.result, err
+}
+
+// meter tells how much CPU time the service uses beyond what it does at rest, and this
+// program with all peers.
+type meter struct {
+	pid        int
+	rest       float64 // of the service, CPU time for each time that passes
+	began      time.Time
+	used, self time.Duration
+}
+
+func (m *meter) start() (err error) {
+	m.used, err = measure.CPU(m.pid)
+	m.self, m.began = measure.OwnCPU(), time.Now()
+	return err
+}
+
+func (m *meter) stop() (took, service, peers time.Duration, err error) {
+	used, err := measure.CPU(m.pid)
+	took = time.Since(m.began)
+	service = used - m.used - time.Duration(m.rest*float64(took))
+	return took, max(0, service), measure.OwnCPU() - m.self, err
 }
 
 // start starts the peers, which ask what is exported to them, and are not asked yet.
 func (b *bench) start(ctx context.Context) error {
-	progress("%s: starting", b.size)
-	if _, err := ask[None](b.child, "Fill", [2]int{b.size.Peers, b.watched()}); err != nil {
+	measure.Progress("%s: starting", b.size)
+	if _, err := measure.Ask[none](b.child, "Fill", [2]int{b.size.Peers, b.watched()}); err != nil {
 		return err
 	}
-	address, err := ask[string](b.child, "Address", None{})
+	address, err := measure.Ask[string](b.child, "PeerAddress", nil)
 	if err != nil {
 		return err
 	}
-	if b.alone, err = b.child.memory(); err != nil {
+	if b.alone, err = measure.Ask[measure.Memory](b.child, "Memory", nil); err != nil {
 		return err
 	}
 	for i := range b.size.Peers {
-		p, err := startPeer(ctx, b.at, peerName(i), address, b.size.Others)
+		p, err := startPeer(ctx, b.certificates, peerName(i), address, b.size.Others)
 		if err != nil {
 			return err
 		}
@@ -88,22 +111,22 @@ func (b *bench) start(ctx context.Context) error {
 			return err
 		}
 	}
-	b.asked, err = b.child.memory()
+	b.asked, err = measure.Ask[measure.Memory](b.child, "Memory", nil)
 	return err
 }
 
 // connect has the service ask its peers: all but one of them at once, and then that one.
 func (b *bench) connect(ctx context.Context) (err error) {
-	progress("%s: connecting", b.size)
-	if err := errors.Join(b.child.phase("connect"), b.meter.start()); err != nil {
+	measure.Progress("%s: connecting", b.size)
+	if err := b.meter.start(); err != nil {
 		return err
 	}
 	last := b.peers[len(b.peers)-1]
-	var links []Link
+	var links []link
 	for _, p := range b.peers[:len(b.peers)-1] {
-		links = append(links, Link{p.name, p.address})
+		links = append(links, link{p.name, p.PeerAddress()})
 	}
-	if b.startTook, err = ask[time.Duration](b.child, "Link", links); err != nil {
+	if b.startTook, err = measure.Ask[time.Duration](b.child, "Link", links); err != nil {
 		return err
 	}
 	if _, b.startCPU, _, err = b.meter.stop(); err != nil {
@@ -112,20 +135,20 @@ func (b *bench) connect(ctx context.Context) (err error) {
 	if err := b.meter.start(); err != nil {
 		return err
 	}
-	if b.firstTook, err = ask[time.Duration](b.child, "Link", []Link{{last.name, last.address}}); err != nil {
+	if b.firstTook, err = measure.Ask[time.Duration](b.child, "Link", []link{{last.name, last.PeerAddress()}}); err != nil {
 		return err
 	}
-	if err := pause(ctx, 100*time.Millisecond); err != nil {
+	if err := measure.Pause(ctx, 100*time.Millisecond); err != nil {
 		return err
 	}
 	b.firstIn, b.firstOut = last.asked.out.load(), last.asked.in.load()
 	if _, b.firstCPU, _, err = b.meter.stop(); err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	if err := measure.Pause(ctx, time.Second); err != nil {
 		return err
 	}
-	b.linked, err = b.child.memory()
+	b.linked, err = measure.Ask[measure.Memory](b.child, "Memory", nil)
 	return err
 }
 
@@ -140,8 +163,8 @@ func (b *bench) traffic() (in, out count) {
 
 // idle measures while nothing happens that concerns the service.
 func (b *bench) idle(ctx context.Context) error {
-	progress("%s: at rest", b.size)
-	if err := errors.Join(pause(ctx, time.Second), b.child.phase("rest")); err != nil {
+	measure.Progress("%s: at rest", b.size)
+	if err := measure.Pause(ctx, time.Second); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -153,7 +176,7 @@ func (b *bench) idle(ctx context.Context) error {
 	if err := b.meter.start(); err != nil {
 		return err
 	}
-	if err := pause(ctx, b.rest); err != nil {
+	if err := measure.Pause(ctx, b.rest); err != nil {
 		return err
 	}
 	took, used, _, err := b.meter.stop()
@@ -175,10 +198,10 @@ const othersEvery = 10 * time.Millisecond
 
 // changeOthers has apps change that are exported to others only, until ctx ends.
 func (b *bench) changeOthers(ctx context.Context) {
-	for i := 0; b.size.Others > 0 && pause(ctx, othersEvery) == nil; i++ {
+	for i := 0; b.size.Others > 0 && measure.Pause(ctx, othersEvery) == nil; i++ {
 		p := b.peers[i%len(b.peers)]
 		n := i / len(b.peers)
-		if _, err := p.topology.Apply(ctx, flip(p.name, exports+n/2%b.size.Others, n%2 == 1)); err != nil {
+		if _, err := p.Topology.Apply(ctx, flip(p.name, exports+n/2%b.size.Others, n%2 == 1)); err != nil {
 			return // ctx has ended
 		}
 	}
@@ -189,15 +212,15 @@ const ownEvery = 50 * time.Millisecond
 
 // changeOwn has apps of the service change, of which all peers are told.
 func (b *bench) changeOwn(ctx context.Context) error {
-	progress("%s: %d changes of our own", b.size, b.own)
-	if err := errors.Join(b.child.phase("own"), b.meter.start()); err != nil {
+	measure.Progress("%s: %d changes of our own", b.size, b.own)
+	if err := b.meter.start(); err != nil {
 		return err
 	}
 	_, before := b.traffic()
-	if _, err := ask[None](b.child, "Change", Changes{b.own, ownEvery}); err != nil {
+	if _, err := measure.Ask[none](b.child, "Change", changes{b.own, ownEvery}); err != nil {
 		return err
 	}
-	if err := pause(ctx, 100*time.Millisecond); err != nil {
+	if err := measure.Pause(ctx, 100*time.Millisecond); err != nil {
 		return err
 	}
 	took, used, _, err := b.meter.stop()
@@ -214,18 +237,12 @@ func (b *bench) restBytes(rest count, took time.Duration) int64 {
 
 // lapse has the first peer go, and come back.
 func (b *bench) lapse(ctx context.Context) (err error) {
-	progress("%s: a cluster goes, and comes back", b.size)
-	if err := b.child.phase("lapse"); err != nil {
-		return err
-	}
+	measure.Progress("%s: a cluster goes, and comes back", b.size)
 	p := b.peers[0]
 	if b.gone, b.goneSpread, b.goneCPU, err = b.turn(ctx, false, func() error { p.leave(); return nil }); err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Second); err != nil {
-		return err
-	}
-	if err := b.child.phase("return"); err != nil {
+	if err := measure.Pause(ctx, time.Second); err != nil {
 		return err
 	}
 	b.back, b.backSpread, b.backCPU, err = b.turn(ctx, true, p.comeBack)
@@ -239,32 +256,22 @@ func (b *bench) turn(ctx context.Context, ready bool, do func() error) (last, sp
 	if err := b.meter.start(); err != nil {
 		return 0, 0, 0, err
 	}
-	var r Reached
-	waiting := b.child.client.Go("Control.Await", ready, &r, nil)
-	if err := pause(ctx, 50*time.Millisecond); err != nil { // it waits by then
+	var r reached
+	var waiting errgroup.Group
+	waiting.Go(func() (err error) {
+		r, err = measure.Ask[reached](b.child, "Await", ready)
+		return err
+	})
+	if err := measure.Pause(ctx, 50*time.Millisecond); err != nil { // it waits by then
 		return 0, 0, 0, err
 	}
 	began := time.Now().UnixNano()
-	if err := do(); err != nil {
+	if err := errors.Join(do(), waiting.Wait()); err != nil {
 		return 0, 0, 0, err
 	}
-	if err := (<-waiting.Done).Error; err != nil {
-		return 0, 0, 0, fmt.Errorf("ask the service (Await): %w", err)
-	}
-	if err := pause(ctx, rampUp+200*time.Millisecond); err != nil {
+	if err := measure.Pause(ctx, rampUp+200*time.Millisecond); err != nil {
 		return 0, 0, 0, err
 	}
 	_, used, _, err = b.meter.stop()
 	return time.Duration(r.Last - began), time.Duration(r.Last - r.First), used, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -2,33 +2,23 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
-	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
 
 // peer is another cluster.
 type peer struct {
-	name     string
-	topology *topology.Topology
-	links    *peering.Links
-	peering  *peering.Server
-	server   *grpc.Server
-	address  string
-	told     told
+	*resolver.Service
+	name string
+	told told
 
 	asked traffic // through connections that the service made to this peer
 	asks  traffic // and this one to the service
@@ -42,50 +32,24 @@ type peer struct {
 }
 
 // startPeer starts a cluster that exports to ours and has a link to it, until ctx ends.
-func startPeer(ctx context.Context, at place, name, service string, others int) (*peer, error) {
-	p := &peer{name: name, conns: map[*counted]struct{}{}, shut: make(chan struct{})}
+func startPeer(ctx context.Context, certificates resolver.Certificates, name, service string, others int) (p *peer, err error) {
+	p = &peer{name: name, conns: map[*counted]struct{}{}, shut: make(chan struct{})}
 	close(p.shut)
-	app := identity.ServiceApp("", name)
-	id, err := identity.New(at.identity(app), app, quiet)
+	p.Service, err = resolver.New(ctx, resolver.Config{Cluster: name, Certificates: certificates, Peers: true, Dial: p.dial, Watch: p.told.watch})
 	if err != nil {
 		return nil, err
 	}
-	if err := id.Load(ctx); err != nil {
-		return nil, err
-	}
-	p.topology = topology.New(topology.Config{Cluster: name, Domain: catalog.DefaultDomain, Open: true}, quiet)
-	p.links, p.peering = newPeering(name, p.dial, p.topology, id)
-	p.server = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),
-		grpc.Creds(id.PeeringCredentials()), grpc.StreamInterceptor(p.told.watch))...)
-	pb.RegisterPeeringServer(p.server, p.peering)
-	if p.gate, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return nil, err
-	}
-	p.address = p.gate.Addr().String()
-
+	p.gate = p.PeerListener
+	p.PeerListener = &door{p.gate, p}
 	west := &catalog.Cluster{Name: ours, Gateways: []string{service}, StaleAfter: catalog.DefaultStaleAfter, RampUp: rampUp}
-	var clusters live.Value[[]*catalog.Cluster]
-	clusters.Store([]*catalog.Cluster{west})
-	p.group.Go(func() error { return p.topology.Run(ctx) })
-	p.group.Go(func() error { return p.links.Run(ctx, &clusters) })
-	p.serve(p.gate)
-	_, err = p.topology.Apply(ctx, fill(name, ours, others, west))
+	p.Clusters.Store([]*catalog.Cluster{west})
+	p.group.Go(func() error { return p.Run(ctx) })
+	_, err = p.Topology.Apply(ctx, fill(name, ours, others, west))
 	return p, err
 }
 
-func (p *peer) serve(l net.Listener) {
-	p.group.Go(func() error {
-		_ = p.server.Serve(&door{l, p}) // ends with the listener
-		return nil
-	})
-}
-
-// stop ends it, once its context has ended.
-func (p *peer) stop() error {
-	p.peering.Stop()
-	p.server.Stop()
-	return p.group.Wait()
-}
+// stop waits for its end, once its context has ended.
+func (p *peer) stop() error { return p.group.Wait() }
 
 // door is a listener whose connections are counted, and can be held up.
 type door struct {
@@ -172,28 +136,22 @@ func (p *peer) leave() {
 
 // comeBack makes it be there again, where it was.
 func (p *peer) comeBack() (err error) {
-	if p.gate, err = net.Listen("tcp", p.address); err != nil {
+	if p.gate, err = net.Listen("tcp", p.PeerAddress()); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	p.away = false
 	p.mu.Unlock()
-	p.serve(p.gate)
+	p.group.Go(func() error {
+		_ = p.PeerServer.Serve(&door{p.gate, p}) // ends with the listener
+		return nil
+	})
 	return nil
 }
 
 // hears waits until the cluster has heard ours.
 func (p *peer) hears(ctx context.Context) error {
-	for limit := time.Now().Add(patience); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
-		told, err := p.topology.Report(ctx, watcher, watcher)
-		if err != nil {
-			return err
-		}
-		if all := told.Clusters; len(all) == 1 && all[0].Heard {
-			return nil
-		}
-	}
-	return errors.New("cluster " + p.name + " does not hear " + ours)
+	return measure.Await(ctx, p.name+" hears "+ours, 5*time.Millisecond, func() error { return heard(ctx, p.Topology, 1) })
 }
 
 // traffic is what has gone through all connections, as the service sees it.

@@ -3,8 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // settled is how long after a reconnect it is still measured: all that it costs is spent
@@ -14,10 +15,7 @@ const settled = 300 * time.Millisecond
 // reconnect cuts all connections between a peer and the service, both ways, again and
 // again: first when nothing has changed meanwhile, then once when one app has.
 func (b *bench) reconnect(ctx context.Context) error {
-	progress("%s: %d reconnects", b.size, b.reconnects)
-	if err := b.child.phase("reconnect"); err != nil {
-		return err
-	}
+	measure.Progress("%s: %d reconnects", b.size, b.reconnects)
 	for i := range b.reconnects {
 		if err := b.reconnectOnce(ctx, b.peers[i%len(b.peers)]); err != nil {
 			return err
@@ -26,7 +24,7 @@ func (b *bench) reconnect(ctx context.Context) error {
 	p := b.peers[len(b.peers)-1]
 	before, release := p.told.exports.Load(), p.hold()
 	p.cut()
-	_, err := p.topology.Apply(ctx, flip(p.name, exports-1, false))
+	_, err := p.Topology.Apply(ctx, flip(p.name, exports-1, false))
 	firsts := p.told.firsts.Load()
 	release()
 	if err := errors.Join(err, b.again(ctx, p, firsts, -1)); err != nil {
@@ -37,7 +35,7 @@ func (b *bench) reconnect(ctx context.Context) error {
 }
 
 func (b *bench) reconnectOnce(ctx context.Context, p *peer) error {
-	told, err := ask[Told](b.child, "Told", None{})
+	told, err := measure.Ask[sent](b.child, "Told", nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +49,7 @@ func (b *bench) reconnectOnce(ctx context.Context, p *peer) error {
 		return err
 	}
 	b.reTook = append(b.reTook, time.Since(b.meter.began))
-	if err := pause(ctx, settled); err != nil {
+	if err := measure.Pause(ctx, settled); err != nil {
 		return err
 	}
 	took, used, peers, err := b.meter.stop()
@@ -64,7 +62,7 @@ func (b *bench) reconnectOnce(ctx context.Context, p *peer) error {
 	b.reOut += outNow.less(out).Bytes - b.restBytes(b.restOut, took)/each
 	b.reCPU += used
 	b.rePeersCPU += peers
-	now, err := ask[Told](b.child, "Told", None{})
+	now, err := measure.Ask[sent](b.child, "Told", nil)
 	b.again0 += p.told.exports.Load() - exports + now.Exports - told.Exports
 	return err
 }
@@ -72,20 +70,17 @@ func (b *bench) reconnectOnce(ctx context.Context, p *peer) error {
 // again waits until the service has been told all by a peer, more often than so many
 // times, and the peer by the service; the latter not where it is -1.
 func (b *bench) again(ctx context.Context, p *peer, firsts, told int64) error {
-	for limit := time.Now().Add(patience); time.Now().Before(limit); {
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
+	return measure.Await(ctx, p.name+" and the service are connected again", 5*time.Millisecond, func() error {
 		if p.told.firsts.Load() <= firsts {
-			continue
+			return errNotHeard
 		}
 		if told < 0 {
 			return nil
 		}
-		now, err := ask[Told](b.child, "Told", None{})
-		if err != nil || now.Firsts > told {
-			return err
+		now, err := measure.Ask[sent](b.child, "Told", nil)
+		if err == nil && now.Firsts <= told {
+			err = errNotHeard
 		}
-	}
-	return fmt.Errorf("%s and the service are not connected again within %s", p.name, patience)
+		return err
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Sight is a decision that has changed in the watcher's view.
-type Sight struct {
+// sight is a decision that has changed in the watcher's view.
+type sight struct {
 	App   string // its ID
 	Ready bool
 	At    int64 // Unix time in nanoseconds
@@ -19,7 +19,7 @@ type Sight struct {
 // sights are the changes in the watcher's view that nobody has asked for yet.
 type sights struct {
 	mu  sync.Mutex
-	all []Sight
+	all []sight
 }
 
 // follow follows the watcher's view until ctx ends.
@@ -45,12 +45,12 @@ func (s *sights) note(before, view *catalog.View, at time.Time) {
 	defer s.mu.Unlock()
 	for edit := range view.Entries.Diff(&before.Entries, func(a, b *catalog.Entry) bool { return a == b }) {
 		if !edit.Remove {
-			s.all = append(s.all, Sight{edit.App.ID, edit.Value.Outcome() == catalog.OK, at.UnixNano()})
+			s.all = append(s.all, sight{edit.App.ID, edit.Value.Outcome() == catalog.OK, at.UnixNano()})
 		}
 	}
 }
 
-func (s *sights) take() []Sight {
+func (s *sights) take() []sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.all
@@ -58,16 +58,16 @@ func (s *sights) take() []Sight {
 	return all
 }
 
-// Reached is when the views of all callers had what was waited for, as Unix times in
+// reached is when the views of all callers had what was waited for, as Unix times in
 // nanoseconds.
-type Reached struct {
+type reached struct {
 	First int64 // the first decision
 	Last  int64 // all of them
 }
 
 // await waits until a caller may call all of its callees, or none, and says when it
 // could call the first so, and all.
-func await(ctx context.Context, t *topology.Topology, app catalog.App, ready bool) (r Reached, err error) {
+func await(ctx context.Context, t *topology.Topology, app catalog.App, ready bool) (r reached, err error) {
 	sub := t.Subscribe(app)
 	defer sub.Close()
 	var seen *catalog.View

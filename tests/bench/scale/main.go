@@ -7,12 +7,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
@@ -20,68 +20,53 @@ import (
 )
 
 func main() {
-	row := flag.String("row", "", "measure this fleet, given as JSON, and print the result as JSON; used by the program itself")
-	flag.Parse()
-	if err := run(*row); err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
+	var sizes, popular string
+	flag.StringVar(&sizes, "sizes", "100,1000,10000", "apps in the clusters")
+	flag.StringVar(&popular, "popular", "100,1000,9999", "apps that may call the changed app, of the largest cluster")
+	measure.Program{
+		Short: map[string]string{"sizes": "100", "popular": "50"},
+		Roles: map[string]measure.Role{"fleet": measure.Result(measureFleet)},
+		Run: func(ctx context.Context) error {
+			apps, err := numbers(sizes)
+			callers, err2 := numbers(popular)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			if err := showSizes(ctx, apps); err != nil {
+				return err
+			}
+			return showReach(ctx, apps[len(apps)-1], callers)
+		},
+	}.Main()
 }
 
-func run(row string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if row != "" {
-		return child(ctx, row)
+// numbers reads a flag.
+func numbers(text string) (all []int, err error) {
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
 	}
-	if err := sizes(ctx); err != nil {
-		return err
-	}
-	return reach(ctx)
-}
-
-// child measures one fleet.
-func child(ctx context.Context, row string) error {
-	var f fleet.Fleet
-	if err := json.Unmarshal([]byte(row), &f); err != nil {
-		return fmt.Errorf("read -row: %w", err)
-	}
-	r, err := measureFleet(ctx, f)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return all, nil
 }
 
 // inProcess measures a fleet in a process of its own.
-func inProcess(ctx context.Context, f fleet.Fleet) (r result, err error) {
-	fmt.Fprintf(os.Stderr, "scale: %d apps, %d instances, %d callees each\n", f.Apps, f.Apps*f.Instances, f.Callees)
-	row, err := json.Marshal(f)
-	if err != nil {
-		return r, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	cmd := exec.CommandContext(ctx, self, "-row", string(row))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("measure %s: %w", row, err)
-	}
-	return r, json.Unmarshal(out, &r)
+func inProcess(ctx context.Context, f fleet.Fleet) (result, error) {
+	measure.Progress("%d apps, %d instances, %d callees each", f.Apps, f.Apps*f.Instances, f.Callees)
+	return measure.Separately[result](ctx, "fleet", f)
 }
 
-// sizes shows that a change costs the same in a cluster of any size.
-func sizes(ctx context.Context) error {
+// showSizes shows that a change costs the same in a cluster of any size.
+func showSizes(ctx context.Context, sizes []int) error {
 	table := measure.Table{
 		Title: "One instance of an app changes, by the size of the cluster (10 instances per app)",
 		Head:  []string{"apps × callees", "ready ms", "heap MiB", "RSS MiB", "p50 µs", "p99 µs", "views", "allocated B", "allocations"},
 	}
 	var last result
 	for _, callees := range []int{20, 0} {
-		for _, apps := range []int{100, 1_000, 10_000} {
+		for _, apps := range sizes {
 			r, err := inProcess(ctx, fleet.Fleet{Apps: apps, Instances: 10, Callees: callees})
 			if err != nil {
 				return err
@@ -96,21 +81,21 @@ func sizes(ctx context.Context) error {
 		}
 	}
 	table.Print(os.Stdout)
-	fmt.Printf("With 10,000 apps, 100,000 instances, 20 callees each: published in under 1 ms (p99 %s µs): %s; ready in under 3 s (%s ms): %s; under 256 MiB (RSS %s): %s\n",
-		measure.Micros(last.P99), measure.Verdict(last.P99 < time.Millisecond),
+	fmt.Printf("With %d apps, %d instances, 20 callees each: published in under 1 ms (p99 %s µs): %s; ready in under 3 s (%s ms): %s; under 256 MiB (RSS %s): %s\n",
+		sizes[len(sizes)-1], 10*sizes[len(sizes)-1], measure.Micros(last.P99), measure.Verdict(last.P99 < time.Millisecond),
 		measure.Millis(last.Ready), measure.Verdict(last.Ready < 3*time.Second),
 		measure.MiB(last.Memory.RSS), measure.Verdict(last.Memory.RSS < 256<<20))
 	return nil
 }
 
-// reach shows that a change costs in proportion to how many views it reaches.
-func reach(ctx context.Context) error {
+// showReach shows that a change costs in proportion to how many views it reaches.
+func showReach(ctx context.Context, apps int, callers []int) error {
 	table := measure.Table{
-		Title: "One instance of an app changes, by how many may call it (10,000 apps × 10 instances × 20 callees)",
+		Title: fmt.Sprintf("One instance of an app changes, by how many may call it (%d apps × 10 instances × 20 callees)", apps),
 		Head:  []string{"callers", "p50 µs", "p99 µs", "views", "allocated B", "allocations", "µs per view"},
 	}
-	for _, popular := range []int{100, 1_000, 9_999} {
-		r, err := inProcess(ctx, fleet.Fleet{Apps: 10_000, Instances: 10, Callees: 20, Popular: popular})
+	for _, popular := range callers {
+		r, err := inProcess(ctx, fleet.Fleet{Apps: apps, Instances: 10, Callees: 20, Popular: popular})
 		if err != nil {
 			return err
 		}

@@ -17,9 +17,6 @@ import (
 // kv is Consul's KV, by Consul's own client.
 type kv struct{ *consul.KV }
 
-// consulBatch is how many keys Consul takes in one transaction.
-const consulBatch = 64
-
 func startConsul(ctx context.Context, dir string) (*subject, error) {
 	server, err := servers.StartConsul(ctx, dir, servers.ConsulOptions{
 		Settings: map[string]any{"telemetry": map[string]any{"prometheus_retention_time": "1h", "disable_hostname": true}},
@@ -36,25 +33,11 @@ func startConsul(ctx context.Context, dir string) (*subject, error) {
 		http.DefaultClient, server.URL() + "/v1/agent/metrics?format=prometheus",
 		regexp.MustCompile(`^consul_api_http_count\{method="\w+",path="v1_(kv|txn|status|catalog|health)[^"]*"\}`),
 	}
+	settings := map[string]any{"consul": map[string]any{"address": server.URL()}}
 	return &subject{
-		settings: map[string]any{"consul": map[string]any{"address": server.URL()}},
-		fill:     store.fill, put: store.put, watch: store.watch, requests: count.requests,
+		settings: settings, fill: filler(dir, settings, 60, 1), put: store.put, watch: store.watch, requests: count.requests,
 		port: portOf(server.Addr()), close: server.Kill,
 	}, nil
-}
-
-func (s kv) fill(ctx context.Context, objects []catalog.Object) error {
-	return each(ctx, objects, consulBatch, 4, func(ctx context.Context, objects []catalog.Object) error {
-		var ops consul.KVTxnOps
-		for _, object := range objects {
-			ops = append(ops, &consul.KVTxnOp{Verb: consul.KVSet, Key: api.KeyPath(object.Key()), Value: api.EncodeJSON(object)})
-		}
-		ok, answer, _, err := s.Txn(ops, (&consul.QueryOptions{}).WithContext(ctx))
-		if err == nil && !ok {
-			err = errors.New(answer.Errors[0].What)
-		}
-		return err
-	})
 }
 
 func (s kv) put(ctx context.Context, object catalog.Object) error {

@@ -36,23 +36,12 @@ func startEtcd(ctx context.Context, dir string) (*subject, error) {
 		regexp.MustCompile(`^grpc_server_msg_received_total\{[^}]*grpc_service="etcdserverpb\.[^}]*\}`),
 	}
 	store := etcd{client}
+	settings := map[string]any{"etcd": map[string]any{"endpoints": []string{server.URL()}}}
 	return &subject{
-		settings: map[string]any{"etcd": map[string]any{"endpoints": []string{server.URL()}}},
-		fill:     store.fill, put: store.put, watch: store.watch, requests: count.requests,
+		settings: settings, fill: filler(dir, settings, 100, 1), put: store.put, watch: store.watch, requests: count.requests,
 		port:  portOf(server.Addr()),
 		close: func() error { return errors.Join(client.Close(), server.Kill()) },
 	}, nil
-}
-
-func (s etcd) fill(ctx context.Context, objects []catalog.Object) error {
-	return each(ctx, objects, etcdBatch, 4, func(ctx context.Context, objects []catalog.Object) error {
-		var ops []clientv3.Op
-		for _, object := range objects {
-			ops = append(ops, clientv3.OpPut(api.KeyPath(object.Key()), string(api.EncodeJSON(object))))
-		}
-		_, err := s.Txn(ctx).Then(ops...).Commit()
-		return err
-	})
 }
 
 func (s etcd) put(ctx context.Context, object catalog.Object) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/configstore/file"
 )
 
 // directory is a store of files, one for each object.
@@ -24,20 +22,11 @@ func startFile(_ context.Context, dir string) (*subject, error) {
 	if err := os.Mkdir(string(d), 0o755); err != nil {
 		return nil, err
 	}
+	settings := map[string]any{"file": map[string]any{"path": string(d)}}
 	return &subject{
-		settings: map[string]any{"file": map[string]any{"path": string(d)}},
-		fill:     d.fill, put: d.put, watch: d.watch,
+		settings: settings, fill: filler(dir, settings, 1000, 1), put: d.put, watch: d.watch,
 		close: func() error { return nil },
 	}, nil
-}
-
-func (d directory) fill(ctx context.Context, objects []catalog.Object) (err error) {
-	store, err := file.Open(string(d), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	return write(ctx, store, objects, len(objects), 1)
 }
 
 // of is the file of an object, named as "isthmus apply" names it.

@@ -15,7 +15,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -43,20 +42,16 @@ func main() {
 	flag.IntVar(&p.changes, "changes", 1_000, "changes to measure, of each sort")
 	flag.IntVar(&p.starts, "starts", 3, "starts to measure")
 	flag.DurationVar(&p.rest, "rest", time.Minute, "how long requests at rest are counted")
-	flag.Parse()
-	p.stores = strings.Split(*stores, ",")
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, p); err != nil {
-		fmt.Fprintln(os.Stderr, "stores:", err)
-		os.Exit(1)
-	}
+	measure.Program{
+		Short: map[string]string{"objects": "1000", "changes": "10", "starts": "1", "rest": "3s"},
+		Run: func(ctx context.Context) error {
+			p.stores = strings.Split(*stores, ",")
+			return measure.WithDirectory(func(dir string) error { return run(ctx, dir, p) })
+		},
+	}.Main()
 }
 
-func run(ctx context.Context, p plan) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
+func run(ctx context.Context, dir string, p plan) (err error) {
 	for _, name := range p.stores {
 		if !slices.Contains(names(), name) {
 			return fmt.Errorf("-stores: there is no %q; want some of %s", name, strings.Join(names(), ","))
@@ -73,7 +68,7 @@ func run(ctx context.Context, p plan) (err error) {
 		if !slices.Contains(p.stores, k.name) {
 			continue
 		}
-		r, err := once(ctx, p, k)
+		r, err := once(ctx, dir, p, k)
 		switch {
 		case errors.Is(err, sandbox.ErrNoBinary):
 			missing = append(missing, fmt.Errorf("%s is left out: %w", k.name, err))
@@ -81,7 +76,7 @@ func run(ctx context.Context, p plan) (err error) {
 			return err
 		case err != nil:
 			failed = append(failed, fmt.Errorf("%s: %w", k.name, err))
-			progress("%s: %v", k.name, err)
+			measure.Progress("%s: %v", k.name, err)
 		default:
 			all = append(all, r)
 		}
@@ -99,10 +94,6 @@ func names() []string {
 		all[i] = k.name
 	}
 	return all
-}
-
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "stores: "+format+"\n", args...)
 }
 
 // report prints everything.

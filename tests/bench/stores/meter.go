@@ -99,7 +99,7 @@ var errUnseen = errors.New("has not seen a change")
 
 // await waits until it is known whether the callee may be called.
 func await(ctx context.Context, seen <-chan sight, on bool) (time.Time, error) {
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(measure.Patience)
 	defer limit.Stop()
 	for {
 		select {
@@ -108,7 +108,7 @@ func await(ctx context.Context, seen <-chan sight, on bool) (time.Time, error) {
 				return s.at, nil
 			}
 		case <-limit.C:
-			return time.Time{}, fmt.Errorf("%w after %s", errUnseen, patience)
+			return time.Time{}, fmt.Errorf("%w after %s", errUnseen, measure.Patience)
 		case <-ctx.Done():
 			return time.Time{}, ctx.Err()
 		}

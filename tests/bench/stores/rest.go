@@ -31,12 +31,10 @@ func restAll(ctx context.Context, p plan, all []*result) error {
 	if len(all) == 0 || p.rest == 0 {
 		return nil
 	}
-	progress("counting what is asked at rest, for %s", p.rest)
+	measure.Progress("counting what is asked at rest, for %s", p.rest)
 	for i, wait := range []time.Duration{calm, p.rest} {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := measure.Pause(ctx, wait); err != nil {
+			return err
 		}
 		for _, r := range all {
 			var err error

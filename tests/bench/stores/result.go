@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // result is what was measured of one store, which is still up.
@@ -19,11 +22,10 @@ type result struct {
 	ready   []time.Duration
 	rss     uint64
 	at      [2]count // before and after the rest
-	dir     string
 }
 
 // once measures a store. What it returns has to be closed.
-func once(ctx context.Context, p plan, k kind) (r *result, err error) {
+func once(ctx context.Context, dir string, p plan, k kind) (r *result, err error) {
 	r = &result{name: k.name}
 	defer func() {
 		if err != nil {
@@ -31,29 +33,27 @@ func once(ctx context.Context, p plan, k kind) (r *result, err error) {
 			r = nil
 		}
 	}()
-	if r.dir, err = os.MkdirTemp("", "isthmus-stores-"); err != nil {
+	dir = filepath.Join(dir, strings.ReplaceAll(k.name, "/", "-"))
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return r, err
 	}
-	if err := os.Chmod(r.dir, 0o755); err != nil { // a server may run as somebody else
+	measure.Progress("%s: starting the server", k.name)
+	if r.subject, err = k.start(ctx, dir); err != nil {
 		return r, err
 	}
-	progress("%s: starting the server", k.name)
-	if r.subject, err = k.start(ctx, r.dir); err != nil {
-		return r, err
-	}
-	progress("%s: writing %d objects", k.name, p.objects)
+	measure.Progress("%s: writing %d objects", k.name, p.objects)
 	began := time.Now()
 	if err := r.subject.fill(ctx, objects(p.objects)); err != nil {
 		return r, fmt.Errorf("fill: %w", err)
 	}
-	progress("%s: written in %s; starting the service", k.name, time.Since(began).Round(10*time.Millisecond))
+	measure.Progress("%s: written in %s; starting the service", k.name, time.Since(began).Round(10*time.Millisecond))
 	for range p.starts {
 		if r.service != nil {
 			if err := r.service.stop(); err != nil {
 				return r, err
 			}
 		}
-		if r.service, err = startService(ctx, r.dir, r.subject.settings); err != nil {
+		if r.service, err = startService(ctx, dir, r.subject.settings); err != nil {
 			return r, err
 		}
 		r.ready = append(r.ready, r.service.ready)
@@ -114,7 +114,7 @@ func (r *result) follow(ctx context.Context, p plan) (err error) {
 		if way.put == nil {
 			continue
 		}
-		progress("%s: measuring %d changes, %s", r.name, p.changes, way.by)
+		measure.Progress("%s: measuring %d changes, %s", r.name, p.changes, way.by)
 		s, err := m.measure(ctx, way.by, p.changes, way.put)
 		if err != nil {
 			return err
@@ -131,9 +131,6 @@ func (r *result) close() error {
 	}
 	if r.subject != nil {
 		errs = append(errs, r.subject.close())
-	}
-	if r.dir != "" {
-		errs = append(errs, os.RemoveAll(r.dir))
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,6 +17,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // service is a running "isthmus serve", and how soon it was ready.
@@ -54,31 +54,31 @@ func startService(ctx context.Context, dir string, store map[string]any) (*servi
 	if err != nil {
 		return nil, err
 	}
-	for !ready(ctx, written.Admin) {
-		if time.Since(began) > patience || s.Unexpected() != nil {
-			return nil, errors.Join(fmt.Errorf("the service is not ready; its log ends:\n%s", s.Tail(10)), s.Kill())
-		}
-		time.Sleep(2 * time.Millisecond)
+	err = measure.Await(ctx, "the service is ready", 2*time.Millisecond, func() error { return ready(ctx, written.Admin) })
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w; its log ends:\n%s", err, s.Tail(10)), s.Kill())
 	}
 	s.ready = time.Since(began)
 	return s, nil
 }
 
-func ready(ctx context.Context, admin string) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+filepath.Join(admin, "readyz"), nil)
+func ready(ctx context.Context, admin string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil)
 	if err != nil {
-		return false
+		return err
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false
+		return err
 	}
-	_ = answer.Body.Close() // what it says does not matter
-	return answer.StatusCode == http.StatusOK
+	if answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
 }
 
 func (s *service) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), measure.Patience)
 	defer cancel()
 	return s.Stop(ctx)
 }

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"net/netip"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
+	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
-
-// patience is how long anything may take that is waited for.
-const patience = 30 * time.Second
 
 // sight is that somebody knows whether the caller may call the callee.
 type sight struct {
@@ -56,16 +55,9 @@ func connect(ctx context.Context, address string) (s *sidecars, err error) {
 
 // sidecar is the resolver that the daprd of a fleet's app would have loaded.
 func sidecar(ctx context.Context, address string, i int) (*nameresolution.Resolver, error) {
-	own := fleet.Instance(i, 1)
-	r := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
-	configuration := map[string]any{
-		"resolver": address, "cluster": cluster, "identity": map[string]any{"insecure": true}, "resolveTimeout": "10s",
-	}
-	self := nameresolution.Instance{App: own.App, Address: own.Address.Addr().String(), Port: fleet.Port}
-	if err := r.Init(ctx, configuration, self); err != nil {
-		return nil, fmt.Errorf("sidecar %s: %w", own.App, err)
-	}
-	return r, nil
+	// The service refuses an address that is not the sender's.
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), fleet.Port+uint16(i))
+	return resolver.Sidecar(ctx, cluster, address, identity.Config{Insecure: true}, catalog.Instance{App: fleet.App(i), Address: at})
 }
 
 // await waits until the caller's sidecar has a view in which it may not call the callee,

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
@@ -27,6 +28,9 @@ type Options struct {
 	Identity string // directory with cert.pem, key.pem and ca.pem
 	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
 	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
+	// SentryNamespace and SentryTrustDomain are in the identity that Sentry must show; empty:
+	// those that the environment has, or else Dapr's defaults outside of Kubernetes.
+	SentryNamespace, SentryTrustDomain string
 	// AppTrustDomain is the trust domain that Sentry's certificate is to be in; empty: Dapr's
 	// default.
 	AppTrustDomain string
@@ -35,6 +39,27 @@ type Options struct {
 	// instead which app the service must be: "namespace/app-id", where a "*" at the end stands
 	// for any resolver service whose name begins so.
 	Cluster, Expect string
+	Context         string // name of the context that this is of, for messages; empty: none
+}
+
+// Service is the service's address and, where one says it, the context, for messages.
+func (o Options) Service() string {
+	if o.Context == "" {
+		return o.Server
+	}
+	return o.Server + " (context " + o.Context + ")"
+}
+
+// Check tells what is wrong with the options, asking nobody.
+func (o Options) Check() error {
+	if _, err := o.identity(); err != nil {
+		return err
+	}
+	if o.Server == "" {
+		return fmt.Errorf("%w: no service is named; name one by --server host:port", ErrUse)
+	}
+	_, err := o.expectation()
+	return err
 }
 
 // ErrUse marks errors of how the command line was used.
@@ -44,7 +69,11 @@ var ErrUse = errors.New("wrong use")
 type Conn struct {
 	*grpc.ClientConn
 	options Options
+	cluster string // as the service says; empty: it was not asked
 }
+
+// Service is the service's address, for messages.
+func (c *Conn) Service() string { return c.options.Service() }
 
 // maxMessage bounds an answer; a list of every object fits.
 const maxMessage = 256 << 20
@@ -71,7 +100,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: --server %q: %w; want host:port or unix:///path", ErrUse, o.Server, err)
 	}
-	return &Conn{conn, o}, nil
+	return &Conn{ClientConn: conn, options: o}, nil
 }
 
 // source is who asks.
@@ -89,9 +118,25 @@ func (o Options) source(ctx context.Context) (*identity.Source, error) {
 		return source, err
 	}
 	if err = source.Load(ctx); err != nil && cfg.Sentry != nil {
-		err = fmt.Errorf("%w; name Dapr's Sentry by --sentry or ISTHMUS_SENTRY_ADDRESS, and its ca.crt by --trust-anchors", err)
+		err = o.sentryError(err)
 	}
 	return source, err
+}
+
+// sentryError says which flags correct what went wrong at Sentry.
+func (o Options) sentryError(err error) error {
+	const control = "set trustDomain and namespace to the control plane's"
+	if before, after, ok := strings.Cut(err.Error(), control); ok {
+		return fmt.Errorf("%sname the control plane's by --sentry-trust-domain and --sentry-namespace%s; Dapr's chart has cluster.local and dapr-system%s", before, after, o.inContext())
+	}
+	return fmt.Errorf("%w; name Dapr's Sentry by --sentry or ISTHMUS_SENTRY_ADDRESS, and its ca.crt by --trust-anchors%s", err, o.inContext())
+}
+
+func (o Options) inContext() string {
+	if o.Context == "" {
+		return ""
+	}
+	return "; the context is " + o.Context
 }
 
 // identity is where what proves who asks comes from: exactly one of three.
@@ -114,11 +159,11 @@ func (o Options) identity() (identity.Config, error) {
 	case o.Insecure:
 		return identity.Config{Insecure: true}, nil
 	case o.Sentry != "":
-		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, AppTrustDomain: o.AppTrustDomain}}, nil
+		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, Namespace: o.SentryNamespace, TrustDomain: o.SentryTrustDomain, AppTrustDomain: o.AppTrustDomain}}, nil
 	case o.Identity == "":
 		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
 			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+
-			"or say --insecure for a service that speaks plain text", ErrUse, o.Server)
+			"or say --insecure for a service that speaks plain text; isthmus context keeps that under a name", ErrUse, o.Service())
 	}
 	if _, err := os.Stat(o.Identity); err != nil {
 		return identity.Config{}, fmt.Errorf("identity: %w; name a directory with cert.pem, key.pem and ca.pem by --identity", err)
@@ -145,7 +190,7 @@ func (o Options) expectation() (func(identity.ID) error, error) {
 			if id.App == want {
 				return nil
 			}
-			return fmt.Errorf("it is app %s; want %s, the resolver service of cluster %s (see --cluster)", id.App, want, o.Cluster)
+			return fmt.Errorf("it is app %s; want %s, the resolver service of cluster %s (see --cluster)%s", id.App, want, o.Cluster, o.inContext())
 		}, nil
 	}
 	pattern := cmp.Or(o.Expect, identity.SystemNamespace+"/isthmus-*")
@@ -159,8 +204,24 @@ func (o Options) expectation() (func(identity.ID) error, error) {
 		if !wildcard && name == start || wildcard && service && strings.HasPrefix(name, start) {
 			return nil
 		}
-		return fmt.Errorf("it is app %s; want %s (see --cluster and --server-identity)", name, pattern)
+		return fmt.Errorf("it is app %s; want %s (see --cluster and --server-identity)%s", name, pattern, o.inContext())
 	}, nil
+}
+
+// ClusterName asks the service once which cluster it is of. It is an error where that is not
+// the cluster that is wanted.
+func (c *Conn) ClusterName(ctx context.Context) (string, error) {
+	if c.cluster == "" {
+		answer, err := v1alpha1.NewStatusClient(c).Status(ctx, &v1alpha1.StatusRequest{})
+		if err != nil {
+			return "", err
+		}
+		c.cluster = answer.GetCluster()
+	}
+	if want := c.options.Cluster; want != "" && c.cluster != want {
+		return "", fmt.Errorf("the resolver service at %s is of cluster %s, and --cluster wants %s; it was asked nothing else", c.options.Service(), c.cluster, want)
+	}
+	return c.cluster, nil
 }
 
 // Explain makes of a failed call's error one that says what was tried and what to do.
@@ -171,14 +232,14 @@ func (c *Conn) Explain(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("resolver service at %s not reached: %s; %s", c.options.Server, connectionError(s.Message()), c.advice(s.Message()))
+		return fmt.Errorf("resolver service at %s not reached: %s; %s", c.options.Service(), connectionError(s.Message()), c.advice(s.Message()))
 	case codes.DeadlineExceeded:
 		if strings.HasPrefix(s.Message(), "store ") {
 			break // the service's own word, such as that something was written and is not followed yet
 		}
-		return fmt.Errorf("resolver service at %s gave no answer in time, and may still do what it was asked; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Server)
+		return fmt.Errorf("resolver service at %s gave no answer in time, and may still do what it was asked; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Service())
 	case codes.Unimplemented:
-		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", c.options.Server, s.Message())
+		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", c.options.Service(), s.Message())
 	case codes.ResourceExhausted:
 		return fmt.Errorf("more than fits into one message: %s; name fewer objects at once", s.Message())
 	case codes.PermissionDenied:

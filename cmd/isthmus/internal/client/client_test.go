@@ -1,19 +1,26 @@
 package client
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
 
 func TestAServerIsExpectedByItsName(t *testing.T) {
@@ -131,5 +138,40 @@ func TestARealServerOfAnotherKind(t *testing.T) {
 	_, err = v1alpha1.NewStatusClient(conn).Status(t.Context(), &v1alpha1.StatusRequest{})
 	if got := conn.Explain(err).Error(); !strings.Contains(got, "is no resolver service") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// The control plane of Dapr's chart has other names than one outside of Kubernetes.
+func TestASentryOfAnotherControlPlaneIsNamedByFlags(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	pair := ca.Issue(catalog.App{Namespace: "dapr-system", ID: "dapr-sentry"}, func(c *x509.Certificate) {
+		c.URIs = []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/dapr-system/dapr-sentry"}}
+	})
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&cert)))
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	anchors := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(anchors, ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	options := Options{Server: "127.0.0.1:1", Sentry: l.Addr().String(), Anchors: anchors, Context: "west"}
+	_, err = Dial(t.Context(), options)
+	const want = "it is spiffe://cluster.local/ns/dapr-system/dapr-sentry; want spiffe://localhost/ns/default/dapr-sentry: " +
+		"name the control plane's by --sentry-trust-domain and --sentry-namespace; Dapr's chart has cluster.local and dapr-system; the context is west"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+	options.SentryNamespace, options.SentryTrustDomain = "dapr-system", "cluster.local"
+	if _, err = Dial(t.Context(), options); err == nil || !strings.Contains(err.Error(), "it speaks gRPC but is no Sentry") {
+		t.Errorf("with both flags: %v", err)
 	}
 }

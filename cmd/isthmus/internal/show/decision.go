@@ -12,14 +12,15 @@ import (
 // Decision is how one lookup ended, as programs read it: these fields and no others,
 // all of them always there.
 type Decision struct {
-	Outcome  string  `json:"outcome" yaml:"outcome"`
-	Address  string  `json:"address" yaml:"address"`
-	Cluster  string  `json:"cluster" yaml:"cluster"`
-	Gateway  string  `json:"gateway" yaml:"gateway"`
-	Rule     string  `json:"rule" yaml:"rule"`
-	Revision uint64  `json:"revision" yaml:"revision"`
-	Reason   string  `json:"reason" yaml:"reason"`
-	Routes   []Route `json:"routes" yaml:"routes"`
+	Outcome  string   `json:"outcome" yaml:"outcome"`
+	Address  string   `json:"address" yaml:"address"`
+	Cluster  string   `json:"cluster" yaml:"cluster"`
+	Gateway  string   `json:"gateway" yaml:"gateway"`
+	Rule     string   `json:"rule" yaml:"rule"`
+	Revision uint64   `json:"revision" yaml:"revision"`
+	Reason   string   `json:"reason" yaml:"reason"`
+	Routes   []Route  `json:"routes" yaml:"routes"`
+	Notes    []string `json:"notes" yaml:"notes"`
 }
 
 // Route is one way to an app, and why it was or was not taken.
@@ -43,7 +44,7 @@ type Route struct {
 func DecisionOf(m *v1alpha1.Decision) Decision {
 	d := Decision{
 		Outcome: m.GetOutcome(), Address: m.GetAddress(), Cluster: m.GetCluster(), Gateway: m.GetGateway(),
-		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(), Routes: []Route{},
+		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(), Routes: []Route{}, Notes: append([]string{}, m.GetNotes()...),
 	}
 	for _, r := range m.GetRoutes() {
 		d.Routes = append(d.Routes, Route{
@@ -66,6 +67,12 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		{"rule", d.Rule},
 		{"revision", strconv.FormatUint(d.Revision, 10)},
 	})
+	if len(d.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range d.Notes {
+		fmt.Fprintf(w, "  note: %s\n", note)
+	}
 	if err != nil || len(d.Routes) == 0 {
 		return err
 	}

@@ -123,8 +123,9 @@ type Sidecar struct {
 	Since          string `json:"since" yaml:"since"` // RFC 3339
 	Version        string `json:"version" yaml:"version"`
 	Runtime        string `json:"runtime" yaml:"runtime"`
-	Identity       string `json:"identity" yaml:"identity"` // SPIFFE ID; empty without mTLS
-	Revision       uint64 `json:"revision" yaml:"revision"` // of the view that was sent last
+	Identity       string `json:"identity" yaml:"identity"`   // SPIFFE ID; empty where the service is insecure
+	PlainText      bool   `json:"plainText" yaml:"plainText"` // its calls are not encrypted
+	Revision       uint64 `json:"revision" yaml:"revision"`   // of the view that was sent last
 	NewestRevision uint64 `json:"newestRevision" yaml:"newestRevision"`
 	Delivered      bool   `json:"delivered" yaml:"delivered"` // it has read what was sent
 
@@ -135,7 +136,7 @@ type Sidecar struct {
 func SidecarOf(m *v1alpha1.SidecarState) Sidecar {
 	return Sidecar{
 		App: appName(m.GetApp()), Instance: m.GetInstance(), Address: m.GetAddress(), Source: m.GetSource(), State: m.GetState(), Zone: m.GetZone(),
-		Since: time.UnixMilli(m.GetSinceUnixMs()).UTC().Format(time.RFC3339), Version: m.GetVersion(), Runtime: m.GetRuntime(), Identity: m.GetIdentity(),
+		Since: time.UnixMilli(m.GetSinceUnixMs()).UTC().Format(time.RFC3339), Version: m.GetVersion(), Runtime: m.GetRuntime(), Identity: m.GetIdentity(), PlainText: m.GetPlainText(),
 		Revision: m.GetRevision(), NewestRevision: m.GetNewestRevision(), Delivered: m.GetDelivered(), since: m.GetSinceUnixMs(),
 	}
 }
@@ -148,7 +149,7 @@ func Sidecars(w io.Writer, all []Sidecar, now time.Time) error {
 	var table [][]string
 	for i := range all {
 		s := &all[i]
-		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), dash(s.Zone), dash(s.Version), dash(strings.TrimPrefix(s.Runtime, "daprd ")), mTLS(s.Identity), s.view()})
+		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), dash(s.Zone), dash(s.Version), dash(strings.TrimPrefix(s.Runtime, "daprd ")), s.mTLS(), s.view()})
 	}
 	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table)
 }
@@ -174,8 +175,8 @@ func (s *Sidecar) view() string {
 	return fmt.Sprintf("%d, behind %d", s.Revision, s.NewestRevision)
 }
 
-func mTLS(identity string) string {
-	if identity == "" {
+func (s *Sidecar) mTLS() string {
+	if s.Identity == "" || s.PlainText {
 		return "no"
 	}
 	return "yes"

@@ -74,15 +74,19 @@ func identityLine(s *v1alpha1.StatusResponse) string {
 
 func storeLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	store := s.GetStore()
+	name := store.GetName()
+	if store.GetPath() != "" {
+		name += " " + store.GetPath()
+	}
 	switch away := admin.Away(s, now); {
 	case away != "":
-		return store.GetName() + ", " + away
+		return name + ", " + away
 	case !store.GetReady():
-		return store.GetName() + ", not read yet"
+		return name + ", not read yet"
 	case store.GetVersion() != "":
-		return store.GetName() + ", version " + short(store.GetVersion())
+		return name + ", version " + short(store.GetVersion())
 	default:
-		return store.GetName()
+		return name
 	}
 }
 

@@ -1,0 +1,41 @@
+package show
+
+import (
+	"io"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
+)
+
+// Context is a context for people and programs.
+type Context struct {
+	Current          bool `json:"current" yaml:"current"`
+	contexts.Context `yaml:",inline"`
+}
+
+// ContextsOf are the contexts of a file.
+func ContextsOf(f *contexts.File) []Context {
+	all := []Context{}
+	for _, c := range f.Contexts {
+		all = append(all, Context{c.Name == f.Current, c})
+	}
+	return all
+}
+
+// Contexts writes contexts as a table.
+func Contexts(w io.Writer, all []Context) error {
+	var table [][]string
+	for _, c := range all {
+		current, as := "", c.Identity
+		switch {
+		case c.Sentry != "":
+			as = "sentry " + c.Sentry
+		case c.Insecure:
+			as = "insecure"
+		}
+		if c.Current {
+			current = "*"
+		}
+		table = append(table, []string{current, c.Name, c.Server, c.Cluster, as})
+	}
+	return rows(w, []string{"CURRENT", "NAME", "SERVER", "CLUSTER", "AS"}, table)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
+)
+
+const defaultServer = "127.0.0.1:7400"
+
+// setting is one that a flag, a context and a variable of the environment can have.
+type setting struct {
+	flag, env       string // env is empty where another part reads the environment
+	option, context *string
+	group           int // of settings that exclude each other: where one is said, the rest is not looked for
+}
+
+// Groups of settings: who asks, and who is expected to answer.
+const (
+	alone = iota
+	asks
+	answers
+)
+
+func settingsOf(o *client.Options, c *contexts.Context) []setting {
+	return []setting{
+		{"server", "ISTHMUS_SERVER", &o.Server, &c.Server, alone},
+		{"identity", "ISTHMUS_IDENTITY", &o.Identity, &c.Identity, asks},
+		{"sentry", "ISTHMUS_SENTRY_ADDRESS", &o.Sentry, &c.Sentry, asks},
+		{"trust-anchors", "", &o.Anchors, &c.TrustAnchors, alone},
+		{"sentry-namespace", "", &o.SentryNamespace, &c.SentryNamespace, alone},
+		{"sentry-trust-domain", "", &o.SentryTrustDomain, &c.SentryTrustDomain, alone},
+		{"app-trust-domain", "ISTHMUS_APP_TRUST_DOMAIN", &o.AppTrustDomain, &c.AppTrustDomain, alone},
+		{"cluster", "ISTHMUS_CLUSTER", &o.Cluster, &c.Cluster, answers},
+		{"server-identity", "", &o.Expect, &c.ServerIdentity, answers},
+	}
+}
+
+// options are what a command was told, by flags first, then by a context, and then by the
+// environment. The current context counts only where ISTHMUS_SERVER does not name a service.
+func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
+	o := c.Options
+	var from contexts.Context
+	name := cmp.Or(c.context, os.Getenv("ISTHMUS_CONTEXT"))
+	if name != "" || os.Getenv("ISTHMUS_SERVER") == "" {
+		file, err := loadContexts(cmd)
+		if err != nil {
+			return o, err
+		}
+		if name = cmp.Or(name, file.Current); name != "" {
+			if from, err = file.Find(name); err != nil {
+				return o, misused(err)
+			}
+		}
+	}
+	o.Context = name
+	if o.Identity != "" || o.Sentry != "" || o.Insecure {
+		// Roots that a context has go with its own Sentry.
+		from.Identity, from.Sentry, from.TrustAnchors, from.Insecure = "", "", "", false
+	}
+	o.Insecure = o.Insecure || from.Insecure
+	settings := settingsOf(&o, &from)
+	fillFrom(settings, o.Insecure, func(s setting) string { return *s.context })
+	fillFrom(settings, o.Insecure, func(s setting) string { return os.Getenv(s.env) })
+	o.Server = cmp.Or(o.Server, defaultServer)
+	return o, nil
+}
+
+// fillFrom gives settings that have no value the one that a source has. Of those that exclude
+// each other none gets one where another has one.
+func fillFrom(settings []setting, insecure bool, source func(setting) string) {
+	said := map[int]bool{asks: insecure}
+	for _, s := range settings {
+		said[s.group] = said[s.group] || s.group != alone && *s.option != ""
+	}
+	for _, s := range settings {
+		if *s.option == "" && !said[s.group] {
+			*s.option = source(s)
+		}
+	}
+}
+
+// writeTo changes what flags say in a context. Who asks is one of three, and who answers one
+// of two.
+func (c *connection) writeTo(cmd *cobra.Command, to *contexts.Context) {
+	o := c.Options
+	changed := cmd.Flags().Changed
+	if changed("identity") || changed("sentry") || changed("insecure") {
+		to.Identity, to.Sentry, to.Insecure = "", "", o.Insecure
+		if !changed("sentry") {
+			to.TrustAnchors = ""
+		}
+	}
+	if changed("cluster") || changed("server-identity") {
+		to.Cluster, to.ServerIdentity = "", ""
+	}
+	for _, s := range settingsOf(&o, to) {
+		if changed(s.flag) {
+			*s.context = *s.option
+		}
+	}
+}
+
+// optionsOf are those of a context alone.
+func optionsOf(c contexts.Context) client.Options {
+	o := client.Options{Context: c.Name, Insecure: c.Insecure}
+	for _, s := range settingsOf(&o, &c) {
+		*s.option = *s.context
+	}
+	return o
+}

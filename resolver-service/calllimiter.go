@@ -1,0 +1,46 @@
+package resolverservice
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+)
+
+// What sidecars' calls may take, beside their streams: together, an app's, and each with its
+// request as it came and as it is read.
+const (
+	callsTotal = 64 << 20
+	callsShare = callsTotal / 4
+	callBytes  = 2 * stream.MaxRequestBytes
+	callLimit  = 10 * time.Second // for the request to come, and for the answer
+)
+
+// callLimiter bounds the calls of sidecars. gRPC reads the request of a call before any
+// interceptor has its say.
+type callLimiter struct{ budget *budget.Budget }
+
+func newCallLimiter() *callLimiter { return &callLimiter{budget.New(callsTotal, callsShare)} }
+
+// tap is called when a call's headers have come. It must not wait.
+func (r *callLimiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName == v1alpha1.Resolver_Watch_FullMethodName {
+		return ctx, nil // has a budget of its own, and waits
+	}
+	release, ok := r.budget.TryAcquire(stream.ClientOf(ctx), callBytes)
+	if !ok {
+		return ctx, status.Error(codes.ResourceExhausted, "too many calls at once; try again")
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	context.AfterFunc(ctx, func() { // when the call has ended, too
+		cancel()
+		release()
+	})
+	return ctx, nil
+}

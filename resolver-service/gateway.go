@@ -1,0 +1,104 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+)
+
+// ingress is the edge of other clusters: the gateway, its listeners of single apps, and the
+// server of peers, whose connections come through the gateway.
+type ingress struct {
+	gateway   *gateway.Gateway
+	apps      []AppListener
+	listeners *listeners
+	await     func(context.Context) // until a predecessor serves no more
+
+	peers      *peering.Server
+	grpc       *grpc.Server // of peers; nil: they are not served
+	dispatcher *dispatcher  // their connections
+	links      *peering.Links
+}
+
+func (s *Service) buildIngress() (err error) {
+	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: s.afterPredecessor, peers: s.peers, links: s.links}
+	s.ingress = i
+	g, most := s.cfg.Gateway, s.listeners.bounds.of["gateway"]
+	cfg := gateway.Config{
+		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Check: s.destinations.Exported,
+		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
+		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos,
+	}
+	switch {
+	case s.listeners.tcp["gateway"] == nil:
+	case s.identity.Insecure(): // nobody could tell which peer calls
+		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give the service a certificate")
+	default:
+		i.buildServer(s.access, s.Addr("gateway"))
+		cfg.Peers = i.dispatcher.dispatch
+	}
+	i.gateway, err = gateway.New(cfg)
+	return err
+}
+
+// Bounds of a peer's calls: a connection has one stream, and a request names what the peer
+// has already.
+const (
+	peerStreams = 8
+	peerRequest = 4 << 20 // bytes
+)
+
+// buildServer makes the server that other clusters' resolver services reach through the gateway.
+func (i *ingress) buildServer(access *authorizer, at net.Addr) {
+	i.dispatcher = newDispatcher(at)
+	i.grpc = access.newServer(atGateway, access.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
+	v1alpha1.RegisterPeeringServer(i.grpc, i.peers)
+}
+
+// part is the edge for those that start and stop it.
+func (i *ingress) part() edge.Part {
+	var runs []func(context.Context) error
+	if l := i.listeners.tcp["gateway"]; l != nil {
+		runs = append(runs, func(ctx context.Context) error {
+			i.await(ctx)
+			return i.gateway.Serve(ctx, l)
+		})
+	}
+	if i.grpc != nil {
+		runs = append(runs, i.servePeers)
+	}
+	for n, at := range i.apps {
+		name := appListener(n)
+		runs = append(runs, func(ctx context.Context) error {
+			i.await(ctx)
+			if err := i.gateway.ServeApp(ctx, i.listeners.tcp[name], at.app()); err != nil {
+				return fmt.Errorf("listen.%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return edge.Part{Run: edge.Together(runs...)}
+}
+
+// peersWithin is how long peers wait for the Cluster objects of a service that starts.
+const peersWithin = 5 * time.Second
+
+// servePeers serves peers until ctx ends. Before the Cluster objects are known, which say
+// who may ask, peers wait rather than be refused.
+func (i *ingress) servePeers(ctx context.Context) error {
+	first, cancel := context.WithTimeout(ctx, peersWithin)
+	defer cancel()
+	select {
+	case <-i.links.Known():
+	case <-first.Done():
+	}
+	return serveGRPC(ctx, i.dispatcher, i.grpc)
+}

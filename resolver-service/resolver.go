@@ -1,0 +1,201 @@
+package resolverservice
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+)
+
+// resolver is the edge of sidecars and operators: streams, objects, inventory and status on one
+// listener.
+type resolver struct {
+	listener *bounded.Listener // nil: sidecars are not served
+	identity *identity.Source
+	access   *authorizer
+	metrics  *admin.Metrics
+	stream   *stream.Server
+	register func(*grpc.Server)
+
+	grpc       *grpc.Server // of sidecars and operators
+	trusted    *grpc.Server // of operators; nil: grpc is for them, too
+	dispatcher *dispatcher  // from grpc to trusted
+	limiter    *callLimiter
+	streams    atomic.Int64 // of sidecars
+}
+
+// What calls of operators may be: "isthmus apply" sends all objects in one message.
+const (
+	maxTrustedRequest = 16 << 20
+	maxTrustedStreams = 64
+)
+
+func (s *Service) buildResolver() (err error) {
+	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: newCallLimiter()}
+	s.resolver = r
+	bounds := s.listeners.bounds
+	if l := s.listeners.tcp["resolver"]; l != nil {
+		r.listener = s.connections.bound("resolver", l, bounded.Bounds{
+			Max: bounds.of["resolver"], PerClient: bounds.resolverPerClient, Pending: bounds.handshakes, UserTimeout: stream.UserTimeout,
+		})
+	}
+	cfg := stream.Config{
+		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
+		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
+		Hangup: r.hangup, Unreachable: s.links.SetUnreachable,
+	}
+	if s.listeners.tcp["gateway"] != nil { // otherwise it may have no way to instances, and can't tell
+		cfg.Refuses = refuses
+	}
+	if s.sources.shared != nil {
+		cfg.Share = s.sources.shared // and no Sharer that is not nil
+	}
+	if r.stream, err = stream.New(cfg, s.topology, s.registry, s.log); err != nil {
+		return err
+	}
+	r.register = func(server *grpc.Server) {
+		v1alpha1.RegisterResolverServer(server, r.stream)
+		v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
+			Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
+		}, s.store, s.feed, s.topology, s.log))
+		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, events: s.events, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
+	}
+	r.buildServers(s.Addr("resolver"))
+	return nil
+}
+
+// buildServers makes the gRPC servers. Operators have one of their own, since they may send more
+// than a sidecar. Without identities everybody is an operator.
+func (r *resolver) buildServers(at net.Addr) {
+	own := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxTrustedRequest), grpc.MaxConcurrentStreams(maxTrustedStreams)}
+	creds := r.identity.ServerCredentials(identity.Anyone)
+	if r.identity.Insecure() {
+		r.grpc = r.newServer(creds, own...)
+		return
+	}
+	r.dispatcher = newDispatcher(at)
+	r.trusted = r.newServer(dispatchedCredentials{creds}, own...)
+	r.grpc = r.newServer(dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
+}
+
+// mayBeLarge tells whether a caller may send large requests.
+func (r *resolver) mayBeLarge(info credentials.AuthInfo) bool {
+	kind, _ := r.access.kindOf(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: info}))
+	return kind == operator
+}
+
+// newServer makes a server of everything that listen.resolver serves.
+func (r *resolver) newServer(creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
+	server := r.access.newServer(atResolver, creds, append(own,
+		grpc.ChainUnaryInterceptor(r.countLookup), grpc.ChainStreamInterceptor(r.countStream))...)
+	r.register(server)
+	return server
+}
+
+// countLookup counts lookups by outcome.
+func (r *resolver) countLookup(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	answer, err := handle(ctx, req)
+	if d, ok := answer.(*v1alpha1.Decision); ok && err == nil {
+		r.metrics.Lookup(d.GetOutcome())
+	}
+	return answer, err
+}
+
+// countStream counts sidecars' streams.
+func (r *resolver) countStream(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if info.FullMethod == v1alpha1.Resolver_Watch_FullMethodName {
+		r.streams.Add(1)
+		defer r.streams.Add(-1)
+	}
+	return handle(server, ss)
+}
+
+// hangup closes a client's connection, by the address that gRPC has of it.
+func (r *resolver) hangup(client net.Addr) {
+	if r.listener != nil {
+		r.listener.Hangup(client)
+	}
+}
+
+// part is the edge for those that start and stop it.
+func (r *resolver) part() edge.Part {
+	return edge.Part{Restore: r.stream.Restore, Run: edge.Together(r.stream.Run, r.serve)}
+}
+
+// headStart is how long connections wait for the first identity. Without one each would
+// fail in its handshake, and the client not know why.
+const headStart = 2 * time.Second
+
+// serve serves sidecars and operators until ctx ends.
+func (r *resolver) serve(ctx context.Context) error {
+	first, cancel := context.WithTimeout(ctx, headStart)
+	_ = r.identity.Wait(first) // without one it serves all the same, and /readyz says so
+	cancel()
+	if r.trusted == nil {
+		return serveGRPC(ctx, r.listener, r.grpc)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = r.trusted.Serve(r.dispatcher) }) // ends when it is stopped
+	defer serving.Wait()
+	return serveGRPC(ctx, r.listener, r.grpc, r.trusted)
+}
+
+// callsTimeout is how long calls that run may go on after the end.
+const callsTimeout = 2 * time.Second
+
+// serveGRPC has the first of the servers serve until ctx ends. Then all of them let calls
+// that run finish.
+func serveGRPC(ctx context.Context, l net.Listener, servers ...*grpc.Server) error {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late := time.AfterFunc(callsTimeout, func() { each(servers, (*grpc.Server).Stop) })
+		defer late.Stop()
+		each(servers, (*grpc.Server).GracefulStop)
+	})
+	err := servers[0].Serve(l)
+	if stop() {
+		each(servers, (*grpc.Server).Stop)
+		return err
+	}
+	<-stopped
+	return nil
+}
+
+// each calls do for all servers at once, and waits.
+func each(servers []*grpc.Server, do func(*grpc.Server)) {
+	var all sync.WaitGroup
+	for _, server := range servers {
+		all.Go(func() { do(server) })
+	}
+	all.Wait()
+}
+
+// refuses tells whether a sidecar is gone for certain: its machine says that nobody listens
+// there. No answer is no proof.
+func refuses(ctx context.Context, address netip.AddrPort) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address.String())
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	conn.Close()
+	return false
+}

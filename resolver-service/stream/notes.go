@@ -1,0 +1,108 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// notes are what the service knows of the two apps of a lookup that the decision doesn't say:
+// sidecars that are missing, that wait for their app, or that other clusters can't call.
+func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.Decision) ([]string, error) {
+	states, err := s.topology.AppStates(ctx, []catalog.App{app})
+	if err != nil {
+		return nil, err
+	}
+	var notes []string
+	if caller != app {
+		notes = s.callerNotes(caller)
+	}
+	var callee topology.AppState
+	if len(states) > 0 {
+		callee = states[0]
+	}
+	count := countSidecars(s.Sidecars(func(a catalog.App) bool { return a == app }))
+	switch {
+	case count.waiting > 0:
+		notes = append(notes, sidecarsAre(count.waiting, app, "waiting for the app")+": daprd is not ready, most often because the app does not listen on its port yet")
+	case count.draining > 0 && callee.Ready == 0:
+		notes = append(notes, sidecarsAre(count.draining, app, "draining")+": it stops, or the health check of its app fails")
+	case len(callee.Instances) == 0 && d.Outcome != catalog.OK && d.Outcome != catalog.Denied:
+		notes = append(notes, fmt.Sprintf("no sidecar of %s is connected here, and no other source has an instance of it", app))
+	}
+	if count.plainText > 0 {
+		notes = append(notes, sidecarsAre(count.plainText, app, "without mTLS")+": no gateway leads there; start daprd with --enable-mtls")
+	}
+	if len(callee.Instances) > 0 || d.Outcome == catalog.OK {
+		return notes, nil
+	}
+	namesakes, err := s.namesakes(ctx, app)
+	for _, other := range namesakes {
+		notes = append(notes, fmt.Sprintf("%s runs here: call it as %s.%s if that is meant", other, other.ID, other.Namespace))
+	}
+	return notes, err
+}
+
+// callerNotes are those of the calling app.
+func (s *Server) callerNotes(caller catalog.App) []string {
+	all := s.Sidecars(func(a catalog.App) bool { return a == caller })
+	if len(all) == 0 {
+		return []string{fmt.Sprintf("no sidecar of %s is connected here: this is what one would get; see that its Configuration names isthmus and this service", caller)}
+	}
+	if n := countSidecars(all).plainText; n > 0 {
+		return []string{sidecarsAre(n, caller, "without mTLS") + ": calls from there can't pass a gateway; start daprd with --enable-mtls"}
+	}
+	return nil
+}
+
+// namesakes are at most maxListed apps with the same app-id that run in other namespaces here.
+func (s *Server) namesakes(ctx context.Context, app catalog.App) ([]catalog.App, error) {
+	apps, err := s.topology.Apps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var others []catalog.App
+	for _, other := range apps {
+		if other.ID == app.ID && other != app && len(others) < maxListed {
+			others = append(others, other)
+		}
+	}
+	states, err := s.topology.AppStates(ctx, others)
+	if err != nil {
+		return nil, err
+	}
+	var running []catalog.App
+	for i := range states {
+		if len(states[i].Instances) > 0 {
+			running = append(running, states[i].App)
+		}
+	}
+	return running, nil
+}
+
+type sidecarCount struct{ waiting, draining, plainText int }
+
+func countSidecars(all []Sidecar) (c sidecarCount) {
+	for i := range all {
+		switch all[i].State {
+		case Waiting:
+			c.waiting++
+		case Draining:
+			c.draining++
+		}
+		if all[i].PlainText {
+			c.plainText++
+		}
+	}
+	return c
+}
+
+// sidecarsAre says how many sidecars of an app are in a state.
+func sidecarsAre(n int, app catalog.App, state string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 sidecar of %s is %s", app, state)
+	}
+	return fmt.Sprintf("%d sidecars of %s are %s", n, app, state)
+}
