@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // acceptor takes connections from a listener in a relay's loop, on a short way. Nearly
@@ -23,7 +25,7 @@ import (
 // All of it belongs to the loop.
 type acceptor struct {
 	*serving
-	loop   *loop
+	loop   *relay.Loop
 	fd     int // the listening socket, shared by the acceptors of all loops
 	buf    []byte
 	pause  backoff
@@ -37,7 +39,7 @@ const acceptBatch = 16
 
 // acceptFrom takes connections from a listener until ctx ends.
 func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error {
-	relay, ok := s.relay.(*epollRelay)
+	epoll, ok := s.relay.(*relay.Epoll)
 	fd, err := listeningSocket(l)
 	if !ok || err != nil { // no socket of the kernel's, or no loop to put it in
 		unix.Close(fd)
@@ -45,18 +47,21 @@ func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error {
 	}
 	l.Close() // fd is the same socket
 	s.prepare(fd)
-	for _, loop := range relay.loops {
-		loop.call(func() {
-			loop.door = &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, maxHello),
-				arrivals: arrivals{sweep: sweep{after: s.cfg.HelloTimeout}, waiting: map[int32]*arrival{}}}
-			loop.door.watch()
+	var acceptors []*acceptor
+	for _, loop := range epoll.Loops() {
+		a := &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, maxHello),
+			arrivals: arrivals{Timeout: relay.Timeout{Limit: s.cfg.HelloTimeout}, waiting: map[int32]*arrival{}}}
+		acceptors = append(acceptors, a)
+		loop.Call(func() {
+			loop.Handle(a)
+			a.watch()
 		})
 	}
 	<-ctx.Done()
-	for _, loop := range relay.loops {
-		loop.call(func() {
-			loop.door.closed = true
-			loop.unwatch(fd)
+	for _, a := range acceptors {
+		a.loop.Call(func() {
+			a.closed = true
+			a.loop.Unwatch(fd)
 		})
 	}
 	unix.Close(fd)
@@ -69,17 +74,7 @@ func listeningSocket(l net.Listener) (fd int, err error) {
 	if !ok {
 		return -1, errors.ErrUnsupported
 	}
-	raw, err := listener.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	fd = -1
-	if controlErr := raw.Control(func(original uintptr) {
-		fd, err = unix.FcntlInt(original, unix.F_DUPFD_CLOEXEC, 0)
-	}); controlErr != nil {
-		err = controlErr
-	}
-	return fd, err
+	return relay.Duplicate(listener)
 }
 
 // deferAccept is how long, in seconds, the kernel keeps a connection to itself on which
@@ -88,24 +83,36 @@ const deferAccept = 1
 
 // prepare sets options on a listening socket; the connections inherit them.
 func (s *serving) prepare(fd int) {
-	setTCP(fd)
-	setMillis(fd, unix.TCP_USER_TIMEOUT, s.cfg.StallTimeout)
+	relay.SetOptions(fd, s.cfg.StallTimeout)
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, deferAccept)
 }
 
-// watch asks the loop to call open when there are connections to take, in one of the
-// loops at a time.
+// listenerID is under which ID a loop watches the listening socket. Half-open connections have
+// the others.
+const listenerID = 0
+
+// Ready is [relay.Handler.Ready].
+func (a *acceptor) Ready(id int32, events uint32) {
+	if id == listenerID {
+		a.takeAll()
+	} else {
+		a.more(id, events)
+	}
+}
+
+// watch asks the loop for an event when there are connections to take, in one of the loops at a
+// time.
 func (a *acceptor) watch() {
 	if a.closed {
 		return
 	}
-	if err := a.loop.watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, doorSlot, 0); err != nil {
+	if err := a.loop.Watch(a.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE, listenerID); err != nil {
 		a.wait(err)
 	}
 }
 
-// open takes connections.
-func (a *acceptor) open() {
+// takeAll takes the connections that wait, but for those beyond a batch.
+func (a *acceptor) takeAll() {
 	if a.closed {
 		return
 	}
@@ -119,7 +126,7 @@ func (a *acceptor) open() {
 			return
 		case unix.ECONNABORTED, unix.EINTR:
 		default:
-			a.loop.unwatch(a.fd)
+			a.loop.Unwatch(a.fd)
 			a.wait(os.NewSyscallError("accept4", err))
 			return
 		}
@@ -128,14 +135,14 @@ func (a *acceptor) open() {
 
 // wait tries again after a while.
 func (a *acceptor) wait(err error) {
-	time.AfterFunc(a.acceptFailed(err, &a.pause), func() { a.loop.post(a.watch) })
+	time.AfterFunc(a.acceptFailed(err, &a.pause), func() { a.loop.Post(a.watch) })
 }
 
 // takeFD begins with a connection that was accepted.
 func (a *acceptor) takeFD(fd int, from netip.AddrPort) {
 	as := a.admit(from)
 	if as == nil {
-		closeWithReset(fd)
+		relay.ResetFD(fd)
 		return
 	}
 	n, err := unix.Read(fd, a.buf[:firstRead])
@@ -143,7 +150,7 @@ func (a *acceptor) takeFD(fd int, from netip.AddrPort) {
 	var o opening
 	switch {
 	case n == 0 || err != nil && err != unix.EAGAIN:
-		a.close(&arrival{admitted: as, fd: fd}, helloAborted)
+		a.end(&arrival{admitted: as, fd: fd}, helloAborted)
 	case o.undecided(first):
 		a.await(fd, first, o, as)
 	default:
@@ -179,7 +186,7 @@ func (a *acceptor) passAtOnce(client int, first []byte, as *admitted) bool {
 	}
 	a.loads.add(instance)
 	as.instance = instance
-	err = a.loop.connect(client, first, as, address, func(client int, said []byte, err error) {
+	err = a.loop.Connect(client, first, as, address, func(client int, said []byte, err error) {
 		a.unload(as)
 		err = fmt.Errorf("connect to %s: %w", address, err)
 		go a.tryOthers(client, greeting{host: host, bytes: said}, to, &attempt{i, err}, as)
@@ -223,7 +230,7 @@ func (a *acceptor) beginWith(fd int, first []byte, as *admitted) {
 // abandon counts out a connection that there is no descriptor left for.
 func (a *acceptor) abandon(err error, as *admitted) {
 	a.refused.acceptFailed(err, 0)
-	a.ended(as)
+	as.Closed()
 }
 
 // connOf makes a connection of a descriptor, which is closed in any case.

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // arrivals are a loop's connections that have yet to name an app. What such a connection
 // has sent after the first read stays with the kernel, and is only looked at, until it is
 // enough: so one costs the gateway no goroutine, and no more than that first read.
 type arrivals struct {
-	sweep
+	relay.Timeout
 	waiting map[int32]*arrival
 	nextID  int32
 }
@@ -29,9 +31,9 @@ type arrival struct {
 // await waits for the rest of what a client says first.
 func (a *acceptor) await(fd int, first []byte, o opening, as *admitted) {
 	w := &arrival{admitted: as, fd: fd, first: bytes.Clone(first), opening: o, since: time.Now()}
-	a.arrivals.begin(len(a.arrivals.waiting))
-	a.arrivals.nextID++
-	id := a.arrivals.nextID
+	a.arrivals.Adding(len(a.arrivals.waiting))
+	id := max(a.arrivals.nextID+1, listenerID+1) // also after an overflow
+	a.arrivals.nextID = id
 	a.arrivals.waiting[id] = w
 	a.metrics.hellos.Add(1)
 	// The loop sees the shutdown and closes the descriptor, which is open until then.
@@ -39,7 +41,7 @@ func (a *acceptor) await(fd int, first []byte, o opening, as *admitted) {
 		a.shares.leave(as)
 		unix.Shutdown(fd, unix.SHUT_RDWR)
 	})
-	err := a.loop.watch(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET&0xffffffff, arrivalSlot, id)
+	err := a.loop.Watch(fd, unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLET&0xffffffff, id)
 	if err != nil {
 		a.refused.acceptFailed(err, 0)
 		a.drop(id, w, helloAborted)
@@ -63,7 +65,7 @@ func (a *acceptor) more(id int32, events uint32) {
 	case enough:
 		unix.Read(w.fd, a.buf[n:len(all)])
 		if a.forget(id, w) {
-			a.close(w, helloEvicted)
+			a.end(w, helloEvicted)
 			return
 		}
 		a.goOn(w.fd, all, w.admitted)
@@ -72,20 +74,20 @@ func (a *acceptor) more(id int32, events uint32) {
 	}
 }
 
-// endLate ends the arrivals whose time is up.
-func (a *acceptor) endLate(now time.Time) {
-	if !a.arrivals.due(len(a.arrivals.waiting), now) {
-		return
-	}
-	for id, w := range a.arrivals.waiting {
-		if now.Sub(w.since) >= a.arrivals.after {
-			a.drop(id, w, helloTimeout)
+// Expire ends the arrivals whose time is up; see [relay.Handler.Expire].
+func (a *acceptor) Expire(now time.Time) (wait time.Duration) {
+	if a.arrivals.Due(len(a.arrivals.waiting), now) {
+		for id, w := range a.arrivals.waiting {
+			if now.Sub(w.since) >= a.arrivals.Limit {
+				a.drop(id, w, helloTimeout)
+			}
 		}
 	}
+	return a.arrivals.Wait(len(a.arrivals.waiting))
 }
 
-// dropAll ends all arrivals.
-func (a *acceptor) dropAll() {
+// Close ends all arrivals; see [relay.Handler.Close].
+func (a *acceptor) Close() {
 	for id, w := range a.arrivals.waiting {
 		a.drop(id, w, helloAborted)
 	}
@@ -94,7 +96,7 @@ func (a *acceptor) dropAll() {
 // forget takes an arrival out, and tells whether it was evicted.
 func (a *acceptor) forget(id int32, w *arrival) (evicted bool) {
 	delete(a.arrivals.waiting, id)
-	a.loop.unwatch(w.fd)
+	a.loop.Unwatch(w.fd)
 	a.metrics.hellos.Add(-1)
 	return a.hellosOf(w.admitted).done(w.half)
 }
@@ -104,11 +106,11 @@ func (a *acceptor) drop(id int32, w *arrival, why reason) {
 	if a.forget(id, w) {
 		why = helloEvicted
 	}
-	a.close(w, why)
+	a.end(w, why)
 }
 
-func (a *acceptor) close(w *arrival, why reason) {
+func (a *acceptor) end(w *arrival, why reason) {
 	a.refused.log(refusal{reason: why, from: w.from})
-	closeWithReset(w.fd)
-	a.ended(w.admitted)
+	relay.ResetFD(w.fd)
+	w.Closed()
 }

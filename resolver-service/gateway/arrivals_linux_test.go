@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // TestAHalfOpenConnectionCostsLittle counts all memory of the process; the clients are bare
@@ -75,7 +77,7 @@ func TestArrivalsLeaveNothing(t *testing.T) {
 			clients = append(clients, c)
 		}
 		clients[7].(*net.TCPConn).CloseWrite()
-		reset(clients[6].(*net.TCPConn))
+		relay.Reset(clients[6].(*net.TCPConn))
 		for _, c := range clients {
 			c.Read(make([]byte, 1))
 			c.Close()

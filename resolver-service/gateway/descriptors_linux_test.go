@@ -73,7 +73,7 @@ func TestGoesOnAfterDescriptorsRanOut(t *testing.T) {
 func TestIdleConnectionHoldsTwoDescriptors(t *testing.T) {
 	gw := serve(t, Config{}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}))
 	call(t, gw.addr, ordersHost)
-	const n = 100
+	const n, pipes = 100, 2 * 4 // each loop keeps so many
 	before := descriptors(t)
 	for range n {
 		_, conn, err := call(t, gw.addr, ordersHost)
@@ -82,7 +82,7 @@ func TestIdleConnectionHoldsTwoDescriptors(t *testing.T) {
 		}
 		echo(t, conn, make([]byte, 1<<20)) // bulk, whose pipe is to be given back
 	}
-	if got := descriptors(t) - before; got > (2+2)*n+2*2*maxSpare {
+	if got := descriptors(t) - before; got > (2+2)*n+2*pipes {
 		t.Errorf("%d descriptors for %d connections, their clients and backends included; want 4 each and a few pipes", got, n)
 	}
 }

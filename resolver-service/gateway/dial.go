@@ -9,11 +9,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
-)
 
-// keepAlive finds peers that vanished, after two minutes. It is slow on purpose:
-// most connections are idle, and gRPC's own keepalive is there for who wants more.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 20 * time.Second, Count: 3}
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
+)
 
 // attempt is one instance that was tried in vain, by its place in the list.
 type attempt struct {
@@ -117,7 +115,7 @@ func (g *Gateway) checkSocket(_ context.Context, _, address string, _ syscall.Ra
 func (s *serving) dialInstance(ctx context.Context, to destination, place int) (*net.TCPConn, error) {
 	instance := to.instances[place]
 	s.loads.add(instance)
-	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: keepAlive, ControlContext: s.checkSocket}
+	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: relay.KeepAlive, ControlContext: s.checkSocket}
 	conn, err := d.DialContext(ctx, "tcp", instance)
 	if err == nil {
 		return conn.(*net.TCPConn), nil

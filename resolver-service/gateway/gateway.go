@@ -7,7 +7,7 @@
 // by the two sidecars' own mTLS.
 //
 // One connection's way through the package: [Gateway.Serve] accepts, greeting.go
-// reads, route.go chooses, dial.go connects, and a relay passes bytes until both
+// reads, route.go chooses, dial.go connects, and a [relay.Relay] passes bytes until both
 // directions have ended.
 package gateway
 
@@ -27,6 +27,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // Config is what a gateway needs. Table and Logger must be set; every zero
@@ -95,7 +96,7 @@ type Gateway struct {
 	inflight *inflight
 	id       gatewayID
 	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
-	newRelay func(relayConfig) (relay, error)
+	newRelay func(relay.Config) (relay.Relay, error)
 
 	running atomic.Int64 // connections that are open, but for those of peers
 	drained atomic.Pointer[time.Time]
@@ -120,7 +121,7 @@ func New(cfg Config) (*Gateway, error) {
 		shares:   newShares(cfg.MaxConnections, cfg.MaxPerSource),
 		inflight: newInflight(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},
-		newRelay: newRelay,
+		newRelay: relay.New,
 	}
 	rand.Read(g.id[:])
 	return g, nil
@@ -170,6 +171,10 @@ func (g *Gateway) drainTime() time.Duration {
 	}
 	return g.cfg.DrainTimeout
 }
+
+// Loops is how many processors of Go's runtime a gateway that is served keeps from other
+// goroutines; see [relay.Loops].
+func Loops() int { return relay.Loops() }
 
 // Idle tells whether no connection runs, but for those of other clusters' resolver services.
 func (g *Gateway) Idle() bool { return g.running.Load() == 0 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 func TestPassesAConnectionToTheAppItNames(t *testing.T) {
@@ -168,7 +169,7 @@ func TestConnectionBrokenAfterBytesIsNotRetried(t *testing.T) {
 			return backend(t, func(c *net.TCPConn) {
 				seen.Add(1)
 				c.Read(make([]byte, 1))
-				reset(c)
+				relay.Reset(c)
 			})
 		}
 		gw := serve(t, Config{}, exports(1, map[string][]string{"orders": {breaks(), breaks(), breaks()}}), with)

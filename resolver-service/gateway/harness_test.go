@@ -26,6 +26,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 	"github.com/isthmus-mesh/isthmus/sandbox/logged"
 )
 
@@ -43,7 +44,7 @@ const patience = 2 * time.Minute
 
 // eachRelay runs a test over every relay that works on this machine.
 func eachRelay(t *testing.T, test func(t *testing.T, with option)) {
-	for name, make := range map[string]func(relayConfig) (relay, error){"copy": newCopyRelay, "native": newRelay} {
+	for name, make := range map[string]func(relay.Config) (relay.Relay, error){"copy": relay.NewCopy, "native": relay.New} {
 		t.Run(name, func(t *testing.T) {
 			test(t, func(g *Gateway) { g.newRelay = make })
 		})
@@ -293,6 +294,11 @@ func readLine(r io.Reader) (string, error) {
 		}
 		line = append(line, b[0])
 	}
+}
+
+func readExactly(r io.Reader, b []byte) bool {
+	_, err := io.ReadFull(r, b)
+	return err == nil
 }
 
 // recorder keeps what is written to it and answers nothing.

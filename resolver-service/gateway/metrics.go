@@ -5,19 +5,15 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// traffic counts bytes. Relays add to it often, so it is plain atomics.
-type traffic struct {
-	toBackend atomic.Uint64
-	toClient  atomic.Uint64
-}
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
+)
 
 // metrics are a gateway's own; docs/reference/gateway.md says what they mean.
 type metrics struct {
 	open     atomic.Int64
 	hellos   atomic.Int64
-	traffic  traffic
+	traffic  relay.Traffic
 	accepted prometheus.Counter
 	retries  prometheus.Counter
 	refusals *prometheus.CounterVec
@@ -61,8 +57,8 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		gauge("connections_open", "Connections open now, half-open ones included.", &m.open),
 		gauge("hellos_pending", "Connections open now that have yet to name an app.", &m.hellos),
-		bytes("to_backend", &m.traffic.toBackend),
-		bytes("to_client", &m.traffic.toClient),
+		bytes("to_backend", &m.traffic.ToBackend),
+		bytes("to_client", &m.traffic.ToClient),
 		m.accepted, m.retries, m.refusals, m.instances,
 	}
 }

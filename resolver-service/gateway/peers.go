@@ -12,8 +12,7 @@ import (
 type peerConn struct {
 	net.Conn
 	first  []byte // read by the gateway; given out before the rest
-	of     *serving
-	as     *admitted
+	of     *admitted
 	closed sync.Once
 }
 
@@ -21,7 +20,7 @@ type peerConn struct {
 func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
 	client.SetDeadline(time.Time{})
 	s.running.Add(-1)
-	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: s, as: a}
+	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: a}
 	if !s.peers.add(conn) {
 		conn.Close()
 		return
@@ -50,9 +49,9 @@ func (c *peerConn) SyscallConn() (syscall.RawConn, error) {
 func (c *peerConn) Close() error {
 	err := c.Conn.Close()
 	c.closed.Do(func() {
-		c.of.peers.remove(c)
-		c.of.running.Add(1) // which ended takes away again
-		c.of.ended(c.as)
+		c.of.serving.peers.remove(c)
+		c.of.serving.running.Add(1) // which Closed takes away again
+		c.of.Closed()
 	})
 	return err
 }

@@ -3,6 +3,8 @@ package gateway
 import (
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // Sidecars find out whether a gateway is there by connections on which nothing is sent and
@@ -16,7 +18,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	before, late := gw.metric("isthmus_gateway_connections_accepted_total"), 0
 	for range probes {
 		began := time.Now()
-		reset(dialTCP(t, gw.addr))
+		relay.Reset(dialTCP(t, gw.addr))
 		if time.Since(began) > deferAccept*time.Second/2 { // a busy machine held it up: no probe any more
 			late++
 		}

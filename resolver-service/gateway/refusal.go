@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // reason is why a connection was not passed on: a value of the metric's label.
@@ -198,7 +199,7 @@ func (r reason) temporary() bool {
 // connects again without a pause.
 func turnAway(conn *net.TCPConn, r *refusal) {
 	if r.reason.reset() {
-		reset(conn)
+		relay.Reset(conn)
 		return
 	}
 	defer conn.Close()

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
 )
 
 // serving is the state of one call of [Gateway.Serve] or [Gateway.ServeApp].
 type serving struct {
 	*Gateway
 	only   catalog.App // zero: every app that is exported
-	relay  relay
+	relay  relay.Relay
 	hellos *hellos
 	spare  *hellos        // those in the reserve
 	open   atomic.Int64   // connections accepted and not yet closed
@@ -31,15 +32,13 @@ type serving struct {
 
 func (g *Gateway) newServing(only catalog.App) (*serving, error) {
 	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos, g.cfg.shareOf(g.cfg.MaxHellos)), spare: newHellos(reserved, reservedPerSource)}
-	r, err := g.newRelay(relayConfig{
-		stall:   g.cfg.StallTimeout,
-		answer:  g.cfg.AnswerTimeout,
-		dial:    g.cfg.DialTimeout,
-		silent:  s.silent,
-		traffic: &g.metrics.traffic,
-		ended:   s.ended,
-		failed:  func(err error) { s.refused.acceptFailed(err, 0) },
-		logger:  g.cfg.Logger,
+	r, err := g.newRelay(relay.Config{
+		Stall:   g.cfg.StallTimeout,
+		Answer:  g.cfg.AnswerTimeout,
+		Connect: g.cfg.DialTimeout,
+		Traffic: &g.metrics.traffic,
+		Failed:  func(err error) { s.refused.acceptFailed(err, 0) },
+		Logger:  g.cfg.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: start relay: %w", err)
@@ -112,7 +111,7 @@ func (s *serving) take(conn net.Conn) {
 	from, _ := client.RemoteAddr().(*net.TCPAddr)
 	a := s.admit(from.AddrPort())
 	if a == nil {
-		reset(client)
+		relay.Reset(client)
 		return
 	}
 	s.begin(newReplay(client), client, a)
@@ -122,7 +121,7 @@ func (s *serving) take(conn net.Conn) {
 // service; it is nil where there is none, and has been refused.
 func (s *serving) admit(from netip.AddrPort) *admitted {
 	s.metrics.accepted.Inc()
-	a := &admitted{from: from}
+	a := &admitted{serving: s, from: from}
 	if a.over = s.shares.admit(a); a.over != "" {
 		if s.cfg.Peers == nil {
 			s.refused.log(refusal{reason: a.over, from: from})
@@ -149,14 +148,15 @@ func (s *serving) hellosOf(a *admitted) *hellos {
 func (s *serving) begin(in *replay, client *net.TCPConn, a *admitted) {
 	h := s.hellosOf(a).add(a, func() {
 		s.shares.leave(a)
-		reset(client)
+		relay.Reset(client)
 	})
 	s.metrics.hellos.Add(1)
 	go s.welcome(client, h, in, a)
 }
 
-// ended is called once for each admitted connection, when it is closed.
-func (s *serving) ended(a *admitted) {
+// Closed is called once, when the connection is closed.
+func (a *admitted) Closed() {
+	s := a.serving
 	s.loads.remove(a.instance)
 	s.inflight.remove(a)
 	s.shares.remove(a)
@@ -166,10 +166,16 @@ func (s *serving) ended(a *admitted) {
 	s.conns.Done()
 }
 
-// silent is called when an instance has not answered in time.
-func (s *serving) silent(a *admitted) {
+// Unanswered is called when an instance has not answered in time. It returns the refusal for the
+// client: an alert, or nothing for HTTP/2 without TLS, where the gateway has sent SETTINGS.
+func (a *admitted) Unanswered() (last []byte) {
+	s := a.serving
 	s.refused.log(refusal{reason: noAnswer, from: a.from,
 		err: fmt.Errorf("%s took the connection and sent nothing for %v", a.instance, s.cfg.AnswerTimeout)})
+	if a.plain {
+		return nil
+	}
+	return alertInternalError
 }
 
 // welcome reads what a client wants, and connects it.
@@ -232,14 +238,14 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 	}
 	backend.SetWriteDeadline(time.Now().Add(s.cfg.DialTimeout))
 	if _, err := backend.Write(in.bytes); err != nil {
-		reset(backend)
+		relay.Reset(backend)
 		s.loads.remove(instance)
 		return &refusal{reason: broken, app: to.app, host: in.host, stream: in.stream, err: err}
 	}
 	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
 	a.instance, a.plain = instance, in.stream != 0
-	s.relay.pass(client, backend, a)
+	s.relay.Pass(client, backend, a)
 	return nil
 }
 
@@ -251,10 +257,10 @@ func (s *serving) refuse(client *net.TCPConn, r *refusal, a *admitted) {
 	if s.farewells.Add(1) <= maxFarewells {
 		turnAway(client, r)
 	} else {
-		reset(client)
+		relay.Reset(client)
 	}
 	s.farewells.Add(-1)
-	s.ended(a)
+	a.Closed()
 }
 
 // drain waits until every connection has ended, or closes them when the time is up.
@@ -269,7 +275,7 @@ func (s *serving) drain(timeout time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-idle:
-		s.relay.close()
+		s.relay.Close()
 		return
 	case <-timer.C:
 	}
@@ -278,12 +284,6 @@ func (s *serving) drain(timeout time.Duration) {
 	s.hellos.close()
 	s.spare.close()
 	s.peers.close()
-	s.relay.close()
+	s.relay.Close()
 	<-idle
-}
-
-// reset closes a connection so that its peer sees a reset and no TIME_WAIT is left.
-func reset(conn *net.TCPConn) {
-	conn.SetLinger(0)
-	conn.Close()
 }

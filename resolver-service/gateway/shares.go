@@ -8,7 +8,10 @@ import (
 
 // admitted is one accepted connection, and everything that it is counted by until it ends.
 // It has one owner at a time: the loop or goroutine that serves the connection.
+//
+// It is the owner of its pair in the relay; see relay.Owner.
 type admitted struct {
+	serving  *serving
 	from     netip.AddrPort
 	place    place
 	over     reason // the bound that leaves it a place in the reserve only
@@ -16,14 +19,6 @@ type admitted struct {
 	key      uint64 // of its ClientHello, among those in flight; 0 for none
 	instance string // among the loads; "" for none
 	left     bool   // it counts no more; guarded by shares.mu
-}
-
-// noAnswer is what the client is told when the instance says nothing.
-func (a *admitted) noAnswer() []byte {
-	if a.plain { // it was sent SETTINGS already
-		return nil
-	}
-	return alertInternalError
 }
 
 // place says what a connection is counted against.

@@ -1,4 +1,4 @@
-package gateway
+package relay
 
 import "golang.org/x/sys/unix"
 

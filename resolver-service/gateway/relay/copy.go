@@ -1,4 +1,4 @@
-package gateway
+package relay
 
 import (
 	"errors"
@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// copyRelay is the relay that works everywhere: two goroutines and two buffers for
-// each pair.
-type copyRelay struct {
-	cfg relayConfig
+// Copy is the relay that works everywhere. Each pair costs it two goroutines and two buffers.
+type Copy struct {
+	cfg Config
 
 	mu     sync.Mutex
 	pairs  map[*copiedPair]struct{}
@@ -24,24 +23,26 @@ type copyRelay struct {
 // copiedPair is one client and its backend.
 type copiedPair struct {
 	client, backend *net.TCPConn
-	of              *admitted
+	owner           Owner
 	broken          sync.Once
 }
 
-func newCopyRelay(cfg relayConfig) (relay, error) {
-	return &copyRelay{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
+// NewCopy makes a Copy. It never fails; its results are those of [New].
+func NewCopy(cfg Config) (Relay, error) {
+	return &Copy{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
 }
 
-func (r *copyRelay) pass(client, backend *net.TCPConn, of *admitted) {
-	p := &copiedPair{client: client, backend: backend, of: of}
+// Pass is [Relay.Pass].
+func (r *Copy) Pass(client, backend *net.TCPConn, owner Owner) {
+	p := &copiedPair{client: client, backend: backend, owner: owner}
 	if !r.start(p) {
-		p.breakOff()
-		r.cfg.ended(of)
+		p.reset()
+		owner.Closed()
 	}
 }
 
 // start runs a pair, unless the relay is closed: nobody would wait for it any more.
-func (r *copyRelay) start(p *copiedPair) bool {
+func (r *Copy) start(p *copiedPair) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -52,36 +53,36 @@ func (r *copyRelay) start(p *copiedPair) bool {
 	return true
 }
 
-func (r *copyRelay) run(p *copiedPair) {
+func (r *Copy) run(p *copiedPair) {
 	var answers sync.WaitGroup
-	if r.cfg.answer > 0 {
-		p.backend.SetReadDeadline(time.Now().Add(r.cfg.answer))
+	if r.cfg.Answer > 0 {
+		p.backend.SetReadDeadline(time.Now().Add(r.cfg.Answer))
 	}
 	answers.Go(func() {
-		if !p.passOn(p.client, p.backend, r.cfg.stall, &r.cfg.traffic.toClient) {
-			r.cfg.silent(p.of)
-			p.client.Write(p.of.noAnswer())
+		if !p.passOn(p.client, p.backend, r.cfg.Stall, &r.cfg.Traffic.ToClient) {
+			p.client.Write(p.owner.Unanswered())
 			p.broken.Do(func() {
 				p.client.Close() // no reset, which could overtake what was just written
-				reset(p.backend)
+				Reset(p.backend)
 			})
 		}
 	})
-	p.passOn(p.backend, p.client, r.cfg.stall, &r.cfg.traffic.toBackend)
+	p.passOn(p.backend, p.client, r.cfg.Stall, &r.cfg.Traffic.ToBackend)
 	answers.Wait()
 	p.client.Close()
 	p.backend.Close()
 	r.mu.Lock()
 	delete(r.pairs, p)
 	r.mu.Unlock()
-	r.cfg.ended(p.of)
+	p.owner.Closed()
 }
 
-func (r *copyRelay) close() {
+// Close is [Relay.Close].
+func (r *Copy) Close() {
 	r.mu.Lock()
 	r.closed = true
 	for p := range r.pairs {
-		p.breakOff()
+		p.reset()
 	}
 	r.mu.Unlock()
 	r.wg.Wait()
@@ -91,9 +92,9 @@ const copyBuffer = 32 << 10
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
 
-// passOn copies one direction. Each write has a deadline of its own, so a receiver
-// that takes its time is let be and one that takes nothing is not. It is false where the
-// source has sent nothing by its deadline; once it has, there is none.
+// passOn copies one direction. Each write has a deadline of its own. So a slow receiver may go
+// on, and passOn ends one that takes nothing. It returns false if the source has sent nothing by
+// its read deadline; the first bytes end that deadline.
 func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *atomic.Uint64) bool {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
@@ -108,7 +109,7 @@ func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *a
 			}
 			dst.SetWriteDeadline(time.Now().Add(stall))
 			if _, err := dst.Write((*buf)[:n]); err != nil {
-				p.breakOff()
+				p.reset()
 				return true
 			}
 			count.Add(uint64(n))
@@ -118,16 +119,16 @@ func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *a
 			return true
 		}
 		if err != nil {
-			p.breakOff()
+			p.reset()
 			return true
 		}
 	}
 }
 
-// breakOff resets both sides, which ends both directions.
-func (p *copiedPair) breakOff() {
+// reset resets both sides, which ends both directions.
+func (p *copiedPair) reset() {
 	p.broken.Do(func() {
-		reset(p.client)
-		reset(p.backend)
+		Reset(p.client)
+		Reset(p.backend)
 	})
 }
