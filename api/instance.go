@@ -49,7 +49,7 @@ func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	i.Zone = intern(m.Spec.Zone)
 	v.check(catalog.CheckZone(m.Spec.Zone), "spec.zone", "write another")
 	if m.Spec.Check != nil {
-		i.Check = v.healthCheck(m.Spec.Check, i.Address.Port())
+		i.Check = checkRules{v}.healthCheck(m.Spec.Check, i.Address.Port())
 	}
 	return i
 }
@@ -94,7 +94,10 @@ func (v *validator) instanceAddress(s string) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func (v *validator) healthCheck(m *v1alpha1.HealthCheck, port uint16) *catalog.HealthCheck {
+// checkRules are the rules of an instance's health check.
+type checkRules struct{ *validator }
+
+func (v checkRules) healthCheck(m *v1alpha1.HealthCheck, port uint16) *catalog.HealthCheck {
 	c := &catalog.HealthCheck{Port: port, Interval: DefaultInterval}
 	switch n := count(m.Tcp != nil, m.Http != nil, m.Grpc != nil); {
 	case n == 0 && !v.there("spec.check.tcp") && !v.there("spec.check.http") && !v.there("spec.check.grpc"):
@@ -124,7 +127,7 @@ func (v *validator) healthCheck(m *v1alpha1.HealthCheck, port uint16) *catalog.H
 
 // timeout is at most the interval, so that the checks of one instance never overlap. An
 // interval that was refused bounds nothing.
-func (v *validator) timeout(s string, interval time.Duration) time.Duration {
+func (v checkRules) timeout(s string, interval time.Duration) time.Duration {
 	if interval < MinInterval || interval > MaxInterval {
 		interval = MaxInterval
 	}
@@ -136,7 +139,7 @@ func (v *validator) timeout(s string, interval time.Duration) time.Duration {
 	return v.duration("spec.check.timeout", s, MinTimeout, interval)
 }
 
-func (v *validator) httpCheck(m *v1alpha1.HTTPCheck, c *catalog.HealthCheck) {
+func (v checkRules) httpCheck(m *v1alpha1.HTTPCheck, c *catalog.HealthCheck) {
 	c.Kind, c.Path, c.Host = catalog.CheckHTTP, DefaultPath, m.Host
 	if c.Port = v.port("spec.check.http.port", m.Port, 0); m.Port == 0 && !v.there("spec.check.http.port") {
 		v.refuse("spec.check.http.port", "is missing", "write the port, such as 3500 for a sidecar's own API")
@@ -196,7 +199,7 @@ func (v *validator) port(path string, n uint32, otherwise uint16) uint16 {
 	return uint16(n)
 }
 
-func (v *validator) threshold(name string, n uint32, otherwise int) int {
+func (v checkRules) threshold(name string, n uint32, otherwise int) int {
 	path := "spec.check." + name
 	if n > MaxThreshold || n == 0 && v.isZero(path) {
 		v.refuse(path, fmt.Sprintf("%d is out of bounds", n), fmt.Sprintf("write a number from 1 to %d", MaxThreshold))

@@ -146,7 +146,7 @@ func (s *Source) Run(ctx context.Context) error {
 		var delay time.Duration
 		err := s.load(ctx, func(err error) {
 			if ctx.Err() == nil {
-				delay = live.Jitter(live.Backoff(firstRetry, s.maxWait(err), failures))
+				delay = live.Jitter(live.Backoff(firstRetry, maxWait(err, s.retryMax), failures))
 				s.noteFailure(err, delay, complaints)
 			}
 		})
@@ -240,11 +240,11 @@ const firstRetry = 200 * time.Millisecond
 
 // maxWait is the longest pause after an error. A missing file is checked more often, since that
 // costs only this process.
-func (s *Source) maxWait(err error) time.Duration {
+func maxWait(err error, otherwise time.Duration) time.Duration {
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
-		return min(s.retryMax, 2*time.Second)
+		return min(otherwise, 2*time.Second)
 	}
-	return s.retryMax
+	return otherwise
 }
 
 // noteFailure records a failure: always in Err, and in the log if it is new or a minute old.

@@ -29,7 +29,7 @@ func (g *Graph) tryThen(c ObjectChange, f func(before *saved, u *Update)) error 
 		return ErrNotSynced
 	}
 	before := g.save()
-	undo := g.inverse(&c)
+	undo := c.inverse(g.objects)
 	g.takeObjects(&c)
 	g.settleTried()
 	update := g.flush()
@@ -89,11 +89,11 @@ func (g *Graph) restore(s *saved) {
 	}
 }
 
-// inverse is the change that takes c back.
-func (g *Graph) inverse(c *ObjectChange) ObjectChange {
+// inverse is the change that takes c back, where these objects stood before it.
+func (c *ObjectChange) inverse(objects map[catalog.Key]catalog.Object) ObjectChange {
 	var undo ObjectChange
 	for key := range c.keys() {
-		if old := g.objects[key]; old != nil {
+		if old := objects[key]; old != nil {
 			undo.Put = append(undo.Put, old)
 		} else {
 			undo.Delete = append(undo.Delete, key)

@@ -95,7 +95,7 @@ func TestReplicasOfOneNameAreNamed(t *testing.T) {
 }
 
 func TestWhoIsNoStranger(t *testing.T) {
-	const ours, theirs = leases, 2 * leases // 40 in hexadecimal
+	const ours, theirs = leasesPerReplica, 2 * leasesPerReplica // 40 in hexadecimal
 	self := member{Replica: "r1", Common: map[string]string{"domain": "isthmus.internal", "network": ""}}
 	come := func(value string) pair {
 		return pair{key: replicas + "40", value: []byte(value), lease: theirs, revision: 1}

@@ -14,6 +14,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -62,12 +63,11 @@ func (c Config) Check() error {
 // are registered here. Run and Watch work side by side.
 type Source struct {
 	client  *etcdclient.Client
-	ttl     time.Duration
+	leases  *leases
 	root    string // before each key: prefix, format and cluster
 	cluster string
 	replica string
 	common  func() map[string]string // see Describe; may be nil
-	lease   int64                    // the first of ours, the same for the life of the process
 	log     *slog.Logger
 
 	registered *registered
@@ -93,14 +93,10 @@ func Open(c Config, cluster, replica string, log *slog.Logger) (*Source, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{
-		client: client, ttl: c.TTL, root: rootOf(c.Prefix, cluster), cluster: cluster, replica: replica,
-		lease: firstLease(), log: log, registered: newRegistered(), replicated: newReplicated(),
-	}
-	if s.ttl == 0 {
-		s.ttl = DefaultTTL
-	}
-	return s, nil
+	return &Source{
+		client: client, leases: newLeases(client, cmp.Or(c.TTL, DefaultTTL)), root: rootOf(c.Prefix, cluster), cluster: cluster, replica: replica,
+		log: log, registered: newRegistered(), replicated: newReplicated(),
+	}, nil
 }
 
 // Name is that of instances.Source.
@@ -140,7 +136,7 @@ func (s *Source) tell(c instances.Change) error {
 		}}
 	}
 	c.Refused = append(c.Refused, s.replicated.refusals()...)
-	c.Remarks = s.replicated.strangers(s.self(), s.lease, s.cluster)
+	c.Remarks = s.replicated.strangers(s.self(), s.leases.first, s.cluster)
 	return s.emit(c)
 }
 
@@ -159,7 +155,7 @@ func (s *Source) writing(err error) {
 	s.telling.Unlock()
 	switch {
 	case err != nil && was == nil:
-		s.log.Warn("what sidecars register here can't be shared; other replicas keep what they know for as long as the lease lasts", "err", err, "lease", s.ttl)
+		s.log.Warn("what sidecars register here can't be shared; other replicas keep what they know for as long as the lease lasts", "err", err, "lease", s.leases.ttl)
 	case err == nil && was != nil:
 		s.log.Info("what sidecars register here is shared again")
 	}

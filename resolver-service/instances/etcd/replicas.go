@@ -25,6 +25,11 @@ type member struct {
 	gone bool // its key is; something else that it wrote is not yet
 }
 
+func (m member) encode() string {
+	text, _ := json.Marshal(m) // of such fields it can't fail
+	return string(text)
+}
+
 // Describe has the replica say what it has in common with the others of its cluster. It
 // comes before Run and Watch; common is called now and then, and must not block.
 func (s *Source) Describe(common func() map[string]string) { s.common = common }
@@ -137,7 +142,7 @@ func clipped(text string) string {
 func (s *Source) Alone(ctx context.Context) bool {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()
-	for _, lease := range s.replicated.settled(s.lease) {
+	for _, lease := range s.replicated.settled(s.leases.first) {
 		left, err := s.client.TimeToLive(timed, clientv3.LeaseID(lease))
 		if err != nil {
 			s.log.Warn("nobody tells whether there are other replicas; sidecars keep their views for a while", "err", s.fail(ctx, "ask for a lease of", err))

@@ -167,7 +167,7 @@ func TestALeaseThatIsLostIsGotAgain(t *testing.T) {
 	}
 	before := created()
 	// As when the process stood still for longer than the lease.
-	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf(keyOf(key(a))))); err != nil {
+	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leases.of(keyOf(key(a))))); err != nil {
 		t.Fatal(err)
 	}
 	serverstest.Await(t, "it is written again", func() bool { return created() > before })
@@ -369,7 +369,7 @@ func TestManySidecarsMoveAtOnce(t *testing.T) {
 		return true
 	})
 	took := time.Since(begin)
-	if lost := seen.lost(); len(lost) > 0 && took < second.ttl {
+	if lost := seen.lost(); len(lost) > 0 && took < second.leases.ttl {
 		t.Errorf("%d of %d were taken away, such as %s", len(lost), sidecars, lost[0])
 	}
 	t.Logf("%d sidecars that moved were written in %s", sidecars, took.Round(time.Millisecond))

@@ -18,9 +18,9 @@ func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
 	own, metadata := orders("b", "10.0.0.2:50002"), orders("c", "169.254.169.254:80")
 	var pairs []pair
 	for n, i := range []catalog.Instance{delegated, own, metadata} {
-		pairs = append(pairs, pair{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: 2 * leases, revision: int64(n + 1)})
+		pairs = append(pairs, pair{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: 2 * leasesPerReplica, revision: int64(n + 1)})
 	}
-	c := o.apply(pairs, leases)
+	c := o.apply(pairs, leasesPerReplica)
 	if len(c.Put) != 2 || c.Put[0] != delegated || c.Put[1] != own {
 		t.Errorf("read %+v; want %+v and %+v", c.Put, delegated, own)
 	}
@@ -32,15 +32,15 @@ func TestWhatOthersWroteIsHeldToTheSame(t *testing.T) {
 // A server that is away again and again has everything read anew each time, which lets
 // nothing stand for longer.
 func TestWhatIsMissingWithItsReplicaStandsForSoLongAndNoLonger(t *testing.T) {
-	const theirs, ttl = 2 * leases, 15 * time.Second
+	const theirs, ttl = 2 * leasesPerReplica, 15 * time.Second
 	orphan := orders("a", "10.0.0.1:50002")
 	o, begin := newReplicated(), time.Now()
 	_ = o.reset([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
 		{key: "shop/orders/a", value: []byte(encode(&orphan, "b")), lease: theirs, revision: 2},
-	}, leases, begin, ttl)
+	}, leasesPerReplica, begin, ttl)
 	for after := time.Second; after < 3*ttl; after += 5 * time.Second {
-		c := o.reset(nil, leases, begin.Add(after), ttl)
+		c := o.reset(nil, leasesPerReplica, begin.Add(after), ttl)
 		if stands := len(c.Put) == 1; stands != (after < ttl+time.Second) {
 			t.Errorf("after %s it stands: %t", after, stands)
 		}
@@ -56,8 +56,8 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 	life := func(n int64) []pair {
 		i := orders(fmt.Sprint(n), "10.0.0.1:50002")
 		return []pair{
-			{key: fmt.Sprintf("%s%x", replicas, n*leases), value: []byte(`{"replica":"r2","common":{"network":"n"}}`), lease: n * leases},
-			{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: n * leases},
+			{key: fmt.Sprintf("%s%x", replicas, n*leasesPerReplica), value: []byte(`{"replica":"r2","common":{"network":"n"}}`), lease: n * leasesPerReplica},
+			{key: keyOf(key(i)), value: []byte(encode(&i, "r2")), lease: n * leasesPerReplica},
 		}
 	}
 	happens := func(pairs ...pair) {
@@ -65,9 +65,9 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 			revision++
 			pairs[n].revision = revision
 		}
-		_ = o.apply(pairs, leases)
+		_ = o.apply(pairs, leasesPerReplica)
 	}
-	_ = o.reset(nil, leases, begin, ttl)
+	_ = o.reset(nil, leasesPerReplica, begin, ttl)
 	for n := int64(2); n < mostReplicas+100; n++ {
 		of := life(n)
 		happens(of...)
@@ -89,10 +89,10 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 	}
 	happens(life(5000)...)
 	self := member{Replica: "r1", Common: map[string]string{"network": ""}}
-	if all := o.strangers(self, leases, "west"); len(all) != 1 {
+	if all := o.strangers(self, leasesPerReplica, "west"); len(all) != 1 {
 		t.Errorf("a stranger that comes later: %v", all)
 	}
-	if c := o.reset(nil, leases, begin, ttl); len(c.Put) != 1 {
+	if c := o.reset(nil, leasesPerReplica, begin, ttl); len(c.Put) != 1 {
 		t.Errorf("what stands after etcd has lost it: %v", c.Put)
 	}
 	if c := o.expire(begin.Add(ttl)); len(c.Delete) != 1 || len(o.held) > 0 {
@@ -103,17 +103,17 @@ func TestReplicasThatHaveGoneTakeNobodysPlace(t *testing.T) {
 // One whose presence has gone is remembered while something of it stands: where etcd then
 // loses what it has, that still has its time.
 func TestAReplicaIsRememberedWhileItsInstancesStand(t *testing.T) {
-	const theirs, ttl = 2 * leases, 15 * time.Second
+	const theirs, ttl = 2 * leasesPerReplica, 15 * time.Second
 	a, b := orders("a", "10.0.0.1:50002"), orders("b", "10.0.0.2:50002")
 	o, begin := newReplicated(), time.Now()
 	_ = o.apply([]pair{
 		{key: replicas + "40", value: []byte(`{}`), lease: theirs, revision: 1},
 		{key: "shop/orders/a", value: []byte(encode(&a, "b")), lease: theirs, revision: 2},
 		{key: "shop/orders/b", value: []byte(encode(&b, "b")), lease: theirs, revision: 3},
-	}, leases)
-	_ = o.apply([]pair{{key: replicas + "40", deleted: true, revision: 4}, {key: "shop/orders/a", deleted: true, revision: 5}}, leases)
-	_ = o.apply([]pair{{key: "shop/orders/b", value: []byte(encode(&b, "b")), lease: theirs, revision: 6}}, leases)
-	if c := o.reset(nil, leases, begin, ttl); len(c.Put) != 1 || c.Put[0] != b {
+	}, leasesPerReplica)
+	_ = o.apply([]pair{{key: replicas + "40", deleted: true, revision: 4}, {key: "shop/orders/a", deleted: true, revision: 5}}, leasesPerReplica)
+	_ = o.apply([]pair{{key: "shop/orders/b", value: []byte(encode(&b, "b")), lease: theirs, revision: 6}}, leasesPerReplica)
+	if c := o.reset(nil, leasesPerReplica, begin, ttl); len(c.Put) != 1 || c.Put[0] != b {
 		t.Errorf("what stands: %v", c.Put)
 	}
 }

@@ -63,7 +63,7 @@ func (p *place) holds(t testing.TB, k *kept) {
 	t.Helper()
 	serverstest.Await(t, "it is written by this life of "+k.Source.replica, func() bool {
 		answer, err := p.Admin.Get(t.Context(), k.root+"shop/orders/a")
-		return err == nil && len(answer.Kvs) == 1 && replicaOf(answer.Kvs[0].Lease) == k.lease
+		return err == nil && len(answer.Kvs) == 1 && replicaOf(answer.Kvs[0].Lease) == k.leases.first
 	})
 }
 
@@ -127,7 +127,7 @@ func TestWhatIsRestoredYieldsToWhatIsNewer(t *testing.T) {
 				first.end()
 				second := p.register(t, "r2", newer)
 				second.end()
-				if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(second.leaseOf("shop/orders/a"))); err != nil { // it has run out
+				if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(second.leases.of("shop/orders/a"))); err != nil { // it has run out
 					t.Fatal(err)
 				}
 				firstAgain := p.restart(t, first)
@@ -211,7 +211,7 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 	seen := follow(t, second)
 	seen.await(t, "shop/orders/a="+older)
 	before.end()
-	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leaseOf("shop/orders/a"))); err != nil { // it has run out
+	if _, err := p.Admin.Revoke(t.Context(), clientv3.LeaseID(first.leases.of("shop/orders/a"))); err != nil { // it has run out
 		t.Fatal(err)
 	}
 	seen.await(t, "")
@@ -227,7 +227,7 @@ func TestWhatRegistersLaterIsLaterThanWhatHasGone(t *testing.T) {
 func TestTimesFromOutsideAreBounded(t *testing.T) {
 	s := &Source{registered: newRegistered(), replicated: newReplicated()}
 	a := since(orders("a", "10.0.0.1:50002"), math.MaxInt64)
-	c := s.replicated.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2")), lease: 2 * leases, revision: 1}}, leases)
+	c := s.replicated.apply([]pair{{key: keyOf(key(a)), value: []byte(encode(&a, "r2")), lease: 2 * leasesPerReplica, revision: 1}}, leasesPerReplica)
 	first, second := s.Clock().Next(), s.Clock().Next()
 	if first <= c.Put[0].Since || second <= first {
 		t.Errorf("%d, and then %d, after %d", first, second, c.Put[0].Since)

@@ -49,7 +49,7 @@ func (s *Source) follow(ctx context.Context) error {
 		return err
 	}
 	// What stands without its replica goes in time, whether anything else comes or not.
-	late := time.AfterFunc(s.ttl, func() {
+	late := time.AfterFunc(s.leases.ttl, func() {
 		s.news.Lock()
 		defer s.news.Unlock()
 		if c := s.replicated.expire(time.Now()); len(c.Delete) > 0 {
@@ -58,7 +58,7 @@ func (s *Source) follow(ctx context.Context) error {
 	})
 	defer late.Stop()
 	// What our previous run wrote has gone by then.
-	later := time.AfterFunc(2*s.ttl, func() {
+	later := time.AfterFunc(2*s.leases.ttl, func() {
 		s.replicated.previousRunEnded()
 		_ = s.tell(instances.Change{}) // an error shows with the next
 	})
@@ -70,7 +70,7 @@ func (s *Source) follow(ctx context.Context) error {
 // elsewhere.
 func (s *Source) reset(pairs []pair, revision int64) error {
 	s.news.Lock()
-	err := s.tell(s.replicated.reset(pairs, s.lease, time.Now(), s.ttl))
+	err := s.tell(s.replicated.reset(pairs, s.leases.first, time.Now(), s.leases.ttl))
 	s.news.Unlock()
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *Source) reset(pairs []pair, revision int64) error {
 		switch p := there[key]; {
 		case p == nil:
 			s.missing(key, revision)
-		case p.lease != s.lease:
+		case p.lease != s.leases.first:
 			s.overwritten(*p)
 		}
 	}
@@ -114,7 +114,7 @@ func (s *Source) everything(ctx context.Context) (pairs []pair, header *pb.Respo
 			header = page.Header
 		}
 		for _, kv := range page.Kvs {
-			pairs = append(pairs, s.pair(kv))
+			pairs = append(pairs, pairOf(s.root, kv))
 		}
 		if len(pairs) > mostKeys {
 			return nil, nil, fmt.Errorf("there are more than %d keys, which is as many as are read; delete those that no replica wrote", mostKeys)
@@ -123,8 +123,8 @@ func (s *Source) everything(ctx context.Context) (pairs []pair, header *pb.Respo
 	return pairs, header, nil
 }
 
-func (s *Source) pair(kv *mvccpb.KeyValue) pair {
-	return pair{key: strings.TrimPrefix(string(kv.Key), s.root), value: kv.Value, lease: replicaOf(kv.Lease), revision: kv.ModRevision}
+func pairOf(root string, kv *mvccpb.KeyValue) pair {
+	return pair{key: strings.TrimPrefix(string(kv.Key), root), value: kv.Value, lease: replicaOf(kv.Lease), revision: kv.ModRevision}
 }
 
 // stream follows what happens after what a header tells of. The error is never nil.
@@ -145,7 +145,7 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 		if event.Kv.ModRevision <= begin.Revision {
 			continue // not asked for; some servers send it all the same
 		}
-		p := s.pair(event.Kv)
+		p := pairOf(s.root, event.Kv)
 		p.deleted = event.Type == mvccpb.DELETE
 		pairs = append(pairs, p)
 	}
@@ -156,7 +156,7 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 		switch {
 		case p.deleted:
 			s.missing(p.key, p.revision)
-		case p.lease != s.lease:
+		case p.lease != s.leases.first:
 			s.overwritten(p)
 		}
 	}
@@ -167,7 +167,7 @@ func (s *Source) take(response *pb.WatchResponse, begin *pb.ResponseHeader) erro
 func (s *Source) apply(pairs []pair) error {
 	s.news.Lock()
 	defer s.news.Unlock()
-	c := s.replicated.apply(pairs, s.lease)
+	c := s.replicated.apply(pairs, s.leases.first)
 	if len(c.Put)+len(c.Delete) == 0 && !s.replicated.refusing() {
 		return nil // of what is ours
 	}

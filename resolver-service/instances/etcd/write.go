@@ -2,11 +2,99 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"strconv"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
+
+// Run keeps what is registered here written, under a lease that it keeps, until ctx ends.
+// Then it returns nil, and leaves what was written to the lease. A server that is away is
+// asked again.
+func (s *Source) Run(ctx context.Context) error {
+	var backoff configstore.Backoff
+	for {
+		var held time.Time
+		err := s.hold(ctx, func() { held = time.Now() })
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.writing(err)
+		if !backoff.Wait(ctx, err, held) {
+			return nil
+		}
+	}
+}
+
+// hold gets the lease, and keeps it and what is written under it until something fails.
+func (s *Source) hold(ctx context.Context, holds func()) error {
+	s.client.Retry()
+	made, granted := s.leases.grant(ctx)
+	if made {
+		s.registered.rewriteAll()
+	}
+	if granted != nil && rpctypes.Error(granted) != rpctypes.ErrNoSpace {
+		return s.fail(ctx, "get a lease for", granted)
+	}
+	holds()
+	group, inside := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		err := s.leases.keepAlive(inside, s.registered.wakeWriter) // what it has in common with others may have changed
+		s.client.Forget()
+		if granted != nil && errors.Is(err, errLapsed) {
+			err = granted // a server that is full gives none, and keeps those that it has given
+		}
+		return s.fail(inside, "keep the lease of", err)
+	})
+	group.Go(func() error { return s.keepWriting(inside) })
+	return group.Wait()
+}
+
+// keepWriting writes until ctx ends or a lease is missing. A server that takes nothing,
+// since it is full, is no reason to let leases run out, and with them what was written before.
+func (s *Source) keepWriting(ctx context.Context) error {
+	var backoff configstore.Backoff
+	for {
+		var begun time.Time
+		err := s.write(ctx, func() {
+			begun = time.Now()
+			s.writing(nil)
+		})
+		missing := rpctypes.Error(err) == rpctypes.ErrLeaseNotFound
+		err = s.fail(ctx, "write", err)
+		if missing || ctx.Err() != nil {
+			return err
+		}
+		s.writing(err)
+		s.client.Forget()
+		if !backoff.Wait(ctx, err, begun) {
+			return ctx.Err()
+		}
+	}
+}
+
+// announce says that this replica is there, and all that is registered with it is written:
+// see replicated.reset.
+func (s *Source) announce(ctx context.Context, text string) error {
+	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
+	defer cancel()
+	key := s.root + replicas + strconv.FormatInt(s.leases.first, 16)
+	_, err := s.client.Put(timed, key, text, clientv3.WithLease(clientv3.LeaseID(s.leases.first)))
+	return err
+}
+
+// Settle says to other replicas that this one knows what runs: what it has of them, and
+// of its own sidecars, which have had the time to register.
+func (s *Source) Settle() {
+	s.settled.Store(true)
+	s.registered.wakeWriter()
+}
 
 // mostAtOnce bounds one transaction, so that others have their turn.
 const mostAtOnce = 60
@@ -25,7 +113,7 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 			}
 			continue
 		}
-		if text := s.announcement(); text != told {
+		if text := s.self().encode(); text != told {
 			if err := s.announce(ctx, text); err != nil {
 				return err
 			}
@@ -78,7 +166,7 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
 	if did != nil && len(did.Responses) == 1 {
 		if kvs := did.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
-			return s.pair(kvs[0])
+			return pairOf(s.root, kvs[0])
 		}
 	}
 	return pair{key: key, deleted: true}
@@ -88,7 +176,7 @@ func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
 // what it was found to be newer than, and any other only where it is ours or missing. What
 // is deleted must be ours.
 func (s *Source) op(e entry) clientv3.Op {
-	key, lease := s.root+e.key, s.leaseOf(e.key)
+	key, lease := s.root+e.key, s.leases.of(e.key)
 	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
