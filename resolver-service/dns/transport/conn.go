@@ -44,6 +44,8 @@ type conn struct {
 	client netip.Addr
 	place  *list.Element // in conns; of its lock
 
+	established atomic.Bool // the TLS handshake has ended
+
 	asked    bool      // it has brought a query
 	until    time.Time // when it ends, once ctx has ended; zero before
 	in       []byte    // what was read and not answered yet
@@ -70,11 +72,9 @@ func (c *conn) serve(ctx context.Context) {
 	defer c.raw.Close()
 	defer c.conns.remove(c)
 	if t, ok := c.net.(*tls.Conn); ok {
-		t.SetDeadline(time.Now().Add(c.cfg.stall))
-		if t.HandshakeContext(ctx) != nil {
+		if c.handshake(ctx, t) != nil {
 			return
 		}
-		t.SetDeadline(time.Time{})
 		defer t.Close()
 	}
 	defer c.finished.Wait()
@@ -86,6 +86,27 @@ func (c *conn) serve(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// handshake makes the TLS handshake, for which a peer has as long as for a query.
+func (c *conn) handshake(ctx context.Context, t *tls.Conn) error {
+	t.SetDeadline(time.Now().Add(c.cfg.stall))
+	if ctx.Err() != nil {
+		c.interrupt()
+	}
+	err := t.HandshakeContext(context.WithoutCancel(ctx))
+	c.established.Store(true)
+	t.SetDeadline(time.Time{})
+	return err
+}
+
+// interrupt ends a read that is under way, or gives a TLS handshake little time.
+func (c *conn) interrupt() {
+	deadline := time.Unix(1, 0)
+	if c.net != c.raw && !c.established.Load() {
+		deadline = time.Now().Add(c.cfg.last)
+	}
+	c.net.SetReadDeadline(deadline)
 }
 
 // read waits until there is a whole query.
@@ -108,7 +129,7 @@ func (c *conn) read(ctx context.Context) bool {
 		c.in = c.in[:len(c.in)+n]
 		switch {
 		case err == nil, n > 0:
-		case errors.Is(err, os.ErrDeadlineExceeded) && !ending && ctx.Err() != nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil && (!ending || time.Now().Before(c.until)):
 			// It was interrupted: a last query may be on its way.
 		case errors.Is(err, os.ErrDeadlineExceeded) && len(c.in) == 0 && c.waiting.Load() > 0 && ctx.Err() == nil:
 			// It is the peer that waits.

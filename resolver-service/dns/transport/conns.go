@@ -121,12 +121,12 @@ func (cs *conns) idleTimeout(usual time.Duration) time.Duration {
 	return usual
 }
 
-// interrupt ends every read that is under way.
+// interrupt interrupts all connections.
 func (cs *conns) interrupt() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for e := cs.order.Front(); e != nil; e = e.Next() {
-		e.Value.(*conn).net.SetReadDeadline(time.Unix(1, 0))
+		e.Value.(*conn).interrupt()
 	}
 }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -191,6 +192,87 @@ func TestALastQueryIsAnswered(t *testing.T) {
 	<-ended
 	if !closed(idle.Conn) {
 		t.Error("an idle connection is still open")
+	}
+}
+
+// The same for clients that connect while the listener ends, by TCP and by TLS. Those whose
+// connections were not accepted have a successor, which has the same socket.
+func TestWhoConnectsAtTheEndIsAnswered(t *testing.T) {
+	server, trusting := tlsPair(t)
+	for protocol, configs := range map[string][2]*tls.Config{"tcp": {}, "tcp-tls": {server, trusting}} {
+		t.Run(protocol, func(t *testing.T) {
+			for range 30 {
+				connectAtTheEnd(t, configs[0], configs[1])
+			}
+		})
+	}
+}
+
+func connectAtTheEnd(t *testing.T, server, client *tls.Config) {
+	t.Helper()
+	r := serve(t, Config{TLS: server, last: patience})
+	file, err := r.TCP().(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	successor, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	failed, left := map[string]error{}, map[string]bool{} // by the client's address
+	for range 8 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				raw, err := net.Dial("tcp", r.addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conn := &dns.Conn{Conn: raw}
+				if client != nil {
+					conn.Conn = tls.Client(raw, client)
+				}
+				raw.SetDeadline(time.Now().Add(patience))
+				if err = conn.WriteMsg(question("a.isthmus.internal.")); err == nil {
+					_, err = conn.ReadMsg()
+				}
+				if err != nil {
+					mu.Lock()
+					failed[raw.LocalAddr().String()] = err
+					mu.Unlock()
+				}
+				conn.Close()
+			}
+		})
+	}
+	eventually(t, "they ask", func() bool { return r.Counters().Traffic[TCP].Queries+r.Counters().Traffic[TLS].Queries > 20 })
+	r.stop()
+	stop()
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		for {
+			conn, err := successor.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+			mu.Lock()
+			left[conn.RemoteAddr().String()] = true
+			mu.Unlock()
+		}
+	}()
+	clients.Wait()
+	successor.Close()
+	<-accepting
+	for from, err := range failed {
+		if !left[from] {
+			t.Errorf("%s: %v", from, err)
+		}
 	}
 }
 

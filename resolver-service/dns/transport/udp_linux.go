@@ -19,6 +19,7 @@ import (
 // their senders' addresses and ports.
 type udpSocket struct {
 	fd       int
+	addr     netip.AddrPort
 	six      bool // an IPv6 socket, which may be for IPv4 too
 	wildcard bool // for all addresses of the machine
 	stopped  atomic.Bool
@@ -52,7 +53,7 @@ func openUDP(addr netip.AddrPort, count int, shared bool) (sockets []*udpSocket,
 // openSocket opens a socket. The first of several is bound alone, which fails where
 // another process has the port, and shares it from then on.
 func openSocket(addr netip.AddrPort, first bool) (*udpSocket, error) {
-	s := &udpSocket{six: !addr.Addr().Is4(), wildcard: addr.Addr().IsUnspecified()}
+	s := &udpSocket{addr: addr, six: !addr.Addr().Is4(), wildcard: addr.Addr().IsUnspecified()}
 	family := unix.AF_INET
 	if s.six {
 		family = unix.AF_INET6
@@ -137,6 +138,25 @@ func (s *udpSocket) close() {
 	}
 }
 
+// leave has the kernel give new packets to the sockets of a successor, or refuse them. The socket
+// has a peer then, from which nothing comes: Linux skips it where it shares packets out, since
+// 5.4. It can still send to everybody. What the kernel was about to give to it takes a moment.
+func (s *udpSocket) leave() {
+	nobody := s.addr.Addr()
+	switch {
+	case !s.wildcard:
+	case s.six:
+		nobody = netip.IPv6Loopback()
+	default:
+		nobody = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if unix.Connect(s.fd, sockaddr(netip.AddrPortFrom(nobody, 1), s.six)) == nil {
+		time.Sleep(leaveTime)
+	}
+}
+
+const leaveTime = 10 * time.Millisecond
+
 // lastBatches is how many batches that the kernel has already are answered at the end.
 const lastBatches = 64
 
@@ -171,6 +191,7 @@ func (s *udpSocket) serve(ctx context.Context, w *worker) error {
 			time.Sleep(pause)
 		}
 	}
+	s.leave()
 	for range lastBatches {
 		n, errno := b.receive(s.fd, unix.MSG_DONTWAIT)
 		if errno != 0 || n == 0 {

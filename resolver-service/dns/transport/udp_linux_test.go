@@ -5,7 +5,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,4 +82,77 @@ func TestStopBeforeAndDuringReceive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A successor at the same sockets answers what its predecessor no longer does, also while that
+// one still waits for TCP connections. No packet is lost.
+func TestASuccessorLosesNoPacket(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"} {
+		t.Run(address, func(t *testing.T) {
+			for range 5 {
+				succeed(t, address)
+			}
+		})
+	}
+}
+
+func succeed(t *testing.T, address string) {
+	t.Helper()
+	first := serve(t, Config{Address: address, last: 100 * time.Millisecond})
+	file, err := first.TCP().(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	tcp, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := netip.AddrPortFrom(netip.MustParseAddr(loopbackOf(first.Listener.addr.Addr())), first.Listener.addr.Port()).String()
+	half, err := net.Dial("tcp", to) // is waited for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.Close()
+	eventually(t, "the connection is taken", func() bool { return first.Counters().Open == 1 })
+	packed, err := question("a.isthmus.internal").Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				conn, err := net.Dial("udp", to)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conn.SetDeadline(time.Now().Add(5 * time.Second))
+				_, err = conn.Write(packed)
+				if err == nil {
+					_, err = conn.Read(make([]byte, 512))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				asked.Add(1)
+				conn.Close()
+			}
+		})
+	}
+	served := func(n int64) {
+		before := asked.Load()
+		eventually(t, "clients ask", func() bool { return asked.Load()-before > n })
+	}
+	served(100)
+	next := serve(t, Config{Address: address, TCP: tcp})
+	served(100)
+	first.stop()
+	served(100)
+	stop()
+	clients.Wait()
+	next.stop()
 }
