@@ -24,15 +24,16 @@ type kind string
 
 const (
 	sidecar  kind = "sidecar"     // an app of this cluster
-	operator kind = "operator"    // one that the configuration names
+	operator kind = "operator"    // one that the configuration names, or at listen.operator
 	peer     kind = "peer"        // another cluster's resolver service
 	foreign  kind = "foreign app" // under a root of ours, in a trust domain that is not
 	nobody   kind = "nobody"      // without a certificate, which takes identity.insecure
 )
 
-// The two gRPC servers.
+// The gRPC servers.
 const (
 	atResolver = "resolver" // listen.resolver
+	atOperator = "operator" // listen.operator, which only this user may open
 	atGateway  = "gateway"  // the reserved name at listen.gateway
 )
 
@@ -51,6 +52,19 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Apps_FullMethodName:     {operator, nobody},
 		v1alpha1.Inventory_Sidecars_FullMethodName: {operator, nobody},
 		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
+	},
+	atOperator: {
+		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
+		v1alpha1.Resolver_Resolve_FullMethodName:   {operator},
+		v1alpha1.Objects_Apply_FullMethodName:      {operator},
+		v1alpha1.Objects_Get_FullMethodName:        {operator},
+		v1alpha1.Objects_Delete_FullMethodName:     {operator},
+		v1alpha1.Objects_History_FullMethodName:    {operator},
+		v1alpha1.Objects_Analyze_FullMethodName:    {operator},
+		v1alpha1.Status_Status_FullMethodName:      {operator},
+		v1alpha1.Inventory_Apps_FullMethodName:     {operator},
+		v1alpha1.Inventory_Sidecars_FullMethodName: {operator},
+		v1alpha1.Inventory_Events_FullMethodName:   {operator},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},
@@ -72,6 +86,9 @@ type authorizer struct {
 // kindOf is what kind of caller makes a call.
 func (a *authorizer) kindOf(ctx context.Context) (kind, identity.ID) {
 	id, known := identity.FromContext(ctx)
+	if _, local := identity.FromLocal(ctx); local {
+		return operator, id
+	}
 	_, isPeer := identity.FromPeer(ctx)
 	cluster, isService := identity.ServiceCluster(a.namespace, id.App)
 	switch {
@@ -111,6 +128,8 @@ func (a *authorizer) refusal(k kind, id identity.ID, service string) string {
 		own, _ := a.identity.ID()
 		return fmt.Sprintf("%s is of another trust domain than cluster %s, which is %s; if its apps belong here, name it in isthmus.yaml of the service, identity.trustDomains",
 			id, a.cluster, own.TrustDomain)
+	case operator:
+		return service + " is for sidecars; they connect to listen.resolver"
 	case peer:
 		return fmt.Sprintf("%s is the resolver service of another cluster; it may ask for exports through the gateway, and nothing else", id)
 	case nobody:

@@ -66,13 +66,17 @@ type Listen struct {
 	Apps     []AppListener  `yaml:"apps"`
 	Consul   string         `yaml:"consul"`
 	Admin    string         `yaml:"admin"`
+	Operator string         `yaml:"operator"` // unix:///path, or [operatorOff]; empty: in dataDir
 	Debug    string         `yaml:"debug"`
 	// DebugExposed says that Debug is meant where more than this machine reaches it.
 	DebugExposed bool `yaml:"debugExposed"`
 }
 
-// empty tells whether no part would run.
-func (l Listen) empty() bool { return reflect.ValueOf(l).IsZero() }
+// empty tells whether no part would run that anybody but an operator needs.
+func (l Listen) empty() bool {
+	l.Operator = ""
+	return reflect.ValueOf(l).IsZero()
+}
 
 // Identity says who this process is.
 type Identity struct {

@@ -58,10 +58,12 @@ func (c *Config) checkListen(doc *strict.Document) {
 	}
 	for _, e := range c.edges() {
 		for _, l := range e.Listen {
-			if path, ok := unixPath(l.Address); ok && l.Name == "resolver" {
+			if path, ok := unixPath(l.Address); ok && (l.Name == "resolver" || l.Name == "operator") {
 				if !filepath.IsAbs(path) {
-					doc.Refuse("listen.resolver", fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
+					doc.Refuse("listen."+l.Name, fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
 				}
+			} else if l.Name == "operator" {
+				doc.Refuse("listen.operator", fmt.Sprintf("%q is no unix socket", l.Address), "write unix:///path/to/socket, or "+operatorOff)
 			} else if e.Open == nil && l.Address != "" {
 				edge.CheckAddress(doc, "listen."+l.Name, l.Address, DefaultResolver)
 			}

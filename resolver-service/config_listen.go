@@ -36,11 +36,11 @@ func parseSocketMode(text string) (os.FileMode, error) {
 	return os.FileMode(n), nil
 }
 
-// socketMode is the mode of the resolver's unix socket.
-func (r Resolver) socketMode() os.FileMode {
-	if r.SocketMode == "" {
+// socketMode is the mode of a listener's unix socket.
+func (c *Config) socketMode(listener string) os.FileMode {
+	if listener != "resolver" || c.Resolver.SocketMode == "" {
 		return defaultSocketMode
 	}
-	mode, _ := parseSocketMode(r.SocketMode) // was checked
+	mode, _ := parseSocketMode(c.Resolver.SocketMode) // was checked
 	return mode
 }

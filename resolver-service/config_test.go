@@ -25,6 +25,28 @@ func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {
 	}
 }
 
+func TestTheOperatorSocketIsWhereNothingElseIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	for listen, want := range map[string]string{
+		"": "unix:///srv/west/operator-west.sock", "operator: off": "", "operator: 'off'": "", "operator: unix:///run/o.sock": "unix:///run/o.sock",
+	} {
+		cfg, err := Parse(filepath.Join(dir, "isthmus.yaml"), []byte("cluster: west\nidentity: {insecure: true}\ndataDir: /srv/west\nlisten:\n  resolver: 127.0.0.1:0\n  "+listen+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.operatorAddress(); got != want {
+			t.Errorf("%q: the socket is at %q, want %q", listen, got, want)
+		}
+	}
+	if _, err := Parse("isthmus.yaml", []byte("cluster: west\nidentity: {insecure: true}\nlisten: {operator: off}\n")); err == nil || !strings.Contains(err.Error(), "nothing would run") {
+		t.Errorf("an operator socket alone: %v", err)
+	}
+	long := &Config{Cluster: "west", DataDir: "/" + strings.Repeat("long/", 30)}
+	if got := long.operatorAddress(); got != "" {
+		t.Errorf("a path that no system takes is used: %s", got)
+	}
+}
+
 func TestEveryKeyIsTaken(t *testing.T) {
 	cfg, err := Parse("isthmus.yaml", []byte(`
 cluster: west

@@ -19,7 +19,8 @@ import (
 func (c *Config) edges() []edge.Edge {
 	return append([]edge.Edge{
 		c.resolverEdge(), // which joins stream, objects and status on one listener
-		c.gatewayEdge(),  // which joins gateway and peering
+		c.operatorEdge(),
+		c.gatewayEdge(), // which joins gateway and peering
 		consulapi.Edge(c.Listen.Consul, &c.Consul),
 		dns.Edge(c.Listen.DNS, &c.DNS, c.Domain),
 		admin.Edge(c.Listen.Admin, &c.Admin),
@@ -62,9 +63,9 @@ type builtEdges []builtEdge
 
 // buildParts makes the edges that have something to listen with.
 func (s *Service) buildParts() error {
-	own := map[string]edge.Part{"resolver": s.resolver.part(), "gateway": s.ingress.part()}
+	own := map[string]edge.Part{"resolver": s.resolver.part(), "operator": s.operatorPart(), "gateway": s.ingress.part()}
 	for _, e := range s.cfg.edges() {
-		if len(e.Listen) == 0 {
+		if len(e.Listen) == 0 || s.listeners.missing(e) {
 			continue
 		}
 		built, ok := own[e.Name]

@@ -53,6 +53,7 @@ const stoppingWithin = time.Second
 // listen opens the listeners of every edge: with the sockets of a predecessor, or its own.
 func (s *listeners) listen() (err error) {
 	s.tcp, s.addresses, s.sockets = map[string]net.Listener{}, map[string]string{}, map[string]edge.Sockets{}
+	_ = os.MkdirAll(s.cfg.DataDir, 0o700) // may have a socket; holdDataDir says what is wrong
 	for _, e := range s.cfg.edges() {
 		if len(e.Listen) == 0 {
 			continue
@@ -78,10 +79,15 @@ func (s *listeners) listenPlainly(e edge.Edge) error {
 	for _, l := range e.Listen {
 		listener, err := s.takeOver(l.Name, l.Address)
 		if listener == nil && err == nil {
-			listener, err = s.listenOn(l.Address)
+			listener, err = s.listenOn(l)
 		}
 		if err != nil {
-			return edge.ListenError(l.Name, l.Address, err, "")
+			err = edge.ListenError(l.Name, l.Address, err, "")
+			if !e.Optional {
+				return err
+			}
+			s.log.Warn("the service runs without one of its listeners", "err", err)
+			continue
 		}
 		s.tcp[l.Name], s.addresses[l.Name] = listener, l.Address
 	}
@@ -121,7 +127,7 @@ func (s *listeners) takeOver(name, address string) (net.Listener, error) {
 		path, _ := unixPath(address)
 		taken := unixAt(u, path)
 		taken.leave() // to the predecessor, while this service does not serve
-		if os.Chmod(path, s.cfg.Resolver.socketMode()) != nil {
+		if os.Chmod(path, s.cfg.socketMode(name)) != nil {
 			return nil, taken.Close() // somebody has removed it, and nobody would find it
 		}
 		return taken, nil
@@ -143,15 +149,15 @@ func (s *listeners) addr(name string) net.Addr {
 	return nil
 }
 
-func (s *listeners) listenOn(address string) (net.Listener, error) {
-	path, ok := unixPath(address)
+func (s *listeners) listenOn(l edge.Listener) (net.Listener, error) {
+	path, ok := unixPath(l.Address)
 	if !ok {
-		return net.Listen("tcp", address)
+		return net.Listen("tcp", l.Address)
 	}
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	return listenUnix(path, s.cfg.Resolver.socketMode())
+	return listenUnix(path, s.cfg.socketMode(l.Name))
 }
 
 // removeDead removes a socket that a process has left behind which is gone.
@@ -188,4 +194,9 @@ func (s *listeners) addressArgs() (args []any) {
 		args = append(args, e.Name, cmp.Or(strings.Join(all, " "), "off"))
 	}
 	return args
+}
+
+// missing tells whether an edge that the service runs without could not listen.
+func (s *listeners) missing(e edge.Edge) bool {
+	return e.Optional && s.tcp[e.Name] == nil
 }

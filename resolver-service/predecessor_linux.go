@@ -89,7 +89,7 @@ func (s *listeners) afterPredecessor(ctx context.Context, ready *live.Value[bool
 	}
 	p.serving.Do(func() {
 		s.log.Info("took over from the service that stops")
-		if l, ok := s.tcp["resolver"].(*unixListener); ok {
+		for l := range s.unix() {
 			l.keep()
 		}
 		p.serves()

@@ -36,6 +36,7 @@ type resolver struct {
 
 	grpc       *grpc.Server // of sidecars and operators
 	trusted    *grpc.Server // of operators; nil: grpc is for them, too
+	local      *grpc.Server // of operators at listen.operator
 	dispatcher *dispatcher  // from grpc to trusted
 	limiter    *callLimiter
 	streams    atomic.Int64 // of sidecars
@@ -82,18 +83,22 @@ func (s *Service) buildResolver() (err error) {
 	return nil
 }
 
+func trustedOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxTrustedRequest), grpc.MaxConcurrentStreams(maxTrustedStreams)}
+}
+
 // buildServers makes the gRPC servers. Operators have one of their own, since they may send more
 // than a sidecar. Without identities everybody is an operator.
 func (r *resolver) buildServers(at net.Addr) {
-	own := []grpc.ServerOption{grpc.MaxRecvMsgSize(maxTrustedRequest), grpc.MaxConcurrentStreams(maxTrustedStreams)}
+	own := trustedOptions()
 	creds := r.identity.ServerCredentials(identity.Anyone)
 	if r.identity.Insecure() {
-		r.grpc = r.newServer(creds, own...)
+		r.grpc = r.newServer(atResolver, creds, own...)
 		return
 	}
 	r.dispatcher = newDispatcher(at)
-	r.trusted = r.newServer(dispatchedCredentials{creds}, own...)
-	r.grpc = r.newServer(dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
+	r.trusted = r.newServer(atResolver, dispatchedCredentials{creds}, own...)
+	r.grpc = r.newServer(atResolver, dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
 }
 
 // mayBeLarge tells whether a caller may send large requests.
@@ -102,9 +107,10 @@ func (r *resolver) mayBeLarge(info credentials.AuthInfo) bool {
 	return kind == operator
 }
 
-// newServer makes a server of everything that listen.resolver serves.
-func (r *resolver) newServer(creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
-	server := r.access.newServer(atResolver, creds, append(own,
+// newServer makes a server of everything that listen.resolver serves, for one of the listeners in
+// access.
+func (r *resolver) newServer(listener string, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
+	server := r.access.newServer(listener, creds, append(own,
 		grpc.ChainUnaryInterceptor(r.countLookup), grpc.ChainStreamInterceptor(r.countStream))...)
 	r.register(server)
 	return server

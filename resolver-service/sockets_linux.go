@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // A service that stops hands what it listens with over to the one that is started in its place:
@@ -134,14 +136,6 @@ const maxSockets = 253
 
 // sameUser tells whether the process at the other end is of the same user.
 func sameUser(c *net.UnixConn) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	same := false
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		same = err == nil && int(cred.Uid) == os.Geteuid()
-	})
-	return err == nil && same
+	uid, err := identity.UserOf(c)
+	return err == nil && uid == os.Geteuid()
 }

@@ -14,16 +14,16 @@ const successorWithin = 2 * time.Second
 
 // successor is the service that may be started in the place of this one while it stops.
 type successor struct {
-	at       *net.UnixAddr // where it comes
-	sockets  sockets       // for it; nil: nothing is handed over
-	resolver net.Listener
-	log      *slog.Logger
+	at      *net.UnixAddr // where it comes
+	sockets sockets       // for it; nil: nothing is handed over
+	from    *listeners
+	log     *slog.Logger
 }
 
 // newSuccessor takes sockets for a successor, unless other replicas serve meanwhile: then callers
 // are better off with those, at once.
 func newSuccessor(from *listeners) *successor {
-	s := &successor{at: from.cfg.handoverAddress(), resolver: from.tcp["resolver"], log: from.log}
+	s := &successor{at: from.cfg.handoverAddress(), from: from, log: from.log}
 	if from.cfg.Replicas != nil || from.tcp["gateway"] == nil {
 		return s
 	}
@@ -105,7 +105,7 @@ func (s *successor) handTo(conn *net.UnixConn, by time.Time, release func()) err
 		case sendSockets:
 			err = s.sockets.send(conn)
 		case releaseData:
-			if l, ok := s.resolver.(*unixListener); ok {
+			for l := range s.from.unix() {
 				l.leave()
 			}
 			release()

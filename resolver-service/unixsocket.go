@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -57,6 +58,17 @@ func unixAt(l *net.UnixListener, path string) *unixListener {
 		return os.Remove(path)
 	})
 	return u
+}
+
+// unix are the listeners at unix sockets.
+func (s *listeners) unix() iter.Seq[*unixListener] {
+	return func(yield func(*unixListener) bool) {
+		for _, l := range s.tcp {
+			if u, ok := l.(*unixListener); ok && !yield(u) {
+				return
+			}
+		}
+	}
 }
 
 // leave has the socket stay where it is when the listener is closed: another process listens

@@ -43,6 +43,8 @@ func (c *connection) serviceFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.Server, "server", "",
 		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER; default "+defaultServer+")")
+	f.StringVar(&c.Socket, "socket", "",
+		"the service's operator socket on this machine, which needs no certificate (env ISTHMUS_SOCKET); see listen.operator")
 	f.StringVar(&c.Identity, "identity", "",
 		"directory with your cert.pem, key.pem and ca.pem (env ISTHMUS_IDENTITY)")
 	f.StringVar(&c.Sentry, "sentry", "",
@@ -84,7 +86,7 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	case err != nil:
 		return err
 	}
-	if options.Insecure && options.Cluster != "" { // otherwise its certificate says which cluster's it is
+	if options.Plain() && options.Cluster != "" { // otherwise its certificate says which cluster's it is
 		_, err = conn.ClusterName(ctx)
 	}
 	if err == nil {

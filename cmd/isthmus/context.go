@@ -23,6 +23,7 @@ current context, or the one that --context or ISTHMUS_CONTEXT names. Flags win o
 
 The file is ~/.config/isthmus/contexts.yaml, or the one that ISTHMUS_CONTEXTS names.`,
 		Example: `  isthmus context set west --server 10.0.0.5:7400 --cluster west --sentry 10.0.0.5:50001 --trust-anchors ca.crt
+  isthmus context set here --socket data/operator-west.sock
   isthmus context use west
   isthmus context list`,
 		RunE: unknownCommand,
@@ -114,7 +115,7 @@ as absolute ones, and secrets stay where they are.`,
 			}
 		}
 		c.writeTo(cmd, &one)
-		for _, path := range []*string{&one.Identity, &one.TrustAnchors} {
+		for _, path := range []*string{&one.Identity, &one.TrustAnchors, &one.Socket} {
 			if *path != "" {
 				absolute, err := filepath.Abs(*path)
 				if err != nil {

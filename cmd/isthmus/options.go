@@ -19,16 +19,18 @@ type setting struct {
 	group           int // of settings that exclude each other: where one is said, the rest is not looked for
 }
 
-// Groups of settings: who asks, and who is expected to answer.
+// Groups of settings: where the service is, who asks, and who is expected to answer.
 const (
 	alone = iota
+	place
 	asks
 	answers
 )
 
 func settingsOf(o *client.Options, c *contexts.Context) []setting {
 	return []setting{
-		{"server", "ISTHMUS_SERVER", &o.Server, &c.Server, alone},
+		{"server", "ISTHMUS_SERVER", &o.Server, &c.Server, place},
+		{"socket", "ISTHMUS_SOCKET", &o.Socket, &c.Socket, place},
 		{"identity", "ISTHMUS_IDENTITY", &o.Identity, &c.Identity, asks},
 		{"sentry", "ISTHMUS_SENTRY_ADDRESS", &o.Sentry, &c.Sentry, asks},
 		{"trust-anchors", "", &o.Anchors, &c.TrustAnchors, alone},
@@ -58,7 +60,7 @@ func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
 		}
 	}
 	o.Context = name
-	if o.Identity != "" || o.Sentry != "" || o.Insecure {
+	if o.Identity != "" || o.Sentry != "" || o.Insecure || o.Socket != "" {
 		// Roots that a context has go with its own Sentry.
 		from.Identity, from.Sentry, from.TrustAnchors, from.Insecure = "", "", "", false
 	}
@@ -66,7 +68,9 @@ func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
 	settings := settingsOf(&o, &from)
 	fillFrom(settings, o.Insecure, func(s setting) string { return *s.context })
 	fillFrom(settings, o.Insecure, func(s setting) string { return os.Getenv(s.env) })
-	o.Server = cmp.Or(o.Server, defaultServer)
+	if o.Socket == "" {
+		o.Server = cmp.Or(o.Server, defaultServer)
+	}
 	return o, nil
 }
 
@@ -81,15 +85,21 @@ func fillFrom(settings []setting, insecure bool, source func(setting) string) {
 		if *s.option == "" && !said[s.group] {
 			*s.option = source(s)
 		}
+		if s.flag == "socket" && *s.option != "" {
+			said[asks] = true // it needs nobody's certificate
+		}
 	}
 }
 
-// writeTo changes what flags say in a context. Who asks is one of three, and who answers one
-// of two.
+// writeTo changes what flags say in a context. Where the service is, and who answers, is one
+// of two, and who asks one of three.
 func (c *connection) writeTo(cmd *cobra.Command, to *contexts.Context) {
 	o := c.Options
 	changed := cmd.Flags().Changed
-	if changed("identity") || changed("sentry") || changed("insecure") {
+	if changed("server") || changed("socket") {
+		to.Server, to.Socket = "", ""
+	}
+	if changed("identity") || changed("sentry") || changed("insecure") || changed("socket") {
 		to.Identity, to.Sentry, to.Insecure = "", "", o.Insecure
 		if !changed("sentry") {
 			to.TrustAnchors = ""

@@ -47,6 +47,8 @@ type Edge struct {
 	// Drains says that the edge's connections may finish: it is told to end first, and the
 	// others run until it has ended.
 	Drains bool
+	// Optional says that the service runs without the edge where it can't listen, and warns.
+	Optional bool
 	// Last says that the edge runs until everything else has ended, as health pages do.
 	Last bool
 }

@@ -81,6 +81,8 @@ func (s *Server) logWrites(ctx context.Context, p *plan, written int) {
 	by := "anyone, insecure"
 	if id, known := identity.FromContext(ctx); known {
 		by = id.App.String()
+	} else if user, local := identity.FromLocal(ctx); local {
+		by = user
 	}
 	s.log.Info("objects written", "objects", written, "by", by, "first", strings.Join(names, ", "))
 }

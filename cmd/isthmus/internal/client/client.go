@@ -25,6 +25,7 @@ import (
 // Options say which service to ask, and as whom.
 type Options struct {
 	Server   string // "host:port" or "unix:///path"
+	Socket   string // instead of Server: that of listen.operator, which needs no certificate
 	Identity string // directory with cert.pem, key.pem and ca.pem
 	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
 	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
@@ -44,10 +45,11 @@ type Options struct {
 
 // Service is the service's address and, where one says it, the context, for messages.
 func (o Options) Service() string {
+	at := cmp.Or(o.Socket, o.Server)
 	if o.Context == "" {
-		return o.Server
+		return at
 	}
-	return o.Server + " (context " + o.Context + ")"
+	return at + " (context " + o.Context + ")"
 }
 
 // Check tells what is wrong with the options, asking nobody.
@@ -55,11 +57,27 @@ func (o Options) Check() error {
 	if _, err := o.identity(); err != nil {
 		return err
 	}
-	if o.Server == "" {
+	if o.Server == "" && o.Socket == "" {
 		return fmt.Errorf("%w: no service is named; name one by --server host:port", ErrUse)
 	}
 	_, err := o.expectation()
 	return err
+}
+
+// Plain tells whether the service is asked in plain text.
+func (o Options) Plain() bool { return o.Insecure || o.Socket != "" }
+
+// target is the service's address for gRPC.
+func (o Options) target() (string, error) {
+	switch {
+	case o.Socket != "":
+		path, err := filepath.Abs(o.Socket)
+		return "unix://" + path, err
+	case strings.HasPrefix(o.Server, "unix:"):
+		return o.Server, nil
+	default:
+		return "passthrough:///" + o.Server, nil
+	}
 }
 
 // ErrUse marks errors of how the command line was used.
@@ -88,9 +106,9 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	target := o.Server
-	if !strings.HasPrefix(target, "unix:") {
-		target = "passthrough:///" + target
+	target, err := o.target()
+	if err != nil {
+		return nil, err
 	}
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(source.ClientCredentials(expect)),
@@ -114,7 +132,7 @@ func (o Options) source(ctx context.Context) (*identity.Source, error) {
 		as = identity.CLIApp("")
 	}
 	source, err := identity.New(cfg, as, slog.New(slog.DiscardHandler))
-	if err != nil || o.Insecure {
+	if err != nil || o.Plain() {
 		return source, err
 	}
 	if err = source.Load(ctx); err != nil && cfg.Sentry != nil {
@@ -129,8 +147,10 @@ func (o Options) sentryError(err error) error {
 	if before, after, ok := strings.Cut(err.Error(), control); ok {
 		return fmt.Errorf("%sname the control plane's by --sentry-trust-domain and --sentry-namespace%s; Dapr's chart has cluster.local and dapr-system%s", before, after, o.inContext())
 	}
-	return fmt.Errorf("%w; name Dapr's Sentry by --sentry or ISTHMUS_SENTRY_ADDRESS, and its ca.crt by --trust-anchors%s", err, o.inContext())
+	return fmt.Errorf("%w; name Dapr's Sentry by --sentry or ISTHMUS_SENTRY_ADDRESS, and its ca.crt by --trust-anchors%s; %s", err, o.inContext(), localAdvice)
 }
+
+const localAdvice = "on the service's own machine, --socket <dataDir>/operator-<cluster>.sock needs no certificate"
 
 func (o Options) inContext() string {
 	if o.Context == "" {
@@ -139,15 +159,17 @@ func (o Options) inContext() string {
 	return "; the context is " + o.Context
 }
 
-// identity is where what proves who asks comes from: exactly one of three.
+// identity is where what proves who asks comes from: exactly one of four.
 func (o Options) identity() (identity.Config, error) {
 	var named []string
-	for flag, set := range map[string]bool{"--identity": o.Identity != "", "--sentry": o.Sentry != "", "--insecure": o.Insecure} {
+	for flag, set := range map[string]bool{"--identity": o.Identity != "", "--sentry": o.Sentry != "", "--insecure": o.Insecure, "--socket": o.Socket != ""} {
 		if set {
 			named = append(named, flag)
 		}
 	}
 	switch {
+	case o.Server != "" && o.Socket != "":
+		return identity.Config{}, fmt.Errorf("%w: --server and --socket exclude each other; keep one", ErrUse)
 	case o.Anchors != "" && o.Sentry == "":
 		return identity.Config{}, fmt.Errorf("%w: --trust-anchors goes with --sentry, which is not there", ErrUse)
 	case o.Sentry != "" && o.Anchors == "" && os.Getenv("DAPR_TRUST_ANCHORS") == "":
@@ -156,14 +178,14 @@ func (o Options) identity() (identity.Config, error) {
 	case len(named) > 1:
 		slices.Sort(named)
 		return identity.Config{}, fmt.Errorf("%w: %s exclude each other; keep one", ErrUse, strings.Join(named, " and "))
-	case o.Insecure:
+	case o.Plain():
 		return identity.Config{Insecure: true}, nil
 	case o.Sentry != "":
 		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, Namespace: o.SentryNamespace, TrustDomain: o.SentryTrustDomain, AppTrustDomain: o.AppTrustDomain}}, nil
 	case o.Identity == "":
 		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
 			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+
-			"or say --insecure for a service that speaks plain text; isthmus context keeps that under a name", ErrUse, o.Service())
+			"or say --insecure for a service that speaks plain text; isthmus context keeps that under a name; %s", ErrUse, o.Service(), localAdvice)
 	}
 	if _, err := os.Stat(o.Identity); err != nil {
 		return identity.Config{}, fmt.Errorf("identity: %w; name a directory with cert.pem, key.pem and ca.pem by --identity", err)
@@ -275,7 +297,11 @@ func (c *Conn) advice(message string) string {
 		return "check --server, or name the cluster that it should be of by --cluster, or its app by --server-identity"
 	case strings.Contains(message, "authentication handshake failed"):
 		return "check that --identity has a valid certificate, and that ca.pem is the root of the service's too"
-	case c.options.Insecure && (strings.Contains(message, "server preface") || strings.Contains(message, "connection reset") || strings.Contains(message, "EOF")):
+	case strings.Contains(message, "permission denied") && c.options.Socket != "":
+		return "the socket is for the service's own user and root: ask as one of those, with sudo for example"
+	case c.options.Socket != "":
+		return "is isthmus serve running? The log line \"resolver service is running\" has its socket, as operator"
+	case c.options.Plain() && (strings.Contains(message, "server preface") || strings.Contains(message, "connection reset") || strings.Contains(message, "EOF")):
 		return "it may want mTLS: name your certificate by --identity instead of --insecure"
 	default:
 		return "is isthmus serve running there? Name another address by --server or ISTHMUS_SERVER"

@@ -23,7 +23,8 @@ import (
 // Context says which service to ask, and as whom. Its fields are the flags of the same names.
 type Context struct {
 	Name              string `yaml:"name" json:"name"`
-	Server            string `yaml:"server" json:"server"`
+	Server            string `yaml:"server,omitempty" json:"server,omitempty"`
+	Socket            string `yaml:"socket,omitempty" json:"socket,omitempty" file:""`
 	Cluster           string `yaml:"cluster,omitempty" json:"cluster,omitempty"`
 	ServerIdentity    string `yaml:"serverIdentity,omitempty" json:"serverIdentity,omitempty"`
 	Identity          string `yaml:"identity,omitempty" json:"identity,omitempty" file:""`
@@ -80,7 +81,7 @@ func Load(path string) (*File, error) {
 		if c.Name == "" {
 			doc.Refuse(at, "has no name", "write name: west")
 		}
-		if c.Server == "" {
+		if c.Server == "" && c.Socket == "" {
 			doc.Refuse(at, "has no server", `write server: "127.0.0.1:7400"`)
 		}
 		if j, doubled := first[c.Name]; doubled {

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"io"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
@@ -27,6 +28,8 @@ func Contexts(w io.Writer, all []Context) error {
 	for _, c := range all {
 		current, as := "", c.Identity
 		switch {
+		case c.Socket != "":
+			as = "local"
 		case c.Sentry != "":
 			as = "sentry " + c.Sentry
 		case c.Insecure:
@@ -35,7 +38,7 @@ func Contexts(w io.Writer, all []Context) error {
 		if c.Current {
 			current = "*"
 		}
-		table = append(table, []string{current, c.Name, c.Server, c.Cluster, as})
+		table = append(table, []string{current, c.Name, cmp.Or(c.Server, c.Socket), c.Cluster, as})
 	}
 	return rows(w, []string{"CURRENT", "NAME", "SERVER", "CLUSTER", "AS"}, table)
 }

@@ -1,0 +1,47 @@
+package resolverservice
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+)
+
+// operatorOff is listen.operator for no socket.
+const operatorOff = "off"
+
+// longestSocketPath is what every system takes; macOS has the least.
+const longestSocketPath = 103
+
+// operatorEdge is for the command line on this machine. It needs no certificate, so it also works
+// while Sentry is away: the file's mode says who may connect.
+func (c *Config) operatorEdge() edge.Edge {
+	return edge.Edge{
+		Name: "operator", Listen: edge.At("operator", c.operatorAddress()), Optional: c.Listen.Operator == "",
+		Claim: edge.Claim{Default: 64, Part: 64},
+	}
+}
+
+// operatorAddress is where the socket is; empty for nowhere.
+func (c *Config) operatorAddress() string {
+	switch c.Listen.Operator {
+	case operatorOff:
+		return ""
+	case "":
+		path, err := filepath.Abs(c.ownPath("operator") + ".sock")
+		if err != nil || len(path) > longestSocketPath {
+			return ""
+		}
+		return "unix://" + path
+	default:
+		return c.Listen.Operator
+	}
+}
+
+// operatorPart serves what listen.resolver serves to operators.
+func (s *Service) operatorPart() edge.Part {
+	r := s.resolver
+	r.local = r.newServer(atOperator, identity.LocalCredentials(), trustedOptions()...)
+	return edge.Part{Run: func(ctx context.Context) error { return serveGRPC(ctx, s.listeners.tcp["operator"], r.local) }}
+}
