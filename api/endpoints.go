@@ -67,6 +67,13 @@ func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) ca
 	ep.WhenStale = v.whenStale(e.WhenStale, path)
 	ep.Locality = v.locality(e.Locality, path)
 	ep.Routes = v.routes(e.Routes, path)
+	if err := catalog.CheckHostAppID(ep.App.ID); err != nil && catalog.CheckAppID(ep.App.ID) == nil {
+		for j, r := range ep.Routes {
+			if r.Cluster != catalog.LocalCluster {
+				v.refuse(path(fmt.Sprintf("routes[%d].cluster", j)), "leads to another cluster, where nobody can call this app: "+err.Error(), "write local, or give the app another app-id")
+			}
+		}
+	}
 	return ep
 }
 

@@ -70,7 +70,7 @@ func (v *validator) gatewayApp(i int, g *v1alpha1.Gateway) (app catalog.App, for
 		v.refuse(path+"namespace", "is missing", "write the app's namespace; a Cluster has none that could stand for it")
 	}
 	if g.App != "" {
-		v.check(catalog.CheckAppID(g.App), path+"app", "write the app-id as daprd has it")
+		v.check(catalog.CheckHostAppID(g.App), path+"app", "write the app-id as daprd has it")
 	}
 	if g.Namespace != "" {
 		v.check(catalog.CheckNamespace(g.Namespace), path+"namespace", "write the app's namespace")

@@ -56,7 +56,7 @@ func CheckKey(k catalog.Key) error {
 	case k.Kind == catalog.KindAppInstance:
 		return cmp.Or(catalog.CheckNamespace(k.Namespace), catalog.CheckInstance(k.Name))
 	case k.Kind.Namespaced():
-		return catalog.App{Namespace: k.Namespace, ID: k.Name}.Check()
+		return catalog.App{Namespace: k.Namespace, ID: k.Name}.CheckHost()
 	case k.Namespace != "":
 		return fmt.Errorf("a %s has no namespace, but %q is given", k.Kind, k.Namespace)
 	default:

@@ -109,7 +109,7 @@ func (v *validator) app(m *v1alpha1.Metadata) catalog.App {
 		v.check(catalog.CheckNamespace(a.Namespace), "metadata.namespace", "give the namespace another name")
 	}
 	if v.required(a.ID, "metadata.name", "write the app-id") {
-		v.check(catalog.CheckAppID(a.ID), "metadata.name", "give the app another app-id")
+		v.check(catalog.CheckHostAppID(a.ID), "metadata.name", "give the app another app-id; under this one it calls and is called within its cluster, without objects")
 	}
 	return a
 }
@@ -167,7 +167,7 @@ func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
 	return catalog.Allow{
 		Cluster:   check("cluster", a.Cluster, catalog.CheckCluster),
 		Namespace: check("namespace", a.Namespace, catalog.CheckNamespace),
-		App:       check("app", a.App, catalog.CheckAppID),
+		App:       check("app", a.App, catalog.CheckHostAppID),
 	}
 }
 

@@ -33,10 +33,13 @@ func ParseApp(s string) (App, error) {
 	return app, app.Check()
 }
 
-// Check checks that daprd, DNS and SNI can carry the app's name.
+// Check checks that daprd can carry the app's name.
 func (a App) Check() error {
-	if err := CheckNamespace(a.Namespace); err != nil {
-		return err
-	}
-	return CheckAppID(a.ID)
+	return cmp.Or(CheckNamespace(a.Namespace), CheckAppID(a.ID))
+}
+
+// CheckHost checks that DNS and SNI can carry the app's name, too. Only then can objects have it as
+// their own, and other clusters call the app.
+func (a App) CheckHost() error {
+	return cmp.Or(CheckNamespace(a.Namespace), CheckHostAppID(a.ID))
 }

@@ -31,8 +31,30 @@ const partRoom = len("i01234567.")
 // must be a label as well.
 const daprServiceSuffix = "-dapr"
 
-// CheckAppID checks that daprd, a DNS label and SNI can carry an app-id.
+// maxAppID is how long an app-id may be.
+const maxAppID = 128
+
+// CheckAppID checks that daprd and its certificates can carry an app-id. Such an app is called
+// within its own cluster; for more see [CheckHostAppID].
 func CheckAppID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("app-id is empty")
+	case len(id) > maxAppID:
+		return fmt.Errorf("app-id %q… is %d characters long; at most %d are taken", id[:maxAppID], len(id), maxAppID)
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return fmt.Errorf("app-id %q has %q at position %d; daprd's certificates have letters, digits, - and _ there", id, []rune(id[i:])[0], i+1)
+		}
+	}
+	return nil
+}
+
+// CheckHostAppID checks that daprd, a DNS label and SNI can carry an app-id, so that other
+// clusters can call the app.
+func CheckHostAppID(id string) error {
 	if err := checkLabel("app-id", id); err != nil {
 		return err
 	}

@@ -12,27 +12,35 @@ func TestNamesThatCanBeCarried(t *testing.T) {
 		name  string
 		ok    bool
 	}{
-		{CheckAppID, "orders", true},
-		{CheckAppID, "orders-2", true},
-		{CheckAppID, "2", true},
-		{CheckAppID, "Orders", false},         // daprd tells case apart, DNS does not
-		{CheckAppID, "my_app", false},         // no underscore in a host name
-		{CheckAppID, "orders.shop", false},    // daprd reads app.namespace
-		{CheckAppID, "-orders", false},        //
-		{CheckAppID, "orders-", false},        //
-		{CheckAppID, "", false},               //
-		{CheckAppID, "café", false},           //
-		{CheckAppID, "a b", false},            //
-		{CheckAppID, long[:58], true},         // Dapr's service is <app-id>-dapr
-		{CheckAppID, long[:59], false},        //
-		{CheckNamespace, long, true},          //
-		{CheckNamespace, long + "a", false},   //
-		{CheckCluster, "east", true},          //
-		{CheckCluster, "local", false},        // stands for the caller's own
-		{CheckCluster, "cli", false},          // isthmus-cli is the command line
-		{CheckCluster, long[:50], true},       // isthmus-<cluster> is an app-id
-		{CheckCluster, long[:51], false},      //
-		{CheckCluster, "east.example", false}, //
+		{CheckAppID, "Orders", true},
+		{CheckAppID, "my_app-", true},
+		{CheckAppID, long[:60], true},
+		{CheckAppID, strings.Repeat("a", 129), false},
+		{CheckAppID, "orders.shop", false}, // nor does daprd take it
+		{CheckAppID, "", false},
+		{CheckAppID, "a b", false},
+		{CheckAppID, "café", false}, // nor can a SPIFFE ID have it
+		{CheckHostAppID, "orders", true},
+		{CheckHostAppID, "orders-2", true},
+		{CheckHostAppID, "2", true},
+		{CheckHostAppID, "Orders", false},      // daprd tells case apart, DNS does not
+		{CheckHostAppID, "my_app", false},      // no underscore in a host name
+		{CheckHostAppID, "orders.shop", false}, // daprd reads app.namespace
+		{CheckHostAppID, "-orders", false},     //
+		{CheckHostAppID, "orders-", false},     //
+		{CheckHostAppID, "", false},            //
+		{CheckHostAppID, "café", false},        //
+		{CheckHostAppID, "a b", false},         //
+		{CheckHostAppID, long[:58], true},      // Dapr's service is <app-id>-dapr
+		{CheckHostAppID, long[:59], false},     //
+		{CheckNamespace, long, true},           //
+		{CheckNamespace, long + "a", false},    //
+		{CheckCluster, "east", true},           //
+		{CheckCluster, "local", false},         // stands for the caller's own
+		{CheckCluster, "cli", false},           // isthmus-cli is the command line
+		{CheckCluster, long[:50], true},        // isthmus-<cluster> is an app-id
+		{CheckCluster, long[:51], false},       //
+		{CheckCluster, "east.example", false},  //
 		{CheckDomain, "isthmus.internal", true},
 		{CheckDomain, "mesh", true},
 		{CheckDomain, "", false},

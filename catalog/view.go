@@ -35,6 +35,9 @@ func (v *View) Renumbered(revision uint64) *View {
 // exists or not.
 func (v *View) refuse(app App) *Refusal {
 	outcome, before, after := v.refusal()
+	if err := CheckHostAppID(app.ID); err != nil && v.Open {
+		after = ", and other clusters can't be asked for it: " + err.Error()
+	}
 	return &Refusal{outcome, before + app.String() + after}
 }
 

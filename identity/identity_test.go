@@ -14,6 +14,7 @@ func TestParseID(t *testing.T) {
 	}{
 		{"spiffe://public/ns/shop/checkout", catalog.App{Namespace: "shop", ID: "checkout"}},
 		{"spiffe://east.example/ns/shop/checkout", catalog.App{Namespace: "shop", ID: "checkout"}},
+		{"spiffe://public/ns/shop/Check_Out", catalog.App{Namespace: "shop", ID: "Check_Out"}},
 		{uri: "spiffe://public/ns/shop"},
 		{uri: "spiffe://public/ns/shop/"},
 		{uri: "spiffe://public/ns//checkout"},
@@ -23,7 +24,7 @@ func TestParseID(t *testing.T) {
 		{uri: "spiffe://public/sa/shop/checkout"},
 		{uri: "spiffe://public/NS/shop/checkout"},
 		{uri: "spiffe://public/ns/shop/check.out"},
-		{uri: "spiffe://public/ns/shop/Checkout"},
+		{uri: "spiffe://public/ns/Shop/checkout"},
 		{uri: "spiffe://public/ns/shop/check%6Fut"},
 		{uri: "spiffe://public/ns/shop/checkout?x=1"},
 		{uri: "spiffe://public:8080/ns/shop/checkout"},

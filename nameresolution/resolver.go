@@ -118,6 +118,9 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 	if err := self.App.Check(); err != nil {
 		return fmt.Errorf("isthmus: this sidecar's app: %w", err)
 	}
+	if err := self.App.CheckHost(); err != nil {
+		r.log.Info("the app calls and is called within its own cluster only", "app", self.App.String(), "err", err)
+	}
 	r.self, r.cluster, r.timeout = self, cfg.Cluster, cfg.ResolveTimeout
 	r.retry = cfg.RetryCutOff == nil || *cfg.RetryCutOff
 	r.own = net.JoinHostPort(self.Address, strconv.Itoa(self.Port))

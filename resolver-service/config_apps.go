@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -32,7 +33,8 @@ func (c *Config) checkApps(doc *strict.Document) {
 		} else {
 			first[l.Address] = i
 		}
-		if _, err := catalog.ParseApp(l.App); err != nil {
+		app, err := catalog.ParseApp(l.App)
+		if err = cmp.Or(err, app.CheckHost()); err != nil {
 			doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")
 		}
 	}

@@ -80,7 +80,8 @@ func Refusals() []Refusal {
 
 		// What an AppEndpoints may say.
 		{"an endpoint with no app", Selection("  - {namespace: a}\n"), `f.yaml:6:5: spec.endpoints[0].app: is missing; write the app-id of the app to call`},
-		{"an app that can't be carried", Selection("  - app: Big\n"), `f.yaml:6:10: spec.endpoints[0].app: app-id "Big" has 'B' at position 1`},
+		{"an app that can't be carried", Selection("  - app: b.ig\n"), `f.yaml:6:10: spec.endpoints[0].app: app-id "b.ig" has '.' at position 2; daprd's certificates have letters, digits, - and _ there`},
+		{"a route to an app that can't be called from there", Selection("  - {app: orders_v2, routes: [{cluster: local}, {cluster: east}]}\n"), `f.yaml:6:59: spec.endpoints[0].routes[1].cluster: leads to another cluster, where nobody can call this app: app-id "orders_v2" has '_' at position 7; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only; write local, or give the app another app-id`},
 		{"a namespace that can't be carried", Selection("  - {app: a, namespace: a_b}\n"), `spec.endpoints[0].namespace: namespace "a_b" has '_' at position 2`},
 		{"the app itself", Selection("  - app: checkout\n"), `f.yaml:6:10: spec.endpoints[0].app: is shop/checkout itself, which always resolves to its own instance; leave this endpoint out`},
 		{"a doubled endpoint", Selection("  - app: a\n  - {app: a, namespace: shop}\n"), `f.yaml:7:5: spec.endpoints[1]: shop/a is there twice, first as spec.endpoints[0]; put all its routes into one of them`},
@@ -144,7 +145,7 @@ func Refusals() []Refusal {
 		{"an instance with no address", Object("AppInstance", "{namespace: shop, name: vm1}", "{app: orders}"), `f.yaml:4:7: spec.address: is missing; write "ip:port" of the sidecar's internal gRPC server`},
 		{"an instance with no name", Object("AppInstance", "{namespace: shop}", "{app: orders, address: \"10.0.0.5:1\"}"), `f.yaml:3:11: metadata.name: is missing; write a name for the instance`},
 		{"an instance whose name can't be", Object("AppInstance", "{namespace: shop, name: VM1}", "{app: orders, address: \"10.0.0.5:1\"}"), `f.yaml:3:35: metadata.name: instance name "VM1" has 'V' at position 1`},
-		{"an instance of an app that can't be", Object("AppInstance", "{namespace: shop, name: vm1}", "{app: Orders, address: \"10.0.0.5:1\"}"), `spec.app: app-id "Orders" has 'O' at position 1`},
+		{"an instance of an app that can't be", Object("AppInstance", "{namespace: shop, name: vm1}", "{app: ord.ers, address: \"10.0.0.5:1\"}"), `spec.app: app-id "ord.ers" has '.' at position 4`},
 		{"an instance by its DNS name", Instance(`address: "vm1.example:50002"`), `spec.address: "vm1.example:50002" is no IP with a port; write "ip:port", such as 10.0.0.5:50002 or "[2001:db8::5]:50002"`},
 		{"an instance without a port", Instance("address: 10.0.0.5"), `spec.address: "10.0.0.5" is no IP with a port`},
 		{"an instance at port 0", Instance(`address: "10.0.0.5:0"`), `spec.address: "10.0.0.5:0" has the port 0`},

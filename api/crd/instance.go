@@ -15,7 +15,7 @@ func instanceRules() map[string]func(*schema) {
 			s.Rules = []rule{nameRule("an instance's name", catalog.CheckInstance)}
 		},
 		"AppInstanceSpec":            func(s *schema) { s.Required = []string{"app", "address"}; keepNull(s) },
-		"AppInstanceSpec.app":        func(s *schema) { name(s, catalog.CheckAppID) },
+		"AppInstanceSpec.app":        appID,
 		"AppInstanceSpec.address":    instanceAddress,
 		"AppInstanceSpec.zone":       func(s *schema) { text(s, `^[\pL\pM\pN\pP\pS ]+$`, catalog.MaxZone) },
 		"HealthCheck":                healthCheck,

@@ -24,7 +24,7 @@ func objectRules() map[string]func(*schema) {
 	return map[string]func(*schema){
 		"AppEndpoints": func(s *schema) {
 			s.Required = []string{"spec"}
-			s.Rules = []rule{nameRule("an app-id", catalog.CheckAppID), {
+			s.Rules = []rule{nameRule("an app-id", catalog.CheckHostAppID), {
 				Rule:       "!has(self.spec.endpoints) || self.spec.endpoints.all(e, has(e.namespace) || e.app != self.metadata.name)",
 				Message:    "spec.endpoints has the app itself, which always resolves to its own instance; leave this endpoint out",
 				Expression: "'spec.endpoints: is ' + self.metadata.name + ' itself, which always resolves to its own instance; leave this endpoint out'",
@@ -32,7 +32,7 @@ func objectRules() map[string]func(*schema) {
 		},
 		"AppExport": func(s *schema) {
 			s.Required = []string{"spec"}
-			s.Rules = []rule{nameRule("an app-id", catalog.CheckAppID)}
+			s.Rules = []rule{nameRule("an app-id", catalog.CheckHostAppID)}
 		},
 		"Cluster": func(s *schema) {
 			s.Required = []string{"spec"}
@@ -44,7 +44,7 @@ func objectRules() map[string]func(*schema) {
 		},
 		"AppEndpointsSpec.endpoints": func(s *schema) { list(s, catalog.MaxEndpoints) },
 		"Endpoint":                   func(s *schema) { s.Required = []string{"app"}; keepNull(s) },
-		"Endpoint.app":               func(s *schema) { name(s, catalog.CheckAppID) },
+		"Endpoint.app":               appID,
 		"Endpoint.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
 		"Endpoint.whenStale":         func(s *schema) { s.Enum = []string{catalog.Withdraw.String(), catalog.Serve.String()} },
 		"Endpoint.locality":          func(s *schema) { s.Enum = []string{catalog.NoLocality.String(), catalog.PreferZone.String()} },
@@ -67,7 +67,7 @@ func objectRules() map[string]func(*schema) {
 		"Allow":                     func(s *schema) { keepNull(s); s.MinFields = number(1) },
 		"Allow.cluster":             func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
 		"Allow.namespace":           func(s *schema) { pattern(s, catalog.CheckNamespace) },
-		"Allow.app":                 func(s *schema) { pattern(s, catalog.CheckAppID) },
+		"Allow.app":                 func(s *schema) { pattern(s, catalog.CheckHostAppID) },
 		"ClusterSpec":               clusterSpec,
 		"ClusterSpec.gateways":      gateways,
 		"ClusterSpec.network":       network,
@@ -79,7 +79,7 @@ func objectRules() map[string]func(*schema) {
 		"Trust.roots":               roots,
 		"Gateway":                   gateway,
 		"Gateway.address":           address,
-		"Gateway.app":               func(s *schema) { name(s, catalog.CheckAppID) },
+		"Gateway.app":               func(s *schema) { name(s, catalog.CheckHostAppID) },
 		"Gateway.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
 		"AppEndpointsSpec":          keepNull,
 		"AppExportSpec":             keepNull,
@@ -123,6 +123,11 @@ func quoted(words []string) string { return "['" + strings.Join(words, "', '") +
 
 func name(s *schema, check func(string) error) {
 	s.Pattern, s.MinLength, s.MaxLength = "^"+label+"$", number(1), number(longest(check))
+}
+
+// appID is that of any app, which other clusters may be unable to call.
+func appID(s *schema) {
+	s.Pattern, s.MinLength, s.MaxLength = "^[-_a-zA-Z0-9]+$", number(1), number(longest(catalog.CheckAppID))
 }
 
 // pattern is a name, or "*" for any.

@@ -28,6 +28,8 @@ var elsewhere = map[string]string{
 	"a date for a string":       "it is the text 2020-01-01 to Kubernetes, or as here an app-id",
 	"a list with nothing in it": "it is kept, and the resolver service refuses it",
 
+	"a route to an app that can't be called from there": "no app of Kubernetes has such an app-id; it is kept, and the resolver service refuses it",
+
 	"a root with bytes missing":     "no rule can read a certificate; it is kept, and the resolver service refuses it",
 	"a certificate that is no root": "the same",
 	"a doubled root":                "the same",

@@ -180,7 +180,7 @@ func (f *Feed) failClosed(c configstore.Change, change *topology.ObjectChange) {
 	}
 	for _, r := range c.Refused {
 		app := catalog.App{Namespace: r.Key.Namespace, ID: r.Key.Name}
-		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.failedClosed[r.Key] || app.Check() != nil {
+		if r.Key.Kind != catalog.KindAppEndpoints || good[r.Key] || f.failedClosed[r.Key] || app.CheckHost() != nil {
 			continue
 		}
 		f.failedClosed[r.Key] = true

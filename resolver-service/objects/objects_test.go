@@ -180,7 +180,7 @@ func TestADryRunSaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 
 func TestAnApplyIsAllOrNothing(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
-	_, err := s.apply(false, selection("checkout", "orders"), selection("cart", "Bad_App"), `{"kind":"Nothing"}`, `not json`)
+	_, err := s.apply(false, selection("checkout", "orders"), selection("cart", "bad.app"), `{"kind":"Nothing"}`, `not json`)
 	text := fmt.Sprint(err)
 	if status.Code(err) != codes.InvalidArgument {
 		t.Errorf("code %s", status.Code(err))

@@ -185,7 +185,7 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	if shortName(e.App) != e.App {
 		return nil, fmt.Errorf("namespace of %d and app-id of %d bytes; at most %d are allowed", len(e.App.Namespace), len(e.App.ID), maxName-1)
 	}
-	if err := e.App.Check(); err != nil {
+	if err := e.App.CheckHost(); err != nil {
 		return nil, err
 	}
 	if e.Ready > maxInstances || e.Draining > maxInstances || e.Shards > catalog.MaxShards {

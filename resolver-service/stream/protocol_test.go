@@ -199,7 +199,7 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 		"hello twice":        {[]*pb.WatchRequest{at("10.0.0.1:1"), at("10.0.0.1:1")}, codes.FailedPrecondition, "only drain"},
 		"drain of a watcher": {[]*pb.WatchRequest{helloOf(checkout, ""), drainRequest()}, codes.FailedPrecondition, "no instance"},
 		"no app":             {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App = nil })}, codes.InvalidArgument, "app is missing"},
-		"a bad app":          {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "A" })}, codes.InvalidArgument, "lower-case"},
+		"a bad app":          {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.App.Id = "a.b" })}, codes.InvalidArgument, "certificates"},
 		"too many known": {[]*pb.WatchRequest{edit(func(h *pb.Hello) {
 			h.Known = []*pb.Known{{App: wire.App(orders)}, {App: wire.App(ledger)}, {App: wire.App(checkout)}}
 		})}, codes.ResourceExhausted, "at most 2"},
