@@ -52,7 +52,7 @@ type Analysis struct {
 	listens  func(netip.AddrPort) bool
 	findings []Finding
 
-	apps     []catalog.App
+	names    *appNames
 	clusters []string
 	own      string
 }
@@ -73,7 +73,7 @@ func Run(facts topology.Facts, listens func(netip.AddrPort) bool, objects func(y
 		}
 	}
 	if slices.ContainsFunc(a.findings, func(f Finding) bool { return f.app != catalog.App{} || f.cluster != "" }) {
-		a.apps = slices.Collect(facts.Apps())
+		a.names = &appNames{apps: slices.Collect(facts.Apps())}
 		a.clusters, a.own = slices.Collect(facts.Clusters()), facts.Cluster()
 	}
 	return a.finish
@@ -85,7 +85,7 @@ func (a *Analysis) finish() []Finding {
 	for _, f := range a.findings {
 		switch {
 		case f.app != catalog.App{}:
-			near := a.nearApp(f.app)
+			near := a.names.nearest(f.app)
 			if f.Check == UnknownCaller && (near == catalog.App{} || near.ID == f.app.ID) {
 				continue // apps that only other clusters run are not known here
 			}
@@ -116,34 +116,6 @@ func order(warning bool) int {
 	return 0
 }
 
-// nearApp is an app that may be meant by a name that nobody has: one with the same app-id in
-// another namespace, or one with a similar app-id in the same. An app without a namespace may be
-// in any.
-func (a *Analysis) nearApp(app catalog.App) (near catalog.App) {
-	var ids []string
-	for _, known := range a.apps {
-		switch {
-		case known.ID == app.ID:
-			if near = known; near.Namespace == app.Namespace {
-				return near
-			}
-		case app.Namespace == "" || known.Namespace == app.Namespace:
-			ids = append(ids, known.ID)
-		}
-	}
-	if near != (catalog.App{}) {
-		return near
-	}
-	slices.Sort(ids)
-	id := strict.Nearest(app.ID, ids)
-	for _, known := range a.apps {
-		if id != "" && known.ID == id && (app.Namespace == "" || known.Namespace == app.Namespace) {
-			return known
-		}
-	}
-	return catalog.App{}
-}
-
 func (a *Analysis) add(o catalog.Object, line int, f Finding) {
 	f.Key, f.Source = o.Key(), o.Origin()
 	if line > 0 {
@@ -156,30 +128,30 @@ func (a *Analysis) add(o catalog.Object, line int, f Finding) {
 func (a *Analysis) selection(s *catalog.AppEndpoints) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		path := fmt.Sprintf("spec.endpoints[%d]", i)
+		path := func(field string) string { return fmt.Sprintf("spec.endpoints[%d]%s", i, field) }
 		exporters := a.facts.Exporters(e.App)
 		nobody := !a.facts.Runs(e.App) && len(exporters) == 0
 		unheard := false
 		for j, r := range e.Routes {
-			at := fmt.Sprintf("%s.routes[%d]", path, j)
+			at := func(field string) string { return path(fmt.Sprintf(".routes[%d]%s", j, field)) }
 			switch {
 			case r.Weight == 0:
-				a.add(s, e.Line, Finding{Check: NoTraffic, Path: at + ".weight", What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
+				a.add(s, e.Line, Finding{Check: NoTraffic, Path: at(".weight"), What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
 			case r.Cluster == catalog.LocalCluster || r.Cluster == a.facts.Cluster():
 			case !a.facts.HasCluster(r.Cluster):
-				a.unknownCluster(s, e.Line, at+".cluster", r.Cluster)
+				a.unknownCluster(s, e.Line, at(".cluster"), r.Cluster)
 			case !a.facts.Heard(r.Cluster):
 				unheard = true
 			case !nobody:
-				a.exported(s, e, at+".cluster", r.Cluster)
+				a.exported(s, e, at(".cluster"), r.Cluster)
 			}
 		}
 		switch {
 		case len(e.Routes) == 0 && !a.facts.Runs(e.App) && len(exporters) > 0:
-			a.anyExport(s, e, path, exporters)
+			a.anyExport(s, e, path(".app"), exporters)
 		case nobody && !unheard:
 			a.add(s, e.Line, Finding{
-				Check: UnknownApp, Path: path + ".app", app: e.App, What: fmt.Sprintf("no app %s runs here, and no other cluster exports one", e.App),
+				Check: UnknownApp, Path: path(".app"), app: e.App, What: fmt.Sprintf("no app %s runs here, and no other cluster exports one", e.App),
 				Fix: "correct the name, or start the app",
 			})
 		}
@@ -213,7 +185,7 @@ func (a *Analysis) anyExport(s *catalog.AppEndpoints, e *catalog.Endpoint, path 
 		}
 	}
 	a.add(s, e.Line, Finding{
-		Check: NotExported, Warning: true, Path: path + ".app",
+		Check: NotExported, Warning: true, Path: path,
 		What: fmt.Sprintf("%s does not run here, and no cluster that exports it lets %s call it", e.App, s.App), Fix: a.allow(s.App, e.App),
 	})
 }
@@ -239,9 +211,10 @@ func (a *Analysis) export(x *catalog.AppExport) {
 	if len(x.Allow) == 0 {
 		a.add(x, 0, Finding{Check: ExportToNobody, Path: "spec.allow", What: "is empty, so no caller may have the app", Fix: "name who may call it, or delete the object"})
 	}
+	first := placesOf(x.Allow)
 	for i, allow := range x.Allow {
 		path := fmt.Sprintf("spec.allow[%d]", i)
-		if by := coveredBy(x.Allow, i); by >= 0 {
+		if by := first.covering(allow, i); by >= 0 {
 			a.add(x, 0, Finding{Check: Covered, Path: path, What: fmt.Sprintf("allows nobody whom spec.allow[%d] doesn't allow", by), Fix: "leave one of the two out"})
 		}
 		switch {
@@ -281,20 +254,46 @@ func show(app catalog.App) string {
 // anyone tells whether a pattern of an Allow means any.
 func anyone(pattern string) bool { return pattern == "" || pattern == "*" }
 
-// coveredBy is the place of an entry that allows all that entry i does, or -1. Of two equal ones
-// the later is covered.
-func coveredBy(all []catalog.Allow, i int) int {
-	covers := func(wide, narrow string) bool { return anyone(wide) || wide == narrow }
-	for j := range all {
-		wide, narrow := all[j], all[i]
-		if j != i && covers(wide.Cluster, narrow.Cluster) && covers(wide.Namespace, narrow.Namespace) && covers(wide.App, narrow.App) {
-			same := covers(narrow.Cluster, wide.Cluster) && covers(narrow.Namespace, wide.Namespace) && covers(narrow.App, wide.App)
-			if !same || j < i {
-				return j
-			}
+// places are where each entry of an AppExport stands first.
+type places map[catalog.Allow]int
+
+func placesOf(all []catalog.Allow) places {
+	first := places{}
+	for i, allow := range all {
+		allow = plain(allow)
+		if _, there := first[allow]; !there {
+			first[allow] = i
 		}
 	}
-	return -1
+	return first
+}
+
+// plain writes an Allow with one of the two patterns that mean any.
+func plain(a catalog.Allow) catalog.Allow {
+	for _, pattern := range []*string{&a.Cluster, &a.Namespace, &a.App} {
+		if *pattern == "*" {
+			*pattern = ""
+		}
+	}
+	return a
+}
+
+// covering is the first place of an entry that allows all that the entry at i does, or -1. Of two
+// equal ones the later is covered.
+func (first places) covering(allow catalog.Allow, i int) int {
+	narrow, found := plain(allow), -1
+	for mask := range 8 { // each of the three patterns as it is, or any
+		wide := narrow
+		for bit, pattern := range []*string{&wide.Cluster, &wide.Namespace, &wide.App} {
+			if mask&(1<<bit) != 0 {
+				*pattern = ""
+			}
+		}
+		if j, there := first[wide]; there && j != i && (found < 0 || j < found) {
+			found = j
+		}
+	}
+	return found
 }
 
 // cluster checks how another cluster is reached.

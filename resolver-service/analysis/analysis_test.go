@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -134,5 +136,44 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
 		})
+	}
+}
+
+// Which entry covers which is by definition a question of each pair.
+func TestAnEntryIsCoveredByOneThatAllowsAllOfIt(t *testing.T) {
+	anyone := func(pattern string) bool { return pattern == "" || pattern == "*" }
+	covers := func(wide, narrow string) bool { return anyone(wide) || wide == narrow }
+	all := func(wide, narrow catalog.Allow) bool {
+		return covers(wide.Cluster, narrow.Cluster) && covers(wide.Namespace, narrow.Namespace) && covers(wide.App, narrow.App)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	patterns := []string{"", "*", "a", "b"}
+	pick := func() string { return patterns[r.IntN(len(patterns))] }
+	for range 1000 {
+		var entries []catalog.Allow
+		for range 1 + r.IntN(6) {
+			entries = append(entries, catalog.Allow{Cluster: pick(), Namespace: pick(), App: pick()})
+		}
+		first := placesOf(entries)
+		for i, narrow := range entries {
+			want := slices.IndexFunc(entries, func(wide catalog.Allow) bool { return all(wide, narrow) && !all(narrow, wide) })
+			if equal := slices.IndexFunc(entries[:i], func(wide catalog.Allow) bool { return all(wide, narrow) && all(narrow, wide) }); equal >= 0 && (want < 0 || equal < want) {
+				want = equal
+			}
+			if got := first.covering(narrow, i); got != want {
+				t.Fatalf("%v: entry %d is covered by %d, want %d", entries, i, got, want)
+			}
+		}
+	}
+}
+
+// A cluster with many apps gets many objects before what they name: no finding takes long.
+func BenchmarkNamesThatNobodyHas(b *testing.B) {
+	names := &appNames{}
+	for i := range 100_000 {
+		names.apps = append(names.apps, catalog.App{Namespace: fmt.Sprintf("ns-%d", i%20), ID: fmt.Sprintf("app-%05d", i)})
+	}
+	for i := 0; b.Loop(); i++ {
+		names.nearest(catalog.App{Namespace: "ns-3", ID: fmt.Sprintf("unknown-%d", i%2000)})
 	}
 }

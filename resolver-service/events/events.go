@@ -36,7 +36,9 @@ type Event struct {
 // Field is an attribute of an event.
 type Field struct{ Name, Value string }
 
-// Ring keeps the newest events. It is safe for concurrent use.
+// Ring keeps the newest events. If there are too many, the oldest of the most frequent kind make
+// room: thousands of sidecars that reconnect leave what else has happened. It is safe for concurrent
+// use.
 type Ring struct {
 	mu     sync.Mutex
 	events []*Event // by number
@@ -94,10 +96,28 @@ func (r *Ring) add(e *Event) {
 		r.events = slices.Delete(r.events, at, at+1)
 	}
 	if len(r.events) == most {
-		r.events = slices.Delete(r.events, 0, most/10) // seldom, so that adding is cheap
+		r.makeRoom()
 	}
 	r.events = append(r.events, e)
 	r.latest.Store(e.Number)
+}
+
+// makeRoom drops old events of the message that most events have: many, so that adding is cheap.
+func (r *Ring) makeRoom() {
+	counts, frequent := map[string]int{}, ""
+	for _, e := range r.events {
+		if counts[e.Message]++; counts[e.Message] > counts[frequent] {
+			frequent = e.Message
+		}
+	}
+	left := most / 10
+	r.events = slices.DeleteFunc(r.events, func(e *Event) bool {
+		if e.Message != frequent || left == 0 {
+			return false
+		}
+		left--
+		return true
+	})
 }
 
 // same is the place of an event of which e is one more, or -1.

@@ -2,8 +2,10 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,5 +99,25 @@ func TestTheRingIsBounded(t *testing.T) {
 	}
 	if n, ok := r.Latest().Load(); !ok || n != 4*most {
 		t.Errorf("the latest is %d", n)
+	}
+}
+
+// Sidecars that come and go by thousands, or by one host's many addresses, push out nothing else.
+func TestAFloodOfOneKindLeavesTheOthers(t *testing.T) {
+	r := New()
+	r.Logger().Info("objects written", "by", "ops/anna")
+	for i := range 3 * most {
+		r.Logger().Info("sidecar connected", "from", fmt.Sprint("2001:db8::", i))
+		r.Logger().Info("sidecar left", "from", fmt.Sprint("2001:db8::", i))
+	}
+	all := r.After(0, time.Time{})
+	if len(all) > most || all[0].Message != "objects written" {
+		t.Errorf("%d events, the oldest is %q", len(all), all[0].Message)
+	}
+	if last := all[len(all)-1]; last.Message != "sidecar left" || last.Fields[0].Value != fmt.Sprint("2001:db8::", 3*most-1) {
+		t.Errorf("the newest is %+v", last)
+	}
+	if !slices.IsSortedFunc(all, func(a, b Event) int { return cmp.Compare(a.Number, b.Number) }) {
+		t.Error("they are out of order")
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -29,11 +27,19 @@ func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	findings, objects, err := s.analyze(ctx, changeOf(writes), writes)
+	objects := objectsOf(writes)
+	var run func() []analysis.Finding
+	err = s.topology.Inspect(ctx, changeOf(writes), func(facts topology.Facts) {
+		if len(writes) == 0 {
+			objects = slices.Collect(facts.Objects())
+		}
+		run = analysis.Run(facts, s.listens, slices.Values(objects))
+	})
 	if err != nil {
-		return nil, err
+		return nil, s.untried(err)
 	}
-	answer := &v1alpha1.AnalyzeResponse{Objects: uint32(objects)}
+	findings := run()
+	answer := &v1alpha1.AnalyzeResponse{Objects: uint32(len(objects))}
 	for i := range findings[:min(len(findings), mostFindings)] {
 		answer.Findings = append(answer.Findings, findingToWire(&findings[i]))
 	}
@@ -41,48 +47,11 @@ func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1
 	return answer, nil
 }
 
-// analyze looks at the written objects as if a change had been made, or at all objects if there
-// are none, and tells at how many.
-func (s *Server) analyze(ctx context.Context, c topology.ObjectChange, writes []configstore.Write) (found []analysis.Finding, objects int, err error) {
-	finish := func() []analysis.Finding { return nil }
-	err = s.topology.Inspect(ctx, c, func(facts topology.Facts) {
-		finish = analysis.Run(facts, s.listens, func(yield func(catalog.Object) bool) {
-			for _, w := range writes {
-				if w.Object == nil {
-					continue
-				}
-				if objects++; !yield(w.Object) {
-					return
-				}
-			}
-			if len(writes) > 0 {
-				return
-			}
-			for object := range facts.Objects() {
-				if objects++; !yield(object) {
-					return
-				}
-			}
-		})
-	})
-	if err != nil {
-		return nil, 0, s.untried(err)
-	}
-	return finish(), objects, nil
-}
-
 func (s *Server) listens(a netip.AddrPort) bool { return s.cfg.Listens != nil && s.cfg.Listens(a) }
 
-// warn adds to an answer the warnings of analyze about what is written. Notes are left to
-// isthmus analyze: what is written may well come before what it names.
-func (s *Server) warn(ctx context.Context, c topology.ObjectChange, writes []configstore.Write, answer *v1alpha1.ApplyResponse) error {
-	if !slices.ContainsFunc(writes, func(w configstore.Write) bool { return w.Object != nil }) {
-		return nil
-	}
-	findings, _, err := s.analyze(ctx, c, writes)
-	if err != nil {
-		return err
-	}
+// warn adds to an answer the warnings among findings. Notes are left to isthmus analyze: what is
+// written may well come before what it names.
+func warn(answer *v1alpha1.ApplyResponse, findings []analysis.Finding) {
 	left := 0
 	for i := range findings {
 		switch f := &findings[i]; {
@@ -96,7 +65,6 @@ func (s *Server) warn(ctx context.Context, c topology.ObjectChange, writes []con
 	if left > 0 {
 		answer.Warnings = append(answer.Warnings, fmt.Sprintf("%d more; isthmus analyze lists them", left))
 	}
-	return nil
 }
 
 func findingToWire(f *analysis.Finding) *v1alpha1.Finding {

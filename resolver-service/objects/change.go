@@ -38,10 +38,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how app
 	}
 	answer := &v1alpha1.ApplyResponse{Results: p.results, Warnings: s.warnings(writes)}
 	change := changeOf(p.writes)
-	if err := s.try(ctx, change, answer); err != nil {
-		return nil, err
-	}
-	if err := s.warn(ctx, change, writes, answer); err != nil {
+	if err := s.try(ctx, change, objectsOf(writes), answer); err != nil {
 		return nil, err
 	}
 	if how.dryRun {

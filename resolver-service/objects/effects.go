@@ -14,12 +14,23 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // mostEffects bounds the changed decisions that an answer lists, and the changed exports. One
 // Cluster can change those of every app.
 const mostEffects = 1000
+
+// objectsOf are the objects that are written, not those that are deleted.
+func objectsOf(writes []configstore.Write) (objects []catalog.Object) {
+	for _, w := range writes {
+		if w.Object != nil {
+			objects = append(objects, w.Object)
+		}
+	}
+	return objects
+}
 
 func changeOf(writes []configstore.Write) (c topology.ObjectChange) {
 	for _, w := range writes {
@@ -32,12 +43,22 @@ func changeOf(writes []configstore.Write) (c topology.ObjectChange) {
 	return c
 }
 
-// try adds to an answer what a change would alter.
-func (s *Server) try(ctx context.Context, c topology.ObjectChange, answer *v1alpha1.ApplyResponse) error {
-	effects, err := s.topology.Try(ctx, c)
+// try adds to an answer what a change would alter, and warnings about what is written.
+func (s *Server) try(ctx context.Context, c topology.ObjectChange, written []catalog.Object, answer *v1alpha1.ApplyResponse) error {
+	var findings func() []analysis.Finding
+	effects, err := s.topology.Try(ctx, c, func(facts topology.Facts) {
+		findings = analysis.Run(facts, s.listens, slices.Values(written))
+	})
 	if err != nil {
 		return s.untried(err)
 	}
+	addEffects(answer, &effects)
+	warn(answer, findings())
+	return nil
+}
+
+// addEffects adds what changes, in the order in which people want to read it.
+func addEffects(answer *v1alpha1.ApplyResponse, effects *topology.Effects) {
 	type ranked struct {
 		*topology.Effect
 		becomes
@@ -61,7 +82,6 @@ func (s *Server) try(ctx context.Context, c topology.ObjectChange, answer *v1alp
 		answer.Exports = append(answer.Exports, exportToWire(&effects.Exports[i]))
 	}
 	answer.ExportsLeftOut = uint32(len(effects.Exports) - len(answer.Exports))
-	return nil
 }
 
 // mostCallers bounds the callers that are named for one export.

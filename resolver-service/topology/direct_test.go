@@ -131,7 +131,7 @@ func TestToTryAnotherNetworkChangesNothing(t *testing.T) {
 		g.Apply(says("east", offersAt("ledger", "10.0.0.1:50002")))
 		g.Apply(says("east", offersAt("orders", "10.0.0.1:50002")))
 		before := leads(g)
-		effects, err := g.Try(ObjectChange{Put: tried})
+		effects, err := g.Try(ObjectChange{Put: tried}, func(Facts) {})
 		if err != nil || len(effects.Lookups) != want {
 			t.Errorf("%s: %v, %v; want %d effects", what, effects, err, want)
 		}

@@ -34,9 +34,6 @@ func (f Facts) Cluster() string { return f.g.cfg.Cluster }
 // Objects are all objects, in no order.
 func (f Facts) Objects() iter.Seq[catalog.Object] { return maps.Values(f.g.objects) }
 
-// Object is the object with a key, or nil.
-func (f Facts) Object(key catalog.Key) catalog.Object { return f.g.objects[key] }
-
 // Runs tells whether the app has instances in this cluster, ready or not.
 func (f Facts) Runs(app catalog.App) bool {
 	n := f.g.apps[app]

@@ -304,7 +304,7 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 	for a, n := range g.apps {
 		views[a] = n.view
 	}
-	tried, err := g.Try(*change.Objects)
+	tried, err := g.Try(*change.Objects, func(Facts) {})
 	if err != nil {
 		t.Fatal(err)
 	}

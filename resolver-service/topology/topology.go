@@ -119,9 +119,10 @@ func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err er
 	return revision, err
 }
 
-// Try tells what a change of objects would alter, without making it.
-func (t *Topology) Try(ctx context.Context, c ObjectChange) (effects Effects, err error) {
-	if askErr := t.ask(ctx, func(g *Graph) { effects, err = g.Try(c) }); askErr != nil {
+// Try tells what a change of objects would alter, without making it. inspect gets what would be
+// known then, as in [Topology.Inspect].
+func (t *Topology) Try(ctx context.Context, c ObjectChange, inspect func(Facts)) (effects Effects, err error) {
+	if askErr := t.ask(ctx, func(g *Graph) { effects, err = g.Try(c, inspect) }); askErr != nil {
 		return Effects{}, askErr
 	}
 	return effects, err

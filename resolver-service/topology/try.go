@@ -13,12 +13,13 @@ import (
 var ErrNotSynced = errors.New("not ready: the config store's full set has not arrived yet")
 
 // Try tells what a change of objects would alter, and leaves the graph as it was. The change
-// must not be Full.
-func (g *Graph) Try(c ObjectChange) (effects Effects, err error) {
+// must not be Full. inspect gets what would be known then, as in [Graph.Inspect].
+func (g *Graph) Try(c ObjectChange, inspect func(Facts)) (effects Effects, err error) {
 	allowed := g.allowedTo(&c)
 	err = g.tryThen(c, func(before *saved, u *Update) {
 		effects.Lookups = g.effects(before, u)
 		effects.Exports = exportEffects(allowed, g.allowedTo(&c))
+		inspect(Facts{g})
 	})
 	return effects, err
 }

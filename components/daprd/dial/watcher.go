@@ -152,8 +152,11 @@ func (c *conn) check(all []*conn) {
 	switch {
 	case c.pinged:
 		c.unansweredFor += watchInterval
-		if c.unansweredFor >= min(max(minPingTimeout, 3*e.remote.roundTrip()), maxPingTimeout) {
-			e.setUnresponsive(true)
+		if c.unansweredFor >= c.pingTimeout() {
+			c.learnRoundTrip()
+			if c.unansweredFor >= c.pingTimeout() {
+				e.setUnresponsive(true)
+			}
 		}
 		if c.unansweredFor >= c.abortAfter(all) && e.balancer.hasAlternative(e) {
 			e.channel.dialer.log.Warn("an endpoint has stopped answering; its connection is closed and calls go elsewhere. Check its process, its machine and the link to it",
@@ -175,6 +178,19 @@ func (c *conn) check(all []*conn) {
 				o.ping()
 			}
 		}
+	}
+}
+
+// pingTimeout returns how long the answer to a ping may take.
+func (c *conn) pingTimeout() time.Duration {
+	return min(max(minPingTimeout, 3*c.endpoint.remote.roundTrip()), maxPingTimeout)
+}
+
+// learnRoundTrip raises the estimate of the round trip to the kernel's. Ours is too low if calls
+// overlap: an answer may belong to an earlier call than the one that it is measured from.
+func (c *conn) learnRoundTrip() {
+	if d := kernelRoundTrip(c.Conn); d > c.endpoint.remote.roundTrip() {
+		c.endpoint.remote.observe(d, false)
 	}
 }
 

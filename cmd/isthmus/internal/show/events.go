@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Event is something that happened, as programs read it.
@@ -37,7 +38,7 @@ func EventOf(m *v1alpha1.Event) Event {
 // EventLine writes an event for people, with its time in a zone. The cluster is the same in all.
 func EventLine(w io.Writer, m *v1alpha1.Event, zone *time.Location) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-5s  %s", time.UnixMilli(m.GetLastUnixMs()).In(zone).Format(time.DateTime), m.GetLevel(), m.GetMessage())
+	fmt.Fprintf(&b, "%s  %-5s  %s", time.UnixMilli(m.GetLastUnixMs()).In(zone).Format(time.DateTime), m.GetLevel(), catalog.Printable(m.GetMessage()))
 	if m.GetCount() > 1 {
 		fmt.Fprintf(&b, " (%d times)", m.GetCount())
 	}
@@ -46,7 +47,7 @@ func EventLine(w io.Writer, m *v1alpha1.Event, zone *time.Location) error {
 			continue
 		}
 		value := f.GetValue()
-		if value == "" || strings.ContainsAny(value, " \"=") {
+		if value == "" || strings.ContainsAny(value, " \"=") || catalog.Printable(value) != value {
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, " %s=%s", f.GetName(), value)

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -59,7 +60,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 	var table [][]string
 	for i := range all {
 		a := &all[i]
-		table = append(table, []string{a.App, a.here(), a.elsewhere(), dash(strings.Join(a.ExportedTo, ", ")), number(a.Callers), yes(a.Selection)})
+		table = append(table, []string{a.App, a.here(), a.elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection)})
 	}
 	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table); err != nil || !details {
 		return err
@@ -71,7 +72,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 		fmt.Fprintf(w, "\n%s\n", all[i].App)
 		var table [][]string
 		for _, in := range all[i].Instances {
-			table = append(table, []string{"  " + in.Address, in.Source, in.state(), dash(in.Zone), in.ID})
+			table = append(table, []string{"  " + in.Address, in.Source, in.state(), cmp.Or(in.Zone, "-"), in.ID})
 		}
 		if err := rows(w, []string{"  ADDRESS", "SOURCE", "STATE", "ZONE", "ID"}, table); err != nil {
 			return err
@@ -99,7 +100,7 @@ func (a *App) elsewhere() string {
 		}
 		all = append(all, text)
 	}
-	return dash(strings.Join(all, ", "))
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 func (i *Instance) state() string {
@@ -149,16 +150,13 @@ func Sidecars(w io.Writer, all []Sidecar, now time.Time) error {
 	var table [][]string
 	for i := range all {
 		s := &all[i]
-		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), dash(s.Zone), dash(s.Version), dash(strings.TrimPrefix(s.Runtime, "daprd ")), s.mTLS(), s.view()})
+		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), cmp.Or(s.Zone, "-"), cmp.Or(s.Version, "-"), cmp.Or(strings.TrimPrefix(s.Runtime, "daprd "), "-"), s.mTLS(), s.view()})
 	}
 	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table)
 }
 
 func (s *Sidecar) where() string {
-	if s.Address == "" {
-		return dash(s.Source)
-	}
-	return s.Address
+	return cmp.Or(s.Address, s.Source, "-")
 }
 
 func (s *Sidecar) state() string {
@@ -187,11 +185,4 @@ func yes(b bool) string {
 		return "yes"
 	}
 	return "-"
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Format is how an answer is printed.
@@ -40,12 +42,17 @@ func Print(w io.Writer, f Format, value any) error {
 	return e.Encode(value)
 }
 
-// rows writes a table with a heading.
+// rows writes a table with a heading. Clients choose some of its texts, such as the ID of an
+// instance, so nothing in it can command a terminal.
 func rows(w io.Writer, heading []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, strings.Join(heading, "\t"))
 	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = catalog.Printable(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
 }
@@ -55,10 +62,19 @@ func pairs(w io.Writer, indent string, all [][2]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, p := range all {
 		if p[1] != "" {
-			fmt.Fprintf(t, "%s%s\t%s\n", indent, p[0], p[1])
+			fmt.Fprintf(t, "%s%s\t%s\n", indent, p[0], printableLines(p[1]))
 		}
 	}
 	return t.Flush()
+}
+
+// printableLines is [catalog.Printable] for a text of several lines.
+func printableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = catalog.Printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Count is a number of things: "1 object", "2 objects".
