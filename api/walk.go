@@ -143,7 +143,7 @@ func (w *walker) number(n *strict.Node) (uint32, bool) {
 		return 0, false
 	}
 	v, err := strconv.ParseUint(n.Text, 10, 32)
-	if err != nil {
+	if err != nil || strict.Octal(n.Text) {
 		w.refuse(n, strict.Shorten(n.Text)+" is not a number from 0 to 4294967295 in plain digits", "write a number such as 1")
 		return 0, false
 	}

@@ -117,6 +117,13 @@ func (f filler) list(path string, n *Node, v reflect.Value) {
 	}
 }
 
+// Octal tells whether a number begins with a 0 that some YAML parsers take for octal, and
+// others do not.
+func Octal(number string) bool {
+	digits := strings.TrimLeft(number, "+-")
+	return len(digits) > 1 && digits[0] == '0'
+}
+
 func (f filler) scalar(path string, n *Node, v reflect.Value) {
 	ok := false
 	switch {
@@ -138,7 +145,7 @@ func (f filler) scalar(path string, n *Node, v reflect.Value) {
 		v.SetBool(b)
 	case v.CanInt() && n.Kind == Int:
 		number, err := strconv.ParseInt(n.Text, 10, v.Type().Bits())
-		ok = err == nil
+		ok = err == nil && !Octal(n.Text)
 		v.SetInt(number)
 	case v.CanFloat() && (n.Kind == Float || n.Kind == Int):
 		number, err := strconv.ParseFloat(n.Text, v.Type().Bits())

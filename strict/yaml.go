@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -32,6 +33,9 @@ func ParseYAML(text []byte) (file *YAML, mistake *Error) {
 			file, mistake = nil, &Error{Line: 1, Column: 1, What: "this text makes the YAML parser fail", Fix: "check it with a YAML linter"}
 		}
 	}()
+	if mistake := encodingError(text); mistake != nil {
+		return nil, mistake
+	}
 	file = &YAML{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
@@ -44,6 +48,32 @@ func ParseYAML(text []byte) (file *YAML, mistake *Error) {
 			return nil, syntaxError(err, text)
 		}
 		file.docs = append(file.docs, doc)
+	}
+}
+
+// encodingError says where a text stops to be UTF-8. YAML knows UTF-16 too, but whatever
+// else reads the file most often doesn't.
+func encodingError(text []byte) *Error {
+	if bytes.HasPrefix(text, []byte{0xff, 0xfe}) || bytes.HasPrefix(text, []byte{0xfe, 0xff}) {
+		return &Error{Line: 1, Column: 1, What: "not YAML: the text is UTF-16", Fix: "save it as UTF-8"}
+	}
+	valid := 0
+	for valid < len(text) {
+		r, size := utf8.DecodeRune(text[valid:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		valid += size
+	}
+	if valid == len(text) {
+		return nil
+	}
+	before := text[:valid]
+	return &Error{
+		Line:   bytes.Count(before, []byte("\n")) + 1,
+		Column: utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1,
+		What:   fmt.Sprintf("not YAML: the byte 0x%02x is not UTF-8", text[valid]),
+		Fix:    "save the file as UTF-8",
 	}
 }
 

@@ -62,6 +62,7 @@ func Refusals() []Refusal {
 		{"a quoted number", Selection("  - {app: a, routes: [{cluster: east, priority: \"1\"}]}\n"), `spec.endpoints[0].routes[0].priority: is a string where a whole number is wanted; write a number such as 1, without quotes`},
 		{"a negative number", Selection("  - {app: a, routes: [{cluster: east, weight: -1}]}\n"), `weight: -1 is not a number from 0 to`},
 		{"a number in octal", Selection("  - {app: a, routes: [{cluster: east, weight: 0o7}]}\n"), `weight: 0o7 is not a number from 0 to 4294967295 in plain digits`},
+		{"a number that begins with 0", Selection("  - {app: a, routes: [{cluster: east, weight: 010}]}\n"), `weight: 010 is not a number from 0 to 4294967295 in plain digits`},
 		{"a fraction for a number", Selection("  - {app: a, routes: [{cluster: east, weight: 1.5}]}\n"), `weight: is a number with a fraction where a whole number is wanted`},
 		{"null", Selection("  - app: ~\n"), `f.yaml:6:10: spec.endpoints[0].app: has no value; give it one, or leave the field out`},
 		{"a list with nothing in it", Object("AppEndpoints", shop, "\n  endpoints:"), `spec.endpoints: has no value; write [] for an empty list, or leave the field out`},
@@ -76,7 +77,8 @@ func Refusals() []Refusal {
 		{"a deep nest", Selection("  - app: " + strings.Repeat("[", 50) + strings.Repeat("]", 50) + "\n"), `more than 32 levels deep`},
 		{"a syntax error", "apiVersion: isthmus.dev/v1alpha1\nkind: {\n", `not YAML: did not find expected node content`},
 		{"a tab for an indent", "apiVersion: isthmus.dev/v1alpha1\n\tkind: Cluster\n", `not YAML: `},
-		{"bytes that are not text", "a: \xff\xfe\n", `not YAML: `},
+		{"bytes that are not text", "a: b\nc: \u00e4\xff\xfe\n", `f.yaml:2:5: not YAML: the byte 0xff is not UTF-8; save the file as UTF-8`},
+		{"UTF-16", "\xff\xfea\x00", `f.yaml:1:1: not YAML: the text is UTF-16; save it as UTF-8`},
 
 		// What an AppEndpoints may say.
 		{"an endpoint with no app", Selection("  - {namespace: a}\n"), `f.yaml:6:5: spec.endpoints[0].app: is missing; write the app-id of the app to call`},

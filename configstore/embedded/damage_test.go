@@ -44,6 +44,7 @@ func TestFilesThatCanNotBeOpened(t *testing.T) {
 		want string
 	}{
 		{"text", []byte(strings.Repeat("not a database\n", 1000)), "put back a backup of it"},
+		{"no byte", nil, "the file is empty, and no store is: put back a backup of it, or delete it to begin anew"},
 		{"a few bytes", []byte("x"), "it is no store or is damaged"},
 		{"its head overwritten", append(bytes.Repeat([]byte{0xff}, 8192), good[8192:]...), "it is no store or is damaged"},
 		{"cut off behind its head", good[:8192], "damaged"},

@@ -13,7 +13,7 @@ import (
 func TestNoPermission(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "isthmus.db")
-	if err := os.WriteFile(file, nil, 0o000); err != nil {
+	if err := os.WriteFile(file, []byte("x"), 0o000); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "closed"), 0o555); err != nil {

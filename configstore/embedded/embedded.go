@@ -78,6 +78,10 @@ func Open(path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("store embedded: make the directory of %s: %w; make it yourself, or choose another path", path, err)
 	}
+	// A crash or a full disk can leave a file without a byte, where objects were.
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		return nil, fmt.Errorf("store embedded: open %s: the file is empty, and no store is: put back a backup of it, or delete it to begin anew", path)
+	}
 	s := &Store{path: path, life: configstore.NewLife(), historyBytes: HistoryBytes}
 	err := s.guard(func() (err error) {
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 func TestAFileWithoutPermissionKeepsItsObjects(t *testing.T) {
@@ -47,4 +50,20 @@ func asNobody(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestADirectoryWithoutPermissionIsCalledThat(t *testing.T) {
+	if os.Getuid() == 0 {
+		asNobody(t)
+	}
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Chmod(dir, 0o700) })
+	err := s.Watch(t.Context(), "", func(configstore.Change) error { return nil })
+	if !errors.Is(err, os.ErrPermission) || !strings.Contains(err.Error(), "let this user read it") || strings.Contains(err.Error(), "inotify") {
+		t.Errorf("watch: %v; want what to do about the directory", err)
+	}
 }

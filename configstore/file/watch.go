@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -315,6 +316,9 @@ func (w *watch) relisten() error {
 	}
 	_ = w.events.Remove(w.store.dir) // not there, the first time
 	if err := w.events.Add(w.store.dir); err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return w.store.noDirectory(err)
+		}
 		return fmt.Errorf("store file: watch %s: %w; raise fs.inotify.max_user_watches if there are too many", w.store.dir, err)
 	}
 	return nil

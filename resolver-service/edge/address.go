@@ -12,13 +12,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
-// CheckAddress refuses what is not host:port, and says one such as another.
+// CheckAddress refuses what is not host:port, and names one such as another. Of a port alone
+// it names that port.
 func CheckAddress(doc *strict.Document, path, address, such string) {
 	_, port, err := net.SplitHostPort(address)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
+		if port, err := strconv.ParseUint(address, 10, 16); err == nil {
+			host, _, _ := net.SplitHostPort(such)
+			such = net.JoinHostPort(host, strconv.FormatUint(port, 10))
+		}
 		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as "+such)
 	}
 }

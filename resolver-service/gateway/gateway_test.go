@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 func TestPassesAConnectionToTheAppItNames(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRefusesWhatIsNotExported(t *testing.T) {
 		reason     reason
 	}{
 		{"an app that is not exported", "secret.shop.east.isthmus.internal", unrecognized, unknownName},
-		{"an app of another cluster", "orders.shop.west.isthmus.internal", unrecognized, unknownName},
+		{"an app of another cluster", "orders.shop.west.isthmus.internal", unrecognized, otherCluster},
 		{"another domain", "orders.shop.east.example.com", unrecognized, unknownName},
 		{"the domain alone", "isthmus.internal", unrecognized, unknownName},
 		{"the resolver service, which this gateway does not serve", peerHost, unrecognized, unknownName},
@@ -347,7 +348,7 @@ func TestLogsOfOneReasonAreRare(t *testing.T) {
 	for i := range 50 {
 		call(t, gw.addr, fmt.Sprintf("app-%d.shop.east.isthmus.internal", i))
 	}
-	most := 1 + int(time.Since(began)/logEvery)
+	most := 1 + int(time.Since(began)/throttle.Interval)
 	if n := gw.log.lines(); gw.refused(unknownName) != 50 || n < 1 || n > most {
 		t.Errorf("%d counted, %d lines logged; want 50 and %d at most:\n%s", gw.refused(unknownName), n, most, gw.log)
 	}

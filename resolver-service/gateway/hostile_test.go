@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // roomFor raises the limit of open files to what n connections take, others of which
@@ -79,7 +81,7 @@ func besideHalfOpen(t *testing.T, sent []byte) {
 	for range 20 {
 		good(n)
 	}
-	if most := 5 + int(time.Since(began)/logEvery); gw.log.lines() > most {
+	if most := 5 + int(time.Since(began)/throttle.Interval); gw.log.lines() > most {
 		t.Errorf("logged %d lines, want %d at most", gw.log.lines(), most)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway/relay"
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // reason is why a connection was not passed on: a value of the metric's label.
@@ -33,6 +33,7 @@ const (
 	plaintextOff reason = "plaintext"
 	noName       reason = "no_name"
 	unknownName  reason = "unknown_name"
+	otherCluster reason = "other_cluster"
 	notReady     reason = "not_ready"        // no table yet
 	noInstance   reason = "no_instance"      // exported, nothing ready
 	unreachable  reason = "unreachable"      // ready, yet none could be reached
@@ -52,6 +53,7 @@ var advice = map[reason]string{
 	plaintextOff: "the caller's daprd runs without mTLS: switch mTLS on in its Configuration (spec.mtls.enabled) or, for development only, set plaintext: true for this gateway",
 	noName:       "daprd sends no name when it dials an IP: its resolver must give it the app's host name",
 	unknownName:  "export the app in this cluster with an AppExport, if others are to call it",
+	otherCluster: "the name is for another cluster; correct the gateways of that cluster, in the Cluster object that the caller's cluster has of it",
 	notReady:     "the resolver service has yet to publish what it exports",
 	noInstance:   "start an instance of the app, or see why none is ready",
 	unreachable:  "see why the gateway can't connect to the app's sidecars",
@@ -99,70 +101,35 @@ func (r *refusal) attrs() []any {
 	return attrs
 }
 
-// logEvery is how often one reason is logged. Whoever can reach the gateway can
-// cause refusals, and must not be able to fill a disk with them; the metric has all.
-const logEvery = 10 * time.Second
-
-// refusals counts all refusals and logs some.
+// refusals counts all refusals and logs some: whoever can reach the gateway can cause them,
+// and must not be able to fill a disk with them.
 type refusals struct {
-	logger  *slog.Logger
+	logger  *throttle.Log
 	metrics *metrics
-
-	mu     sync.Mutex
-	recent map[reason]*recent
-}
-
-// recent is when a reason was logged last, and how often it was not since.
-type recent struct {
-	at         time.Time
-	suppressed int
 }
 
 func newRefusals(logger *slog.Logger, m *metrics) *refusals {
-	return &refusals{logger: logger, metrics: m, recent: make(map[reason]*recent)}
+	return &refusals{logger: throttle.New(logger, throttle.Interval), metrics: m}
 }
 
 // log counts a refusal, and logs it unless one like it was logged just now.
 func (r *refusals) log(x refusal) {
 	r.metrics.refusals.WithLabelValues(string(x.reason)).Inc()
-	if suppressed, ok := r.due(x.reason); ok {
-		r.logger.Warn("gateway refused a connection", append(x.attrs(), "suppressed", suppressed)...)
-	}
+	r.logger.Warn(string(x.reason), "gateway refused a connection", x.attrs()...)
 }
 
 // instance counts and logs an instance that the gateway must not connect to.
 func (r *refusals) instance(app catalog.App, instance string, err error) {
 	r.metrics.instances.Inc()
-	if suppressed, ok := r.due("instance"); ok {
-		r.logger.Warn("gateway does not connect to an instance of an exported app, and tries the others", "app", app.String(),
-			"instance", instance, "err", err, "suppressed", suppressed)
-	}
+	r.logger.Warn("instance", "gateway does not connect to an instance of an exported app, and tries the others", "app", app.String(),
+		"instance", instance, "err", err)
 }
 
 // acceptFailed logs, as seldom, that no connection can be accepted.
 func (r *refusals) acceptFailed(err error, pause time.Duration) {
 	r.metrics.refusals.WithLabelValues("accept_failed").Inc()
-	if suppressed, ok := r.due("accept_failed"); ok {
-		r.logger.Error("gateway can't accept connections; goes on trying", "err", err, "pause", pause,
-			"advice", "raise the limit of open files (ulimit -n)", "suppressed", suppressed)
-	}
-}
-
-func (r *refusals) due(x reason) (suppressed int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := r.recent[x]
-	if last == nil {
-		last = &recent{}
-		r.recent[x] = last
-	}
-	now := time.Now()
-	if !last.at.IsZero() && now.Sub(last.at) < logEvery {
-		last.suppressed++
-		return 0, false
-	}
-	suppressed, last.suppressed, last.at = last.suppressed, 0, now
-	return suppressed, true
+	r.logger.Error("accept_failed", "gateway can't accept connections; goes on trying", "err", err, "pause", pause,
+		"advice", "raise the limit of open files (ulimit -n)")
 }
 
 // Alerts of TLS (RFC 8446, 6.2), each a whole record: type, version, length, level
@@ -207,7 +174,7 @@ func turnAway(conn *net.TCPConn, r *refusal) {
 	switch {
 	case r.stream != 0:
 		answer = refuseHTTP2(r)
-	case r.reason == noName || r.reason == unknownName:
+	case r.reason == noName || r.reason == unknownName || r.reason == otherCluster:
 		answer = alertUnrecognizedName
 	case r.reason.temporary():
 		answer = alertInternalError

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -62,6 +63,11 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	}
 	b, part, ok := table.Lookup(in.host)
 	if !ok {
+		if _, cluster, _, ok := table.Domain.ParsePart(in.host); ok && cluster != table.Cluster {
+			_, r := refuse(otherCluster)
+			r.err = fmt.Errorf("the name is for cluster %s; this gateway is %s's", cluster, table.Cluster)
+			return destination{}, r
+		}
 		return refuse(unknownName)
 	}
 	instances := b.Instances
