@@ -3,6 +3,9 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -99,7 +102,12 @@ func (s *stream) answered(by string) (first time.Time, ok bool) {
 func (s *stream) result() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("%d calls, %d failed; answered %v; longest time without an answer %s", s.made, len(s.failures), s.by, s.gap.Round(time.Millisecond))
+	answered := make([]string, 0, len(s.by))
+	for _, cluster := range slices.Sorted(maps.Keys(s.by)) {
+		answered = append(answered, fmt.Sprintf("%d in %s", s.by[cluster], cluster))
+	}
+	return fmt.Sprintf("%d calls, %d failed; answered: %s; longest time without an answer %s",
+		s.made, len(s.failures), strings.Join(answered, ", "), s.gap.Round(time.Millisecond))
 }
 
 // failed counts the calls that began after a moment and failed, and returns the last

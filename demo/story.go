@@ -121,6 +121,10 @@ func (w *world) objects(ctx context.Context, p *printer) error {
 // west, or nil.
 func (w *world) apply(ctx context.Context, p *printer, name, text string, env []string, flags ...string) error {
 	path := filepath.Join(w.Dir(), name)
+	if _, err := os.Stat(path); err != nil { // it has not been shown
+		p.say("  %s:", name)
+		p.output(text)
+	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

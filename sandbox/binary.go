@@ -50,7 +50,7 @@ var (
 
 // Binary finds daprd, sentry, isthmus, a server or a tool: where the environment variable
 // ISTHMUS_<NAME> says (ISTHMUS_KUBE_APISERVER for kube-apiserver), else in bin/ of this
-// repository or of a directory above the current one. What systems have packages of, such
+// repository or of a directory above the current one, else beside this program. What systems have packages of, such
 // as PostgreSQL or dig, may also be on the PATH, or where the packages put it.
 func Binary(name string) (string, error) {
 	variable := "ISTHMUS_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
@@ -74,10 +74,15 @@ func Binary(name string) (string, error) {
 		}
 		dir = parent
 	}
+	if path, err := os.Executable(); err == nil {
+		if path := filepath.Join(filepath.Dir(path), name); executable(path) {
+			return path, nil
+		}
+	}
 	if path, ok := installed(name); ok {
 		return path, nil
 	}
-	return "", fmt.Errorf("%s: %w in bin/ nor by %s; %s", name, ErrNoBinary, variable, remedy(name))
+	return "", fmt.Errorf("%s: %w in bin/, beside this program nor by %s; %s", name, ErrNoBinary, variable, remedy(name))
 }
 
 // installed finds a server that the system has.
@@ -106,7 +111,7 @@ func remedy(name string) string {
 	case "isthmus":
 		return "build it with: make build"
 	case "daprd", "sentry":
-		return "build it with: make deps-demo"
+		return "build it in a clone of Isthmus: make deps-demo"
 	}
 	p, ok := known[name]
 	switch {
