@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -44,6 +45,19 @@ func NewAuthority() (*Authority, error) {
 		return nil, fmt.Errorf("make a root certificate: %w", err)
 	}
 	return &Authority{cert: cert, key: key}, nil
+}
+
+// ReadAuthority reads a root certificate and its key from files in PEM.
+func ReadAuthority(cert, key string) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("read a root: %w", err)
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("read a root: %s signs nothing", key)
+	}
+	return &Authority{cert: pair.Leaf, key: signer}, nil
 }
 
 // Anchors is the root certificate in PEM.

@@ -28,6 +28,7 @@ type SentryOptions struct {
 	Authority   *Authority
 	TrustDomain string // DefaultTrustDomain by default
 	Host        string // where it listens; 127.0.0.1 by default
+	Credentials string // directory with ca.crt, issuer.crt and issuer.key of the Authority; made by default
 }
 
 // sentryConfig switches mTLS on; all else is Dapr's default.
@@ -79,6 +80,10 @@ func (s *Sandbox) Sentry(ctx context.Context, o SentryOptions) (*Sentry, error) 
 
 // sentryFiles writes what a Sentry reads and returns the path of its configuration.
 func (s *Sandbox) sentryFiles(name string, o SentryOptions, sentry *Sentry) (config string, err error) {
+	if o.Credentials != "" {
+		sentry.AnchorsFile = filepath.Join(o.Credentials, "ca.crt")
+		return s.file(name+".yaml", []byte(sentryConfig))
+	}
 	cert, key, err := o.Authority.Issuer(o.Cluster)
 	if err != nil {
 		return "", err

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,6 +87,58 @@ func (d *domains) peer(t *testing.T, c *sandbox.Cluster, cluster string) (state,
 		}
 	}
 	return "", ""
+}
+
+// The commands of docs/how-to/trust.md make issuers below one root that two Sentrys take.
+func TestIssuersBelowOneRoot(t *testing.T) {
+	needsBinaries(t)
+	page, err := os.ReadFile("../../docs/how-to/trust.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, recipe, found := strings.Cut(string(page), "### Issuers below one root")
+	if _, recipe, found = strings.Cut(recipe, "```sh\n"); !found {
+		t.Fatal("the page has no such recipe")
+	}
+	recipe, _, _ = strings.Cut(recipe, "```")
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", recipe)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the recipe: %v\n%s", err, out)
+	}
+	authority, err := sandbox.ReadAuthority(filepath.Join(dir, "root.crt"), filepath.Join(dir, "root.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sandbox.New(t.TempDir(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mesh{Sandbox: s, authority: authority}
+	t.Cleanup(func() {
+		if err := m.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx := meshtest.Within(t, meshtest.Patience)
+	cluster := func(name string) *sandbox.Cluster {
+		sentry, err := s.Sentry(ctx, sandbox.SentryOptions{Cluster: name, Authority: authority, Credentials: filepath.Join(dir, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Cluster(ctx, sandbox.ClusterOptions{Name: name, Authority: authority, Sentry: sentry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	m.west, m.east = cluster("west"), cluster("east")
+	m.apply(t, m.west, meshtest.Cluster("east", m.east.Gateway), selection("shop", "checkout", "app: orders"))
+	m.apply(t, m.east, meshtest.Cluster("west", m.west.Gateway), export("shop", "orders", "west"))
+	m.sidecar(t, m.east, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: "orders"}})
+	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: "checkout"}})
+	answers(t, checkout, "orders", "east")
 }
 
 // What docs/how-to/trust.md says of clusters with an authority each.
