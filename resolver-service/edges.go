@@ -88,7 +88,7 @@ func (s *Service) host(e edge.Edge) edge.Host {
 		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
 		Bound:    func(l net.Listener, b bounded.Bounds) net.Listener { return s.connections.bound(e.Name, l, b) },
 		Topology: s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
-		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Stopping: &s.stopping,
+		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Events: s.events, Stopping: &s.stopping,
 		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
 		Metrics: s.registry, Log: s.log, Often: s.often,
 	}

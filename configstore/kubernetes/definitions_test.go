@@ -19,14 +19,15 @@ import (
 // elsewhere are the mistakes that no API server can refuse, and why: they are not in what
 // it is sent or keeps.
 var elsewhere = map[string]string{
-	"no namespace":              "it is that of the request",
-	"a cluster in a namespace":  "Kubernetes leaves it out",
-	"a number in octal":         "it is 7 to Kubernetes",
-	"a merge key":               "Kubernetes resolves it",
-	"a tag":                     "Kubernetes resolves it",
-	"a tag of one's own":        "Kubernetes ignores it",
-	"a date for a string":       "it is the text 2020-01-01 to Kubernetes, or as here an app-id",
-	"a list with nothing in it": "it is kept, and the resolver service refuses it",
+	"no namespace":                "it is that of the request",
+	"a cluster in a namespace":    "Kubernetes leaves it out",
+	"a number in octal":           "it is 7 to Kubernetes",
+	"a number that begins with 0": "it is 8 to Kubernetes",
+	"a merge key":                 "Kubernetes resolves it",
+	"a tag":                       "Kubernetes resolves it",
+	"a tag of one's own":          "Kubernetes ignores it",
+	"a date for a string":         "it is the text 2020-01-01 to Kubernetes, or as here an app-id",
+	"a list with nothing in it":   "it is kept, and the resolver service refuses it",
 
 	"a route to an app that can't be called from there": "no app of Kubernetes has such an app-id; it is kept, and the resolver service refuses it",
 

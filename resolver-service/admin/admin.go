@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/hostcheck"
 )
 
@@ -33,7 +34,8 @@ type Config struct {
 	// Apps are those with a selection, in order.
 	Apps func() []catalog.App
 	// View is what an app may resolve; false until the store's full set is in.
-	View func(catalog.App) (*catalog.View, bool)
+	View   func(catalog.App) (*catalog.View, bool)
+	Events *events.Ring
 	// Stopping holds true once the service is shutting down.
 	Stopping *live.Value[bool]
 	// Hosts are the names that requests may have.
@@ -111,7 +113,7 @@ func (s *Server) Handler() http.Handler {
 /readyz        lookups can be answered; ?format=json
 /metrics       for Prometheus
 
-listen.debug has views and profiles.
+listen.debug has views, events and profiles.
 `))
 	mux.HandleFunc("GET /livez", livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
@@ -124,10 +126,12 @@ func (s *Server) DebugHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", text(`Isthmus resolver service, for debugging
 
+/debug/events  what has happened lately; ?since=10m
 /debug/store   the config store, and what of it can't be used
 /debug/views   apps with a selection; ?app=namespace/app-id for a view
 /debug/pprof/  profiles
 `))
+	mux.HandleFunc("GET /debug/events", s.events)
 	mux.HandleFunc("GET /debug/store", s.store)
 	mux.HandleFunc("GET /debug/views", s.views)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

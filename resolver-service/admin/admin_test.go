@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,11 +47,12 @@ type fake struct {
 	stopping live.Value[bool]
 	view     *catalog.View
 	metrics  *Metrics
+	events   *events.Ring
 }
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{status: ready()}
+	f := &fake{status: ready(), events: events.New()}
 	registry := prometheus.NewRegistry()
 	status := func() *v1alpha1.StatusResponse { return f.status }
 	var err error
@@ -59,8 +61,9 @@ func newFake(t *testing.T) *fake {
 	}
 	s := New(Config{
 		Status: status, Registry: registry, Stopping: &f.stopping,
-		Apps: func() []catalog.App { return []catalog.App{checkout} },
-		View: func(catalog.App) (*catalog.View, bool) { return f.view, f.view != nil },
+		Events: f.events,
+		Apps:   func() []catalog.App { return []catalog.App{checkout} },
+		View:   func(catalog.App) (*catalog.View, bool) { return f.view, f.view != nil },
 	}, quiet)
 	f.Handler, f.debug = s.Handler(), s.DebugHandler()
 	return f
@@ -255,6 +258,24 @@ func TestAViewIsShownWhole(t *testing.T) {
 	}
 }
 
+func TestEventsAreShown(t *testing.T) {
+	f := newFake(t)
+	f.events.Logger().Warn("lease ended", "cluster", "east")
+	for query, want := range map[string]int{"": 1, "?since=1h": 1, "?since=0s": 0} {
+		code, body := f.get("/debug/events" + query)
+		var page []eventPage
+		if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 || len(page) != want {
+			t.Fatalf("%q: %d, %v; want %d events:\n%s", query, code, err, want, body)
+		}
+		if want > 0 && (page[0].Level != "WARN" || page[0].Message != "lease ended" || page[0].Fields["cluster"] != "east" || page[0].Count != 1) {
+			t.Errorf("%q: %+v", query, page[0])
+		}
+	}
+	if code, _ := f.get("/debug/events?since=yesterday"); code != 400 {
+		t.Errorf("a time that is none: %d", code)
+	}
+}
+
 func TestEveryPageOfTheIndexIsThere(t *testing.T) {
 	f := newFake(t)
 	var pages []string
@@ -282,7 +303,7 @@ func TestEveryPageOfTheIndexIsThere(t *testing.T) {
 // TestHealthAndDebugPagesAreApart so that probes and Prometheus reach no view.
 func TestHealthAndDebugPagesAreApart(t *testing.T) {
 	f := newFake(t)
-	for _, page := range []string{"/debug/store", "/debug/views", "/debug/pprof/", "/debug/pprof/heap"} {
+	for _, page := range []string{"/debug/events", "/debug/store", "/debug/views", "/debug/pprof/", "/debug/pprof/heap"} {
 		if code, _ := ask(f.Handler, page); code != 404 {
 			t.Errorf("%s among the pages of health: %d", page, code)
 		}

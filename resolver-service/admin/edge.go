@@ -71,7 +71,7 @@ func (s *Settings) check(doc *strict.Document) {
 func (s *Settings) builder(pages func(*Server) http.Handler, bounds func(most int) bounded.Bounds) func(edge.Host) (edge.Part, error) {
 	return func(host edge.Host) (edge.Part, error) {
 		server := New(Config{
-			Status: host.Status, Ready: host.Ready, Registry: host.Metrics, Apps: host.Apps, View: host.View, Stopping: host.Stopping,
+			Status: host.Status, Ready: host.Ready, Registry: host.Metrics, Apps: host.Apps, View: host.View, Events: host.Events, Stopping: host.Stopping,
 			Hosts: hostcheck.Hosts{Names: s.Hosts, Key: "admin.hosts", Domain: host.Kubernetes, Log: host.Often},
 		}, host.Log)
 		var l net.Listener = host.Bound(host.Listener, bounds(host.Connections))

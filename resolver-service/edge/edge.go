@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/strict"
@@ -130,6 +131,7 @@ type Host struct {
 	Ready    func() (reasons, notes []string)        // of all edges
 	Apps     func() []catalog.App                    // those with a selection, in order
 	View     func(catalog.App) (*catalog.View, bool) // false until the store's full set is in
+	Events   *events.Ring
 	Stopping *live.Value[bool]
 
 	Metrics *prometheus.Registry

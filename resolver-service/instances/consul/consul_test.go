@@ -172,14 +172,14 @@ func spoil(t testing.TB) (words []string, mend func()) {
 		{ID: "no-port", Name: "bad", Address: "10.9.0.1", Meta: map[string]string{"DAPR_PORT": "none"}},
 		{ID: "a-name", Name: "bad", Address: "host.example", Meta: map[string]string{"DAPR_PORT": "50002"}},
 		{ID: "lacking", Name: "bad", Address: "10.9.0.2"},
-		{ID: "no-app", Name: "Bad_Name", Address: "10.9.0.3", Meta: map[string]string{"DAPR_PORT": "50002"}},
+		{ID: "no-app", Name: "Bad.Name", Address: "10.9.0.3", Meta: map[string]string{"DAPR_PORT": "50002"}},
 	}
 	for _, r := range all {
 		if err := shared.Admin.Agent().ServiceRegister(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return []string{"instance no-port on node consul", `DAPR_PORT is "none"`, "instance a-name on node consul", `"host.example" is no IP`, "instance lacking", "no DAPR_PORT", "Bad_Name"}, func() {
+	return []string{"instance no-port on node consul", `DAPR_PORT is "none"`, "instance a-name on node consul", `"host.example" is no IP`, "instance lacking", "no DAPR_PORT", "Bad.Name"}, func() {
 		for _, r := range all {
 			if err := shared.Admin.Agent().ServiceDeregister(r.ID); err != nil {
 				t.Fatal(err)
