@@ -106,7 +106,11 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if len(args) < len(wanted) {
 			return misused(fmt.Errorf("%s is missing; usage: %s", wanted[len(args)], cmd.UseLine()))
 		}
-		return misused(fmt.Errorf("%q is one argument too many; usage: %s", args[len(args)-1], cmd.UseLine()))
+		last := args[len(args)-1]
+		if _, err := os.Stat(last); err == nil && cmd.Flags().Lookup("filename") != nil {
+			return misused(fmt.Errorf("%q stands alone; name files by -f %s", last, last))
+		}
+		return misused(fmt.Errorf("%q is one argument too many; usage: %s", last, cmd.UseLine()))
 	}
 }
 
