@@ -22,13 +22,13 @@ type channel struct {
 	sending sync.Mutex      // on the stream
 	stream  pb.Resolver_WatchClient
 
-	received chan word
+	received chan message
 	renew    chan struct{} // closed when the connection is to be made anew
 	end      func()
 }
 
-// word is a message of the service, or why there are no more.
-type word struct {
+// message is a message of the service, or why there are no more.
+type message struct {
 	change *pb.WatchResponse
 	err    error
 }
@@ -42,7 +42,7 @@ func (c *client) open(ctx context.Context, to replica, ready bool) (*channel, er
 	ctx, cancel := context.WithCancel(ctx)
 	ch := &channel{
 		to: to, registers: ready && (c.drain.Err() == nil || c.hailed.Load()),
-		received: make(chan word), renew: make(chan struct{}),
+		received: make(chan message), renew: make(chan struct{}),
 	}
 	ch.end = func() {
 		cancel()
@@ -107,7 +107,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 func (ch *channel) read(ctx context.Context, stream pb.Resolver_WatchClient) bool {
 	change, err := stream.Recv()
 	select {
-	case ch.received <- word{change, err}:
+	case ch.received <- message{change, err}:
 		return err == nil
 	case <-ctx.Done():
 		return false
@@ -122,7 +122,7 @@ func (ch *channel) send(m *pb.WatchRequest) error {
 }
 
 // words are what comes; on no channel nothing does.
-func (ch *channel) words() <-chan word {
+func (ch *channel) messages() <-chan message {
 	if ch == nil {
 		return nil
 	}

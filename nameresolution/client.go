@@ -253,7 +253,7 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 				c.log.Debug("the stream can't be made anew for now", "resolver", now.to.String(), "err", err)
 			}
 			late = time.After(successionTimeout)
-		case r := <-next.words():
+		case r := <-next.messages():
 			if r.err == nil {
 				c.take(next, r.change)
 				now.close()

@@ -84,7 +84,7 @@ func (p *plan) view() *catalog.View {
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
 	for i := range p.selection.Endpoints {
 		endpoint := &p.selection.Endpoints[i]
-		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, whereabouts{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}}
+		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, offlineReachability{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}}
 		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
 		for _, route := range entry.Routes {
 			if route.Gateway {
@@ -96,17 +96,17 @@ func (p *plan) view() *catalog.View {
 	return v
 }
 
-// whereabouts is what can be known of one app without a service.
-type whereabouts struct {
+// offlineReachability is what can be known of one app without a service.
+type offlineReachability struct {
 	p   *plan
 	app catalog.App
 }
 
 // Local leaves the app to the local resolver.
-func (w whereabouts) Local() catalog.Route { return catalog.Route{State: catalog.Delegated} }
+func (w offlineReachability) Local() catalog.Route { return catalog.Route{State: catalog.Delegated} }
 
 // Remote counts as ready wherever there is a Cluster object.
-func (w whereabouts) Remote(name string) catalog.Route {
+func (w offlineReachability) Remote(name string) catalog.Route {
 	c := w.p.clusters[name]
 	switch {
 	case c == nil:
@@ -118,7 +118,7 @@ func (w whereabouts) Remote(name string) catalog.Route {
 }
 
 // Exporters are all clusters but this one.
-func (w whereabouts) Exporters() []string {
+func (w offlineReachability) Exporters() []string {
 	names := slices.Sorted(maps.Keys(w.p.clusters))
 	return slices.DeleteFunc(names, func(name string) bool { return name == w.p.cluster })
 }

@@ -60,7 +60,7 @@ func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsRe
 	}
 	return func(yield func(*v1alpha1.ExportsResponse, error) bool) {
 		first := o.sent == nil
-		p := &parcel{cluster: o.cluster, revision: view.Revision, more: first, yield: yield, tooLarge: o.tooLarge}
+		p := &batch{cluster: o.cluster, revision: view.Revision, more: first, yield: yield, tooLarge: o.tooLarge}
 		p.begin()
 		if !edits(view, p) {
 			return
@@ -73,7 +73,7 @@ func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsRe
 }
 
 // first adds what the peer does not know, or no longer as it is.
-func (o *outbox) first(view *topology.PeerView, p *parcel) bool {
+func (o *outbox) first(view *topology.PeerView, p *batch) bool {
 	for app, export := range view.Exports.All() {
 		digest, known := o.known[app]
 		delete(o.known, app)
@@ -90,7 +90,7 @@ func (o *outbox) first(view *topology.PeerView, p *parcel) bool {
 }
 
 // difference adds what has changed since the view before.
-func (o *outbox) difference(view *topology.PeerView, p *parcel) bool {
+func (o *outbox) difference(view *topology.PeerView, p *batch) bool {
 	same := func(a, b *topology.PeerExport) bool { return a == b }
 	for edit := range view.Exports.Diff(&o.sent.Exports, same) {
 		var ok bool
@@ -106,8 +106,8 @@ func (o *outbox) difference(view *topology.PeerView, p *parcel) bool {
 	return true
 }
 
-// parcel fills one message after the other. Its methods return false once the consumer stops.
-type parcel struct {
+// batch fills one message after the other. Its methods return false once the consumer stops.
+type batch struct {
 	cluster  string
 	revision uint64
 	more     bool // the messages belong to an initial set
@@ -119,13 +119,13 @@ type parcel struct {
 	bytes   int
 }
 
-func (p *parcel) begin() {
+func (p *batch) begin() {
 	p.message = &v1alpha1.ExportsResponse{Cluster: p.cluster, Revision: p.revision, More: p.more}
 	p.bytes = 0
 }
 
 // room makes room for so many bytes.
-func (p *parcel) room(bytes int) bool {
+func (p *batch) room(bytes int) bool {
 	if p.bytes += bytes; p.bytes <= fullMessage || p.bytes == bytes {
 		return true
 	}
@@ -137,7 +137,7 @@ func (p *parcel) room(bytes int) bool {
 	return true
 }
 
-func (p *parcel) put(e *topology.PeerExport, wanted func(*v1alpha1.Export) bool) bool {
+func (p *batch) put(e *topology.PeerExport, wanted func(*v1alpha1.Export) bool) bool {
 	w, err := toWire(e)
 	if err != nil {
 		p.yield(nil, fmt.Errorf("app %s: %w", e.App, err))
@@ -158,7 +158,7 @@ func (p *parcel) put(e *topology.PeerExport, wanted func(*v1alpha1.Export) bool)
 	return true
 }
 
-func (p *parcel) remove(app catalog.App) bool {
+func (p *batch) remove(app catalog.App) bool {
 	w := wire.App(app)
 	if !p.room(proto.Size(w)) {
 		return false

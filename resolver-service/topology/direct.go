@@ -58,30 +58,30 @@ func (d *direct) remove(a netip.AddrPort, n *node) (heir *node) {
 // named tells whether the peer names an address that may be called.
 func (d *direct) named(a netip.AddrPort) bool { return d.one[a] != nil || d.several[a] != nil }
 
-// moves are what a change has reached of the addresses of one peer.
-type moves struct {
+// addressChanges are what a change has reached of the addresses of one peer.
+type addressChanges struct {
 	// served has the app that callers see at an address. Until the change is published, no
 	// other app of the peer may be seen there.
 	served  map[netip.AddrPort]*node
 	reached map[*node]struct{} // their addresses may be others than before
 }
 
-func (im *imports) movesOf(c *cluster) *moves {
-	m := im.moves[c]
+func (im *imports) addressChangesOf(c *cluster) *addressChanges {
+	m := im.changed[c]
 	if m == nil {
-		m = &moves{map[netip.AddrPort]*node{}, map[*node]struct{}{}}
-		im.moves[c] = m
+		m = &addressChanges{map[netip.AddrPort]*node{}, map[*node]struct{}{}}
+		im.changed[c] = m
 	}
 	return m
 }
 
-func (m *moves) touch(n *node) {
+func (m *addressChanges) touch(n *node) {
 	if n != nil {
 		m.reached[n] = struct{}{}
 	}
 }
 
-func (m *moves) note(a netip.AddrPort, owner *node) {
+func (m *addressChanges) note(a netip.AddrPort, owner *node) {
 	if owner != nil && m.served[a] == nil {
 		m.served[a] = owner
 	}
@@ -89,7 +89,7 @@ func (m *moves) note(a netip.AddrPort, owner *node) {
 
 // withheld tells whether an app must not have an address yet, since callers still see another
 // app there.
-func (m *moves) withheld(a netip.AddrPort, n *node) bool {
+func (m *addressChanges) withheld(a netip.AddrPort, n *node) bool {
 	return m != nil && m.served[a] != nil && m.served[a] != n
 }
 
@@ -99,7 +99,7 @@ func (im *imports) name(c *cluster, n *node, had, has []string) {
 	if len(lost) == 0 && len(gained) == 0 {
 		return
 	}
-	m, d := im.movesOf(c), &c.direct
+	m, d := im.addressChangesOf(c), &c.direct
 	for _, text := range lost {
 		if a, ok := canonical(text); ok {
 			m.note(a, d.one[a])
@@ -164,7 +164,7 @@ func (im *imports) networkChanged(c *cluster, near bool) {
 		if near {
 			im.name(c, n, nil, n.remote.of(c.name).Addresses)
 		}
-		im.movesOf(c).touch(n)
+		im.addressChangesOf(c).touch(n)
 	}
 }
 
@@ -177,14 +177,14 @@ type pair struct {
 // settleDirect brings the addresses of the peers' apps that a change has reached up to date. It
 // returns those with an address where callers still see another app: they come second.
 func (im *imports) settleDirect() (second []pair) {
-	for c, m := range im.moves {
+	for c, m := range im.changed {
 		for n := range m.reached {
 			if p := (pair{c, n}); im.directChanged(p) {
 				second = append(second, p)
 			}
 		}
 	}
-	clear(im.moves)
+	clear(im.changed)
 	return second
 }
 
@@ -217,7 +217,7 @@ func (im *imports) directChanged(p pair) (withheld bool) {
 // leftOf are the addresses of a peer's app that may be called, without those that the peer also
 // names another app at.
 func (im *imports) leftOf(p pair, all []string) (left []string, refused uint32, withheld bool) {
-	m := im.moves[p.cluster]
+	m := im.changed[p.cluster]
 	for _, text := range all {
 		a, ok := canonical(text)
 		switch {

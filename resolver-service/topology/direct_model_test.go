@@ -71,8 +71,8 @@ func checkDirect(t *testing.T, g *Graph, what string) {
 			t.Fatalf("%s: %d addresses of %s are kept of %d", what, kept, c.name, want)
 		}
 	}
-	if len(g.owners.served) != 0 || len(g.imports.moves) != 0 {
-		t.Fatalf("%s: of the change are kept %v, %v", what, g.owners.served, g.imports.moves)
+	if len(g.owners.served) != 0 || len(g.imports.changed) != 0 {
+		t.Fatalf("%s: of the change are kept %v, %v", what, g.owners.served, g.imports.changed)
 	}
 	for a, claims := range g.owners.contested {
 		if strongest := slices.MaxFunc(claims, claim.compare); len(claims) < 2 || g.owners.owner(a) != strongest.node {

@@ -111,8 +111,8 @@ func TestOnlyWhatIsLeftCounts(t *testing.T) {
 		t.Errorf("%+v, with both addresses back", r)
 	}
 	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true}}})
-	if os := g.clusters["east"].direct; len(os.one)+len(os.several)+len(g.imports.moves) != 0 {
-		t.Errorf("%v and %v are kept of a peer that exports nothing", os, g.imports.moves)
+	if os := g.clusters["east"].direct; len(os.one)+len(os.several)+len(g.imports.changed) != 0 {
+		t.Errorf("%v and %v are kept of a peer that exports nothing", os, g.imports.changed)
 	}
 }
 

@@ -17,7 +17,7 @@ func (vs *views) entry(caller, callee *node, index int32) *catalog.Entry {
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == vs.cfg.PreferZone || callee.zones == nil) {
 		return vs.localEntry(callee, rule)
 	}
-	plan := endpoint.Plan(vs.cfg.Cluster, &whereabouts{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
+	plan := endpoint.Plan(vs.cfg.Cluster, &callerReachability{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
 	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
 }
 
@@ -54,7 +54,7 @@ func (vs *views) selfEntry(n *node, prefer bool) *catalog.Entry {
 		return vs.localEntry(n, rule)
 	}
 	e := catalog.Endpoint{App: n.app, Routes: onlyLocal}
-	return &catalog.Entry{Plan: n.share(e.Plan(vs.cfg.Cluster, &whereabouts{vs, nil, n, false, prefer})), Rule: rule}
+	return &catalog.Entry{Plan: n.share(e.Plan(vs.cfg.Cluster, &callerReachability{vs, nil, n, false, prefer})), Rule: rule}
 }
 
 // onlyLocal are the routes of an entry that never leaves the cluster.
@@ -65,13 +65,13 @@ var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: cata
 func (vs *views) localEntry(callee *node, rule catalog.Rule) *catalog.Entry {
 	if callee.local == nil {
 		e := catalog.Endpoint{App: callee.app, Routes: onlyLocal}
-		callee.local = e.Plan(vs.cfg.Cluster, &whereabouts{vs, nil, callee, false, vs.cfg.PreferZone})
+		callee.local = e.Plan(vs.cfg.Cluster, &callerReachability{vs, nil, callee, false, vs.cfg.PreferZone})
 	}
 	return &catalog.Entry{Plan: callee.local, Rule: rule}
 }
 
-// whereabouts is what one caller may know of one app.
-type whereabouts struct {
+// callerReachability is what one caller may know of one app.
+type callerReachability struct {
 	*views
 	caller *node
 	callee *node
@@ -79,7 +79,7 @@ type whereabouts struct {
 	prefer bool // the caller prefers instances of its own zone
 }
 
-func (w *whereabouts) Local() catalog.Route {
+func (w *callerReachability) Local() catalog.Route {
 	r := catalog.LocalRoute(w.callee.ready, w.callee.draining)
 	if w.prefer {
 		r.Zones = w.callee.zones
@@ -88,7 +88,7 @@ func (w *whereabouts) Local() catalog.Route {
 	return r
 }
 
-func (w *whereabouts) Exporters() []string {
+func (w *callerReachability) Exporters() []string {
 	if len(w.callee.remote) == 0 {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (w *whereabouts) Exporters() []string {
 	return names
 }
 
-func (w *whereabouts) Remote(name string) catalog.Route {
+func (w *callerReachability) Remote(name string) catalog.Route {
 	c := w.clusters[name]
 	switch {
 	case c == nil || c.object == nil:

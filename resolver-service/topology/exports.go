@@ -45,12 +45,12 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 	if c := x.clusters[peer]; c != nil && x.onNetwork(c) {
 		export.Addresses = ready
 	}
-	if n.outward.zones != nil {
-		export.Zones = n.outward.zones
+	if n.exportable.zones != nil {
+		export.Zones = n.exportable.zones
 		if len(export.Addresses) > 0 {
 			export.Instances = nil // a peer takes zones of one of the two
 		} else if len(export.Instances) > 0 {
-			export.Zones = n.outward.zones.First(len(export.Instances))
+			export.Zones = n.exportable.zones.First(len(export.Instances))
 		}
 	}
 	return export

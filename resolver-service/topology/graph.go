@@ -38,23 +38,23 @@ type nodes struct {
 
 // node is one app, with the edges to and from it.
 type node struct {
-	app       catalog.App
-	instances []instance            // by source and ID
-	ready     []string              // "ip:port", sorted; replaced, never changed
-	draining  uint32                // instances that take no new calls
-	zones     *catalog.Zones        // of those ready
-	outward   *outward              // those of ready that may be exported; nil until it is asked for
-	local     *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
-	plans     []*catalog.Plan       // other plans to this app, for callers to share
-	selection *catalog.AppEndpoints // what the app may call
-	export    *catalog.AppExport
-	remote    remotes         // who else has the app
-	callers   map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
-	view      *catalog.View   // nil without a selection
-	counted   bool            // in Stats.Apps
-	changed   bool            // it is among those touched
-	served    bool            // it has had ready instances
-	uses      map[string]int  // clusters that the view leads to, and by how many entries
+	app        catalog.App
+	instances  []instance            // by source and ID
+	ready      []string              // "ip:port", sorted; replaced, never changed
+	draining   uint32                // instances that take no new calls
+	zones      *catalog.Zones        // of those ready
+	exportable *exportableInstances  // those of ready that may be exported; nil until it is asked for
+	local      *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
+	plans      []*catalog.Plan       // other plans to this app, for callers to share
+	selection  *catalog.AppEndpoints // what the app may call
+	export     *catalog.AppExport
+	remote     remotes         // who else has the app
+	callers    map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
+	view       *catalog.View   // nil without a selection
+	counted    bool            // in Stats.Apps
+	changed    bool            // it is among those touched
+	served     bool            // it has had ready instances
+	uses       map[string]int  // clusters that the view leads to, and by how many entries
 }
 
 // selfIndex marks the edge from an app to itself.

@@ -10,12 +10,12 @@ import (
 type imports struct {
 	*nodes
 	ramps    *ramps
-	moves    map[*cluster]*moves // of the change that is being taken in
-	gateways *catalog.Gateways   // of every cluster with an object
+	changed  map[*cluster]*addressChanges // of the change that is being taken in
+	gateways *catalog.Gateways            // of every cluster with an object
 }
 
 func newImports(ns *nodes, rs *ramps) *imports {
-	return &imports{nodes: ns, ramps: rs, moves: map[*cluster]*moves{}, gateways: &catalog.Gateways{Domain: ns.cfg.Domain}}
+	return &imports{nodes: ns, ramps: rs, changed: map[*cluster]*addressChanges{}, gateways: &catalog.Gateways{Domain: ns.cfg.Domain}}
 }
 
 func (im *imports) takePeer(p *PeerChange) {
@@ -81,7 +81,7 @@ func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
 	var old *PeerExport
 	if had := n.remote.of(c.name); had != nil {
 		if old = had.PeerExport; had.left != nil {
-			im.movesOf(c).touch(n)
+			im.addressChangesOf(c).touch(n)
 		}
 	}
 	if old == export || old != nil && export != nil && old.same(export) {

@@ -139,7 +139,7 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 		return withheld
 	}
 	g.counts.Draining += int(draining) - int(n.draining)
-	n.ready, n.draining, n.zones, n.local, n.plans, n.outward = ready, draining, zones, nil, nil, nil
+	n.ready, n.draining, n.zones, n.local, n.plans, n.exportable = ready, draining, zones, nil, nil, nil
 	if g.saved == nil {
 		g.ramps.localRamp(n, before)
 	}

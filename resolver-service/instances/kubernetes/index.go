@@ -12,13 +12,13 @@ import (
 
 // index is all slices and pods that were read, and what they come to.
 type index struct {
-	config  Config
-	slices  map[name]slice
-	byApp   map[catalog.App]map[name]bool
-	pods    map[name]pod                  // where they are read
-	users   map[name]map[catalog.App]bool // apps that have a pod among their instances
-	told    map[catalog.App]map[string]told
-	refused map[name][]instances.Refusal
+	config   Config
+	slices   map[name]slice
+	byApp    map[catalog.App]map[name]bool
+	pods     map[name]pod                  // where they are read
+	users    map[name]map[catalog.App]bool // apps that have a pod among their instances
+	reported map[catalog.App]map[string]reportedInstance
+	refused  map[name][]instances.Refusal
 }
 
 // slice is one that is of an app.
@@ -34,8 +34,8 @@ type pod struct {
 	created int64
 }
 
-// told is what was said of an instance.
-type told struct {
+// reportedInstance is what was said of an instance.
+type reportedInstance struct {
 	instance catalog.Instance
 	pod      name
 }
@@ -43,7 +43,7 @@ type told struct {
 func newIndex(c Config) *index {
 	return &index{
 		config: c, slices: map[name]slice{}, byApp: map[catalog.App]map[name]bool{}, pods: map[name]pod{},
-		users: map[name]map[catalog.App]bool{}, told: map[catalog.App]map[string]told{}, refused: map[name][]instances.Refusal{},
+		users: map[name]map[catalog.App]bool{}, reported: map[catalog.App]map[string]reportedInstance{}, refused: map[name][]instances.Refusal{},
 	}
 }
 
@@ -108,7 +108,7 @@ func (x *index) takeSlice(o *object, touched map[catalog.App]bool) bool {
 
 // settle works out an app's instances anew and adds to a change what differs.
 func (x *index) settle(app catalog.App, c *instances.Change) {
-	was, now := x.told[app], x.instancesOf(app)
+	was, now := x.reported[app], x.instancesOf(app)
 	for id, t := range now {
 		if before, ok := was[id]; !ok || before.instance != t.instance {
 			c.Put = append(c.Put, t.instance)
@@ -123,8 +123,8 @@ func (x *index) settle(app catalog.App, c *instances.Change) {
 	for _, t := range now {
 		x.use(t.pod, app, true)
 	}
-	if x.told[app] = now; len(now) == 0 {
-		delete(x.told, app)
+	if x.reported[app] = now; len(now) == 0 {
+		delete(x.reported, app)
 	}
 }
 
@@ -147,11 +147,11 @@ func (x *index) use(pod name, app catalog.App, has bool) {
 // instancesOf merges an app's slices. An instance's time is when its pod was created or, if pods
 // are not read, its slice. One may be in several for a while, as when
 // Kubernetes spreads endpoints over slices anew, or in one for each family of addresses.
-func (x *index) instancesOf(app catalog.App) map[string]told {
-	all := map[string]told{}
+func (x *index) instancesOf(app catalog.App) map[string]reportedInstance {
+	all := map[string]reportedInstance{}
 	for slice := range x.byApp[app] {
 		for _, f := range x.slices[slice].have {
-			t := told{instance: f.Instance}
+			t := reportedInstance{instance: f.Instance}
 			t.instance.Since = x.slices[slice].created
 			if f.pod != "" {
 				t.pod = name{true, app.Namespace, f.pod}

@@ -159,7 +159,7 @@ func TestASliceThatComesToBeOfAnotherAppLeavesTheFirst(t *testing.T) {
 	h.want(t, "another app", "shop/billing p 10.0.0.1:50002 in zone-of-node")
 	h.take(parsed(t, sliceOf("shop", "a", "billing", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")), false))
 	h.want(t, "none")
-	if len(h.slices)+len(h.byApp)+len(h.told)+len(h.users)+len(h.refused) > 0 {
+	if len(h.slices)+len(h.byApp)+len(h.reported)+len(h.users)+len(h.refused) > 0 {
 		t.Errorf("something is kept of what is gone: %+v", h.index)
 	}
 }
@@ -180,8 +180,8 @@ func TestZonesOfPods(t *testing.T) {
 	h.want(t, "without its pod", "shop/orders p 10.0.0.1:50002 in zone-of-node")
 	h.take(pod(map[string]string{"rack": "r3"}), gone(slice))
 	h.want(t, "without its slice")
-	if len(h.users)+len(h.told) > 0 {
-		t.Errorf("something is kept of what is gone: %v, %v", h.users, h.told)
+	if len(h.users)+len(h.reported) > 0 {
+		t.Errorf("something is kept of what is gone: %v, %v", h.users, h.reported)
 	}
 }
 
@@ -286,7 +286,7 @@ func FuzzParse(f *testing.F) {
 		x.apply([]object{o})
 		o.deleted = true
 		x.apply([]object{o})
-		if len(x.slices)+len(x.byApp)+len(x.told)+len(x.users)+len(x.refused)+len(x.pods) > 0 {
+		if len(x.slices)+len(x.byApp)+len(x.reported)+len(x.users)+len(x.refused)+len(x.pods) > 0 {
 			t.Errorf("something is kept of what is gone: %+v", x)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// outward is what of an app's ready instances may be exported.
-type outward struct {
+// exportableInstances is what of an app's ready instances may be exported.
+type exportableInstances struct {
 	ready  []string
 	tokens []uint32 // of ready; nil before they are asked for
 	zones  *catalog.Zones
@@ -51,22 +51,22 @@ func (k *Kept) String() string {
 
 // exportable are the ready instances of an app that the gateway and peers may be told of:
 // mostly all, and then the same slice. It is asked for exported apps alone.
-func (x *exportTables) exportable(n *node) []string { return x.outwardOf(n).ready }
+func (x *exportTables) exportable(n *node) []string { return x.exportableOf(n).ready }
 
 // tokensOf are what the exportable instances are called, for everyone the same slice.
 func (x *exportTables) tokensOf(n *node) []uint32 {
-	out := x.outwardOf(n)
+	out := x.exportableOf(n)
 	if out.tokens == nil {
 		out.tokens = catalog.InstanceTokens(out.ready)
 	}
 	return out.tokens
 }
 
-func (x *exportTables) outwardOf(n *node) *outward {
-	if n.outward != nil {
-		return n.outward
+func (x *exportTables) exportableOf(n *node) *exportableInstances {
+	if n.exportable != nil {
+		return n.exportable
 	}
-	out := &outward{ready: n.ready}
+	out := &exportableInstances{ready: n.ready}
 	for i, text := range n.ready {
 		a, err := netip.ParseAddrPort(text)
 		if err == nil {
@@ -83,14 +83,14 @@ func (x *exportTables) outwardOf(n *node) *outward {
 		}
 	}
 	out.zones = zonesLeft(n.zones, n.ready, out.ready)
-	n.outward = out
+	n.exportable = out
 	return out
 }
 
 // keptOf are the instances of an exported app that other clusters do not reach.
 func (x *exportTables) keptOf(app catalog.App) Kept {
 	if n := x.apps[app]; n != nil && n.export != nil {
-		return x.outwardOf(n).kept
+		return x.exportableOf(n).kept
 	}
 	return Kept{}
 }
@@ -106,7 +106,7 @@ func (x *exportTables) warnKept(n *node) {
 	if n == nil || n.export == nil || x.saved != nil || len(x.warnings) >= maxTakeovers {
 		return
 	}
-	if kept := x.outwardOf(n).kept; kept.Count > 0 {
+	if kept := x.exportableOf(n).kept; kept.Count > 0 {
 		x.warnings = append(x.warnings, warning{n.app, kept})
 	}
 }
