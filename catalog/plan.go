@@ -15,12 +15,22 @@ type Plan struct {
 
 	single string  // the address, if there is only one
 	choice *choice // nil if there is one address or none
-	memo   atomic.Pointer[any]
+	memos  [memos]atomic.Pointer[any]
 }
 
+// Memo is a place for what one edge makes of a plan.
+type Memo int
+
+// The places.
+const (
+	MemoDNS Memo = iota
+	MemoXDS
+	memos
+)
+
 // Memo returns the value of the last [Plan.Keep], or nil.
-func (p *Plan) Memo() any {
-	if m := p.memo.Load(); m != nil {
+func (p *Plan) Memo(of Memo) any {
+	if m := p.memos[of].Load(); m != nil {
 		return *m
 	}
 	return nil
@@ -29,7 +39,7 @@ func (p *Plan) Memo() any {
 // Keep caches what an edge has made of the plan, such as encoded answers, as long as the plan
 // lives. So it is made once for all callers with these routes. Any goroutine may call it; the
 // last call wins.
-func (p *Plan) Keep(memo any) { p.memo.Store(&memo) }
+func (p *Plan) Keep(of Memo, memo any) { p.memos[of].Store(&memo) }
 
 // NewPlan prepares the choice among routes. It keeps the slice, sorts it by priority, and decides
 // whether damped routes are used.

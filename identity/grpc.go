@@ -28,6 +28,19 @@ func (s *Source) ServerCredentials(authorize func(ID) error) credentials.Transpo
 	})
 }
 
+// Certificate returns the certificate that a server shows, as [tls.Config.GetCertificate] does.
+type Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+// OutsiderCredentials are [Source.ServerCredentials] with another certificate, for clients that
+// check a host name.
+func (s *Source) OutsiderCredentials(show Certificate, authorize func(ID) error) credentials.TransportCredentials {
+	creds := s.ServerCredentials(authorize)
+	if own, ok := creds.(*server); ok {
+		own.shown = show
+	}
+	return creds
+}
+
 // ClientCredentials are [Source.ClientTLS] for a gRPC client, plain text when insecure. A
 // connection ends like one of [Source.ServerCredentials]. [Source.Renewal] says when to reconnect
 // before that.

@@ -95,10 +95,11 @@ type server struct {
 	source *Source
 	peers  bool // clients are peers, which sometimes reconnect to present their newest certificate
 	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
+	shown  Certificate // nil: the source's own
 }
 
 func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (principal, error)) *server {
-	return &server{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
+	return &server{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, peers: peers, verify: verify}
 }
 
 // Clone makes a copy.
@@ -119,6 +120,9 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		}
 		return err
 	})
+	if c.shown != nil {
+		cfg.GetCertificate = c.shown
+	}
 	conn, info, err := identify(credentials.NewTLS(cfg).ServerHandshake(w))
 	if err != nil {
 		return nil, nil, err

@@ -20,6 +20,7 @@ const (
 	// For outsiders, from files of their own: DNS over TLS, and the Consul API.
 	DNSCertificate    = "dns certificate"
 	ConsulCertificate = "consul certificate"
+	XDSCertificate    = "xds certificate"
 )
 
 // Renewed tells whether this process presents certificates of a use. Their error is about the
@@ -27,7 +28,9 @@ const (
 func Renewed(use string) bool { return use == OwnCertificate || ForOutsiders(use) }
 
 // ForOutsiders tells whether certificates of a use are for clients other than sidecars and peers.
-func ForOutsiders(use string) bool { return use == DNSCertificate || use == ConsulCertificate }
+func ForOutsiders(use string) bool {
+	return use == DNSCertificate || use == ConsulCertificate || use == XDSCertificate
+}
 
 // OwnRoots is the subject of the PeerRoot of a cluster that names no roots.
 const OwnRoots = "own roots"

@@ -72,6 +72,23 @@ var access = map[string]map[string][]kind{
 	},
 }
 
+// rules is a part of access.
+type rules struct {
+	listener string
+	methods  map[string][]kind
+}
+
+func rulesAt(listener string) rules { return rules{listener, access[listener]} }
+
+// forApps are the rules of an edge whose methods the apps of this cluster may call.
+func forApps(edge string, methods []string) rules {
+	r := rules{edge, map[string][]kind{}}
+	for _, method := range methods {
+		r.methods[method] = []kind{sidecar, operator, nobody}
+	}
+	return r
+}
+
 // authorizer holds calls to access.
 type authorizer struct {
 	cluster      string
@@ -111,13 +128,13 @@ func (a *authorizer) ownDomain(domain string) bool {
 	return ok && own.TrustDomain == domain || slices.Contains(a.trustDomains, domain)
 }
 
-// checkAccess refuses a call that access does not allow.
-func (a *authorizer) checkAccess(ctx context.Context, listener, method string) error {
+// checkAccess refuses a call that the rules do not allow.
+func (a *authorizer) checkAccess(ctx context.Context, r rules, method string) error {
 	kind, id := a.kindOf(ctx)
-	if slices.Contains(access[listener][method], kind) {
+	if slices.Contains(r.methods[method], kind) {
 		return nil
 	}
-	a.log.Warn("call "+id.String(), "refused a call", "listener", listener, "method", method, "caller", id.String(), "kind", string(kind))
+	a.log.Warn("call "+id.String(), "refused a call", "listener", r.listener, "method", method, "caller", id.String(), "kind", string(kind))
 	return status.Error(codes.PermissionDenied, a.refusal(kind, id, serviceOf(method)))
 }
 
@@ -145,17 +162,17 @@ func serviceOf(method string) string {
 	return service
 }
 
-// admit holds the calls at a listener to access.
-func (a *authorizer) admit(listener string) []grpc.ServerOption {
+// admit holds calls to rules.
+func (a *authorizer) admit(r rules) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			if err := a.checkAccess(ctx, listener, info.FullMethod); err != nil {
+			if err := a.checkAccess(ctx, r, info.FullMethod); err != nil {
 				return nil, err
 			}
 			return handle(ctx, req)
 		}),
 		grpc.ChainStreamInterceptor(func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			if err := a.checkAccess(ss.Context(), listener, info.FullMethod); err != nil {
+			if err := a.checkAccess(ss.Context(), r, info.FullMethod); err != nil {
 				return err
 			}
 			return handle(server, ss)
@@ -166,9 +183,9 @@ func (a *authorizer) admit(listener string) []grpc.ServerOption {
 // handshakeTimeout is how long a client may take to be known.
 const handshakeTimeout = 5 * time.Second
 
-// newServer makes a gRPC server for a listener, whose calls are held to access.
-func (a *authorizer) newServer(listener string, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
+// newServer makes a gRPC server whose calls are held to rules.
+func (a *authorizer) newServer(r rules, creds credentials.TransportCredentials, more ...grpc.ServerOption) *grpc.Server {
 	options := append(stream.ServerOptions(), grpc.Creds(creds), grpc.ConnectionTimeout(handshakeTimeout), a.tracing)
-	options = append(options, a.admit(listener)...)
+	options = append(options, a.admit(r)...)
 	return grpc.NewServer(append(options, more...)...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
@@ -42,6 +43,7 @@ type Config struct {
 	Development Development        `yaml:"development"`
 	DNS         dns.Settings       `yaml:"dns"`
 	Consul      consulapi.Settings `yaml:"consul"`
+	XDS         xds.Settings       `yaml:"xds"`
 	Admin       admin.Settings     `yaml:"admin"`
 	Tracing     otlp.Config        `yaml:"tracing"`
 	Log         Log                `yaml:"log"`
@@ -65,6 +67,7 @@ type Listen struct {
 	Gateway  string         `yaml:"gateway"`
 	Apps     []AppListener  `yaml:"apps"`
 	Consul   string         `yaml:"consul"`
+	XDS      string         `yaml:"xds"`
 	Admin    string         `yaml:"admin"`
 	Operator string         `yaml:"operator"` // unix:///path, or [operatorOff]; empty: in dataDir
 	Debug    string         `yaml:"debug"`

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 
+	"google.golang.org/grpc"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -13,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 )
 
 // edges are all edges, in the order in which they listen, are built and start.
@@ -22,6 +25,7 @@ func (c *Config) edges() []edge.Edge {
 		c.operatorEdge(),
 		c.gatewayEdge(), // which joins gateway and peering
 		consulapi.Edge(c.Listen.Consul, &c.Consul),
+		xds.Edge(c.Listen.XDS, &c.XDS),
 		dns.Edge(c.Listen.DNS, &c.DNS, c.Domain),
 		admin.Edge(c.Listen.Admin, &c.Admin),
 		admin.DebugEdge(c.Listen.Debug, c.Listen.DebugExposed, &c.Admin),
@@ -86,7 +90,11 @@ func (s *Service) host(e edge.Edge) edge.Host {
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
 		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name),
 		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
-		Bound:    func(l net.Listener, b bounded.Bounds) net.Listener { return s.connections.bound(e.Name, l, b) },
+		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.bound(e.Name, l, b) },
+		Insecure: s.identity.Insecure(),
+		GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
+			return s.access.newServer(forApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
+		},
 		Topology: s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
 		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Events: s.events, Stopping: &s.stopping,
 		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,

@@ -59,7 +59,7 @@ const (
 // buildServer makes the server that other clusters' resolver services reach through the gateway.
 func (i *ingress) buildServer(access *authorizer, at net.Addr) {
 	i.dispatcher = newDispatcher(at)
-	i.grpc = access.newServer(atGateway, access.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
+	i.grpc = access.newServer(rulesAt(atGateway), access.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
 	v1alpha1.RegisterPeeringServer(i.grpc, i.peers)
 }
 

@@ -110,7 +110,7 @@ func (r *resolver) mayBeLarge(info credentials.AuthInfo) bool {
 // newServer makes a server of everything that listen.resolver serves, for one of the listeners in
 // access.
 func (r *resolver) newServer(listener string, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
-	server := r.access.newServer(listener, creds, append(own,
+	server := r.access.newServer(rulesAt(listener), creds, append(own,
 		grpc.ChainUnaryInterceptor(r.countLookup), grpc.ChainStreamInterceptor(r.countStream))...)
 	r.register(server)
 	return server

@@ -14,6 +14,7 @@ import (
 	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -110,7 +111,13 @@ type Host struct {
 	Sockets     Sockets
 	Connections int // that each listener may take
 	// Bound bounds the connections of Listener, and counts them in the service's metrics.
-	Bound func(l net.Listener, b bounded.Bounds) net.Listener
+	Bound func(l net.Listener, b bounded.Bounds) *bounded.Listener
+
+	// Insecure says that nobody has certificates.
+	Insecure bool
+	// GRPC makes a server for apps of this cluster, which may call these methods. It shows a
+	// certificate; nil: the service's own.
+	GRPC func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server
 
 	Topology     *topology.Topology
 	Destinations *destination.Rules

@@ -49,17 +49,25 @@ func (s *Subscription) View() (view *catalog.View, ok bool) {
 	return view, ok
 }
 
+// Follow is View with two channels, one of which is closed once there may be another view. The
+// second is nil where only the first counts. view is nil where there is none.
+func (s *Subscription) Follow() (view *catalog.View, changed, openChanged <-chan struct{}) {
+	for {
+		view, _, changed = s.own.value.Follow()
+		if view != nil {
+			return view, changed, nil
+		}
+		view, _, openChanged = s.t.open.Follow()
+		if own, _ := s.own.value.Load(); own == nil { // otherwise it came first; see publish
+			return view, changed, openChanged
+		}
+	}
+}
+
 // Next waits for a view other than seen, which may be nil, and returns it.
 func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.View, error) {
 	for {
-		view, _, changed := s.own.value.Follow()
-		var openChanged <-chan struct{}
-		if view == nil {
-			view, _, openChanged = s.t.open.Follow()
-			if own, _ := s.own.value.Load(); own != nil {
-				continue // it came first; see publish
-			}
-		}
+		view, changed, openChanged := s.Follow()
 		if view != nil && view != seen {
 			return view, nil
 		}

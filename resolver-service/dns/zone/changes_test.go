@@ -254,7 +254,7 @@ func TestNothingIsKeptOfWhatNobodyAsksFor(t *testing.T) {
 	view, _ := w.view(app("shop/checkout"))
 	var kept []string
 	for a, e := range view.Entries.All() {
-		if e.Memo() != nil {
+		if e.Memo(catalog.MemoDNS) != nil {
 			kept = append(kept, a.ID)
 		}
 	}

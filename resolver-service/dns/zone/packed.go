@@ -16,7 +16,7 @@ type packedPlan []any
 
 // packed is what is kept of one of a plan's routes.
 func (z *Zone) packed(p *catalog.Plan, r *catalog.Route) any {
-	memo := p.Memo()
+	memo := p.Memo(catalog.MemoDNS)
 	if memo == nil {
 		memo = z.keep(p)
 	}
@@ -44,7 +44,7 @@ func (z *Zone) keep(p *catalog.Plan) (memo any) {
 		memo = several
 	}
 	if memo != nil {
-		p.Keep(memo)
+		p.Keep(catalog.MemoDNS, memo)
 	}
 	return memo
 }

@@ -1,0 +1,60 @@
+package xds
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// maxWords bounds what is kept of a client's own words, in bytes.
+const maxWords = 300
+
+// client is who a stream is from.
+type client struct {
+	app     catalog.App
+	node    string // as it calls itself
+	program string // that it is, and its version
+	gateway bool
+	delta   bool
+	since   time.Time
+}
+
+// rejection is a client's refusal of what it was sent.
+type rejection struct {
+	words    string // the client's
+	revision uint64 // that it was sent
+	since    time.Time
+}
+
+// clients are the streams that are open, for operators.
+type clients struct {
+	mu  sync.Mutex
+	all map[*stream]*[kinds]*rejection
+}
+
+func newClients() *clients { return &clients{all: map[*stream]*[kinds]*rejection{}} }
+
+func (c *clients) add(st *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[st] = &[kinds]*rejection{}
+}
+
+func (c *clients) remove(st *stream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, st)
+}
+
+// answered notes what a client says of a response.
+func (c *clients) answered(st *stream, k kind, sent state, problem string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.all[st]
+	if problem == "" || sent == nil {
+		of[k] = nil
+		return
+	}
+	of[k] = &rejection{words: short(problem), revision: sent.revision(), since: time.Now()}
+}

@@ -1,0 +1,76 @@
+// Package xds is the edge for clients of xDS: gRPC without a sidecar, and Envoy as the ingress
+// gateway of a cluster. An app gets what its view holds, a gateway what its cluster exports.
+//
+// One stream has all types of resources (ADS), state of the world or delta. A stream keeps which
+// names its client follows, and the state that it sent last. Resources are made from a plan, once
+// for all streams.
+//
+// Source: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol; gRFCs A27, A28, A29
+// and A101.
+package xds
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/strict"
+)
+
+// Settings are the block "xds" of isthmus.yaml.
+type Settings struct {
+	Gateways       []string `yaml:"gateways,single"`     // apps, as namespace/app-id, that are gateways of this cluster
+	GatewayPort    int      `yaml:"gatewayPort"`         // where those listen
+	Certificates   string   `yaml:"certificateProvider"` // of gRPC clients, as their bootstrap calls it
+	MaxConnections int      `yaml:"maxConnections"`
+	TLS            *TLS     `yaml:"tls"` // nil: the service's own certificate
+}
+
+// TLS names the files of a certificate that has a host name, in PEM.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+// The defaults of settings.
+const (
+	DefaultMaxConnections = 2000
+	DefaultProvider       = "default"
+)
+
+// Edge describes the xDS server that listens at an address; empty for nowhere.
+func Edge(address string, s *Settings) edge.Edge {
+	return edge.Edge{
+		Name:   "xds",
+		Listen: edge.At("xds", address),
+		Claim:  edge.Claim{Key: "xds.maxConnections", Max: s.MaxConnections, Default: DefaultMaxConnections},
+		Check:  s.check,
+		Build:  s.build,
+	}
+}
+
+func (s *Settings) check(doc *strict.Document) {
+	for i, name := range s.Gateways {
+		if _, err := catalog.ParseApp(name); err != nil {
+			doc.Refuse(fmt.Sprintf("xds.gateways[%d]", i), err.Error(), "write namespace/app-id, such as mesh/ingress")
+		}
+	}
+	if s.GatewayPort < 0 || s.GatewayPort > 65535 {
+		doc.Refuse("xds.gatewayPort", fmt.Sprintf("%d is no port", s.GatewayPort), "write a number from 1 to 65535")
+	}
+}
+
+func (s *Settings) build(host edge.Host) (edge.Part, error) {
+	server, err := newServer(config{settings: s, host: host})
+	if err != nil {
+		return edge.Part{}, err
+	}
+	listener := host.Bound(host.Listener, bounded.Bounds{Max: host.Connections, PerClient: max(host.Connections/2, 1), Pending: host.Connections, UserTimeout: userTimeout})
+	return edge.Part{
+		Run:     func(ctx context.Context) error { return server.run(ctx, listener) },
+		Status:  server.status,
+		Trusted: server.trusted,
+	}, nil
+}

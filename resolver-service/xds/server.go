@@ -1,0 +1,284 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
+)
+
+// userTimeout is how long a client may leave bytes unacknowledged.
+const userTimeout = 20 * time.Second
+
+// stallTimeout is how long a client may read nothing of a message.
+const stallTimeout = 20 * time.Second
+
+// maxRequest bounds a request: names, and the versions that a client has of them.
+const maxRequest = 8 << 20
+
+// nodeTimeout is how long a client may take for its first request.
+const nodeTimeout = 10 * time.Second
+
+type config struct {
+	settings *Settings
+	host     edge.Host
+}
+
+// Server answers clients of xDS.
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	host     edge.Host
+	maker    *maker
+	gateways []catalog.App
+	index    *index
+	clients  *clients
+	pair     *keypair.Pair // nil: the service's own certificate
+	grpc     *grpc.Server
+	listener *bounded.Listener
+
+	stopping context.Context
+	stop     context.CancelCauseFunc
+	running  sync.WaitGroup
+}
+
+// methods are those that clients may call.
+var methods = []string{
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName,
+	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName,
+}
+
+func newServer(cfg config) (*Server, error) {
+	s := &Server{
+		host: cfg.host, index: newIndex(), clients: newClients(),
+		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
+	}
+	if s.maker.provider == "" {
+		s.maker.provider = DefaultProvider
+	}
+	if cfg.host.Insecure {
+		s.maker.provider = ""
+	}
+	for _, name := range cfg.settings.Gateways {
+		app, err := catalog.ParseApp(name)
+		if err != nil {
+			return nil, err
+		}
+		s.gateways = append(s.gateways, app)
+	}
+	s.stopping, s.stop = context.WithCancelCause(context.Background())
+	var show identity.Certificate
+	if files := cfg.settings.TLS; files != nil {
+		pair, err := keypair.Load(identity.XDSCertificate, files.Cert, files.Key, cfg.host.Log)
+		if err != nil {
+			return nil, fmt.Errorf("xds.tls: %w", err)
+		}
+		s.pair, show = pair, pair.Get
+	}
+	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
+	return s, nil
+}
+
+// run serves until ctx ends.
+func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
+	s.listener = l
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		s.stop(status.Error(codes.Unavailable, "the service is shutting down"))
+		s.running.Wait()
+		s.grpc.Stop()
+	})
+	err := s.grpc.Serve(l)
+	if stop() {
+		s.grpc.Stop()
+		return fmt.Errorf("xds: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// StreamAggregatedResources is the protocol of the state of the world.
+func (s *Server) StreamAggregatedResources(ss discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.serve(ss, false, func() (*request, *corev3.Node, error) {
+		m, err := ss.Recv()
+		if err != nil {
+			return nil, nil, err
+		}
+		return &request{url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(), names: m.GetResourceNames()}, m.GetNode(), nil
+	})
+}
+
+// DeltaAggregatedResources is the protocol of differences.
+func (s *Server) DeltaAggregatedResources(ss discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.serve(ss, true, func() (*request, *corev3.Node, error) {
+		m, err := ss.Recv()
+		if err != nil {
+			return nil, nil, err
+		}
+		return &request{
+			url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(),
+			subscribe: m.GetResourceNamesSubscribe(), unsubscribe: m.GetResourceNamesUnsubscribe(), known: m.GetInitialResourceVersions(),
+		}, m.GetNode(), nil
+	})
+}
+
+// serve serves one stream.
+func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*request, *corev3.Node, error)) error {
+	s.running.Add(1)
+	defer s.running.Done()
+	ctx, end := context.WithCancelCause(ss.Context())
+	defer end(nil)
+	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
+	late := time.AfterFunc(nodeTimeout, func() { end(status.Error(codes.DeadlineExceeded, "xds: no request came")) })
+	defer late.Stop()
+
+	nodes, requests := make(chan *corev3.Node, 1), make(chan *request)
+	s.running.Go(func() {
+		defer close(requests)
+		for first := true; ; first = false {
+			r, node, err := receive()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					end(err)
+				}
+				return
+			}
+			if first {
+				nodes <- node
+			}
+			k, ok := kindOf(r.url)
+			if !ok {
+				continue // a type that we have nothing of
+			}
+			r.kind = k
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	var node *corev3.Node
+	select {
+	case node = <-nodes:
+		late.Stop()
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	who, err := s.clientOf(ctx, node)
+	if err != nil {
+		return err
+	}
+	who.delta = delta
+	st := &stream{s: s, delta: delta, client: who, send: func(m encoded) error {
+		defer time.AfterFunc(stallTimeout, func() { s.hangup(ss.Context()) }).Stop()
+		return ss.SendMsg(m)
+	}}
+	s.clients.add(st)
+	defer s.clients.remove(st)
+	follow, stop := s.follow(&who)
+	defer stop()
+	if err := st.run(ctx, requests, follow); ctx.Err() == nil {
+		return err
+	}
+	return cause(ctx)
+}
+
+func cause(ctx context.Context) error {
+	err := context.Cause(ctx)
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(err).Err()
+}
+
+// hangup ends the connection of a client that reads nothing: the end of its stream alone would
+// wait behind what it has not read.
+func (s *Server) hangup(ctx context.Context) {
+	if p, ok := peer.FromContext(ctx); ok {
+		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", p.Addr.String(), "after", stallTimeout)
+		s.listener.Hangup(p.Addr)
+	}
+}
+
+// clientOf is who a stream is from: the app of its certificate, which its node id must not
+// contradict. Without certificates the node id alone says it.
+func (s *Server) clientOf(ctx context.Context, node *corev3.Node) (client, error) {
+	named := node.GetId()
+	app, err := nodeApp(named)
+	id, known := identity.FromContext(ctx)
+	switch {
+	case known && named == "":
+		app = id.App
+	case known && (err != nil || app != id.App):
+		return client{}, status.Errorf(codes.PermissionDenied,
+			"xds: the node id is %q, and the certificate is that of %s; write \"id\": %q into the bootstrap", catalog.Printable(short(named)), id.App, id.App.String())
+	case !known && err != nil:
+		return client{}, status.Errorf(codes.InvalidArgument, "xds: node id: %v; write \"id\": \"namespace/app-id\" into the bootstrap", err)
+	}
+	return client{app: app, node: short(named), gateway: slices.Contains(s.gateways, app), program: short(node.GetUserAgentName() + " " + node.GetUserAgentVersion()), since: time.Now()}, nil
+}
+
+// nodeApp is the app of a node id: namespace/app-id, and more behind another slash.
+func nodeApp(id string) (catalog.App, error) {
+	if parts := strings.SplitN(id, "/", 3); len(parts) == 3 {
+		id = parts[0] + "/" + parts[1]
+	}
+	return catalog.ParseApp(short(id))
+}
+
+func short(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > maxWords {
+		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
+	}
+	return s
+}
+
+// follow is how a client's state is followed, until stop.
+func (s *Server) follow(who *client) (follow func() (state, <-chan struct{}, <-chan struct{}), stop func()) {
+	if who.gateway {
+		panic("not built")
+	}
+	sub := s.host.Topology.Subscribe(who.app)
+	return func() (state, <-chan struct{}, <-chan struct{}) {
+		view, changed, also := sub.Follow()
+		if view == nil {
+			return nil, changed, also
+		}
+		return &appState{s.maker, view}, changed, also
+	}, sub.Close
+}
+
+func (s *Server) trusted() []identity.Trusted {
+	if s.pair == nil {
+		return nil
+	}
+	return []identity.Trusted{s.pair.Trusted()}
+}
+
+func (s *Server) status(*v1alpha1.StatusResponse) {}
+
+var _ net.Listener = (*bounded.Listener)(nil)

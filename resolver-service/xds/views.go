@@ -1,0 +1,136 @@
+package xds
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// state is everything that a client may follow, as it was at one moment. It is immutable.
+type state interface {
+	// resource is nil for one that is not there.
+	resource(k kind, n resourceName) *resource
+	// names are all resources of a type that a client gets without asking for names.
+	names(k kind) iter.Seq[resourceName]
+	// changed are the names of those that may differ from an older state.
+	changed(k kind, old state) iter.Seq[resourceName]
+	revision() uint64
+}
+
+// appState is what an app may follow: its view.
+type appState struct {
+	*maker
+	view *catalog.View
+}
+
+// Memo of a plan: its resources, for the clients of views with these gateways.
+type planResources struct {
+	gateways *catalog.Gateways
+	made     [kinds]*resource
+}
+
+func (s *appState) revision() uint64 { return s.view.Revision }
+
+func (s *appState) resource(k kind, n resourceName) *resource {
+	e, ok := s.view.Entries.Get(n.app)
+	if !ok || n.other != "" {
+		return nil
+	}
+	if n.cluster == "" {
+		return s.of(k, e.Plan)
+	}
+	if !leadsTo(e.Plan, n.cluster) {
+		return nil
+	}
+	return s.maker.resource(k, n, e.Plan, s.view.Gateways)
+}
+
+// of makes the resource of a plan, or takes the one that was made for another client.
+func (s *appState) of(k kind, plan *catalog.Plan) *resource {
+	known, _ := plan.Memo(catalog.MemoXDS).(*planResources)
+	if known != nil && known.gateways == s.view.Gateways && known.made[k] != nil {
+		return known.made[k]
+	}
+	next := &planResources{gateways: s.view.Gateways}
+	if known != nil {
+		next.made = known.made
+		if known.gateways != s.view.Gateways {
+			next.made[endpoints] = nil
+		}
+	}
+	next.made[k] = s.maker.resource(k, resourceName{app: plan.App}, plan, s.view.Gateways)
+	plan.Keep(catalog.MemoXDS, next)
+	return next.made[k]
+}
+
+// leadsTo tells whether a cluster may have the app for this caller.
+func leadsTo(plan *catalog.Plan, cluster string) bool {
+	for i := range plan.Routes {
+		if r := &plan.Routes[i]; r.Cluster == cluster {
+			return r.State != catalog.NotExported && r.State != catalog.UnknownCluster
+		}
+	}
+	return false
+}
+
+func (s *appState) names(kind) iter.Seq[resourceName] {
+	return func(yield func(resourceName) bool) {
+		for app := range s.view.Entries.All() {
+			if app.CheckHost() == nil && !yield(resourceName{app: app}) {
+				return
+			}
+		}
+	}
+}
+
+func (s *appState) changed(k kind, old state) iter.Seq[resourceName] {
+	o, ok := old.(*appState)
+	if !ok {
+		return s.names(k)
+	}
+	return func(yield func(resourceName) bool) {
+		each := func(app catalog.App) bool {
+			n := resourceName{app: app}
+			if !yield(n) {
+				return false
+			}
+			for _, cluster := range clustersOf(&s.view.Entries, &o.view.Entries, app) {
+				if n.cluster = cluster; !yield(n) {
+					return false
+				}
+			}
+			return true
+		}
+		same := (*catalog.Entry).SameRoutes
+		if k == endpoints && !s.view.Gateways.Equal(o.view.Gateways) {
+			for app := range s.view.Entries.All() { // also those whose routes are the same
+				if !each(app) {
+					return
+				}
+			}
+			same = func(_, _ *catalog.Entry) bool { return true }
+		}
+		for edit := range s.view.Entries.Diff(&o.view.Entries, same) {
+			if !each(edit.App) {
+				return
+			}
+		}
+	}
+}
+
+// clustersOf are the clusters that an app's routes lead to, in either of two tables.
+func clustersOf(a, b *catalog.Table[*catalog.Entry], app catalog.App) (names []string) {
+	for _, t := range []*catalog.Table[*catalog.Entry]{a, b} {
+		e, ok := t.Get(app)
+		if !ok {
+			continue
+		}
+		for i := range e.Routes {
+			if name := e.Routes[i].Cluster; !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
