@@ -181,6 +181,9 @@ func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
 	return view, changed
 }
 
+// Away is for how long the source of the view has not been heard; 0 while it is.
+func (r *Resolver) Away() time.Duration { return r.contact.away() }
+
 // Failed says that an address of an app, as the view has it, refused or does not answer.
 // Without a service, where nobody else says so, the view goes on without it while there is
 // another way, until a connection to it succeeds. With a service it has no effect.
