@@ -114,7 +114,7 @@ func TestARefusalReadsTheSameEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := m.app(t, m.west, "shop", "late")
-		refusalOf(t, s, dial(t, s), "orders", "not ready: this sidecar has no view yet; waited at most 2s: resolver service "+m.west.Resolver+": ")
+		refusalOf(t, s, dial(t, s), "orders", "not ready: shop/late can't look up shop/orders yet: it waited 2s for its view from resolver service "+m.west.Resolver+": ")
 	})
 }
 

@@ -61,7 +61,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Port:    md.Instance.DaprInternalPort,
 	})
 	if err != nil {
-		r.initErr = fmt.Errorf("%w: %w", errNotStarted, err)
+		r.initErr = fmt.Errorf("%w: %w; correct this and restart daprd", errNotStarted, err)
 		return err
 	}
 	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
