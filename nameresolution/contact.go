@@ -83,7 +83,7 @@ func (c *contact) missing() {
 func (c *contact) warn(cause string) {
 	message := "no view yet: lookups end with not ready until it arrives"
 	if c.view {
-		message = "the view is not being updated; lookups use the last one until it is"
+		message = "the view is not being updated; lookups use the last one"
 	}
 	c.log.Warn(message, "from", c.source, "err", cause)
 }

@@ -12,7 +12,7 @@ import (
 
 const (
 	noView    = "no view yet: lookups end with not ready until it arrives"
-	notAnyNew = "the view is not being updated; lookups use the last one until it is"
+	notAnyNew = "the view is not being updated; lookups use the last one"
 )
 
 func TestTheLogSaysOnceWhyThereIsNoView(t *testing.T) {
