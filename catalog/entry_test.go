@@ -44,6 +44,11 @@ func TestWeightsShareOutOnePriority(t *testing.T) {
 func TestTheFiveRefusals(t *testing.T) {
 	open := viewWith()
 	open.Open = true
+	selected, closed := viewWith(), viewWith()
+	selected.Rule, closed.Rule = "AppEndpoints shop/checkout (shop.yaml:3)", ClosedRule
+	long := App{"shop", "orders_v2"}
+	here := NewEntry(long, Rule{}, []Route{to("west", 0, 1, Empty)})
+	withLong := &View{Entries: Table[*Entry]{}.With(Edit[*Entry]{App: long, Value: here})}
 	tests := []struct {
 		view *View
 		app  App
@@ -51,7 +56,11 @@ func TestTheFiveRefusals(t *testing.T) {
 		says string
 	}{
 		{viewWith(), App{"shop", "ledger"}, ErrDenied, "denied: the caller's selection does not hold shop/ledger"},
+		{selected, App{"shop", "ledger"}, ErrDenied, "does not hold shop/ledger; add it to AppEndpoints shop/checkout"},
+		{closed, App{"shop", "ledger"}, ErrDenied, "does not hold shop/ledger; the caller has no AppEndpoints: write one that holds it"},
 		{open, App{"shop", "ledger"}, ErrNotFound, "not found: this cluster has no app shop/ledger"},
+		{open, long, ErrNotFound, "under this app-id it can't be called from other clusters: app-id \"orders_v2\" has '_' at position 7; Isthmus puts it into DNS names"},
+		{withLong, long, ErrUnavailable, "under this app-id it can't be called from other clusters"},
 		{viewWith(), orders, ErrUnavailable, "unavailable: no cluster has shop/orders"},
 		{viewWith(to("west", 0, 1, Empty), to("east", 1, 1, NotExported)), orders, ErrUnavailable,
 			"west (no ready instance of shop/orders), east (does not export shop/orders to the caller)"},

@@ -139,13 +139,13 @@ func (p *Plan) Refusal() *Refusal {
 
 func (p *Plan) refusalReason() string {
 	if len(p.Routes) == 0 {
-		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller"
+		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller" + hereOnly(p.App)
 	}
 	parts := make([]string, len(p.Routes))
 	for i := range p.Routes {
 		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
 	}
-	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
+	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ") + hereOnly(p.App)
 }
 
 // Same tells whether two plans lead to the same decisions.

@@ -1,5 +1,7 @@
 package catalog
 
+import "strings"
+
 // View is everything that one app may resolve: immutable, complete, with a revision.
 type View struct {
 	Revision uint64
@@ -34,31 +36,52 @@ func (v *View) Renumbered(revision uint64) *View {
 // refuse returns the error for an app that the view lacks. It reads the same whether the app
 // exists or not.
 func (v *View) refuse(app App) *Refusal {
-	outcome, before, after := v.refusal()
-	if err := CheckHostAppID(app.ID); err != nil && v.Open {
-		after = ", and other clusters can't be asked for it: " + err.Error()
-	}
-	return &Refusal{outcome, before + app.String() + after}
-}
-
-func (v *View) refusal() (outcome Outcome, before, after string) {
+	reason := string(v.appendReason(nil, app))
 	if v.Open {
-		return NotFound, "this cluster has no app ", ", and the caller has no AppEndpoints that would lead it to another cluster"
+		reason += hereOnly(app)
 	}
-	return Denied, "the caller's selection does not hold ", ""
+	return &Refusal{v.Missing(), reason}
 }
 
 // Missing is the outcome for an app that the view lacks.
 func (v *View) Missing() Outcome {
-	outcome, _, _ := v.refusal()
-	return outcome
+	if v.Open {
+		return NotFound
+	}
+	return Denied
 }
 
-// AppendMissing appends the error text of [View.Resolve] for an app that the view lacks. It keeps
-// no reference to the app's names.
+// AppendMissing appends the error text of [View.Resolve] for an app that the view lacks and that a
+// DNS name can carry. It keeps no reference to the app's names.
 func (v *View) AppendMissing(b []byte, app App) []byte {
-	outcome, before, after := v.refusal()
-	b = append(append(append(b, outcome.String()...), ": "...), before...)
-	b = append(append(append(b, app.Namespace...), '/'), app.ID...)
-	return append(b, after...)
+	return v.appendReason(append(append(b, v.Missing().String()...), ": "...), app)
+}
+
+// appendReason names the app that was asked for and the caller's own object, and nothing else.
+func (v *View) appendReason(b []byte, app App) []byte {
+	if v.Open {
+		b = appendApp(append(b, "this cluster has no app "...), app)
+		return append(b, ", and the caller has no AppEndpoints that would lead it to another cluster"...)
+	}
+	b = appendApp(append(b, "the caller's selection does not hold "...), app)
+	if v.Rule == ClosedRule {
+		return append(b, "; the caller has no AppEndpoints: write one that holds it"...)
+	}
+	if object, _, _ := strings.Cut(v.Rule, " ("); object != "" {
+		b = append(append(b, "; add it to "...), object...)
+	}
+	return b
+}
+
+func appendApp(b []byte, app App) []byte {
+	return append(append(append(b, app.Namespace...), '/'), app.ID...)
+}
+
+// hereOnly is why an app is called within its own cluster only; it is empty if other clusters can
+// call it.
+func hereOnly(app App) string {
+	if err := CheckHostAppID(app.ID); err != nil {
+		return "; under this app-id it can't be called from other clusters: " + err.Error()
+	}
+	return ""
 }

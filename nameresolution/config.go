@@ -162,6 +162,14 @@ func (c *config) checkStore() (errs strict.Errors) {
 	return errs
 }
 
+// source is where the view comes from, for people.
+func (c *config) source() string {
+	if c.Resolver == "" {
+		return "config store"
+	}
+	return "resolver service " + strings.Join(c.resolvers(), ", ")
+}
+
 // resolvers are the addresses of the service's replicas.
 func (c *config) resolvers() []string {
 	all := strings.Split(c.Resolver, ",")

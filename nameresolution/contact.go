@@ -10,10 +10,12 @@ import (
 // contact knows whether the source of the view is being heard, and what to tell of
 // it. It is asked only when a lookup has to wait, is refused or is explained.
 type contact struct {
-	log *slog.Logger
+	log    *slog.Logger
+	source string // for people, with its address
 
 	mu     sync.Mutex
 	heard  bool
+	view   bool      // there is one, perhaps of before
 	since  time.Time // when heard last changed; monotonic
 	err    error     // why it is not heard; nil before the first attempt has ended
 	silent error     // that it was reached, and has said nothing since; nil otherwise
@@ -22,7 +24,9 @@ type contact struct {
 	blind  func() error
 }
 
-func newContact(log *slog.Logger) *contact { return &contact{log: log, since: time.Now()} }
+func newContact(log *slog.Logger, source string) *contact {
+	return &contact{log: log, source: source, since: time.Now()}
+}
 
 // gain notes that the source is heard.
 func (c *contact) gain(from string) {
@@ -37,7 +41,7 @@ func (c *contact) gain(from string) {
 	} else {
 		c.log.Info("following the view", "from", from)
 	}
-	c.heard, c.since, c.err, c.silent, c.logged = true, time.Now(), nil, nil, ""
+	c.heard, c.view, c.since, c.err, c.silent, c.logged = true, true, time.Now(), nil, nil, ""
 }
 
 // reach notes that the source was reached and has yet to say something.
@@ -61,8 +65,27 @@ func (c *contact) lose(err error) {
 	c.err, c.silent = err, nil
 	if text := err.Error(); c.logged == "" || text != c.logged && time.Since(c.at) > again {
 		c.logged, c.at = text, time.Now()
-		c.log.Warn("the view is not being updated; lookups go on with what is there, and the attempts to get it too", "err", err)
+		c.warn(text)
 	}
+}
+
+// missing notes that there is no view when the first lookups have waited for it in vain, though no
+// attempt has failed yet. It is called once.
+func (c *contact) missing() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.view && c.logged == "" {
+		c.warn(c.cause())
+	}
+}
+
+// warn wants the lock.
+func (c *contact) warn(cause string) {
+	message := "no view yet: lookups end with not ready until it arrives"
+	if c.view {
+		message = "the view is not being updated; lookups use the last one"
+	}
+	c.log.Warn(message, "from", c.source, "err", cause)
 }
 
 // away is for how long the source has not been heard; 0 while it is.
@@ -79,7 +102,7 @@ func (c *contact) away() time.Duration {
 func (c *contact) old(age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.since = time.Now().Add(-age)
+	c.view, c.since = true, time.Now().Add(-age)
 }
 
 // why says why there is no fresh view, and for how long; it is empty when there is
@@ -90,6 +113,11 @@ func (c *contact) why() string {
 	if c.heard {
 		return ""
 	}
+	return fmt.Sprintf("%s (for %s now)", c.cause(), time.Since(c.since).Round(time.Second))
+}
+
+// cause wants the lock.
+func (c *contact) cause() string {
 	reason := "the first attempt has not ended yet"
 	if c.err != nil {
 		reason = c.err.Error()
@@ -102,5 +130,5 @@ func (c *contact) why() string {
 			reason = err.Error()
 		}
 	}
-	return fmt.Sprintf("%s (for %s now)", reason, time.Since(c.since).Round(time.Second))
+	return reason
 }

@@ -75,7 +75,7 @@ func in(t *testing.T, test func(t *testing.T, n *neighbourhood), endpoints ...ca
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Logger: quiet})
 		r.self, r.own, r.cluster, r.timeout = Instance{App: checkout, Port: 50001}, "10.0.0.9:50001", "west", time.Second
-		r.lookups, r.contact = tracing.NewLookups("west", checkout, r.opts.SpanFromContext), newContact(quiet)
+		r.lookups, r.contact = tracing.NewLookups("west", checkout, r.opts.SpanFromContext), newContact(quiet, "config store")
 		n := &neighbourhood{
 			t: t, r: r, takes: 100 * time.Millisecond, finds: map[catalog.App][]string{}, refuses: map[string]error{},
 			asked: map[catalog.App]int{}, asking: map[catalog.App]bool{},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -55,20 +57,27 @@ func (r *Resolver) resolveSlow(ctx context.Context, app catalog.App) (string, er
 
 // await returns the view for a lookup, and waits for it if there is none yet.
 func (r *Resolver) await(ctx context.Context, app catalog.App) (*catalog.View, error) {
+	start := time.Now()
 	limit, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	view, err := r.served.Wait(limit)
 	if err != nil {
-		reason := r.contact.why()
-		if ctx.Err() != nil {
-			reason = errors.Join(ctx.Err(), errors.New(reason)).Error()
+		waited := min(time.Since(start), r.timeout).Round(time.Millisecond)
+		if err := ctx.Err(); err != nil {
+			return nil, r.notReady(app, waited, err.Error()+"; "+r.contact.why())
 		}
-		return nil, &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("this sidecar has no view yet; waited at most %s: %s", r.timeout, reason)}
+		return nil, r.notReady(app, waited, r.contact.why())
 	}
 	if r.locals != nil && !r.locals.has(view, app) {
 		view = r.locals.await(ctx, app)
 	}
 	return view, nil
+}
+
+// notReady is the refusal of a lookup that has waited for the first view in vain.
+func (r *Resolver) notReady(app catalog.App, waited time.Duration, cause string) *catalog.Refusal {
+	return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s can't look up %s yet: it waited %s for its view from %s: %s",
+		r.self.App, app, waited, r.contact.source, strings.TrimPrefix(cause, r.contact.source+": "))}
 }
 
 // Explain makes one lookup and says why it ended as it did, and how old what it was

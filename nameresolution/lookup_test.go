@@ -22,7 +22,7 @@ func following(callees, instances int, span func(context.Context) trace.Span) (*
 	r := New(Options{Logger: quiet, SpanFromContext: span})
 	r.self, r.own, r.cluster, r.timeout = Instance{App: checkout}, "10.0.0.9:50001", "west", time.Second
 	r.lookups = tracing.NewLookups("west", checkout, r.opts.SpanFromContext)
-	r.contact = newContact(quiet)
+	r.contact = newContact(quiet, "resolver service")
 	apps := make([]catalog.App, callees)
 	edits := make([]catalog.Edit[*catalog.Entry], callees)
 	for i := range apps {

@@ -81,6 +81,7 @@ func (p *plan) view() *catalog.View {
 	if p.selection == nil {
 		return v
 	}
+	v.Rule = p.selection.Rule()
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
 	for i := range p.selection.Endpoints {
 		endpoint := &p.selection.Endpoints[i]

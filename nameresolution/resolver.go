@@ -119,13 +119,13 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 		return fmt.Errorf("isthmus: this sidecar's app: %w", err)
 	}
 	if err := self.App.CheckHost(); err != nil {
-		r.log.Info("the app calls and is called within its own cluster only", "app", self.App.String(), "err", err)
+		r.log.Info("under this app-id the app can't be called from other clusters, and calls none there", "app", self.App.String(), "err", err)
 	}
 	r.self, r.cluster, r.timeout = self, cfg.Cluster, cfg.ResolveTimeout
 	r.retry = cfg.RetryCutOff == nil || *cfg.RetryCutOff
 	r.own = net.JoinHostPort(self.Address, strconv.Itoa(self.Port))
 	r.lookups = tracing.NewLookups(cfg.Cluster, self.App, r.opts.SpanFromContext)
-	r.contact = newContact(r.log)
+	r.contact = newContact(r.log, cfg.source())
 	ctx, end := context.WithCancel(context.Background())
 	r.end = end
 	if cfg.Resolver != "" {
@@ -136,6 +136,13 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
+	r.parts.Go(func() {
+		limit, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		if _, err := r.served.Wait(limit); err != nil && ctx.Err() == nil {
+			r.contact.missing()
+		}
+	})
 	return nil
 }
 
@@ -180,6 +187,9 @@ func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
 	view, _, changed = r.served.Follow()
 	return view, changed
 }
+
+// Away is for how long the source of the view has not been heard; 0 while it is.
+func (r *Resolver) Away() time.Duration { return r.contact.away() }
 
 // Failed says that an address of an app, as the view has it, refused or does not answer.
 // Without a service, where nobody else says so, the view goes on without it while there is

@@ -28,6 +28,7 @@ func main() {
 	isthmus.SetApp(component.AppFromArgs(os.Args))
 	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
+	isthmus.ExportMetrics()
 	stop := isthmus.DrainOnSignals()
 	defer stop()
 

@@ -30,7 +30,7 @@ func TestAppIDsThatDNSCantCarry(t *testing.T) {
 	away := m.app(t, m.east, namespace, "checkout")
 	for _, id := range ids {
 		_, err := away.Invoke(meshtest.Within(t, meshtest.Patience), id, "hello", untraced)
-		if want := "other clusters can't be asked for it: app-id \"" + id; err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `\`, ""), want) {
+		if want := "under this app-id it can't be called from other clusters: app-id \"" + id; err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `\`, ""), want) {
 			t.Errorf("%s from another cluster: %v, want %q", id, err, want)
 		}
 	}

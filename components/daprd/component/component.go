@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
@@ -17,6 +18,7 @@ import (
 	"github.com/dapr/kit/logger"
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
 // Name is the component's name in a Configuration: spec.nameResolution.component.
@@ -36,6 +38,9 @@ type Component struct {
 	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 
 	listenForSignals func() // called once a resolver is in use
+
+	refusals refusals
+	used     atomic.Pointer[nameresolution.Resolver] // the last that was started; nil without any
 
 	mu        sync.Mutex
 	resolvers map[*resolver]struct{}
@@ -85,6 +90,7 @@ func (c *Component) add(r *resolver) {
 	c.mu.Lock()
 	c.resolvers[r] = struct{}{}
 	c.mu.Unlock()
+	c.used.Store(r.isthmus)
 	c.listenForSignals()
 }
 
@@ -92,6 +98,7 @@ func (c *Component) remove(r *resolver) {
 	c.mu.Lock()
 	delete(c.resolvers, r)
 	c.mu.Unlock()
+	c.used.CompareAndSwap(r.isthmus, nil)
 }
 
 // local makes the Dapr resolver that answers for this cluster's apps.

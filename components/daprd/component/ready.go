@@ -2,12 +2,18 @@ package component
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
+
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // readyInterval is how often awaitReady asks daprd whether it is ready.
@@ -24,22 +30,22 @@ func awaitReady(ctx context.Context, self nr.Instance) {
 	if self.DaprHTTPPort == 0 {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var serves atomic.Bool
+	var probing sync.WaitGroup
+	probing.Go(func() { serves.Store(awaitServer(ctx, self.Address, self.DaprInternalPort)) })
+	defer probing.Wait()
+	defer cancel()
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}} // no proxy
-	tick := time.NewTicker(readyInterval)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		// The order matters: if the later server runs and the earlier one is not found, it never
 		// will be.
-		serves := listens(ctx, self.Address, self.DaprInternalPort)
+		served := serves.Load()
 		ready, found := healthy(ctx, client, self)
-		if ready || serves && !found {
+		if ready || served && !found {
 			return
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+		live.Sleep(ctx, readyInterval)
 	}
 }
 
@@ -62,13 +68,29 @@ func healthy(ctx context.Context, client *http.Client, self nr.Instance) (ready,
 	return false, false
 }
 
-// listens reports whether a process accepts connections at an address.
-func listens(ctx context.Context, host string, port int) bool {
-	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+// awaitServer waits until a gRPC server answers at an address, and returns false if ctx ends first.
+func awaitServer(ctx context.Context, host string, port int) bool {
+	for ctx.Err() == nil {
+		if answers(ctx, net.JoinHostPort(host, strconv.Itoa(port))) {
+			return true
+		}
+		live.Sleep(ctx, readyInterval)
+	}
+	return false
+}
+
+// answers reports whether a gRPC server answers at an address, with or without TLS. An open port
+// proves nothing: daprd 1.18.2 listens there before it loads name resolution, and serves much later.
+func answers(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
 	}
-	_ = conn.Close()
-	return true
+	defer conn.Close()
+	// A server without TLS speaks first, and what it says is no TLS.
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
+	var plainText tls.RecordHeaderError
+	return err == nil || errors.As(err, &plainText)
 }

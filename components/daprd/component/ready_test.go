@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
 )
@@ -31,6 +35,24 @@ func listen(t *testing.T) net.Listener {
 	}
 	t.Cleanup(func() { l.Close() })
 	return l
+}
+
+// mutualTLS is what a sidecar serves others with.
+func mutualTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := authority.Leaf("public", orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"h2"}}
 }
 
 // awaits reports whether awaitReady returns within d.
@@ -73,7 +95,18 @@ func TestWithoutAHealthEndpointTheServerForOthersHasToDo(t *testing.T) {
 	if awaits(t, sidecarAt(t, nobody, nobody), 300*time.Millisecond) {
 		t.Error("ready before anything listens")
 	}
-	if !awaits(t, sidecarAt(t, nobody, listen(t).Addr()), time.Minute) {
-		t.Error("not ready, though the server for others listens")
+	if awaits(t, sidecarAt(t, nobody, listen(t).Addr()), 300*time.Millisecond) {
+		t.Error("ready while the port of the server for others is open and nothing answers")
+	}
+	for what, creds := range map[string]credentials.TransportCredentials{
+		"plain text": insecure.NewCredentials(), "TLS": credentials.NewTLS(mutualTLS(t)),
+	} {
+		lis := listen(t)
+		server := grpc.NewServer(grpc.Creds(creds))
+		go func() { _ = server.Serve(lis) }()
+		t.Cleanup(server.Stop)
+		if !awaits(t, sidecarAt(t, nobody, lis.Addr()), time.Minute) {
+			t.Errorf("not ready, though the server for others answers in %s", what)
+		}
 	}
 }

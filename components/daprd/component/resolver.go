@@ -61,7 +61,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Port:    md.Instance.DaprInternalPort,
 	})
 	if err != nil {
-		r.initErr = fmt.Errorf("%w: %w", errNotStarted, err)
+		r.initErr = fmt.Errorf("%w: %w; correct this and restart daprd", errNotStarted, err)
 		return err
 	}
 	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
@@ -75,15 +75,25 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 // ResolveID answers one lookup with the app's name at the dialer. An address would bind the call to
 // the instance chosen now. ResolveID itself allocates nothing.
 func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
-	if r.isthmus == nil {
-		return "", cmp.Or(r.initErr, errNotStarted)
-	}
 	app := catalog.App{Namespace: req.Namespace, ID: req.ID}
+	if r.isthmus == nil {
+		return "", r.refused(app, nil, cmp.Or(r.initErr, errNotStarted))
+	}
 	address, err := r.isthmus.ResolveID(ctx, app)
-	if err != nil || app == r.app {
-		return address, err
+	if err != nil {
+		view, _ := r.isthmus.View()
+		return "", r.refused(app, view, err)
+	}
+	if app == r.app {
+		return address, nil
 	}
 	return r.component.dialer.Name(app, address), nil
+}
+
+// refused counts a refused lookup, and returns its error.
+func (r *resolver) refused(app catalog.App, view *catalog.View, err error) error {
+	r.component.refusals.add(err, app, view)
+	return err
 }
 
 // Close ends the resolver. daprd calls it last, after a successful Init only.

@@ -298,6 +298,9 @@ func (b *planBalancer) Close() {
 		e.channel.dialer.reachability.remove(e)
 		all = append(all, e)
 	}
+	for _, s := range b.routes {
+		b.plan.channel.callee.counts.close(s)
+	}
 	b.draining, b.endpoints = nil, nil
 	b.mu.Unlock()
 	for _, e := range all {

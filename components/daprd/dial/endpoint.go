@@ -80,6 +80,9 @@ func (e *endpoint) beginCall() func(balancer.DoneInfo) {
 		e.calls.Add(-1)
 		e.channel.calls.Add(-1)
 		e.channel.dialer.watcher.callEnded()
+		if info.Err != nil {
+			e.route.counts.fail(status.Code(info.Err))
+		}
 		switch {
 		case info.Err == nil:
 			// A call that began before the endpoint hung or recovered measured the hang.

@@ -85,6 +85,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 type callee struct {
 	app     catalog.App
 	address string // the name that daprd dials, as "host:port"
+	counts  callCounts
 
 	// The fields below belong to Dialer.mu.
 	creds credentials.TransportCredentials // daprd's, for this app; nil before the first connection

@@ -45,7 +45,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			}
 		}
 	}
-	next := r.state.next.Add(1)
+	next := uint32(r.state.next.Add(1))
 	inZone := r.candidates
 	if r.inZone > 0 {
 		inZone = r.candidates[:r.inZone]
@@ -123,5 +123,6 @@ func (e *errorPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	if !e.plan.channel.isCurrent(e.plan) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
+	e.plan.channel.callee.counts.unconnected()
 	return balancer.PickResult{}, status.Error(codes.Unavailable, e.err.Error())
 }

@@ -26,12 +26,13 @@ const (
 
 // routeState is what a channel remembers of its calls to one cluster, from plan to plan.
 type routeState struct {
-	next atomic.Uint32 // counts calls, for round robin
-	zone zoneSplit
-	ramp returnRamp // belongs to planBalancer.mu
+	next   atomic.Uint64 // counts calls, for round robin and metrics
+	zone   zoneSplit
+	ramp   returnRamp     // belongs to planBalancer.mu
+	counts *clusterCounts // that this state is part of
 
 	slow      atomic.Bool   // an instance has a penalty
-	trialNext atomic.Uint32 // the value of next at the last trial
+	trialNext atomic.Uint32 // the low bits of next at the last trial
 	trialAt   atomic.Int64  // when that was, since processStart
 }
 

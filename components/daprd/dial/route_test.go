@@ -43,7 +43,7 @@ func TestTrialsAreFew(t *testing.T) {
 	begun := time.Now()
 	tried := func(picks int) (n int) {
 		for range picks {
-			switch s.trial(c, s.next.Add(1)) {
+			switch s.trial(c, uint32(s.next.Add(1))) {
 			case &c[0]:
 				t.Fatal("an instance that is not slow was tried")
 			case &c[1]:

@@ -134,7 +134,7 @@ func (r *route) candidates(include func(*target, endpointKey) *endpoint) (all []
 func (b *planBalancer) routeState(cluster string) *routeState {
 	s := b.routes[cluster]
 	if s == nil {
-		s = &routeState{}
+		s = b.plan.channel.callee.counts.open(cluster)
 		b.routes[cluster] = s
 	}
 	return s

@@ -82,9 +82,9 @@ func TestAppsByView(t *testing.T) {
 			SERVFAIL
 			error: 22 No Reachable Authority: no address is known of the gateways of south: gw.south.example`},
 		{"secret.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
-			error: 15 Blocked: denied: the caller's selection does not hold shop/secret`},
+			error: 15 Blocked: denied: the caller's selection does not hold shop/secret; add it to AppEndpoints shop/checkout`},
 		{"nothing.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
-			error: 15 Blocked: denied: the caller's selection does not hold shop/nothing`},
+			error: 15 Blocked: denied: the caller's selection does not hold shop/nothing; add it to AppEndpoints shop/checkout`},
 		{"secret.shop.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},
 	}
 	w.check("10.0.0.9", rows) // by the address of an instance
@@ -128,7 +128,7 @@ func TestAppsInAClusterAndTheirShardsAndInstances(t *testing.T) {
 		{"ledger.finance.north.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
 			error: 0 Other: not found: the caller's view has no route to finance/ledger in cluster north`},
 		{"secret.shop.west.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
-			error: 15 Blocked: denied: the caller's selection does not hold shop/secret`},
+			error: 15 Blocked: denied: the caller's selection does not hold shop/secret; add it to AppEndpoints shop/checkout`},
 		{"10-0-0-1.orders.shop.west.isthmus.internal. A", `
 			NOERROR aa
 			10-0-0-1.orders.shop.west.isthmus.internal. 5 IN A 10.0.0.1`},
@@ -273,7 +273,7 @@ func TestTheZoneItselfAndWhatIsEmpty(t *testing.T) {
 		row{"_tcp.orders.shop.west.isthmus.internal. SRV", "NOERROR aa\n" + soaLine},
 		row{"_tcp.10-0-0-1.orders.shop.west.isthmus.internal. SRV", "NOERROR aa\n" + soaLine},
 		row{"_tcp.secret.shop.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},
-		row{"xn--bcher-kva.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + "error: 15 Blocked: denied: the caller's selection does not hold shop/xn--bcher-kva"},
+		row{"xn--bcher-kva.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + "error: 15 Blocked: denied: the caller's selection does not hold shop/xn--bcher-kva; add it to AppEndpoints shop/checkout"},
 	))
 	refused := "REFUSED\nerror: 20 Not Authoritative: this server answers for isthmus.internal"
 	w.check("shop/checkout", []row{
@@ -305,7 +305,7 @@ func TestNamesOfDaprsServicesInKubernetes(t *testing.T) {
 			additional: ledger.finance.east.isthmus.internal. 5 IN A 203.0.113.7
 			additional: ledger.finance.east.isthmus.internal. 5 IN A 203.0.113.8`},
 		{"ledger-dapr.finance.svc.cluster.local. AAAA", "NOERROR aa\n" + soa},
-		{"secret-dapr.shop.svc.cluster.local. A +", "NXDOMAIN aa\n" + soa + "error: 15 Blocked: denied: the caller's selection does not hold shop/secret"},
+		{"secret-dapr.shop.svc.cluster.local. A +", "NXDOMAIN aa\n" + soa + "error: 15 Blocked: denied: the caller's selection does not hold shop/secret; add it to AppEndpoints shop/checkout"},
 		{"orders.shop.svc.cluster.local. A +", refused},
 		{"-dapr.shop.svc.cluster.local. A +", refused},
 		{"shop.svc.cluster.local. A +", refused},
@@ -363,7 +363,7 @@ func TestAnAppAlwaysSeesItself(t *testing.T) {
 		{"10-0-0-9.checkout.shop.west.isthmus.internal. A", "NOERROR aa\n10-0-0-9.checkout.shop.west.isthmus.internal. 5 IN A 10.0.0.9"},
 		{"10-0-0-10.checkout.shop.west.isthmus.internal. A", "NOERROR aa\n10-0-0-10.checkout.shop.west.isthmus.internal. 5 IN A 10.0.0.10"},
 		{"checkout.shop.east.isthmus.internal. A", "NXDOMAIN aa\n" + soaLine},
-		{"orders.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + "error: 15 Blocked: denied: the caller's selection does not hold shop/orders"},
+		{"orders.shop.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + "error: 15 Blocked: denied: the caller's selection does not hold shop/orders; the caller has no AppEndpoints: write one that holds it"},
 	})
 }
 
