@@ -12,6 +12,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
@@ -21,11 +22,17 @@ import (
 
 // Settings are the block "xds" of isthmus.yaml.
 type Settings struct {
-	Gateways       []string `yaml:"gateways,single"`     // apps, as namespace/app-id, that are gateways of this cluster
-	GatewayPort    int      `yaml:"gatewayPort"`         // where those listen
+	Gateway        *Gateway `yaml:"gateway"`             // nil: no client is one
 	Certificates   string   `yaml:"certificateProvider"` // of gRPC clients, as their bootstrap calls it
 	MaxConnections int      `yaml:"maxConnections"`
 	TLS            *TLS     `yaml:"tls"` // nil: the service's own certificate
+}
+
+// Gateway says which clients are gateways of this cluster, and what is theirs.
+type Gateway struct {
+	Apps    []string `yaml:"apps,single"` // as namespace/app-id in their certificates
+	Listen  string   `yaml:"listen"`      // "ip:port" that they listen at; DefaultGatewayListen by default
+	Peering string   `yaml:"peering"`     // "ip:port" of listen.gateway, where they pass peers on to
 }
 
 // TLS names the files of a certificate that has a host name, in PEM.
@@ -38,6 +45,7 @@ type TLS struct {
 const (
 	DefaultMaxConnections = 2000
 	DefaultProvider       = "default"
+	DefaultGatewayListen  = "0.0.0.0:15443"
 )
 
 // Edge describes the xDS server that listens at an address; empty for nowhere.
@@ -52,13 +60,23 @@ func Edge(address string, s *Settings) edge.Edge {
 }
 
 func (s *Settings) check(doc *strict.Document) {
-	for i, name := range s.Gateways {
-		if _, err := catalog.ParseApp(name); err != nil {
-			doc.Refuse(fmt.Sprintf("xds.gateways[%d]", i), err.Error(), "write namespace/app-id, such as mesh/ingress")
+	if g := s.Gateway; g != nil {
+		if len(g.Apps) == 0 {
+			doc.Refuse("xds.gateway.apps", "is missing", "name the app in the gateway's certificate, such as mesh/ingress")
+		}
+		for i, name := range g.Apps {
+			if _, err := catalog.ParseApp(name); err != nil {
+				doc.Refuse(fmt.Sprintf("xds.gateway.apps[%d]", i), err.Error(), "write namespace/app-id, such as mesh/ingress")
+			}
+		}
+		for path, address := range map[string]string{"listen": g.Listen, "peering": g.Peering} {
+			if _, err := netip.ParseAddrPort(address); err != nil && address != "" {
+				doc.Refuse("xds.gateway."+path, fmt.Sprintf("%q is no address", address), "write ip:port, such as "+DefaultGatewayListen)
+			}
 		}
 	}
-	if s.GatewayPort < 0 || s.GatewayPort > 65535 {
-		doc.Refuse("xds.gatewayPort", fmt.Sprintf("%d is no port", s.GatewayPort), "write a number from 1 to 65535")
+	if s.TLS != nil && (s.TLS.Cert == "" || s.TLS.Key == "") {
+		doc.Refuse("xds.tls", "cert and key are both needed", "name a certificate and its private key in PEM")
 	}
 }
 

@@ -3,11 +3,8 @@ package xds
 import (
 	"encoding/base64"
 	"hash/fnv"
-	"net"
-	"net/netip"
 	"regexp"
 	"slices"
-	"strconv"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -224,21 +221,4 @@ func (m *maker) endpointsBehind(app catalog.App, r *catalog.Route, gateways *cat
 func (m *maker) empty(n resourceName) *resource {
 	name := n.String()
 	return made(name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
-}
-
-func endpointAt(address, host string) *endpointv3.LbEndpoint {
-	ip, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil
-	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if _, bad := netip.ParseAddr(ip); err != nil || bad != nil {
-		return nil
-	}
-	return &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-		Hostname: host,
-		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)},
-		}}},
-	}}}
 }

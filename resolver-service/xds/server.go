@@ -1,11 +1,13 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +52,7 @@ type Server struct {
 
 	host     edge.Host
 	maker    *maker
+	gateway  *gatewayMaker // nil: no client is one
 	gateways []catalog.App
 	index    *index
 	clients  *clients
@@ -79,12 +82,19 @@ func newServer(cfg config) (*Server, error) {
 	if cfg.host.Insecure {
 		s.maker.provider = ""
 	}
-	for _, name := range cfg.settings.Gateways {
-		app, err := catalog.ParseApp(name)
+	if g := cfg.settings.Gateway; g != nil {
+		listen, err := netip.ParseAddrPort(cmp.Or(g.Listen, DefaultGatewayListen))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("xds.gateway.listen: %w", err)
 		}
-		s.gateways = append(s.gateways, app)
+		s.gateway = &gatewayMaker{listen, g.Peering}
+		for _, name := range g.Apps {
+			app, err := catalog.ParseApp(name)
+			if err != nil {
+				return nil, fmt.Errorf("xds.gateway.apps: %w", err)
+			}
+			s.gateways = append(s.gateways, app)
+		}
 	}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate
@@ -260,7 +270,13 @@ func short(s string) string {
 // follow is how a client's state is followed, until stop.
 func (s *Server) follow(who *client) (follow func() (state, <-chan struct{}, <-chan struct{}), stop func()) {
 	if who.gateway {
-		panic("not built")
+		return func() (state, <-chan struct{}, <-chan struct{}) {
+			table, _, changed := s.host.Topology.Gateway().Follow()
+			if table == nil {
+				return nil, changed, nil
+			}
+			return &gatewayState{s.gateway, table}, changed, nil
+		}, func() {}
 	}
 	sub := s.host.Topology.Subscribe(who.app)
 	return func() (state, <-chan struct{}, <-chan struct{}) {
