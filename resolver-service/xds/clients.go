@@ -1,9 +1,12 @@
 package xds
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -57,4 +60,31 @@ func (c *clients) answered(st *stream, k kind, sent state, problem string) {
 		return
 	}
 	of[k] = &rejection{words: short(problem), revision: sent.revision(), since: time.Now()}
+}
+
+// status is every client, by app and age.
+func (c *clients) status() []*v1alpha1.XDSClient {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*v1alpha1.XDSClient, 0, len(c.all))
+	for st, rejections := range c.all {
+		who := &st.client
+		m := &v1alpha1.XDSClient{
+			App: &v1alpha1.App{Namespace: who.app.Namespace, Id: who.app.ID}, Node: who.node, Program: who.program,
+			Delta: who.delta, Gateway: who.gateway, SinceUnixMs: who.since.UnixMilli(),
+		}
+		for k, r := range rejections {
+			if r != nil {
+				m.Rejections = append(m.Rejections, &v1alpha1.XDSRejection{
+					Type: kind(k).short(), Error: r.words, Revision: r.revision, SinceUnixMs: r.since.UnixMilli(),
+				})
+			}
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *v1alpha1.XDSClient) int {
+		return cmp.Or(cmp.Compare(a.GetApp().GetNamespace(), b.GetApp().GetNamespace()), cmp.Compare(a.GetApp().GetId(), b.GetApp().GetId()),
+			cmp.Compare(a.GetSinceUnixMs(), b.GetSinceUnixMs()), cmp.Compare(a.GetNode(), b.GetNode()))
+	})
+	return all
 }

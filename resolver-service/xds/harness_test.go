@@ -23,6 +23,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv1 "google.golang.org/genproto/googleapis/rpc/status"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
@@ -43,6 +44,7 @@ type site struct {
 	t        testing.TB
 	topology *topology.Topology
 	address  string
+	part     edge.Part
 }
 
 func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
@@ -65,6 +67,7 @@ func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.part = part
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context) error{x.topology.Run, part.Run} {
@@ -104,6 +107,30 @@ func (x *site) exports(cluster string, app catalog.App, ready uint32) {
 	}}})
 }
 
+// settles waits until something holds.
+func (x *site) settles(what string, holds func() bool) {
+	x.t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			x.t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// rejected is what the clients of an app refuse, as operators see it.
+func (x *site) rejected(app catalog.App) (all []string) {
+	var s v1alpha1.StatusResponse
+	x.part.Status(&s)
+	for _, c := range s.GetXds() {
+		for _, r := range c.GetRejections() {
+			if c.GetApp().GetId() == app.ID {
+				all = append(all, r.GetType()+": "+r.GetError())
+			}
+		}
+	}
+	return all
+}
+
 func selects(caller string, endpoints ...catalog.Endpoint) *catalog.AppEndpoints {
 	return &catalog.AppEndpoints{App: shop(caller), Endpoints: endpoints}
 }
@@ -132,6 +159,7 @@ type adsClient struct {
 	nonces   [kinds]string
 	refuse   [kinds]string // why what comes is refused
 	mute     bool          // it answers nothing
+	ended    error         // once answers is closed
 }
 
 type answer struct {
@@ -166,6 +194,7 @@ func (x *site) connect(t testing.TB, app catalog.App, delta bool) *adsClient {
 		for {
 			a, err := c.receive()
 			if err != nil {
+				c.ended = err
 				return
 			}
 			select {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -295,6 +294,4 @@ func (s *Server) trusted() []identity.Trusted {
 	return []identity.Trusted{s.pair.Trusted()}
 }
 
-func (s *Server) status(*v1alpha1.StatusResponse) {}
-
-var _ net.Listener = (*bounded.Listener)(nil)
+func (s *Server) status(answer *v1alpha1.StatusResponse) { answer.Xds = s.clients.status() }

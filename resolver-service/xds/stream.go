@@ -203,7 +203,12 @@ func (st *stream) advance() error {
 		return nil
 	}
 	for k := clusters; k < listeners; k++ {
-		if f := st.kinds[k]; f != nil && !f.awaiting && len(f.held) > 0 {
+		f := st.kinds[k]
+		switch {
+		case f == nil || len(f.held) == 0:
+		case f.awaiting:
+			return nil
+		default:
 			if err := st.removeHeld(k, f); err != nil {
 				return err
 			}
@@ -262,7 +267,7 @@ func (st *stream) difference(k kind, f *followed) (put map[resourceName]*resourc
 	}
 	if f.sent != nil && f.sent != st.now {
 		for n := range st.now.changed(k, f.sent) {
-			if !f.has(n) || f.wildcard && !n.plain() && !f.named(n) {
+			if !f.has(n) || f.wildcard && n.cluster != "" && !f.named(n) {
 				continue
 			}
 			was, is := f.sent.resource(k, n), st.now.resource(k, n)

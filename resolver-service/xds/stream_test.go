@@ -142,3 +142,101 @@ func TestWhatOthersReferToComesFirstAndGoesLast(t *testing.T) {
 }
 
 func fields(line string) []string { return strings.Fields(line) }
+
+// What a client refuses is neither sent again nor in the way of anything else.
+func TestARefusalNeitherLoopsNorBlocks(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		x := start(t, Settings{}, selects("checkout", endpoint("orders", local), endpoint("last", local)))
+		x.runs(shop("orders"), "10.0.0.1:50002")
+		c := x.connect(t, shop("checkout"), delta)
+		c.refuse[endpoints] = "no such locality"
+		c.follow(endpoints, "orders.shop", "last.shop")
+		c.follow(clusters)
+		c.until("clusters, too", func() bool { return len(c.have[clusters]) > 0 && len(c.have[endpoints]) == 2 })
+		if got := x.rejected(shop("checkout")); len(got) != 1 || got[0] != "EDS: no such locality" {
+			t.Errorf("operators see %q", got)
+		}
+		c.order, c.refuse[endpoints] = nil, ""
+		x.runs(shop("last"), "10.0.0.9:50002")
+		c.until("the change of another app", func() bool { return len(c.endpointsOf("last.shop")) == 1 })
+		if !slices.Equal(c.order, []string{"EDS +last.shop"}) {
+			t.Errorf("after the refusal came %q", c.order)
+		}
+		x.settles("no refusal any more", func() bool { return len(x.rejected(shop("checkout"))) == 0 })
+	})
+}
+
+// A client that comes back with the versions that it has gets what differs, also from another
+// replica or after a restart.
+func TestAReturningClientGetsDifferencesOnly(t *testing.T) {
+	objects := []catalog.Object{selects("checkout", endpoint("orders", local), endpoint("ledger", local), endpoint("prices", local))}
+	one, two := start(t, Settings{}, objects...), start(t, Settings{}, objects...)
+	for _, x := range []*site{one, two} {
+		x.runs(shop("orders"), "10.0.0.1:50002")
+		x.runs(shop("ledger"), "10.0.0.2:50002")
+		x.runs(shop("prices"), "10.0.0.3:50002")
+	}
+	names := []string{"orders.shop", "ledger.shop", "prices.shop"}
+	c := one.connect(t, shop("checkout"), true)
+	c.follow(endpoints, names...)
+	c.until("all", func() bool { return len(c.have[endpoints]) == 3 })
+	two.runs(shop("ledger"), "10.0.0.4:50002")
+	two.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{selects("checkout", endpoint("orders", local), endpoint("ledger", local))}}})
+	again := two.connect(t, shop("checkout"), true)
+	again.known = c.versions
+	again.follow(endpoints, names...)
+	if a := again.next(); len(a.put) != 1 || a.put["ledger.shop"] == "" || !slices.Equal(a.removed, []string{"prices.shop"}) {
+		t.Errorf("it got %v and lost %v; want ledger, and prices gone", a.put, a.removed)
+	}
+}
+
+func TestWhatComesBackHasItsEndpointsAgain(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		with, without := selects("checkout", endpoint("orders", local)), selects("checkout")
+		x := start(t, Settings{}, with)
+		x.runs(shop("orders"), "10.0.0.1:50002")
+		c := x.connect(t, shop("checkout"), delta)
+		c.follow(clusters, "orders.shop")
+		c.follow(endpoints, "orders.shop")
+		for range 3 {
+			c.until("endpoints", func() bool { return len(c.have[clusters]) == 1 && len(c.endpointsOf("orders.shop")) == 1 })
+			x.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{without}}})
+			c.until("gone", func() bool { return len(c.have[clusters]) == 0 && len(c.endpointsOf("orders.shop")) == 0 })
+			x.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{with}}})
+		}
+	})
+}
+
+func TestNamesComeAndGo(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		x := start(t, Settings{}, selects("checkout", endpoint("orders", local), endpoint("ledger", local)))
+		x.runs(shop("orders"), "10.0.0.1:50002")
+		x.runs(shop("ledger"), "10.0.0.2:50002")
+		c := x.connect(t, shop("checkout"), delta)
+		c.follow(endpoints, "orders.shop")
+		c.until("orders", func() bool { return len(c.have[endpoints]) == 1 })
+		c.follow(endpoints, "ledger.shop")
+		c.until("ledger, too", func() bool { return len(c.have[endpoints]) == 2 })
+		c.leave(endpoints, "orders.shop")
+		c.follow(clusters, "orders.shop") // requests are taken in order
+		c.until("the request after that", func() bool { return len(c.have[clusters]) == 1 })
+		c.order = nil
+		x.runs(shop("orders"), "10.0.0.3:50002")
+		x.runs(shop("ledger"), "10.0.0.4:50002")
+		c.until("ledger's change", func() bool {
+			return slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 west x100: 10.0.0.4:50002"})
+		})
+		if !slices.Equal(c.order, []string{"EDS +ledger.shop"}) {
+			t.Errorf("responses %q; want none of orders, which it has left", c.order)
+		}
+	})
+}
+
+func TestANodeMustBeWhoItIs(t *testing.T) {
+	x := start(t, Settings{}, selects("checkout", endpoint("orders", local)))
+	c := x.connect(t, catalog.App{Namespace: "shop", ID: "check_out!"}, true)
+	c.follow(endpoints, "orders.shop")
+	if _, open := <-c.answers; open || c.ended == nil || !strings.Contains(c.ended.Error(), `write "id": "namespace/app-id" into the bootstrap`) {
+		t.Errorf("ended with %v", c.ended)
+	}
+}
