@@ -20,7 +20,9 @@ type client struct {
 	program string // that it is, and its version
 	gateway bool
 	delta   bool
-	since   time.Time
+	// nameless tells that its TLS sends no server name, so gateways can't choose by it.
+	nameless bool
+	since    time.Time
 }
 
 // rejection is a client's refusal of what it was sent.

@@ -46,6 +46,11 @@ type gatewayState struct {
 
 func (s *gatewayState) revision() uint64 { return s.table.Revision }
 
+func (s *gatewayState) same(old state) bool {
+	o, ok := old.(*gatewayState)
+	return ok && s.table == o.table
+}
+
 func (s *gatewayState) names(k kind) iter.Seq[resourceName] {
 	return func(yield func(resourceName) bool) {
 		switch k {

@@ -95,8 +95,11 @@ type maker struct {
 	provider string // of certificates; empty: plain text
 }
 
+// gatewaysOf returns the addresses of a cluster's gateways for an app.
+type gatewaysOf func(cluster string, app catalog.App) []string
+
 // resource makes a resource of an app for the clients of a view.
-func (m *maker) resource(k kind, n resourceName, plan *catalog.Plan, gateways *catalog.Gateways) *resource {
+func (m *maker) resource(k kind, n resourceName, plan *catalog.Plan, gateways gatewaysOf) *resource {
 	name := n.String()
 	switch k {
 	case clusters:
@@ -171,7 +174,7 @@ func routesOf(name string) *routev3.RouteConfiguration {
 
 // endpointsOf has a locality for each usable route. Priorities are numbered from 0 without gaps,
 // as clients want them; a weight is the route's share, less while its cluster comes back in steps.
-func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gateways *catalog.Gateways) *endpointv3.ClusterLoadAssignment {
+func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gateways gatewaysOf) *endpointv3.ClusterLoadAssignment {
 	all := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	priority, last := uint32(0), uint32(0)
 	for i := range plan.Routes {
@@ -199,10 +202,10 @@ func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gat
 
 // endpointsBehind are the instances of a route, or the gateways that lead to them. Clients refuse
 // a resource that has an address twice.
-func (m *maker) endpointsBehind(app catalog.App, r *catalog.Route, gateways *catalog.Gateways) []*endpointv3.LbEndpoint {
+func (m *maker) endpointsBehind(app catalog.App, r *catalog.Route, gateways gatewaysOf) []*endpointv3.LbEndpoint {
 	addresses := r.Addresses
 	if r.Gateway {
-		addresses = gateways.Addresses[r.Cluster]
+		addresses = gateways(r.Cluster, app)
 	}
 	host := m.domain.Host(app, r.Cluster)
 	all := make([]*endpointv3.LbEndpoint, 0, len(addresses))

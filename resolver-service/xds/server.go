@@ -247,7 +247,14 @@ func (s *Server) clientOf(ctx context.Context, node *corev3.Node) (client, error
 	case !known && err != nil:
 		return client{}, status.Errorf(codes.InvalidArgument, "xds: node id: %v; write \"id\": \"namespace/app-id\" into the bootstrap", err)
 	}
-	return client{app: app, node: short(named), gateway: slices.Contains(s.gateways, app), program: short(node.GetUserAgentName() + " " + node.GetUserAgentVersion()), since: time.Now()}, nil
+	return client{app: app, node: short(named), gateway: slices.Contains(s.gateways, app), nameless: sendsNoName(node), program: short(node.GetUserAgentName() + " " + node.GetUserAgentVersion()), since: time.Now()}, nil
+}
+
+// namelessKey in the metadata of a node says, if true, that the client sends no server name.
+const namelessKey = "isthmus.dev/no-server-name"
+
+func sendsNoName(node *corev3.Node) bool {
+	return node.GetMetadata().GetFields()[namelessKey].GetBoolValue()
 }
 
 // nodeApp is the app of a node id: namespace/app-id, and more behind another slash.
@@ -267,23 +274,28 @@ func short(s string) string {
 }
 
 // follow is how a client's state is followed, until stop.
-func (s *Server) follow(who *client) (follow func() (state, <-chan struct{}, <-chan struct{}), stop func()) {
+func (s *Server) follow(who *client) (follow func() (state, changes), stop func()) {
 	if who.gateway {
-		return func() (state, <-chan struct{}, <-chan struct{}) {
+		return func() (state, changes) {
 			table, _, changed := s.host.Topology.Gateway().Follow()
 			if table == nil {
-				return nil, changed, nil
+				return nil, changes{changed}
 			}
-			return &gatewayState{s.gateway, table}, changed, nil
+			return &gatewayState{s.gateway, table}, changes{changed}
 		}, func() {}
 	}
 	sub := s.host.Topology.Subscribe(who.app)
-	return func() (state, <-chan struct{}, <-chan struct{}) {
-		view, changed, also := sub.Follow()
-		if view == nil {
-			return nil, changed, also
+	return func() (state, changes) {
+		view, changed, openChanged := sub.Follow()
+		waits := changes{changed, openChanged}
+		var nameless *catalog.Gateways
+		if who.nameless {
+			nameless, _, waits[2] = s.host.Topology.Clusters().Follow()
 		}
-		return &appState{s.maker, view}, changed, also
+		if view == nil || who.nameless && nameless == nil {
+			return nil, waits
+		}
+		return &appState{s.maker, view, nameless}, waits
 	}, sub.Close
 }
 

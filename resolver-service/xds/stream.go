@@ -52,20 +52,24 @@ type followed struct {
 	awaiting bool // the answer to nonce
 }
 
+// changes are closed once there may be another state. Some may be nil.
+type changes [3]<-chan struct{}
+
 // run serves a client until its stream ends.
-func (st *stream) run(ctx context.Context, requests <-chan *request, follow func() (state, <-chan struct{}, <-chan struct{})) error {
+func (st *stream) run(ctx context.Context, requests <-chan *request, follow func() (state, changes)) error {
 	defer st.close()
 	for {
-		next, changed, alsoChanged := follow()
-		if next != nil && (st.now == nil || next.revision() != st.now.revision()) {
+		next, changed := follow()
+		if next != nil && (st.now == nil || !next.same(st.now)) {
 			st.now = next
 		}
 		if err := st.advance(); err != nil {
 			return err
 		}
 		select {
-		case <-changed:
-		case <-alsoChanged:
+		case <-changed[0]:
+		case <-changed[1]:
+		case <-changed[2]:
 		case r, ok := <-requests:
 			if !ok {
 				return nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -239,4 +241,28 @@ func TestANodeMustBeWhoItIs(t *testing.T) {
 	if _, open := <-c.answers; open || c.ended == nil || !strings.Contains(c.ended.Error(), `write "id": "namespace/app-id" into the bootstrap`) {
 		t.Errorf("ended with %v", c.ended)
 	}
+}
+
+// A client whose TLS sends no server name gets the addresses that lead to one app each.
+func TestAClientWithoutServerNames(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		east := cluster("east", "203.0.113.7:15443")
+		east.AppGateways = []catalog.AppGateway{{App: shop("orders"), Address: "203.0.113.7:50002"}}
+		x := start(t, Settings{}, east, selects("checkout", endpoint("orders"), endpoint("ledger")))
+		x.exports("east", shop("orders"), 1)
+		x.exports("east", shop("ledger"), 1)
+		c := x.connect(t, shop("checkout"), delta)
+		c.node.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{namelessKey: structpb.NewBoolValue(true)}}
+		c.follow(endpoints, "orders.shop", "ledger.shop")
+		c.until("the app's own address", func() bool {
+			ledger := c.endpointsOf("ledger.shop")
+			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 east x100: 203.0.113.7:50002"}) && ledger != nil && len(ledger) == 0
+		})
+		east = cluster("east", "203.0.113.7:15443")
+		east.AppGateways = []catalog.AppGateway{{App: shop("ledger"), Address: "203.0.113.8:50002"}}
+		x.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{east}}})
+		c.until("the address of the other", func() bool {
+			return len(c.endpointsOf("orders.shop")) == 0 && slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 east x100: 203.0.113.8:50002"})
+		})
+	})
 }

@@ -15,6 +15,8 @@ type state interface {
 	names(k kind) iter.Seq[resourceName]
 	// changed are the names of those that may differ from an older state.
 	changed(k kind, old state) iter.Seq[resourceName]
+	// same tells whether an older state of the same client is this one.
+	same(old state) bool
 	revision() uint64
 }
 
@@ -22,6 +24,14 @@ type state interface {
 type appState struct {
 	*maker
 	view *catalog.View
+	// nameless are the gateways, for a client that sends no server name. It gets the addresses
+	// that lead to one app each. nil for a client that does.
+	nameless *catalog.Gateways
+}
+
+func (s *appState) same(old state) bool {
+	o, ok := old.(*appState)
+	return ok && s.view == o.view && s.nameless == o.nameless
 }
 
 // Memo of a plan: its resources, for the clients of views with these gateways.
@@ -37,13 +47,27 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	if !ok || n.other != "" {
 		return nil
 	}
-	if n.cluster == "" {
+	switch {
+	case n.cluster != "" && !leadsTo(e.Plan, n.cluster):
+		return nil
+	case n.cluster != "" || s.nameless != nil && k == endpoints:
+		return s.maker.resource(k, n, e.Plan, s.gateways)
+	default:
 		return s.of(k, e.Plan)
 	}
-	if !leadsTo(e.Plan, n.cluster) {
-		return nil
+}
+
+// gateways are the addresses of a cluster's gateways for an app.
+func (s *appState) gateways(cluster string, app catalog.App) (all []string) {
+	if s.nameless == nil {
+		return s.view.Gateways.Addresses[cluster]
 	}
-	return s.maker.resource(k, n, e.Plan, s.view.Gateways)
+	for _, g := range s.nameless.Apps[cluster] {
+		if g.App == app {
+			all = append(all, g.Address)
+		}
+	}
+	return all
 }
 
 // of makes the resource of a plan, or takes the one that was made for another client.
@@ -59,7 +83,7 @@ func (s *appState) of(k kind, plan *catalog.Plan) *resource {
 			next.made[endpoints] = nil
 		}
 	}
-	next.made[k] = s.maker.resource(k, resourceName{app: plan.App}, plan, s.view.Gateways)
+	next.made[k] = s.maker.resource(k, resourceName{app: plan.App}, plan, s.gateways)
 	plan.Keep(catalog.MemoXDS, next)
 	return next.made[k]
 }
@@ -103,7 +127,7 @@ func (s *appState) changed(k kind, old state) iter.Seq[resourceName] {
 			return true
 		}
 		same := (*catalog.Entry).SameRoutes
-		if k == endpoints && !s.view.Gateways.Equal(o.view.Gateways) {
+		if k == endpoints && (!s.view.Gateways.Equal(o.view.Gateways) || !s.nameless.Equal(o.nameless)) {
 			for app := range s.view.Entries.All() { // also those whose routes are the same
 				if !each(app) {
 					return
