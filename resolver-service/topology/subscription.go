@@ -64,6 +64,18 @@ func (s *Subscription) Follow() (view *catalog.View, changed, openChanged <-chan
 	}
 }
 
+// FollowOwn is Follow for the view of the app's own selection; nil while the app has none.
+func (s *Subscription) FollowOwn() (view *catalog.View, changed <-chan struct{}) {
+	view, _, changed = s.own.value.Follow()
+	return view, changed
+}
+
+// FollowOpen follows the view of apps without a selection.
+func (t *Topology) FollowOpen() (view *catalog.View, changed <-chan struct{}) {
+	view, _, changed = t.open.Follow()
+	return view, changed
+}
+
 // Next waits for a view other than seen, which may be nil, and returns it.
 func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.View, error) {
 	for {

@@ -53,15 +53,15 @@ func (c *clients) remove(st *stream) {
 }
 
 // answered notes what a client says of a response.
-func (c *clients) answered(st *stream, k kind, sent state, problem string) {
+func (c *clients) answered(st *stream, k kind, revision uint64, problem string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.all[st]
-	if problem == "" || sent == nil {
+	if problem == "" {
 		of[k] = nil
 		return
 	}
-	of[k] = &rejection{words: short(problem), revision: sent.revision(), since: time.Now()}
+	of[k] = &rejection{words: short(problem), revision: revision, since: time.Now()}
 }
 
 // status is every client, by app and age.

@@ -53,7 +53,7 @@ type Server struct {
 	maker    *maker
 	gateway  *gatewayMaker // nil: no client is one
 	gateways []catalog.App
-	index    *index
+	hubs     hubs
 	clients  *clients
 	pair     *keypair.Pair // nil: the service's own certificate
 	grpc     *grpc.Server
@@ -72,7 +72,7 @@ var methods = []string{
 
 func newServer(cfg config) (*Server, error) {
 	s := &Server{
-		host: cfg.host, index: newIndex(), clients: newClients(),
+		host: cfg.host, clients: newClients(),
 		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
 	}
 	if s.maker.provider == "" {
@@ -95,6 +95,7 @@ func newServer(cfg config) (*Server, error) {
 			s.gateways = append(s.gateways, app)
 		}
 	}
+	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate
 	if files := cfg.settings.TLS; files != nil {
@@ -201,15 +202,15 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 		return err
 	}
 	who.delta = delta
-	st := &stream{s: s, delta: delta, client: who, send: func(m encoded) error {
+	st := &stream{s: s, delta: delta, client: who, key: hubKey{gateway: who.gateway, nameless: who.nameless}, wake: make(chan struct{}, 1), send: func(m encoded) error {
 		defer time.AfterFunc(stallTimeout, func() { s.hangup(ss.Context()) }).Stop()
 		return ss.SendMsg(m)
 	}}
 	s.clients.add(st)
 	defer s.clients.remove(st)
-	follow, stop := s.follow(&who)
+	own, stop := s.own(&who)
 	defer stop()
-	if err := st.run(ctx, requests, follow); ctx.Err() == nil {
+	if err := st.run(ctx, requests, own); ctx.Err() == nil {
 		return err
 	}
 	return cause(ctx)
@@ -273,9 +274,10 @@ func short(s string) string {
 	return s
 }
 
-// follow is how a client's state is followed, until stop.
-func (s *Server) follow(who *client) (follow func() (state, changes), stop func()) {
-	if who.gateway {
+// follow is how the state of a view is followed, until stop. There is no state before the first,
+// and after the end of an app's own view.
+func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()) {
+	if key.gateway {
 		return func() (state, changes) {
 			table, _, changed := s.host.Topology.Gateway().Follow()
 			if table == nil {
@@ -284,18 +286,34 @@ func (s *Server) follow(who *client) (follow func() (state, changes), stop func(
 			return &gatewayState{s.gateway, table}, changes{changed}
 		}, func() {}
 	}
-	sub := s.host.Topology.Subscribe(who.app)
+	view, stop := s.host.Topology.FollowOpen, func() {}
+	if key.app != (catalog.App{}) {
+		sub := s.host.Topology.Subscribe(key.app)
+		view, stop = sub.FollowOwn, sub.Close
+	}
 	return func() (state, changes) {
-		view, changed, openChanged := sub.Follow()
-		waits := changes{changed, openChanged}
+		v, changed := view()
+		waits := changes{changed}
 		var nameless *catalog.Gateways
-		if who.nameless {
-			nameless, _, waits[2] = s.host.Topology.Clusters().Follow()
+		if key.nameless {
+			nameless, _, waits[1] = s.host.Topology.Clusters().Follow()
 		}
-		if view == nil || who.nameless && nameless == nil {
+		if v == nil || key.nameless && nameless == nil {
 			return nil, waits
 		}
-		return &appState{s.maker, view, nameless}, waits
+		return &appState{s.maker, v, nameless}, waits
+	}, stop
+}
+
+// own follows whether an app has a view of its own, until stop.
+func (s *Server) own(who *client) (own func() (bool, <-chan struct{}), stop func()) {
+	if who.gateway {
+		return func() (bool, <-chan struct{}) { return false, nil }, func() {}
+	}
+	sub := s.host.Topology.Subscribe(who.app)
+	return func() (bool, <-chan struct{}) {
+		view, changed := sub.FollowOwn()
+		return view != nil, changed
 	}, sub.Close
 }
 

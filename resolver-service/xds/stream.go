@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Bounds of one stream.
@@ -34,42 +36,75 @@ type stream struct {
 	send   func(encoded) error
 	delta  bool
 	client client
+	wake   chan struct{} // its hub has something for it
+
+	key    hubKey
+	hub    *hub
+	place  int // in the hub
 	kinds  [kinds]*followed
 	number uint64 // of nonces
-	now    state  // nil before the first
 }
 
-// followed is what a stream knows of one type of resources.
+// followed is what a stream knows of one type of resources. Which names the client follows is in
+// the hub.
 type followed struct {
-	following
 	asked    bool
+	wildcard bool
+	count    int               // names that the client has asked for
 	fresh    []resourceName    // asked for since the last response
-	freshAll bool              // the wildcard was asked for since then
+	freshAll bool              // all was asked for since then
 	known    map[string]string // see request
-	sent     state             // that the client has
+	answered bool              // something was sent
 	held     map[resourceName]*resource
+	revision uint64 // that was sent last
 	nonce    string
 	awaiting bool // the answer to nonce
+
+	// dirty are the resources that are to be sent, with what the client has; nil: nothing. The
+	// hub's lock guards it.
+	dirty map[resourceName]*resource
 }
 
-// changes are closed once there may be another state. Some may be nil.
-type changes [3]<-chan struct{}
+func (f *followed) note(n resourceName, before *resource) {
+	if f.dirty == nil {
+		f.dirty = map[resourceName]*resource{}
+	}
+	if _, ok := f.dirty[n]; !ok {
+		f.dirty[n] = before
+	}
+}
 
-// run serves a client until its stream ends.
-func (st *stream) run(ctx context.Context, requests <-chan *request, follow func() (state, changes)) error {
-	defer st.close()
+// notify has the stream look at what its hub has for it.
+func (st *stream) notify() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// changes are closed once there may be another state. One may be nil.
+type changes [2]<-chan struct{}
+
+// run serves a client until its stream ends. own follows whether the client has a view of its own.
+func (st *stream) run(ctx context.Context, requests <-chan *request, own func() (bool, <-chan struct{})) error {
+	st.hub = st.s.hubs.acquire(st.key)
+	st.place = st.hub.join(st)
+	defer func() {
+		st.hub.leave(st.place)
+		st.s.hubs.release(st.key, st.hub)
+	}()
 	for {
-		next, changed := follow()
-		if next != nil && (st.now == nil || !next.same(st.now)) {
-			st.now = next
+		has, changed := own()
+		if has {
+			changed = nil // the hub follows that view
 		}
+		st.settle(has)
 		if err := st.advance(); err != nil {
 			return err
 		}
 		select {
-		case <-changed[0]:
-		case <-changed[1]:
-		case <-changed[2]:
+		case <-st.wake:
+		case <-changed:
 		case r, ok := <-requests:
 			if !ok {
 				return nil
@@ -83,10 +118,56 @@ func (st *stream) run(ctx context.Context, requests <-chan *request, follow func
 	}
 }
 
-func (st *stream) close() {
-	for _, f := range st.kinds {
+// settle moves the stream to the hub of the view that counts for its client.
+func (st *stream) settle(own bool) {
+	key := st.key
+	if !key.gateway {
+		if key.app = (catalog.App{}); own {
+			key.app = st.client.app
+		}
+	}
+	if key == st.key {
+		return
+	}
+	old, oldKey := st.hub, st.key
+	names, last := old.leave(st.place)
+	st.key, st.hub = key, st.s.hubs.acquire(key)
+	st.place = st.hub.join(st)
+	st.hub.mu.Lock()
+	for k, f := range st.kinds {
 		if f != nil {
-			f.close()
+			st.rejoin(kind(k), f, names[k], last)
+		}
+	}
+	st.hub.mu.Unlock()
+	st.s.hubs.release(oldKey, old)
+}
+
+// rejoin has the stream follow in its hub what it has followed in another, which had a state.
+func (st *stream) rejoin(k kind, f *followed, names []resourceName, last state) {
+	at, now := &st.hub.kinds[k], st.hub.now
+	compare := func(n resourceName) {
+		if last == nil || now == nil {
+			return
+		}
+		if before := last.resource(k, n); !alike(before, now.resource(k, n)) {
+			f.note(n, before)
+		}
+	}
+	for _, n := range names {
+		at.add(n, st.place)
+		compare(n)
+	}
+	if !f.wildcard {
+		return
+	}
+	at.setAll(st.place, true)
+	if last != nil && now != nil {
+		for n := range last.names(k) {
+			compare(n)
+		}
+		for n := range now.names(k) {
+			compare(n)
 		}
 	}
 }
@@ -94,7 +175,7 @@ func (st *stream) close() {
 // of is what the stream knows of a type.
 func (st *stream) of(k kind) *followed {
 	if st.kinds[k] == nil {
-		st.kinds[k] = &followed{following: following{index: st.s.index}}
+		st.kinds[k] = &followed{}
 	}
 	return st.kinds[k]
 }
@@ -108,16 +189,19 @@ func (st *stream) take(r *request) error {
 		}
 	} else if r.nonce != "" {
 		f.awaiting = false
-		st.s.clients.answered(st, r.kind, f.sent, r.problem)
+		st.s.clients.answered(st, r.kind, f.revision, r.problem)
 	}
 	first := !f.asked
 	f.asked = true
+	st.hub.mu.Lock()
+	defer st.hub.mu.Unlock()
+	at := &st.hub.kinds[r.kind]
 	if st.delta {
-		st.takeDelta(f, r, first)
+		st.takeDelta(at, f, r, first)
 	} else {
-		st.takeState(f, r, first)
+		st.takeState(at, f, r, first)
 	}
-	if f.count() > maxNames {
+	if f.count > maxNames {
 		return status.Errorf(codes.ResourceExhausted, "xds: more than %d names of one type", maxNames)
 	}
 	return nil
@@ -125,42 +209,62 @@ func (st *stream) take(r *request) error {
 
 const wildcard = "*"
 
-func (st *stream) takeDelta(f *followed, r *request, first bool) {
+// follow notes that the client asks for a resource.
+func (st *stream) follow(at *followers, f *followed, n resourceName) {
+	if !at.has(n, st.place) {
+		at.add(n, st.place)
+		f.count++
+	}
+	f.fresh = append(f.fresh, n)
+}
+
+func (st *stream) unfollow(at *followers, f *followed, n resourceName) {
+	if at.has(n, st.place) {
+		at.drop(n, st.place)
+		f.count--
+	}
+	delete(f.held, n)
+	delete(f.dirty, n)
+}
+
+func (st *stream) followAll(at *followers, f *followed, all bool) {
+	f.freshAll = all && (f.freshAll || !f.wildcard)
+	f.wildcard = all
+	at.setAll(st.place, all)
+}
+
+func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) {
 	if first {
 		f.known = r.known
 		// A first request without names is for all, as in the days before the wildcard had a name.
 		if len(r.subscribe) == 0 && r.kind.whole() {
-			f.wildcard, f.freshAll = true, true
+			st.followAll(at, f, true)
 		}
 	}
 	for _, name := range r.subscribe {
 		if name == wildcard {
-			f.freshAll = !f.wildcard || f.freshAll
-			f.wildcard = true
+			st.followAll(at, f, true)
 			continue
 		}
-		n := parseName(name)
-		f.add(n)
-		f.fresh = append(f.fresh, n)
+		st.follow(at, f, parseName(name))
 	}
 	for _, name := range r.unsubscribe {
 		if name == wildcard {
-			f.wildcard, f.freshAll = false, false
+			st.followAll(at, f, false)
 			continue
 		}
-		n := parseName(name)
-		f.remove(n)
-		delete(f.held, n)
-		f.fresh = slices.DeleteFunc(f.fresh, func(other resourceName) bool { return other == n })
+		st.unfollow(at, f, parseName(name))
+	}
+	if len(r.unsubscribe) > 0 {
+		f.fresh = slices.DeleteFunc(f.fresh, func(n resourceName) bool { return !at.has(n, st.place) })
 	}
 }
 
-func (st *stream) takeState(f *followed, r *request, first bool) {
+func (st *stream) takeState(at *followers, f *followed, r *request, first bool) {
 	if len(r.names) == 0 && first && r.kind.whole() || slices.Contains(r.names, wildcard) {
-		f.freshAll = !f.wildcard || f.freshAll
-		f.wildcard = true
-	} else if len(r.names) > 0 || !f.wildcard {
-		f.wildcard, f.freshAll = false, false
+		st.followAll(at, f, true)
+	} else if len(r.names) > 0 && f.wildcard {
+		st.followAll(at, f, false)
 	}
 	wanted := make(map[resourceName]struct{}, len(r.names))
 	for _, name := range r.names {
@@ -169,33 +273,28 @@ func (st *stream) takeState(f *followed, r *request, first bool) {
 		}
 		n := parseName(name)
 		wanted[n] = struct{}{}
-		if !f.named(n) {
-			f.add(n)
-			f.fresh = append(f.fresh, n)
+		if !at.has(n, st.place) {
+			st.follow(at, f, n)
 		}
 	}
-	if f.count() == len(wanted) {
+	if f.count == len(wanted) {
 		return
 	}
 	var gone []resourceName
-	for n := range f.all {
+	for n := range at.names(st.place) {
 		if _, ok := wanted[n]; !ok {
 			gone = append(gone, n)
 		}
 	}
 	for _, n := range gone {
-		f.remove(n)
-		delete(f.held, n)
+		st.unfollow(at, f, n)
 	}
-	f.fresh = slices.DeleteFunc(f.fresh, func(n resourceName) bool { return !f.named(n) })
+	f.fresh = slices.DeleteFunc(f.fresh, func(n resourceName) bool { return !at.has(n, st.place) })
 }
 
 // advance sends what the client lacks: what others refer to before what refers to it, and in the
 // opposite order what goes.
 func (st *stream) advance() error {
-	if st.now == nil {
-		return nil
-	}
 	for k := range kinds {
 		if f := st.kinds[k]; f != nil && f.asked && !f.awaiting && (k < listeners || st.current(clusters)) {
 			if err := st.update(k, f); err != nil {
@@ -221,23 +320,31 @@ func (st *stream) advance() error {
 	return nil
 }
 
-// current tells whether a client has the newest state of a type, or does not follow the type.
+// current tells whether a client has the newest of a type, or does not follow the type.
 func (st *stream) current(k kind) bool {
+	st.hub.mu.Lock()
+	defer st.hub.mu.Unlock()
 	f := st.kinds[k]
-	return f == nil || !f.asked || f.sent == st.now
+	return f == nil || !f.asked || len(f.dirty) == 0 && len(f.fresh) == 0 && !f.freshAll
 }
 
 // update sends the difference of one type.
 func (st *stream) update(k kind, f *followed) error {
-	if f.sent == st.now && len(f.fresh) == 0 && !f.freshAll {
+	st.hub.mu.Lock()
+	now, dirty := st.hub.now, f.dirty
+	if now != nil {
+		f.dirty = nil
+	}
+	st.hub.mu.Unlock()
+	first := !f.answered
+	if now == nil || len(dirty) == 0 && len(f.fresh) == 0 && !f.freshAll && !(first && k.whole()) {
 		return nil
 	}
-	put, gone := st.difference(k, f)
-	first := f.sent == nil
-	f.sent, f.fresh, f.freshAll, f.known = st.now, nil, false, nil
-	if k < listeners { // listeners and routes may still refer to them
+	put, gone := st.difference(k, f, now, dirty)
+	f.answered, f.fresh, f.freshAll, f.known, f.revision = true, nil, false, nil, now.revision()
+	if k < listeners && !st.alone() { // listeners and routes may still refer to them
 		for n, r := range gone {
-			if r != nil && !st.alone() {
+			if r != nil {
 				if f.held == nil {
 					f.held = map[resourceName]*resource{}
 				}
@@ -249,7 +356,7 @@ func (st *stream) update(k kind, f *followed) error {
 	if len(put) == 0 && len(gone) == 0 && !(first && k.whole()) {
 		return nil
 	}
-	return st.respond(k, f, put, gone)
+	return st.respond(k, f, now, put, gone)
 }
 
 // alone tells whether the client follows neither listeners nor routes.
@@ -257,42 +364,38 @@ func (st *stream) alone() bool { return st.kinds[listeners] == nil && st.kinds[r
 
 // difference is what a client lacks, and what it has too much, with what it has; nil where it may
 // have had nothing.
-func (st *stream) difference(k kind, f *followed) (put map[resourceName]*resource, gone map[resourceName]*resource) {
+func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceName]*resource) (put, gone map[resourceName]*resource) {
 	put, gone = map[resourceName]*resource{}, map[resourceName]*resource{}
-	asked := func(n resourceName) {
-		r := st.now.resource(k, n)
-		version, known := f.known[n.String()]
+	for n, was := range dirty {
+		is := now.resource(k, n)
 		switch {
-		case r == nil:
-			gone[n] = nil
-		case !known || version != r.version:
-			put[n] = r
+		case is == nil && was != nil:
+			gone[n] = was
+		case is != nil && !alike(was, is):
+			put[n] = is
+			delete(f.held, n)
 		}
 	}
-	if f.sent != nil && f.sent != st.now {
-		for n := range st.now.changed(k, f.sent) {
-			if !f.has(n) || f.wildcard && n.cluster != "" && !f.named(n) {
-				continue
-			}
-			was, is := f.sent.resource(k, n), st.now.resource(k, n)
-			switch {
-			case is == nil && was != nil:
-				gone[n] = was
-			case is != nil && (was == nil || was.version != is.version):
-				put[n] = is
-				delete(f.held, n)
-			}
+	asked := func(n resourceName) {
+		is := now.resource(k, n)
+		version, known := f.known[n.String()]
+		switch {
+		case is == nil:
+			gone[n] = nil
+		case !known || version != is.version:
+			put[n] = is
+			delete(f.held, n)
 		}
 	}
 	for _, n := range f.fresh {
 		asked(n)
 	}
 	if f.freshAll {
-		for n := range st.now.names(k) {
+		for n := range now.names(k) {
 			asked(n)
 		}
 		for name := range f.known {
-			if n := parseName(name); st.now.resource(k, n) == nil {
+			if n := parseName(name); now.resource(k, n) == nil {
 				gone[n] = nil
 			}
 		}
@@ -304,12 +407,18 @@ func (st *stream) difference(k kind, f *followed) (put map[resourceName]*resourc
 func (st *stream) removeHeld(k kind, f *followed) error {
 	gone := f.held
 	f.held = nil
-	return st.respond(k, f, nil, gone)
+	st.hub.mu.Lock()
+	now := st.hub.now
+	st.hub.mu.Unlock()
+	if now == nil {
+		return nil
+	}
+	return st.respond(k, f, now, nil, gone)
 }
 
 // respond sends messages about one type.
-func (st *stream) respond(k kind, f *followed, put, gone map[resourceName]*resource) error {
-	r := response{url: k.url(), version: strconv.FormatUint(st.now.revision(), 10)}
+func (st *stream) respond(k kind, f *followed, now state, put, gone map[resourceName]*resource) error {
+	r := response{url: k.url(), version: strconv.FormatUint(now.revision(), 10)}
 	switch {
 	case st.delta:
 		for n := range gone {
@@ -318,7 +427,7 @@ func (st *stream) respond(k kind, f *followed, put, gone map[resourceName]*resou
 		slices.Sort(r.removed)
 		r.put = sorted(put)
 	case k.whole():
-		r.put = st.everything(k, f)
+		r.put = st.everything(k, f, now)
 	default:
 		// In this protocol nothing else says that the last endpoint has gone.
 		if k == endpoints {
@@ -363,19 +472,23 @@ func with(m map[resourceName]*resource, n resourceName, r *resource) map[resourc
 }
 
 // everything is all of a type that the client follows.
-func (st *stream) everything(k kind, f *followed) []*resource {
+func (st *stream) everything(k kind, f *followed, now state) []*resource {
 	put := map[resourceName]*resource{}
 	for n, r := range f.held {
 		put[n] = r
 	}
-	for n := range f.all {
-		if r := st.now.resource(k, n); r != nil {
-			put[n] = r
-		}
+	var names []resourceName
+	st.hub.mu.Lock()
+	for n := range st.hub.kinds[k].names(st.place) {
+		names = append(names, n)
 	}
+	st.hub.mu.Unlock()
 	if f.wildcard {
-		for n := range st.now.names(k) {
-			put[n] = st.now.resource(k, n)
+		names = slices.AppendSeq(names, now.names(k))
+	}
+	for _, n := range names {
+		if r := now.resource(k, n); r != nil {
+			put[n] = r
 		}
 	}
 	return sorted(put)
