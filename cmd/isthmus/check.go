@@ -46,7 +46,7 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 		defer cancel()
-		way := &check.Way{Service: options.Service(), Version: programVersion()}
+		way := &check.Way{Service: options.Service(), Version: programVersion(), BySentry: options.Sentry != ""}
 		cluster, results := checkService(ctx, options, way)
 		results = append(check.Command(way), results...)
 		check.Sort(results)

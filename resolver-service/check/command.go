@@ -12,7 +12,9 @@ import (
 type Way struct {
 	Service string // its address
 	Sentry  error  // of [identity.Source.CheckSentry]
-	Err     error  // of the call, in words; nil: the service answers
+	// BySentry tells that the command's certificate is from there.
+	BySentry bool
+	Err      error // of the call, in words; nil: the service answers
 	// Own is an error of the command's own certificate: the service was not asked.
 	Own bool
 	// Denied tells that the service answers, and refuses this caller.
@@ -28,11 +30,11 @@ type Way struct {
 // Command makes the checks of the command's side.
 func Command(w *Way) (all []Result) {
 	for _, c := range Table {
-		if c.command == nil {
+		if c.command == nil || c.ofSentry && !w.BySentry {
 			continue
 		}
 		results := c.command(w)
-		if len(results) == 0 && (w.Err == nil || c.Name == "sentry" && w.Sentry == nil) {
+		if len(results) == 0 && (w.Err == nil || c.ofSentry && w.Sentry == nil) {
 			results = []Result{{Level: OK, Kind: ofService, Name: w.Service}}
 		}
 		for _, r := range results {
@@ -97,7 +99,7 @@ func sentryAway(err error) []Result {
 	if err == nil || errors.Is(err, identity.ErrOtherSentry) {
 		return nil
 	}
-	return []Result{{Level: Fail, Kind: ofSentry, Found: err.Error(),
+	return []Result{{Level: Fail, Kind: aSentry, Found: err.Error(),
 		Fix: "start Sentry, or correct its address; certificates that are there count until they expire"}}
 }
 
@@ -106,7 +108,7 @@ func otherSentry(err error) []Result {
 	if !errors.Is(err, identity.ErrOtherSentry) {
 		return nil
 	}
-	return []Result{{Level: Fail, Kind: ofSentry, Found: err.Error(),
+	return []Result{{Level: Fail, Kind: aSentry, Found: err.Error(),
 		Fix: "correct Sentry's address, or take its ca.crt as trust anchors; the trust domain and namespace are the control plane's"}}
 }
 

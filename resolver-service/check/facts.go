@@ -57,6 +57,8 @@ func certificates(f *Facts) (all []Result) {
 		switch {
 		case state == identity.Good && (t.Err == nil || t.Use == identity.OwnCertificate):
 			continue
+		case state == identity.Refused && t.Use == identity.PeerCertificate:
+			continue // the checks of its gateways say more
 		case state == identity.Expired, state == identity.Refused:
 			level = Fail
 		}
@@ -273,9 +275,13 @@ func exportInstances(f *Facts) (all []Result) {
 	return all
 }
 
-// selectionExports finds selections of apps that no cluster exports to the caller.
+// selectionExports finds selections of apps that no cluster exports to the caller. An app counts
+// as unknown once all peers are heard.
 func selectionExports(f *Facts) []Result {
-	return f.analysis(func(check string) bool { return check == analysis.NotExported || check == analysis.UnknownApp })
+	unheard := slices.ContainsFunc(f.Status.GetPeers(), func(p *v1alpha1.PeerStatus) bool { return p.GetState() != "connected" })
+	return f.analysis(func(check string) bool {
+		return check == analysis.NotExported || check == analysis.UnknownApp && !unheard
+	})
 }
 
 // analyzed has the other warnings of isthmus analyze.
