@@ -125,7 +125,7 @@ func commandVersion(w *Way) []Result {
 	switch {
 	case w.Old:
 		found, fix := split(w.Err.Error())
-		return w.fault(Fail, found, fix)
+		return w.fault(Fail, found, "use the command of the service's release, or "+fix)
 	case w.Err == nil && apart(w.Version, w.ServiceVersion):
 		return w.fault(Warn, "it is of version "+w.ServiceVersion+", and this command of "+w.Version, "use the command of the service's release")
 	}

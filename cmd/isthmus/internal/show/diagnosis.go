@@ -34,8 +34,11 @@ type Subject struct {
 	Name string `json:"name" yaml:"name"`
 }
 
-// checksPage has a section for each check.
-const checksPage = "docs/reference/checks.md"
+// checksPage has a section for each check; it is in site.
+const (
+	checksPage = "docs/reference/checks.md"
+	site       = "https://github.com/isthmus-mesh/isthmus/blob/main/"
+)
 
 // DiagnosisOf reads results, which are sorted.
 func DiagnosisOf(cluster string, all []check.Result) Diagnosis {
@@ -49,7 +52,7 @@ func DiagnosisOf(cluster string, all []check.Result) Diagnosis {
 		default:
 			d.Fail++
 		}
-		d.Results = append(d.Results, Diagnosed{r.Check, string(r.Level), Subject{r.Kind, r.Name}, r.Found, r.Fix, checksPage + "#" + r.Check})
+		d.Results = append(d.Results, Diagnosed{r.Check, string(r.Level), Subject{r.Kind, r.Name}, r.Found, r.Fix, site + checksPage + "#" + r.Check})
 	}
 	return d
 }
@@ -64,7 +67,7 @@ func Diagnose(w io.Writer, d *Diagnosis, all bool) error {
 		fmt.Fprintf(&b, "cluster %s: ", d.Cluster)
 	}
 	fmt.Fprintf(&b, "%d failed, %s, %d ok\n", d.Fail, Count(d.Warn, "warning"), d.OK)
-	for _, r := range d.Results {
+	for i, r := range d.Results {
 		head := fmt.Sprintf("%-4s  %s  %s", strings.ToUpper(r.Level), r.Check, strings.TrimSpace(r.Subject.Kind+" "+catalog.Printable(r.Subject.Name)))
 		switch {
 		case r.Level != string(check.OK):
@@ -74,8 +77,11 @@ func Diagnose(w io.Writer, d *Diagnosis, all bool) error {
 			if r.Fix != "" {
 				wrap(&b, "      fix: "+r.Fix, "      ")
 			}
-			wrap(&b, "      see: "+r.Link, "      ")
+			wrap(&b, "      see: "+checksPage+"#"+r.Check, "      ")
 		case all:
+			if i == d.Fail+d.Warn {
+				b.WriteByte('\n')
+			}
 			wrap(&b, strings.ToLower(head[:4])+head[4:], "      ")
 		}
 	}
