@@ -292,6 +292,16 @@ func TestChecksFindWrongAndDoubledNames(t *testing.T) {
 	}
 }
 
+func TestChecksFindAPeerWithoutAnObjectForUs(t *testing.T) {
+	ca := identitytest.NewCA(t, identitytest.LongLived)
+	west, east := start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca)
+	west.apply(clusterAt("east", east.Addr("gateway"), "1m"))
+	west.finds("peer-roots-there fail " + eastAt(east.Addr("gateway")))
+	if text := fmt.Sprint(west.checks()); !strings.Contains(text, "see that Cluster west exists there") {
+		t.Errorf("nothing of a Cluster object in %s", text)
+	}
+}
+
 func TestChecksFindMissingRoots(t *testing.T) {
 	westCA, eastCA := identitytest.NewCA(t, identitytest.LongLived), identitytest.NewCA(t, identitytest.LongLived)
 	west, east := start(t, configOf(t, "west", westCA), westCA), start(t, configOf(t, "east", eastCA), eastCA)

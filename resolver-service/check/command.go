@@ -55,7 +55,7 @@ func (w *Way) untrusted() bool {
 		return false
 	}
 	text := w.Err.Error()
-	for _, part := range []string{"identity: ", "certificate", "tls: ", "handshake", "refused: it is app"} {
+	for _, part := range []string{"identity: ", "certificate", "tls: ", "handshake", "refused: it is app", "--cluster wants"} {
 		if strings.Contains(text, part) {
 			return true
 		}

@@ -32,8 +32,7 @@ func ownIdentity(f *Facts) []Result {
 	if f.Status.GetIdentity() == "" {
 		level = Fail
 	}
-	found, fix := split(text)
-	return f.service(level, found, "see the checks sentry and certificates, and correct identity in isthmus.yaml; "+fix)
+	return f.service(level, text, "correct identity in isthmus.yaml; the checks sentry and certificates may say more")
 }
 
 // TrustedOf reads a certificate from its message.
@@ -139,8 +138,7 @@ func sidecarName(s *v1alpha1.SidecarState) string {
 func store(f *Facts) []Result {
 	name := f.Status.GetStore().GetName()
 	if away := admin.Away(f.Status, f.Now); away != "" {
-		found, fix := split(away)
-		return f.service(Fail, "store "+name+" is "+found, fix+"; see that its server runs and that its address in isthmus.yaml is right")
+		return f.service(Fail, "store "+name+" is "+away, "see that its server runs, and that its address in isthmus.yaml is right")
 	}
 	if !f.Status.GetStore().GetReady() {
 		return f.service(Fail, "store "+name+" was not read yet", "wait a moment, then see the service's log")
