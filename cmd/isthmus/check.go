@@ -76,12 +76,12 @@ var errFaults = errors.New("faults reported")
 func checkService(ctx context.Context, o client.Options, way *check.Way) (cluster string, all []check.Result) {
 	if way.Sentry = o.CheckSentry(ctx); way.Sentry != nil {
 		way.Err = way.Sentry
-		return o.Cluster, nil
+		return "", nil
 	}
 	conn, err := client.Dial(ctx, o)
 	if err != nil {
 		way.Err, way.Own = err, true
-		return o.Cluster, nil
+		return "", nil
 	}
 	defer conn.Close()
 	failed := func(err error) {
@@ -91,7 +91,7 @@ func checkService(ctx context.Context, o client.Options, way *check.Way) (cluste
 	if o.Plain() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
 		if _, err := conn.ClusterName(ctx); err != nil {
 			failed(err)
-			return o.Cluster, nil
+			return "", nil
 		}
 	}
 	begin := time.Now()

@@ -78,6 +78,9 @@ func trusted(w *Way) []Result {
 		return nil
 	}
 	found, fix := split(w.Err.Error())
+	if strings.Contains(found, "--cluster wants") {
+		fix = "correct --server or --cluster"
+	}
 	return w.fault(Fail, found, fix)
 }
 
