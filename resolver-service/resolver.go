@@ -32,6 +32,7 @@ type resolver struct {
 	access   *authorizer
 	metrics  *admin.Metrics
 	stream   *stream.Server
+	objects  *objects.Server
 	register func(*grpc.Server)
 
 	grpc       *grpc.Server // of sidecars and operators
@@ -71,13 +72,14 @@ func (s *Service) buildResolver() (err error) {
 	if r.stream, err = stream.New(cfg, s.topology, s.registry, s.log); err != nil {
 		return err
 	}
+	r.objects = objects.NewServer(objects.Config{
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
+	}, s.store, s.feed, s.topology, s.log)
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
-		v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
-			Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
-		}, s.store, s.feed, s.topology, s.log))
+		v1alpha1.RegisterObjectsServer(server, r.objects)
 		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, events: s.events, stopping: r.stream.Stopping()})
-		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
+		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts})
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil

@@ -74,12 +74,18 @@ func setUp(t *testing.T, e *testscript.Env) error {
 	serviceID := "{insecure: true}"
 	if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls") {
 		ca = identitytest.NewCA(t)
+		if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls-check") {
+			ca = identitytest.NewCA(t, identitytest.LongLived)
+		}
 		f := ca.Config(identity.ServiceApp("", "west")).Files
 		serviceID = fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA)
 		for name, app := range map[string]catalog.App{"operator": identity.CLIApp(""), "checkout": {Namespace: "shop", ID: "checkout"}} {
 			if err := writeIdentity(filepath.Join(e.WorkDir, name), ca, app); err != nil {
 				return err
 			}
+		}
+		if err := writeIdentity(filepath.Join(e.WorkDir, "stranger"), identitytest.NewCA(t), identity.CLIApp("")); err != nil {
+			return err
 		}
 	}
 	address, err := runService(e, serviceID)

@@ -796,6 +796,7 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Status_Status_FullMethodName = "/isthmus.v1alpha1.Status/Status"
+	Status_Check_FullMethodName  = "/isthmus.v1alpha1.Status/Check"
 )
 
 // StatusClient is the client API for Status service.
@@ -805,6 +806,9 @@ const (
 // Status tells operators how the service is.
 type StatusClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
+	// which it tries. Results come as they are found; the first message has none.
+	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error)
 }
 
 type statusClient struct {
@@ -825,6 +829,25 @@ func (c *statusClient) Status(ctx context.Context, in *StatusRequest, opts ...gr
 	return out, nil
 }
 
+func (c *statusClient) Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Status_ServiceDesc.Streams[0], Status_Check_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CheckRequest, CheckResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_CheckClient = grpc.ServerStreamingClient[CheckResponse]
+
 // StatusServer is the server API for Status service.
 // All implementations must embed UnimplementedStatusServer
 // for forward compatibility.
@@ -832,6 +855,9 @@ func (c *statusClient) Status(ctx context.Context, in *StatusRequest, opts ...gr
 // Status tells operators how the service is.
 type StatusServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
+	// which it tries. Results come as they are found; the first message has none.
+	Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error
 	mustEmbedUnimplementedStatusServer()
 }
 
@@ -844,6 +870,9 @@ type UnimplementedStatusServer struct{}
 
 func (UnimplementedStatusServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedStatusServer) Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error {
+	return status.Error(codes.Unimplemented, "method Check not implemented")
 }
 func (UnimplementedStatusServer) mustEmbedUnimplementedStatusServer() {}
 func (UnimplementedStatusServer) testEmbeddedByValue()                {}
@@ -884,6 +913,17 @@ func _Status_Status_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Status_Check_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CheckRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StatusServer).Check(m, &grpc.GenericServerStream[CheckRequest, CheckResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_CheckServer = grpc.ServerStreamingServer[CheckResponse]
+
 // Status_ServiceDesc is the grpc.ServiceDesc for Status service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -896,6 +936,12 @@ var Status_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Status_Status_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Check",
+			Handler:       _Status_Check_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "isthmus/v1alpha1/services.proto",
 }
