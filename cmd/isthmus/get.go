@@ -47,7 +47,7 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		if len(objects) == 0 && output.Format == show.Table {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")
 		}
-		return show.Objects(cmd.OutOrStdout(), output.Format, objects, key.Name != "")
+		return show.Objects(show.ScreenOf(cmd.OutOrStdout()), output.Format, objects, key.Name != "")
 	}
 	return cmd
 }

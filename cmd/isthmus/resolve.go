@@ -45,7 +45,7 @@ cluster exports the app to that caller, and what the gateway would do.`,
   isthmus explain --from west:shop/checkout orders
   isthmus explain --from shop/checkout ledger.finance -o yaml`,
 	}, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
-		return show.Explain(cmd.OutOrStdout(), cmd.Flag("from").Value.String(), app.String(), d)
+		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
 	})
 }
 
@@ -80,7 +80,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		if output.Format == show.Table {
 			err = print(cmd, app, d)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, d)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
 		if err == nil && d.Outcome != catalog.OK.String() {
 			err = errReported

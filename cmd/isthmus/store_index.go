@@ -52,7 +52,7 @@ that is said, with exit code 1.`,
 			return fmt.Errorf("%s: %w", *file, err)
 		}
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, indexed{named.Name(), n})
+			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", indexed{named.Name(), n})
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
 		return err

@@ -71,7 +71,7 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		fmt.Fprintln(w)
 	}
 	for _, note := range d.Notes {
-		fmt.Fprintf(w, "  note: %s\n", note)
+		paragraph(w, "  note: ", "    ", note)
 	}
 	if err != nil || len(d.Routes) == 0 {
 		return err
@@ -85,12 +85,12 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		format string
 		value  func(*Route) string
 	}{
-		{"  peer %s: %s\n", func(r *Route) string { return r.Peer }},
-		{"  callers without a server name to %s: %s\n", func(r *Route) string { return r.Unnamed }},
+		{"  peer %s: ", func(r *Route) string { return r.Peer }},
+		{"  callers without a server name to %s: ", func(r *Route) string { return r.Unnamed }},
 	} {
 		for i := range d.Routes {
 			if text := about.value(&d.Routes[i]); text != "" {
-				fmt.Fprintf(w, between+about.format, d.Routes[i].Cluster, text)
+				paragraph(w, between+fmt.Sprintf(about.format, d.Routes[i].Cluster), "    ", text)
 				between = ""
 			}
 		}
@@ -138,7 +138,7 @@ func routes(w io.Writer, all []Route) error {
 			table[i] = append(table[i], c.value(&all[i]))
 		}
 	}
-	return rows(w, heading, table)
+	return rows(w, heading, table, "ZONES", "SHARDS", "WEIGHT")
 }
 
 func unlessZero(n uint32, unit string) string {

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,12 +45,22 @@ func Objects(w io.Writer, f Format, all []Object, single bool) error {
 			list[i] = api.EncodeJSONAt(o.Object, o.Revision)
 		}
 		if single && len(list) == 1 {
-			return Print(w, JSON, list[0])
+			return printObject(w, list[0])
 		}
-		return Print(w, JSON, list)
+		return Print(w, JSON, "List", ListOf(list))
 	default:
 		return objectTables(w, all)
 	}
+}
+
+// printObject writes an object, which has its version and kind itself.
+func printObject(w io.Writer, object json.RawMessage) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, object, "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, indented.String())
+	return err
 }
 
 func objectsYAML(w io.Writer, all []Object) error {
