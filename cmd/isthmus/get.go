@@ -41,7 +41,14 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		if err != nil {
 			return err
 		}
-		if n := c.refused(cmd, key); n > 0 {
+		standing := 0
+		for i := range objects {
+			if objects[i].Refused != "" {
+				standing++
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
+			}
+		}
+		if n := c.refused(cmd, key) - standing; n > 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
 		}
 		if len(objects) == 0 && output.Format == show.Table {

@@ -2282,11 +2282,13 @@ func (x *GetResponse) GetObjects() []*StoredObject {
 }
 
 type StoredObject struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Json          []byte                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`
-	Revision      string                 `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line, for stores that have it
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Key      *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Json     []byte                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`
+	Revision string                 `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Source   string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line, for stores that have it
+	// Why what the store has now can't be used. The object is the version before, which is in force.
+	Refused       string `protobuf:"bytes,5,opt,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2345,6 +2347,13 @@ func (x *StoredObject) GetRevision() string {
 func (x *StoredObject) GetSource() string {
 	if x != nil {
 		return x.Source
+	}
+	return ""
+}
+
+func (x *StoredObject) GetRefused() string {
+	if x != nil {
+		return x.Refused
 	}
 	return ""
 }
@@ -5427,12 +5436,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"GetRequest\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\"G\n" +
 	"\vGetResponse\x128\n" +
-	"\aobjects\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.StoredObjectR\aobjects\"\x85\x01\n" +
+	"\aobjects\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.StoredObjectR\aobjects\"\x9f\x01\n" +
 	"\fStoredObject\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\fR\x04json\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x16\n" +
-	"\x06source\x18\x04 \x01(\tR\x06source\"t\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\"t\n" +
 	"\rDeleteRequest\x12/\n" +
 	"\x04keys\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x04keys\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +

@@ -17,6 +17,7 @@ type Object struct {
 	catalog.Object
 	Revision string
 	Stored   string // file:line, for stores that have it
+	Refused  string // why what the store has now can't be used; this is what is in force
 }
 
 // ObjectsOf reads the objects of an answer.
@@ -28,9 +29,14 @@ func ObjectsOf(m *v1alpha1.GetResponse) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
 		}
-		all = append(all, Object{object, o.GetRevision(), o.GetSource()})
+		all = append(all, Object{object, o.GetRevision(), o.GetSource(), o.GetRefused()})
 	}
 	return all, nil
+}
+
+// Notice says that an object is not what the store has now.
+func (o *Object) Notice() string {
+	return fmt.Sprintf("%s: what is stored is refused: %s; this is what is in force", o.Key(), o.Refused)
 }
 
 // Objects writes objects. As YAML and JSON they have the revision that they stand at, so
@@ -67,6 +73,9 @@ func objectsYAML(w io.Writer, all []Object) error {
 	for i, o := range all {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
+		}
+		if o.Refused != "" {
+			fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(o.Notice(), "\n", "\n# "))
 		}
 		if _, err := w.Write(api.EncodeYAMLAt(o.Object, o.Revision)); err != nil {
 			return err
@@ -115,6 +124,9 @@ func objectRow(d catalog.Definition, o Object) []string {
 		if c.Value != nil {
 			row = append(row, c.Value(o.Object))
 		}
+	}
+	if o.Refused != "" {
+		return append(row, o.Revision, strings.TrimSpace(o.Stored+" refused"))
 	}
 	return append(row, o.Revision, o.Stored)
 }
