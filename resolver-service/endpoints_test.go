@@ -66,7 +66,9 @@ func TestAProbeSaysWhatBecomesOfConnections(t *testing.T) {
 			(<-held).Close()
 		}
 	})
-	own := func(id string) string { return identity.ID{TrustDomain: identitytest.TrustDomain, App: catalog.App{Namespace: "shop", ID: id}}.String() }
+	own := func(id string) string {
+		return identity.ID{TrustDomain: identitytest.TrustDomain, App: catalog.App{Namespace: "shop", ID: id}}.String()
+	}
 	yaml, want := "", map[string][2]string{} // result and identity by app
 	for id, c := range map[string]struct{ address, result, identity string }{
 		"good":   {listen(t, daprd(t, ca, catalog.App{Namespace: "shop", ID: "good"})), "connected", own("good")},

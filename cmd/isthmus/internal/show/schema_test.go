@@ -45,6 +45,8 @@ var printedKinds = []struct {
 	{"ContextList", "isthmus context list", List[Context]{}},
 	{"StoreCheck", "isthmus store check", Checked{}},
 	{"StoreCopy", "isthmus store copy", Copied{}},
+	{"StoreIndex", "isthmus store index", StoreIndex{}},
+	{"ProgramVersion", "isthmus version", Program{}},
 }
 
 // moments are the fields of structs that are times.

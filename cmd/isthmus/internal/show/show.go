@@ -35,6 +35,20 @@ func ListOf[T any](all []T) List[T] {
 	return List[T]{append([]T{}, all...)}
 }
 
+// Program is the version of a program.
+type Program struct {
+	Version string `json:"version" yaml:"version"`
+	Go      string `json:"go" yaml:"go"`
+	OS      string `json:"os" yaml:"os"`
+	Arch    string `json:"arch" yaml:"arch"`
+}
+
+// StoreIndex is what the repair of an index has found.
+type StoreIndex struct {
+	Store   string `json:"store" yaml:"store"`
+	Objects int    `json:"objects" yaml:"objects"`
+}
+
 // Print writes a struct or a map as JSON or YAML. It begins with the version of the format and with
 // the kind of the answer.
 func Print(w io.Writer, f Format, kind string, value any) error {
