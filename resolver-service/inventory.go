@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -21,6 +22,7 @@ type inventory struct {
 	topology *topology.Topology
 	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
 	events   *events.Ring
+	identity *identity.Source
 	stopping context.Context
 }
 

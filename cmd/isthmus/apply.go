@@ -154,9 +154,9 @@ func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) 
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
 	}
 	if output == show.Table {
-		return show.Apply(cmd.OutOrStdout(), applied)
+		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), applied)
 	}
-	return show.Print(cmd.OutOrStdout(), output, applied)
+	return show.Print(cmd.OutOrStdout(), output, "Change", applied)
 }
 
 func fileFlag(cmd *cobra.Command) *[]string {

@@ -54,7 +54,7 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 		if output.Format == show.Table {
 			err = show.Diagnose(cmd.OutOrStdout(), &checked, *all)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, checked)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", checked)
 		}
 		switch {
 		case err != nil:

@@ -46,6 +46,9 @@ your text is kept in a file that is named.`,
 		if len(objects) != 1 {
 			return fmt.Errorf("the answer has %d objects and not just %s; is the service of another version than this isthmus?", len(objects), key)
 		}
+		if o := &objects[0]; o.Refused != "" {
+			return fmt.Errorf("%s; correct what is stored, or write another version by isthmus apply", o.Notice())
+		}
 		return c.edit(cmd, objects[0])
 	}
 	return cmd

@@ -41,13 +41,20 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		if err != nil {
 			return err
 		}
-		if n := c.refused(cmd, key); n > 0 {
+		standing := 0
+		for i := range objects {
+			if objects[i].Refused != "" {
+				standing++
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
+			}
+		}
+		if n := c.refused(cmd, key) - standing; n > 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
 		}
 		if len(objects) == 0 && output.Format == show.Table {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")
 		}
-		return show.Objects(cmd.OutOrStdout(), output.Format, objects, key.Name != "")
+		return show.Objects(show.ScreenOf(cmd.OutOrStdout()), output.Format, objects, key.Name != "")
 	}
 	return cmd
 }

@@ -55,7 +55,7 @@ by --revision, with -o yaml, can be applied again.`,
 				versions[i].Diff = ""
 			}
 		}
-		return show.History(cmd.OutOrStdout(), output.Format, versions)
+		return show.History(show.ScreenOf(cmd.OutOrStdout()), output.Format, versions)
 	}
 	return cmd
 }

@@ -77,6 +77,8 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
 		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newContext(), newStore(), newDemo(), newVersion())

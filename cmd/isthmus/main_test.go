@@ -180,9 +180,13 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // jsonKeys checks the keys of a JSON object that a command has printed, in their
-// order: jsonkeys PATH KEY...; PATH leads there, such as "." or "routes.0".
+// order: jsonkeys PATH KEY...; PATH leads there, such as "." or "routes.0". Whatever is printed
+// begins with its version and its kind.
 func jsonKeys(ts *testscript.TestScript, _ bool, args []string) {
 	text := json.RawMessage(ts.ReadFile("stdout"))
+	if head := keysInOrder(text); len(head) < 3 || head[0] != "apiVersion" || head[1] != "kind" {
+		ts.Fatalf("what is printed begins with %v", head)
+	}
 	for step := range strings.SplitSeq(strings.Trim(args[0], "."), ".") {
 		if step == "" {
 			continue
@@ -197,7 +201,11 @@ func jsonKeys(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(json.Unmarshal(text, &object))
 		text = object[step]
 	}
-	if got := keysInOrder(text); !slices.Equal(got, args[1:]) {
+	got := keysInOrder(text)
+	if args[0] == "." {
+		got = got[2:]
+	}
+	if !slices.Equal(got, args[1:]) {
 		ts.Fatalf("keys of %s are %v, want %v", args[0], got, args[1:])
 	}
 }

@@ -199,6 +199,9 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 		Lapses: lease.lapses, DampedUntilUnixMs: wallClock(lease.damped),
 		Version: s.version, ClockAheadMs: s.ahead.Milliseconds(),
 	}
+	for _, l := range lease.log {
+		w.RecentLapses = append(w.RecentLapses, &v1alpha1.Lapse{AtUnixMs: wallClock(l.at), BackUnixMs: wallClock(l.back), Why: l.why})
+	}
 	if s.err != nil {
 		w.Error = s.err.Error()
 	}
