@@ -23,7 +23,7 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 		Example: `  isthmus delete aep shop/checkout
   isthmus delete cluster east --dry-run
   isthmus delete -f objects.yaml`,
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(true),
 	}
 	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)

@@ -31,7 +31,7 @@ your text is kept in a file that is named.`,
 		Example: `  isthmus edit aep shop/checkout
   EDITOR=nano isthmus edit cluster east`,
 		Args:              arguments(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toWrite)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -27,7 +27,7 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
   isthmus get appendpoints shop/checkout -o yaml
   isthmus get all -n shop`,
 		Args:              arguments(cobra.RangeArgs(1, 2)),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
@@ -106,11 +106,4 @@ func keyToGet(args []string, namespace string) (catalog.Key, error) {
 		return catalog.Key{}, errors.New("-n and a name exclude each other; write namespace/name")
 	}
 	return kinds.ParseKey(kind, args[1])
-}
-
-func completeKind(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return kinds.Completions(), cobra.ShellCompDirectiveNoFileComp
 }

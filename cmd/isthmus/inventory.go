@@ -32,6 +32,7 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
 	output, filter := outputFlag(cmd), appFilter(cmd)
 	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
 	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
@@ -82,6 +83,7 @@ the newest one yet.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
 	output, filter := outputFlag(cmd), appFilter(cmd)
 	notReady := cmd.Flags().Bool("not-ready", false, "only those that get no calls")
 	behind := cmd.Flags().Bool("behind", false, "only those without the newest view")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -321,6 +323,33 @@ func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestEveryVariableIsInTheDocs looks for variables in the texts of all programs.
+func TestEveryVariableIsInTheDocs(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable := regexp.MustCompile(`"(ISTHMUS_[A-Z_]*[A-Z])"`)
+	for _, dir := range []string{"cmd", "components", "demo", "identity", "nameresolution", "resolver-service", "settings", "configstore"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
+				name := m[1]
+				if !strings.HasPrefix(name, "ISTHMUS_TEST_") && name != "ISTHMUS_REQUIRE_BINARIES" && !strings.Contains(string(docs), "`"+name+"`") {
+					t.Errorf("%s reads %s, and docs/reference/cli.md says nothing of it", path, name)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestACommandThatWritesWaitsLonger(t *testing.T) {

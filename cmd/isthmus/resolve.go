@@ -62,7 +62,8 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 	output := outputFlag(cmd)
 	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
 	cmd.Args = arguments(cobra.ExactArgs(1))
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.ValidArgsFunction = c.completeApp(dotted, false)
+	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, true))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cluster, named := "", *from
 		if before, rest, found := strings.Cut(named, ":"); found {

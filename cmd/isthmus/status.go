@@ -44,6 +44,7 @@ With --exit-code it says on standard error what is wrong, and then the exit code
 	cmd.Flags().BoolVarP(&flags.details, "verbose", "v", false, "all that is known of each peer, and what sources have that can't be used")
 	cmd.Flags().BoolVar(&flags.unhealthy, "unhealthy", false, "only what is not well, after the line that sums up")
 	cmd.Flags().StringVar(&flags.peer, "peer", "", "all that is known of this peer, and nothing else")
+	_ = cmd.RegisterFlagCompletionFunc("peer", c.completePeer)
 	cmd.Flags().BoolVarP(&flags.watch, "watch", "w", false, "ask again and again")
 	cmd.Flags().DurationVar(&flags.interval, "interval", 2*time.Second, "how long to wait between two answers, with --watch")
 	exitCode := cmd.Flags().Bool("exit-code", false, "say what is wrong; the exit code is 1 then")

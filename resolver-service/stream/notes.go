@@ -17,7 +17,7 @@ func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.
 	}
 	notes := s.objectNotes(caller, d)
 	if caller != app {
-		notes = s.callerNotes(caller)
+		notes = append(notes, s.callerNotes(caller)...)
 	}
 	var callee topology.AppState
 	if len(states) > 0 {
