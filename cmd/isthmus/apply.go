@@ -60,6 +60,7 @@ lookups that would end in another way are listed.`,
 			return c.applyShown(cmd, output.Format, set.Objects, req)
 		}
 		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
 			return v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 		})
 	}
@@ -77,6 +78,7 @@ func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects 
 				}
 				announced = true
 			}
+			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
 			answer, err = v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 			return err
 		})
