@@ -93,7 +93,13 @@ func allowed(w *Way) []Result {
 	return w.fault(Fail, found, fix)
 }
 
-func sentryReached(w *Way) []Result { return sentryAway(w.Sentry) }
+func sentryReached(w *Way) []Result {
+	all := sentryAway(w.Sentry)
+	for i := range all {
+		all[i].Fix += "; on the service's own machine, --socket needs no certificate"
+	}
+	return all
+}
 
 func sentryTrusted(w *Way) []Result { return otherSentry(w.Sentry) }
 

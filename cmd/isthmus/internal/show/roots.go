@@ -31,7 +31,5 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 	}
 }
 
-func (c *Certificate) root() bool { return c.Use == identity.OwnRoot || c.Use == identity.PeerRoot }
-
 // outOfTime tells whether the certificate counts at another time than now.
 func (c *Certificate) outOfTime() bool { return c.State == certExpired || c.State == certEarly }
