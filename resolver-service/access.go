@@ -49,9 +49,11 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Objects_History_FullMethodName:    {operator, nobody},
 		v1alpha1.Objects_Analyze_FullMethodName:    {operator, nobody},
 		v1alpha1.Status_Status_FullMethodName:      {operator, nobody},
+		v1alpha1.Status_Check_FullMethodName:       {operator, nobody},
 		v1alpha1.Inventory_Apps_FullMethodName:     {operator, nobody},
 		v1alpha1.Inventory_Sidecars_FullMethodName: {operator, nobody},
 		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
+		v1alpha1.Inventory_Probe_FullMethodName:    {operator, nobody},
 	},
 	atOperator: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
@@ -62,9 +64,11 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Objects_History_FullMethodName:    {operator},
 		v1alpha1.Objects_Analyze_FullMethodName:    {operator},
 		v1alpha1.Status_Status_FullMethodName:      {operator},
+		v1alpha1.Status_Check_FullMethodName:       {operator},
 		v1alpha1.Inventory_Apps_FullMethodName:     {operator},
 		v1alpha1.Inventory_Sidecars_FullMethodName: {operator},
 		v1alpha1.Inventory_Events_FullMethodName:   {operator},
+		v1alpha1.Inventory_Probe_FullMethodName:    {operator},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},

@@ -49,6 +49,8 @@ type Config struct {
 	Log         Log                `yaml:"log"`
 
 	Version string `yaml:"-"` // of the program, for status and metrics
+	// clock is what peers are told of; nil for this machine's.
+	clock func() time.Time
 	// source is stream.Config.Source, for tests whose sidecars of many hosts are one process.
 	source func(ctx context.Context, claimed netip.Addr) netip.Addr
 	// moreEdges are beside those of the table, for tests.

@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -66,23 +66,10 @@ func (c *Config) checkListen(doc *strict.Document) {
 			} else if l.Name == "operator" {
 				doc.Refuse("listen.operator", fmt.Sprintf("%q is no unix socket", l.Address), "write unix:///path/to/socket, or "+operatorOff)
 			} else if e.Open == nil && l.Address != "" {
-				edge.CheckAddress(doc, "listen."+l.Name, l.Address, exampleAddress(l.Name))
+				edge.CheckAddress(doc, "listen."+l.Name, l.Address, cmp.Or(e.Example, DefaultResolver))
 			}
 		}
 	}
-}
-
-// exampleAddress is an address that a listener often has.
-func exampleAddress(listener string) string {
-	switch listener {
-	case "gateway":
-		return "0.0.0.0:15443" // other clusters reach it
-	case "admin":
-		return admin.DefaultAddress
-	case "debug":
-		return admin.DefaultDebugAddress
-	}
-	return DefaultResolver
 }
 
 func (c *Config) checkIdentity(doc *strict.Document) {

@@ -48,7 +48,7 @@ func (c *Config) gatewayEdge() edge.Edge {
 		listen = append(listen, edge.Listener{Name: appListener(i), Address: l.Address})
 	}
 	return edge.Edge{
-		Name: "gateway", Listen: listen, Drains: true,
+		Name: "gateway", Listen: listen, Example: "0.0.0.0:15443", Drains: true, // other clusters reach it
 		Claim: edge.Claim{
 			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection,
 		},

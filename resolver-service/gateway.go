@@ -40,7 +40,7 @@ func (s *Service) buildIngress() (err error) {
 	switch {
 	case s.listeners.tcp["gateway"] == nil:
 	case s.identity.Insecure(): // nobody could tell which peer calls
-		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give the service a certificate")
+		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give this service and theirs an identity; gateway.plaintext lets in calls alone")
 	default:
 		i.buildServer(s.access, s.Addr("gateway"))
 		cfg.Peers = i.dispatcher.dispatch

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -21,6 +22,7 @@ type inventory struct {
 	topology *topology.Topology
 	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
 	events   *events.Ring
+	identity *identity.Source
 	stopping context.Context
 }
 
@@ -36,22 +38,28 @@ func wants(namespace, id string) func(catalog.App) bool {
 
 // Apps lists apps.
 func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
-	apps, err := v.topology.Apps(to.Context())
+	return appStates(to.Context(), v.topology, wants(req.GetNamespace(), req.GetId()), func(some []*v1alpha1.AppState) error {
+		return to.Send(&v1alpha1.AppsResponse{Apps: some})
+	})
+}
+
+// appStates hands on the apps that a filter wants, at most perMessage at a time.
+func appStates(ctx context.Context, t *topology.Topology, filter func(catalog.App) bool, take func([]*v1alpha1.AppState) error) error {
+	apps, err := t.Apps(ctx)
 	if err != nil {
 		return err
 	}
-	filter := wants(req.GetNamespace(), req.GetId())
 	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
 	for some := range slices.Chunk(apps, perMessage) {
-		states, err := v.topology.AppStates(to.Context(), some)
+		states, err := t.AppStates(ctx, some)
 		if err != nil {
 			return err
 		}
-		m := &v1alpha1.AppsResponse{}
+		var all []*v1alpha1.AppState
 		for i := range states {
-			m.Apps = append(m.Apps, appToWire(&states[i]))
+			all = append(all, appToWire(&states[i]))
 		}
-		if err := to.Send(m); err != nil {
+		if err := take(all); err != nil {
 			return err
 		}
 	}

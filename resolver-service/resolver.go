@@ -32,6 +32,7 @@ type resolver struct {
 	access   *authorizer
 	metrics  *admin.Metrics
 	stream   *stream.Server
+	objects  *objects.Server
 	register func(*grpc.Server)
 
 	grpc       *grpc.Server // of sidecars and operators
@@ -60,6 +61,7 @@ func (s *Service) buildResolver() (err error) {
 	cfg := stream.Config{
 		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
+		Refusal: s.feed.Refusal, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
 		Hangup: r.hangup, Unreachable: s.links.SetUnreachable,
 	}
 	if s.listeners.tcp["gateway"] != nil { // otherwise it may have no way to instances, and can't tell
@@ -71,13 +73,14 @@ func (s *Service) buildResolver() (err error) {
 	if r.stream, err = stream.New(cfg, s.topology, s.registry, s.log); err != nil {
 		return err
 	}
+	r.objects = objects.NewServer(objects.Config{
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
+	}, s.store, s.feed, s.topology, s.log)
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
-		v1alpha1.RegisterObjectsServer(server, objects.NewServer(objects.Config{
-			Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
-		}, s.store, s.feed, s.topology, s.log))
-		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, events: s.events, stopping: r.stream.Stopping()})
-		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status})
+		v1alpha1.RegisterObjectsServer(server, r.objects)
+		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, events: s.events, identity: s.identity, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts})
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil

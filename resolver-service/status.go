@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
@@ -13,6 +14,7 @@ import (
 type statusServer struct {
 	v1alpha1.UnimplementedStatusServer
 	status func() *v1alpha1.StatusResponse
+	facts  func(context.Context, *v1alpha1.StatusResponse) (*check.Facts, error)
 }
 
 // Status tells how the service is.

@@ -20,8 +20,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// authorityLife is how long the certificates of a sandbox's authority last.
-const authorityLife = 7 * 24 * time.Hour
+// authorityLife is how long the certificates of a sandbox's authority last: not soon over.
+const authorityLife = 90 * 24 * time.Hour
 
 // Authority is a root certificate in memory. Sentries with issuers from the same
 // Authority trust each other's sidecars.

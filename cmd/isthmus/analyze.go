@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -52,8 +51,8 @@ as when an app is still to be started. With a warning the exit code is 1.`,
 		}
 		a := show.AnalysisOf(answer, set.Objects)
 		if output.Format == show.Table {
-			fmt.Fprint(cmd.OutOrStdout(), a.Text())
-		} else if err := show.Print(cmd.OutOrStdout(), output.Format, a); err != nil {
+			a.Write(show.ScreenOf(cmd.OutOrStdout()))
+		} else if err := show.Print(cmd.OutOrStdout(), output.Format, "Analysis", a); err != nil {
 			return err
 		}
 		if a.Warnings > 0 {

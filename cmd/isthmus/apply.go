@@ -60,6 +60,7 @@ lookups that would end in another way are listed.`,
 			return c.applyShown(cmd, output.Format, set.Objects, req)
 		}
 		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
 			return v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 		})
 	}
@@ -77,6 +78,7 @@ func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects 
 				}
 				announced = true
 			}
+			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
 			answer, err = v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
 			return err
 		})
@@ -154,9 +156,9 @@ func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) 
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
 	}
 	if output == show.Table {
-		return show.Apply(cmd.OutOrStdout(), applied)
+		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), applied)
 	}
-	return show.Print(cmd.OutOrStdout(), output, applied)
+	return show.Print(cmd.OutOrStdout(), output, "Change", applied)
 }
 
 func fileFlag(cmd *cobra.Command) *[]string {

@@ -51,9 +51,9 @@ func newContextList() *cobra.Command {
 		}
 		listed := show.ContextsOf(file)
 		if output.Format == show.Table {
-			return show.Contexts(cmd.OutOrStdout(), listed)
+			return show.Contexts(show.ScreenOf(cmd.OutOrStdout()), listed)
 		}
-		return show.Print(cmd.OutOrStdout(), output.Format, listed)
+		return show.Print(cmd.OutOrStdout(), output.Format, "ContextList", show.ListOf(listed))
 	}
 	return cmd
 }

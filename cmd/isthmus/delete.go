@@ -23,7 +23,7 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 		Example: `  isthmus delete aep shop/checkout
   isthmus delete cluster east --dry-run
   isthmus delete -f objects.yaml`,
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(true),
 	}
 	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
@@ -39,6 +39,7 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 			req.Keys = append(req.Keys, wireKey(key))
 		}
 		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+			defer patience(cmd.ErrOrStderr(), len(req.GetKeys()))()
 			return v1alpha1.NewObjectsClient(conn).Delete(ctx, req)
 		})
 	}

@@ -31,7 +31,7 @@ your text is kept in a file that is named.`,
 		Example: `  isthmus edit aep shop/checkout
   EDITOR=nano isthmus edit cluster east`,
 		Args:              arguments(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toWrite)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -45,6 +45,9 @@ your text is kept in a file that is named.`,
 		}
 		if len(objects) != 1 {
 			return fmt.Errorf("the answer has %d objects and not just %s; is the service of another version than this isthmus?", len(objects), key)
+		}
+		if o := &objects[0]; o.Refused != "" {
+			return fmt.Errorf("%s; correct what is stored, or write another version by isthmus apply", o.Notice())
 		}
 		return c.edit(cmd, objects[0])
 	}

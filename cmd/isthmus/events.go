@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -46,14 +45,15 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 			req.SinceUnixMs = time.Now().Add(-*since).UnixMilli()
 		}
 		out, all := cmd.OutOrStdout(), []show.Event{}
+		screen := show.ScreenOf(out)
 		take := func(e *v1alpha1.Event) error {
 			switch {
 			case *warnings && e.GetLevel() == "INFO":
 				return nil
 			case output.Format == show.Table:
-				return show.EventLine(out, e, time.Local)
+				return show.EventLine(screen, e, time.Local)
 			case *follow:
-				return json.NewEncoder(out).Encode(show.EventOf(e))
+				return show.PrintLine(out, "Event", show.EventOf(e))
 			}
 			all = append(all, show.EventOf(e))
 			return nil
@@ -86,7 +86,7 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 		if err != nil || output.Format == show.Table {
 			return err
 		}
-		return show.Print(out, output.Format, all)
+		return show.Print(out, output.Format, "EventList", show.ListOf(all))
 	}
 	return cmd
 }

@@ -27,7 +27,7 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
   isthmus get appendpoints shop/checkout -o yaml
   isthmus get all -n shop`,
 		Args:              arguments(cobra.RangeArgs(1, 2)),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
@@ -41,13 +41,20 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		if err != nil {
 			return err
 		}
-		if n := c.refused(cmd, key); n > 0 {
+		standing := 0
+		for i := range objects {
+			if objects[i].Refused != "" {
+				standing++
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
+			}
+		}
+		if n := c.refused(cmd, key) - standing; n > 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
 		}
 		if len(objects) == 0 && output.Format == show.Table {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")
 		}
-		return show.Objects(cmd.OutOrStdout(), output.Format, objects, key.Name != "")
+		return show.Objects(show.ScreenOf(cmd.OutOrStdout()), output.Format, objects, key.Name != "")
 	}
 	return cmd
 }
@@ -99,11 +106,4 @@ func keyToGet(args []string, namespace string) (catalog.Key, error) {
 		return catalog.Key{}, errors.New("-n and a name exclude each other; write namespace/name")
 	}
 	return kinds.ParseKey(kind, args[1])
-}
-
-func completeKind(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return kinds.Completions(), cobra.ShellCompDirectiveNoFileComp
 }

@@ -28,7 +28,7 @@ by --revision, with -o yaml, can be applied again.`,
   isthmus history aep shop/checkout --diff
   isthmus history aep shop/checkout --revision 12 -o yaml | isthmus apply -f -`,
 		Args:              arguments(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeKind,
+		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
@@ -55,7 +55,7 @@ by --revision, with -o yaml, can be applied again.`,
 				versions[i].Diff = ""
 			}
 		}
-		return show.History(cmd.OutOrStdout(), output.Format, versions)
+		return show.History(show.ScreenOf(cmd.OutOrStdout()), output.Format, versions)
 	}
 	return cmd
 }

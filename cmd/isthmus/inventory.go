@@ -32,6 +32,7 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
 	output, filter := outputFlag(cmd), appFilter(cmd)
 	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
 	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
@@ -56,13 +57,13 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		}
 		all = slices.DeleteFunc(all, func(a show.App) bool { return *without && a.Ready > 0 || *exported && len(a.ExportedTo) == 0 })
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, all)
+			return show.Print(cmd.OutOrStdout(), output.Format, "AppList", show.ListOf(all))
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no apps")
 			return nil
 		}
-		return show.Apps(cmd.OutOrStdout(), all, *details || id != "")
+		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || id != "")
 	}
 	return cmd
 }
@@ -82,6 +83,7 @@ the newest one yet.`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
 	output, filter := outputFlag(cmd), appFilter(cmd)
 	notReady := cmd.Flags().Bool("not-ready", false, "only those that get no calls")
 	behind := cmd.Flags().Bool("behind", false, "only those without the newest view")
@@ -105,13 +107,13 @@ the newest one yet.`,
 		}
 		all = slices.DeleteFunc(all, func(s show.Sidecar) bool { return *notReady && s.State == "ready" || *behind && s.Current() })
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, all)
+			return show.Print(cmd.OutOrStdout(), output.Format, "SidecarList", show.ListOf(all))
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no sidecars")
 			return nil
 		}
-		return show.Sidecars(cmd.OutOrStdout(), all, time.Now())
+		return show.Sidecars(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
 	}
 	return cmd
 }

@@ -21,6 +21,7 @@ const (
 	done   = 0
 	failed = 1 // refused, not found or failed
 	misuse = 2 // wrong use
+	faulty = 2 // isthmus check: something fails
 )
 
 func main() { os.Exit(run()) }
@@ -37,6 +38,8 @@ func run() int {
 		return done
 	case errors.Is(err, errReported):
 		return failed
+	case errors.Is(err, errFaults):
+		return faulty
 	case errors.Is(err, client.ErrUse):
 		fmt.Fprintf(root.ErrOrStderr(), "isthmus: %v\n", err)
 		return misuse
@@ -74,9 +77,11 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
+	root.Version = versionLine()
+	root.SetVersionTemplate("{{.Version}}\n")
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
-		newResolve(c), newExplain(c), newStatus(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newContext(), newStore(), newDemo(), newVersion())
+		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newTrust(c), newContext(), newStore(), newDemo(), newMan(), newVersion())
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -74,12 +76,18 @@ func setUp(t *testing.T, e *testscript.Env) error {
 	serviceID := "{insecure: true}"
 	if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls") {
 		ca = identitytest.NewCA(t)
+		if strings.HasPrefix(filepath.Base(e.WorkDir), "script-mtls-check") {
+			ca = identitytest.NewCA(t, identitytest.LongLived)
+		}
 		f := ca.Config(identity.ServiceApp("", "west")).Files
 		serviceID = fmt.Sprintf("{files: {cert: %s, key: %s, ca: %s}}", f.Cert, f.Key, f.CA)
 		for name, app := range map[string]catalog.App{"operator": identity.CLIApp(""), "checkout": {Namespace: "shop", ID: "checkout"}} {
 			if err := writeIdentity(filepath.Join(e.WorkDir, name), ca, app); err != nil {
 				return err
 			}
+		}
+		if err := writeIdentity(filepath.Join(e.WorkDir, "stranger"), identitytest.NewCA(t), identity.CLIApp("")); err != nil {
+			return err
 		}
 	}
 	address, err := runService(e, serviceID)
@@ -174,9 +182,13 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // jsonKeys checks the keys of a JSON object that a command has printed, in their
-// order: jsonkeys PATH KEY...; PATH leads there, such as "." or "routes.0".
+// order: jsonkeys PATH KEY...; PATH leads there, such as "." or "routes.0". Whatever is printed
+// begins with its version and its kind.
 func jsonKeys(ts *testscript.TestScript, _ bool, args []string) {
 	text := json.RawMessage(ts.ReadFile("stdout"))
+	if head := keysInOrder(text); len(head) < 3 || head[0] != "apiVersion" || head[1] != "kind" {
+		ts.Fatalf("what is printed begins with %v", head)
+	}
 	for step := range strings.SplitSeq(strings.Trim(args[0], "."), ".") {
 		if step == "" {
 			continue
@@ -191,7 +203,11 @@ func jsonKeys(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(json.Unmarshal(text, &object))
 		text = object[step]
 	}
-	if got := keysInOrder(text); !slices.Equal(got, args[1:]) {
+	got := keysInOrder(text)
+	if args[0] == "." {
+		got = got[2:]
+	}
+	if !slices.Equal(got, args[1:]) {
 		ts.Fatalf("keys of %s are %v, want %v", args[0], got, args[1:])
 	}
 }
@@ -307,6 +323,33 @@ func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestEveryVariableIsInTheDocs looks for variables in the texts of all programs.
+func TestEveryVariableIsInTheDocs(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	variable := regexp.MustCompile(`"(ISTHMUS_[A-Z_]*[A-Z])"`)
+	for _, dir := range []string{"cmd", "components", "demo", "identity", "nameresolution", "resolver-service", "settings", "configstore"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
+				name := m[1]
+				if !strings.HasPrefix(name, "ISTHMUS_TEST_") && name != "ISTHMUS_REQUIRE_BINARIES" && !strings.Contains(string(docs), "`"+name+"`") {
+					t.Errorf("%s reads %s, and docs/reference/cli.md says nothing of it", path, name)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestACommandThatWritesWaitsLonger(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -33,19 +34,25 @@ printed with its reason, and the exit code is 1.`,
 }
 
 func newExplain(c *connection) *cobra.Command {
-	return newLookup(c, &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE]",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
 for each route why it was or was not taken. The exit code is that of resolve.
 
+With --probe the service connects to what it found, as far as TLS, and says what comes of it: at
+most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
+
 With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
 cluster exports the app to that caller, and what the gateway would do.`,
 		Example: `  isthmus explain --from shop/checkout orders
+  isthmus explain --from shop/checkout orders --probe
   isthmus explain --from west:shop/checkout orders
   isthmus explain --from shop/checkout ledger.finance -o yaml`,
-	}, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
-		return show.Explain(cmd.OutOrStdout(), cmd.Flag("from").Value.String(), app.String(), d)
+	}
+	cmd.Flags().Bool("probe", false, "connect to what is found, as far as TLS")
+	return newLookup(c, cmd, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
+		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
 	})
 }
 
@@ -55,7 +62,8 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 	output := outputFlag(cmd)
 	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
 	cmd.Args = arguments(cobra.ExactArgs(1))
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.ValidArgsFunction = c.completeApp(dotted, false)
+	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, true))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cluster, named := "", *from
 		if before, rest, found := strings.Cut(named, ":"); found {
@@ -65,6 +73,10 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		if err != nil {
 			return misused(err)
 		}
+		probe, _ := cmd.Flags().GetBool("probe") // resolve has no such flag
+		if probe && cluster != "" {
+			return misused(errors.New("--probe connects to what callers here find; leave the cluster out of --from"))
+		}
 		var d show.Decision
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
@@ -72,6 +84,13 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 				App:    &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, Cluster: cluster,
 			})
 			d = show.DecisionOf(answer)
+			if err != nil || !probe {
+				return err
+			}
+			probed, err := v1alpha1.NewInventoryClient(conn).Probe(ctx, &v1alpha1.ProbeRequest{
+				Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, App: &v1alpha1.App{Namespace: app.Namespace, Id: app.ID},
+			})
+			d.AddProbes(probed)
 			return err
 		})
 		if err != nil {
@@ -80,7 +99,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		if output.Format == show.Table {
 			err = print(cmd, app, d)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, d)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
 		if err == nil && d.Outcome != catalog.OK.String() {
 			err = errReported

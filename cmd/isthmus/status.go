@@ -1,8 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,15 +11,28 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 )
 
+// statusFlags are what a status is to have.
+type statusFlags struct {
+	details, unhealthy, watch bool
+	peer                      string
+	interval                  time.Duration
+}
+
 func newStatus(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the resolver service is",
-		Long: `Show how the resolver service is: its store, identity, DNS, sources of instances, peers, and how
-much it holds. JSON and YAML have all of it, whatever is asked for.
+		Long: `Show how the resolver service is: first a line that sums up and what is wrong, then its store,
+identity, DNS, sources of instances, peers, and how much it holds. JSON and YAML have all of it,
+whatever is asked for.
+
+With --watch it asks again every --interval, until you end it. A terminal shows the newest answer; a
+file or a pipe gets one after the other, each with its time. JSON is then one object in a line.
 
 With --exit-code it says on standard error what is wrong, and then the exit code is 1.`,
 		Example: `  isthmus status
+  isthmus status --unhealthy
+  isthmus status --watch
   isthmus status --peer east
   isthmus status --exit-code -o json >status.json
   isthmus status --server 10.0.0.5:7400 --identity ~/.isthmus -o json`,
@@ -27,27 +40,90 @@ With --exit-code it says on standard error what is wrong, and then the exit code
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
-	details := cmd.Flags().BoolP("verbose", "v", false, "all that is known of each peer, and what sources have that can't be used")
-	peer := cmd.Flags().String("peer", "", "all that is known of this peer, and nothing else")
+	var flags statusFlags
+	cmd.Flags().BoolVarP(&flags.details, "verbose", "v", false, "all that is known of each peer, and what sources have that can't be used")
+	cmd.Flags().BoolVar(&flags.unhealthy, "unhealthy", false, "only what is not well, after the line that sums up")
+	cmd.Flags().StringVar(&flags.peer, "peer", "", "all that is known of this peer, and nothing else")
+	_ = cmd.RegisterFlagCompletionFunc("peer", c.completePeer)
+	cmd.Flags().BoolVarP(&flags.watch, "watch", "w", false, "ask again and again")
+	cmd.Flags().DurationVar(&flags.interval, "interval", 2*time.Second, "how long to wait between two answers, with --watch")
 	exitCode := cmd.Flags().Bool("exit-code", false, "say what is wrong; the exit code is 1 then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		answer, err := c.status(cmd)
 		switch {
-		case err != nil:
-			return err
-		case output.Format != show.Table:
-			err = printStatus(cmd, output.Format, answer)
-		case *peer != "":
-			err = show.Peer(cmd.OutOrStdout(), answer, *peer, time.Now())
-		default:
-			err = show.Status(cmd.OutOrStdout(), answer, *details, time.Now())
+		case flags.watch && *exitCode:
+			return misused(fmt.Errorf("--watch and --exit-code exclude each other"))
+		case flags.watch && output.Format == show.YAML:
+			return misused(fmt.Errorf("-o yaml and --watch exclude each other; use -o json"))
+		case flags.watch:
+			return c.watchStatus(cmd, output.Format, flags)
 		}
-		if err != nil || !*exitCode {
+		answer, err := c.status(cmd)
+		if err != nil {
+			return err
+		}
+		if err := writeStatus(show.ScreenOf(cmd.OutOrStdout()), output.Format, answer, flags); err != nil || !*exitCode {
 			return err
 		}
 		return tellUnhealthy(cmd, answer)
 	}
 	return cmd
+}
+
+// writeStatus writes a status in a format.
+func writeStatus(w io.Writer, format show.Format, answer *v1alpha1.StatusResponse, flags statusFlags) error {
+	now := time.Now()
+	switch {
+	case format != show.Table && flags.watch:
+		return show.PrintLine(w, "Status", show.StatusOf(answer, now))
+	case format != show.Table:
+		return show.Print(w, format, "Status", show.StatusOf(answer, now))
+	case flags.peer != "":
+		return show.Peer(w, answer, flags.peer, now)
+	case flags.unhealthy:
+		show.Summary(w, answer, now)
+		return nil
+	}
+	return show.Status(w, answer, flags.details, now)
+}
+
+// watchStatus writes a status again and again until the command is interrupted. A service that
+// does not answer is said to, and asked again; the first answer must come.
+func (c *connection) watchStatus(cmd *cobra.Command, format show.Format, flags statusFlags) error {
+	if flags.interval < 100*time.Millisecond {
+		return misused(fmt.Errorf("--interval %s: want 100ms or more", flags.interval))
+	}
+	screen := show.ScreenOf(cmd.OutOrStdout())
+	for first := true; ; first = false {
+		answer, err := c.status(cmd)
+		switch {
+		case cmd.Context().Err() != nil:
+			return nil // that is how a watch ends
+		case err != nil && first:
+			return err
+		}
+		switch {
+		case err != nil && format == show.JSON:
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "isthmus: %v\n", err)
+		case format == show.JSON:
+			err = writeStatus(screen, format, answer, flags)
+		default:
+			err = show.Frame(screen, time.Now(), func(w io.Writer) error {
+				if err != nil {
+					_, err = fmt.Fprintf(w, "isthmus: %v\n", err)
+					return err
+				}
+				return writeStatus(w, format, answer, flags)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-time.After(flags.interval):
+		}
+	}
 }
 
 // tellUnhealthy says on standard error what is wrong, and fails if anything is.
@@ -56,20 +132,8 @@ func tellUnhealthy(cmd *cobra.Command, answer *v1alpha1.StatusResponse) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	for _, one := range wrong {
-		fmt.Fprintf(cmd.ErrOrStderr(), "unhealthy: %s\n", one)
+	for i := range wrong {
+		fmt.Fprintf(cmd.ErrOrStderr(), "unhealthy: %s\n", &wrong[i])
 	}
 	return errReported
-}
-
-func printStatus(cmd *cobra.Command, format show.Format, answer *v1alpha1.StatusResponse) error {
-	text, err := show.Message(answer)
-	if err != nil {
-		return err
-	}
-	var plain any
-	if err := json.Unmarshal(text, &plain); err != nil {
-		return err
-	}
-	return show.Print(cmd.OutOrStdout(), format, plain)
 }

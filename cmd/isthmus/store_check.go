@@ -60,9 +60,9 @@ app's own AppEndpoints and every Cluster, and no more.`,
 func tellCheck(cmd *cobra.Command, format show.Format, checked show.Checked) error {
 	var err error
 	if format == show.Table {
-		err = show.Check(cmd.OutOrStdout(), checked)
+		err = show.Check(show.ScreenOf(cmd.OutOrStdout()), checked)
 	} else {
-		err = show.Print(cmd.OutOrStdout(), format, checked)
+		err = show.Print(cmd.OutOrStdout(), format, "StoreCheck", checked)
 	}
 	if err == nil && !checked.Good {
 		err = errReported

@@ -104,7 +104,7 @@ func tellCopy(cmd *cobra.Command, format show.Format, copied show.Copied, err er
 		if format == show.Table {
 			printErr = show.Copy(out, copied)
 		} else {
-			printErr = show.Print(out, format, copied)
+			printErr = show.Print(out, format, "StoreCopy", copied)
 		}
 		if err = errors.Join(err, printErr); err == nil && !copied.Complete {
 			err = errReported

@@ -9,12 +9,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// indexed is what "store index" says in JSON or YAML.
-type indexed struct {
-	Store   string `json:"store" yaml:"store"`
-	Objects int    `json:"objects" yaml:"objects"`
-}
-
 func newStoreIndex() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index -c FILE",
@@ -52,7 +46,7 @@ that is said, with exit code 1.`,
 			return fmt.Errorf("%s: %w", *file, err)
 		}
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, indexed{named.Name(), n})
+			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", show.StoreIndex{Store: named.Name(), Objects: n})
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
 		return err

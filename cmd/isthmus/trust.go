@@ -33,9 +33,9 @@ The exit code is 1 if one of them has expired.`,
 		}
 		all := show.Certificates(answer, time.Now())
 		if output.Format == show.Table {
-			err = show.Trust(cmd.OutOrStdout(), answer.GetCluster(), all)
+			err = show.Trust(show.ScreenOf(cmd.OutOrStdout()), answer.GetCluster(), all)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, all)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "CertificateList", show.ListOf(all))
 		}
 		if err == nil && show.Expired(all) {
 			err = errReported

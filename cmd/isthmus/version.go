@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 )
 
 // version is set by the linker, from "git describe".
@@ -23,14 +25,27 @@ func programVersion() string {
 }
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Example: "  isthmus version",
-		Args:    arguments(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "isthmus %s %s %s/%s\n", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Example: `  isthmus version
+  isthmus version -o json`,
+		Args: arguments(cobra.NoArgs),
 	}
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if output.Format != show.Table {
+			return show.Print(cmd.OutOrStdout(), output.Format, "ProgramVersion", show.Program{
+				Version: programVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+			})
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+		return err
+	}
+	return cmd
+}
+
+// versionLine is what "isthmus version" and --version print.
+func versionLine() string {
+	return fmt.Sprintf("isthmus %s %s %s/%s", programVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -35,8 +35,8 @@ type Pair struct {
 	Cert, Key []byte
 }
 
-// NewCA makes a root.
-func NewCA(t testing.TB) *CA {
+// NewCA makes a root. Each edit may change the template before it is signed.
+func NewCA(t testing.TB, edits ...func(*x509.Certificate)) *CA {
 	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
@@ -48,6 +48,9 @@ func NewCA(t testing.TB) *CA {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
+	for _, edit := range edits {
+		edit(template)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatalf("sign a root: %v", err)
@@ -58,6 +61,9 @@ func NewCA(t testing.TB) *CA {
 	}
 	return &CA{t: t, cert: cert, key: key}
 }
+
+// LongLived is an edit of a root that does not expire soon.
+func LongLived(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 
 // PEM is the root's certificate.
 func (ca *CA) PEM() []byte {

@@ -267,7 +267,7 @@ func TestEventsAreShown(t *testing.T) {
 		if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 || len(page) != want {
 			t.Fatalf("%q: %d, %v; want %d events:\n%s", query, code, err, want, body)
 		}
-		if want > 0 && (page[0].Level != "WARN" || page[0].Message != "lease ended" || page[0].Fields["cluster"] != "east" || page[0].Count != 1) {
+		if want > 0 && (page[0].Level != "warn" || page[0].Message != "lease ended" || page[0].Fields["cluster"] != "east" || page[0].Count != 1) {
 			t.Errorf("%q: %+v", query, page[0])
 		}
 	}

@@ -32,7 +32,7 @@ const requestGrace = 100 * time.Millisecond
 // Edge describes the pages of health and metrics at an address; empty for nowhere.
 func Edge(address string, settings *Settings) edge.Edge {
 	return edge.Edge{
-		Name: "admin", Listen: edge.At("admin", address), Last: true,
+		Name: "admin", Listen: edge.At("admin", address), Example: DefaultAddress, Last: true,
 		Claim: edge.Claim{Default: 1024, Part: 8},
 		Check: settings.check,
 		Build: settings.builder((*Server).Handler, func(most int) bounded.Bounds {
@@ -46,7 +46,7 @@ func Edge(address string, settings *Settings) edge.Edge {
 // meant for more than this machine.
 func DebugEdge(address string, exposed bool, settings *Settings) edge.Edge {
 	return edge.Edge{
-		Name: "debug", Listen: edge.At("debug", address), Last: true,
+		Name: "debug", Listen: edge.At("debug", address), Example: DefaultDebugAddress, Last: true,
 		Claim: edge.Claim{Default: 128, Part: 64},
 		Check: func(doc *strict.Document) {
 			if address != "" && !edge.OnLoopback(address) && !exposed && !doc.Wrong("listen.debug") {

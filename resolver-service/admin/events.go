@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
@@ -38,7 +39,7 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 func eventPageOf(e *events.Event) eventPage {
 	page := eventPage{
 		Number: e.Number, First: e.First.UTC(), Last: e.Last.UTC(), Count: e.Count,
-		Level: e.Level.String(), Message: e.Message, Fields: map[string]string{},
+		Level: strings.ToLower(e.Level.String()), Message: e.Message, Fields: map[string]string{},
 	}
 	for _, f := range e.Fields {
 		page.Fields[f.Name] = f.Value

@@ -36,6 +36,8 @@ type Edge struct {
 	Name string
 	// Listen is where the edge listens. An edge that listens nowhere does not run.
 	Listen []Listener
+	// Example is an address that the edge often has, for errors; empty: that of the resolver.
+	Example string
 	// Claim is what the edge wants of the process's descriptors.
 	Claim Claim
 	// Check adds what is wrong with the edge's settings and listeners. It opens nothing. The

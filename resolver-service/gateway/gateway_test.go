@@ -95,6 +95,32 @@ func TestRefusesWhatIsNotExported(t *testing.T) {
 	}
 }
 
+// "isthmus check" learns what is on the way to a gateway; nobody else gets other answers.
+func TestChecksLearnWhatIsOnTheWay(t *testing.T) {
+	gw := serve(t, Config{}, exports(1, nil))
+	for _, c := range []struct {
+		what, before string
+		protocols    []string
+		alert        string
+		reason       reason
+	}{
+		{"no name", "", []string{"h2", CheckProtocol}, "tls: missing extension", noName},
+		{"no name, and no check", "", []string{"h2"}, "tls: unrecognized name", noName},
+		{"the PROXY protocol", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", nil, "tls: unexpected message", proxyHeader},
+		{"its binary form", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", nil, "tls: unexpected message", proxyHeader},
+	} {
+		conn := dialTCP(t, gw.addr)
+		io.WriteString(conn, c.before)
+		err := tls.Client(conn, &tls.Config{NextProtos: c.protocols, InsecureSkipVerify: true}).Handshake()
+		if err == nil || !strings.Contains(err.Error(), c.alert) {
+			t.Errorf("%s: handshake: %v; want %s", c.what, err, c.alert)
+		}
+		if gw.refused(c.reason) == 0 {
+			t.Errorf("%s: no refusal with reason %s", c.what, c.reason)
+		}
+	}
+}
+
 func TestRefusesWhileThereIsNoTable(t *testing.T) {
 	gw := serve(t, Config{}, nil)
 	_, _, err := call(t, gw.addr, ordersHost)

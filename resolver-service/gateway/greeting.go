@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -39,6 +41,9 @@ func (s *serving) greet(in *replay) (greeting, *refusal) {
 	case in.buf[0] == tlsHandshake:
 		return s.greetTLS(in)
 	case !strings.HasPrefix(string(in.buf[:min(len(in.buf), len(http2.ClientPreface))]), http2.ClientPreface):
+		if proxied(in.buf) {
+			return greeting{}, &refusal{reason: proxyHeader, answer: alertUnexpectedMessage}
+		}
 		return greeting{}, &refusal{reason: notTLS}
 	case !s.cfg.Plaintext:
 		return greeting{}, &refusal{reason: plaintextOff}
@@ -46,9 +51,21 @@ func (s *serving) greet(in *replay) (greeting, *refusal) {
 	return greetHTTP2(in, in.Conn, s.id)
 }
 
+// proxied tells whether a connection begins with the PROXY protocol, as far as it was read.
+func proxied(b []byte) bool {
+	for _, start := range []string{"PROXY ", "\r\n\r\n\x00\r\nQUIT\n"} {
+		if n := min(len(b), len(start)); string(b[:n]) == start[:n] {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *serving) greetTLS(in *replay) (greeting, *refusal) {
 	host, answer, err := serverName(in.buf, s.hello)
 	switch {
+	case errors.Is(err, errCheckUnnamed):
+		return greeting{}, &refusal{reason: noName, answer: alertMissingExtension}
 	case errors.Is(err, errTooLong):
 		return greeting{}, &refusal{reason: helloTooLong, err: err, answer: alertInternalError}
 	case err != nil:
@@ -138,10 +155,20 @@ func (c *helloConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// CheckProtocol is what "isthmus check" offers by ALPN. Where no server name arrives with it, the
+// gateway says just that, and callers of apps get the answer that they always got.
+const CheckProtocol = "isthmus-check"
+
+// errCheckUnnamed is errHelloRead for a check whose server name was lost on the way.
+var errCheckUnnamed = fmt.Errorf("%w: a check without a server name", errHelloRead)
+
 // stopAtHello notes the server name of a ClientHello and ends the handshake.
 func stopAtHello(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if c, ok := hello.Conn.(*helloConn); ok {
 		c.serverName = hello.ServerName
+	}
+	if hello.ServerName == "" && slices.Contains(hello.SupportedProtos, CheckProtocol) {
+		return nil, errCheckUnnamed
 	}
 	return nil, errHelloRead
 }
@@ -154,7 +181,7 @@ func serverName(hello []byte, config *tls.Config) (name string, answer []byte, e
 		return name, nil, nil
 	}
 	c := helloConn{left: hello}
-	if err := tls.Server(&c, config).Handshake(); !errors.Is(err, errHelloRead) {
+	if err := tls.Server(&c, config).Handshake(); !errors.Is(err, errHelloRead) || errors.Is(err, errCheckUnnamed) {
 		return "", c.answer, err
 	}
 	return c.serverName, nil, nil

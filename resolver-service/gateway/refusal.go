@@ -30,6 +30,7 @@ const (
 	helloAborted reason = "hello_aborted" // the client left before it named an app
 	badHello     reason = "bad_hello"
 	notTLS       reason = "not_tls"
+	proxyHeader  reason = "proxy_protocol"
 	plaintextOff reason = "plaintext"
 	noName       reason = "no_name"
 	unknownName  reason = "unknown_name"
@@ -50,6 +51,7 @@ var advice = map[reason]string{
 	notTCP:       "give the gateway a TCP listener",
 	tooMany:      "raise the gateway's limit of connections, or add a gateway",
 	notTLS:       "only TLS and, where plaintext is on, HTTP/2 are served",
+	proxyHeader:  "switch the PROXY protocol off at the load balancer in front of this gateway",
 	plaintextOff: "the caller's daprd runs without mTLS: switch mTLS on in its Configuration (spec.mtls.enabled) or, for development only, set plaintext: true for this gateway",
 	noName:       "daprd sends no name when it dials an IP: its resolver must give it the app's host name",
 	unknownName:  "export the app in this cluster with an AppExport, if others are to call it",
@@ -140,6 +142,10 @@ var (
 	// now. grpc-go fails calls with Unavailable, which daprd retries, and connects
 	// again by its own backoff; for a wrong name it would be told so instead.
 	alertInternalError = []byte{21, 3, 1, 0, 2, 2, 80}
+	// For "isthmus check" of another cluster, which tells people what is on the way to here:
+	// something that sends the PROXY protocol, or that takes the server name out.
+	alertUnexpectedMessage = []byte{21, 3, 1, 0, 2, 2, 10}
+	alertMissingExtension  = []byte{21, 3, 1, 0, 2, 2, 109}
 )
 
 // maxFarewells is how many refused clients are told at a time. More are reset.
@@ -174,6 +180,7 @@ func turnAway(conn *net.TCPConn, r *refusal) {
 	switch {
 	case r.stream != 0:
 		answer = refuseHTTP2(r)
+	case len(answer) > 0:
 	case r.reason == noName || r.reason == unknownName || r.reason == otherCluster:
 		answer = alertUnrecognizedName
 	case r.reason.temporary():

@@ -80,14 +80,21 @@ func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.G
 	} else {
 		stored, err = s.list(ctx, key)
 	}
+	answer := &v1alpha1.GetResponse{}
 	if err != nil {
+		if standing, ok := s.standing(key, err); ok {
+			answer.Objects = append(answer.Objects, standing)
+			return answer, nil
+		}
 		return nil, s.explain(err)
 	}
-	answer := &v1alpha1.GetResponse{}
 	for _, o := range stored {
 		answer.Objects = append(answer.Objects, storedToWire(o))
 	}
-	return answer, nil
+	if key.Name == "" && s.store != nil {
+		err = s.addStanding(ctx, key, stored, answer)
+	}
+	return answer, err
 }
 
 func (s *Server) one(ctx context.Context, key catalog.Key) ([]configstore.Stored, error) {
@@ -114,8 +121,7 @@ func (s *Server) list(ctx context.Context, want catalog.Key) ([]configstore.Stor
 	}
 	var some []configstore.Stored
 	for _, stored := range all {
-		key := stored.Object.Key()
-		if (want.Kind == "" || key.Kind == want.Kind) && (want.Namespace == "" || key.Namespace == want.Namespace) {
+		if selects(want, stored.Object.Key()) {
 			some = append(some, stored)
 		}
 	}

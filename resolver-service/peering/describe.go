@@ -11,7 +11,7 @@ func (l *Links) Describe(cluster string) string {
 	r := l.links[cluster]
 	l.mu.Unlock()
 	if r == nil {
-		return "there is no link to it: its Cluster object is missing, or has no gateway for all apps"
+		return "no Cluster object for it here, or one without a gateway for all apps, so it is not asked"
 	}
 	streams, _ := l.subscriptions(cluster)
 	return r.status.describe(r.lease.state(), streams)
@@ -99,7 +99,7 @@ func (s *linkStatus) reverseText() string {
 	case !s.hearsKnown || s.hears == connected:
 		return ""
 	case s.hears == "":
-		return "; it has no link to this cluster"
+		return "; one-way: no app there calls this cluster"
 	default:
 		return fmt.Sprintf("; it does not hear this cluster (its link is %s)", s.hears)
 	}

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -23,7 +24,7 @@ type lease struct {
 	ended       time.Time // when it lapsed
 	reason      string    // why it ended early; empty when it ran out
 	unreachable bool      // callers don't reach the peer, even if this service does
-	lapses      []time.Time
+	lapses      []lapse
 	count       uint32
 	damping     damping
 }
@@ -34,6 +35,12 @@ const (
 	lateTimer      = 100 * time.Millisecond
 	lateTimerGrace = 250 * time.Millisecond
 )
+
+// lapse is one time that a lease ended.
+type lapse struct {
+	at, back time.Time // back is zero until it is fresh again
+	why      string    // it ended early; empty when it ran out
+}
 
 // maxLapses is how many lapses are kept for status.
 const maxLapses = 16
@@ -55,8 +62,16 @@ func (l *lease) renew(at time.Time) (news bool) {
 	}
 	news = l.lapsed || l.last.IsZero()
 	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(l.after), false, false, time.Time{}
+	l.noteBack(now)
 	l.schedule(now)
 	return news
+}
+
+// noteBack records that the lease is fresh again, if it is; mu is held.
+func (l *lease) noteBack(now time.Time) {
+	if n := len(l.lapses); n > 0 && l.fresh() && l.lapses[n-1].back.IsZero() {
+		l.lapses[n-1].back = now
+	}
 }
 
 // shortenGrace is how long the first message may take after a lease was made shorter. The peer
@@ -150,6 +165,7 @@ func (l *lease) setUnreachable(why string) (news bool) {
 	}
 	if l.unreachable = why != ""; !l.unreachable && !l.last.IsZero() {
 		l.lapsed = !now.Before(l.due)
+		l.noteBack(now)
 	}
 	l.schedule(now)
 	return before != l.fresh()
@@ -159,7 +175,7 @@ func (l *lease) setUnreachable(why string) (news bool) {
 func (l *lease) lapse(now time.Time, why string) {
 	l.lapsed, l.ended, l.reason = true, now, why
 	l.count++
-	if l.lapses = append(l.lapses, now); len(l.lapses) > maxLapses {
+	if l.lapses = append(l.lapses, lapse{at: now, why: why}); len(l.lapses) > maxLapses {
 		l.lapses = l.lapses[1:]
 	}
 	l.damping.lapse(now)
@@ -198,6 +214,7 @@ type leaseState struct {
 	restarting bool // the peer said that it restarts
 	lapses     uint32
 	recent     int       // lapses in the last minute
+	log        []lapse   // the newest, the oldest first
 	ended      time.Time // when it lapsed; valid while it is not fresh
 	reason     string
 	damped     time.Time // until when; zero while it is not damped
@@ -208,14 +225,14 @@ func (l *lease) state() leaseState {
 	defer l.mu.Unlock()
 	s := leaseState{
 		after: l.after, last: l.last, fresh: l.fresh(), usable: l.usable(), lapses: l.count,
-		ended: l.ended, reason: l.reason, damped: l.damping.until(),
+		ended: l.ended, reason: l.reason, damped: l.damping.until(), log: slices.Clone(l.lapses),
 	}
 	now := time.Now()
 	if s.fresh {
 		s.left, s.restarting = max(0, l.due.Sub(now)), now.Before(l.heldUntil)
 	}
-	for _, at := range l.lapses {
-		if now.Sub(at) < time.Minute {
+	for _, lapse := range l.lapses {
+		if now.Sub(lapse.at) < time.Minute {
 			s.recent++
 		}
 	}

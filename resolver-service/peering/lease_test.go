@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +214,26 @@ func TestLapsesThatAreRareAreNotDamped(t *testing.T) {
 		}
 		if d.suppressed {
 			t.Error("one lapse in 30 s is damped")
+		}
+	})
+}
+
+func TestTheTimesOfLapsesAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLease(10 * time.Second)
+		defer l.stop()
+		l.renew(time.Now())
+		time.Sleep(10 * time.Second)
+		l.tick()
+		ran := time.Now()
+		time.Sleep(5 * time.Second)
+		l.renew(time.Now())
+		back := time.Now()
+		time.Sleep(time.Second)
+		l.end("its gateways refuse connections")
+		want := []lapse{{at: ran, back: back}, {at: time.Now(), why: "its gateways refuse connections"}}
+		if got := l.state().log; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

@@ -51,6 +51,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		}
 		initial = initial && m.GetMore()
 		l.status.setPeerInfo(m.GetRevision(), m.GetHears())
+		l.status.introduce(m, l.cfg.now())
 		if err := l.deliver(ctx, m, initial, at); err != nil {
 			return err
 		}

@@ -29,10 +29,21 @@ type Config struct {
 	Cluster   string         // this cluster's name
 	Namespace string         // of Isthmus' own apps; empty means identity.SystemNamespace
 	Domain    catalog.Domain // of the reserved host names behind gateways
+	Version   string         // of the program, for operators of peers
+
+	// Now is the clock that peers are told of; nil means time.Now.
+	Now func() time.Time
 
 	// Dial connects to a gateway, "host:port", until ctx ends; nil means TCP. It may be called
 	// concurrently.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+func (c *Config) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
 }
 
 // Bounds of the time between two renewals of a lease.

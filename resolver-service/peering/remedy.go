@@ -9,7 +9,7 @@ import (
 const (
 	noGatewayRemedy  = "the other end is no gateway; correct spec.gateways"
 	hangsUpRemedy    = "the other end closes connections: it is no gateway, or a load balancer without a gateway, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
-	mayWantTLSRemedy = "it may want mTLS, and this service has identity: insecure; or it is no gateway: give this service an identity, or correct spec.gateways"
+	mayWantTLSRemedy = "this service has identity: insecure, and clusters connect only with mTLS: give this service and that one an identity; or the other end is no gateway: correct spec.gateways"
 	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; most often its Cluster object for this cluster lacks the root of this one, in spec.trust.roots"
 )
 

@@ -79,6 +79,7 @@ type serverStream struct {
 	sub        *topology.PeerSubscription
 	subscriber *subscriber
 	pings      *pings
+	introduced bool // the peer knows this service's version and clock
 }
 
 // serve admits a stream and runs it until the caller goes or the stream must end.
@@ -105,7 +106,7 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 	}
 	defer sub.Close()
 	s.log.Info(cluster, "peer follows our exports", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &serverStream{s, cluster, requestedInterval(renewMs), sub, by, p}))
+	err = s.ended(ctx, run(ctx, &serverStream{Server: s, cluster: cluster, interval: requestedInterval(renewMs), sub: sub, subscriber: by, pings: p}))
 	s.log.Info(cluster, "stream of a peer ended", "peer", cluster, "err", err)
 	return err
 }
@@ -253,6 +254,10 @@ func (s *serverStream) waitForCause(ctx context.Context, changed <-chan struct{}
 // it does not. A part of a change has no digest, since the peer would take it for the whole.
 func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.PeerView) *v1alpha1.ExportsResponse {
 	m.Hears, m.Echo = s.linkState(), s.pings.latest.Load()
+	if !s.introduced {
+		s.introduced = true
+		m.Version, m.NowUnixMs = s.cfg.Version, s.cfg.now().UnixMilli()
+	}
 	if whole != nil {
 		m.Digest = s.subscriber.digest.of(whole)
 	}

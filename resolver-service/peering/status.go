@@ -35,6 +35,8 @@ type linkStatus struct {
 	revision   uint64
 	hears      string
 	hearsKnown bool // the peer has sent hears
+	version    string
+	ahead      time.Duration // its clock is ahead of ours
 	object     *catalog.Cluster
 	err        error     // of the primary channel, with the object
 	logged     []string  // errors that were logged since the last message
@@ -115,6 +117,18 @@ func (s *linkStatus) setObject(object *catalog.Cluster) {
 	}
 }
 
+// introduce records the version and the clock of a peer, if the message has them. It arrived at a
+// moment of our clock.
+func (s *linkStatus) introduce(m *v1alpha1.ExportsResponse, at time.Time) {
+	if m.GetNowUnixMs() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = catalog.Printable(m.GetVersion()[:min(len(m.GetVersion()), maxName)])
+	s.ahead = time.UnixMilli(m.GetNowUnixMs()).Sub(at)
+}
+
 // setPeerInfo records the peer's revision, unless it is 0, and the state of its own link here.
 func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 	s.mu.Lock()
@@ -183,6 +197,10 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 		Exports: uint32(s.count), Ready: uint32(s.ready), Refused: s.refused, Revision: s.revision, Hears: s.hears,
 		LeaseLeftMs: lease.left.Milliseconds(), StaleAfterMs: lease.after.Milliseconds(),
 		Lapses: lease.lapses, DampedUntilUnixMs: wallClock(lease.damped),
+		Version: s.version, ClockAheadMs: s.ahead.Milliseconds(),
+	}
+	for _, l := range lease.log {
+		w.RecentLapses = append(w.RecentLapses, &v1alpha1.Lapse{AtUnixMs: wallClock(l.at), BackUnixMs: wallClock(l.back), Why: l.why})
 	}
 	if s.err != nil {
 		w.Error = s.err.Error()

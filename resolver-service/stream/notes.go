@@ -15,9 +15,9 @@ func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.
 	if err != nil {
 		return nil, err
 	}
-	var notes []string
+	notes := s.objectNotes(caller, d)
 	if caller != app {
-		notes = s.callerNotes(caller)
+		notes = append(notes, s.callerNotes(caller)...)
 	}
 	var callee topology.AppState
 	if len(states) > 0 {
@@ -43,6 +43,24 @@ func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.
 		notes = append(notes, fmt.Sprintf("%s runs here: call it as %s.%s if that is meant", other, other.ID, other.Namespace))
 	}
 	return notes, err
+}
+
+// objectNotes are about what decides: a selection that is refused, and a lookup that no other
+// cluster is asked for. Where no version of the selection is in force, that is the reason.
+func (s *Server) objectNotes(caller catalog.App, d *catalog.Decision) (notes []string) {
+	if s.cfg.Refusal != nil {
+		key := catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: caller.Namespace, Name: caller.ID}
+		switch why, inForce := s.cfg.Refusal(key); {
+		case why != nil && inForce:
+			notes = append(notes, fmt.Sprintf("the newest %s is refused, and the one before is in force: %v", key, why))
+		case why != nil && d.Outcome == catalog.Denied:
+			d.Reason = fmt.Sprintf("%s is refused, and no good version of it is known, so %s can call only itself; correct or delete the object: %v", key, caller, why)
+		}
+	}
+	if s.cfg.Alone != nil && s.cfg.Alone() && (d.Outcome == catalog.NotFound || d.Outcome == catalog.Unavailable) {
+		notes = append(notes, "no Cluster object here, so no other cluster is asked")
+	}
+	return notes
 }
 
 // callerNotes are those of the calling app.

@@ -71,6 +71,10 @@ type Config struct {
 	// gets the provisional one. A client with a view keeps its own, because the provisional one
 	// may lack what the service knew before it restarted.
 	Settled <-chan struct{}
+	// Refusal returns why the newest version of an object can't be used, or nil, and whether an
+	// older one is in force. Alone tells whether there is no Cluster object. Either may be nil.
+	Refusal func(catalog.Key) (why error, inForce bool)
+	Alone   func() bool
 	// Peer describes the link to a cluster, for operators; nil: no description.
 	Peer func(cluster string) string
 	// Events is told of sidecars that come and go, also where they are many; nil: nobody is.

@@ -36,7 +36,7 @@ func comeAndGo(t *testing.T, m *mesh) {
 		runs = wanted
 		took := x.shared(wanted)
 		longest = max(longest, took)
-		x.takes(took <= allowed(shareWithin), "after %s: %s until all of %v had their share", strings.Join(history, "; then "), round(took), wanted)
+		x.want(took <= allowed(shareWithin), "after %s: %s until all of %v had their share", strings.Join(history, "; then "), round(took), wanted)
 	}
 	t.Log(strings.Join(history, "; "))
 	f := x.done("0 beyond those that an instance had begun; each ready instance has its share in 5 s",

@@ -120,5 +120,5 @@ func noFault(t *testing.T, m *mesh) {
 	x.strike(func() error { return nil })
 	time.Sleep(3 * time.Second)
 	f := x.done("no failed call")
-	x.stays(f.failed == 0, "%d calls failed", f.failed)
+	x.want(f.failed == 0, "%d calls failed", f.failed)
 }

@@ -57,10 +57,10 @@ func allDead(t *testing.T, m *mesh) {
 	unreasoned := slices.DeleteFunc(dead.failed(), func(c call) bool { return refused.MatchString(c.err.Error()) })
 	f := x.done("refused at once with the reason; the first call after is good", fmt.Sprintf("99 of 100 refusals took at most %s; the first good call ended %s after north was ready, and the last caller's %s later",
 		tenths(dead.percentile(99)), round(first.ended.Sub(ready)), round(last.ended.Sub(first.ended))))
-	x.stays(len(dead.failed()) == len(dead), "%d of %d calls were answered with all clusters dead", len(dead)-len(dead.failed()), len(dead))
-	x.stays(len(unreasoned) == 0, "%d refusals don't say why:\n%s", len(unreasoned), unreasoned.reasons())
-	x.takes(dead.percentile(99) <= allowed(50*time.Millisecond)+f.noise(), "refusals took up to %s; want them at once", dead.percentile(99))
-	x.stays(len(after) == 0, "%d calls failed that began after the first good one of their caller:\n%s", len(after), after.reasons())
+	x.want(len(dead.failed()) == len(dead), "%d of %d calls were answered with all clusters dead", len(dead)-len(dead.failed()), len(dead))
+	x.want(len(unreasoned) == 0, "%d refusals don't say why:\n%s", len(unreasoned), unreasoned.reasons())
+	x.want(dead.percentile(99) <= allowed(50*time.Millisecond)+f.noise(), "refusals took up to %s; want them at once", dead.percentile(99))
+	x.want(len(after) == 0, "%d calls failed that began after the first good one of their caller:\n%s", len(after), after.reasons())
 }
 
 // refused is how callers are told that nobody can answer.

@@ -28,7 +28,7 @@ func gatewayAddress(t *testing.T, m *mesh) {
 	f := x.done("those under way; 500 ms; no failover", fmt.Sprintf("%d lapses; %d calls answered by north", lapses, elsewhere))
 	x.shorter(f, silenceGap)
 	x.noLaterThan(f, silenceGap)
-	x.stays(lapses == 0 && elsewhere == 0, "%d lapses and %d calls to north, though the other gateway address is up", lapses, elsewhere)
+	x.want(lapses == 0 && elsewhere == 0, "%d lapses and %d calls to north, though the other gateway address is up", lapses, elsewhere)
 }
 
 // A link that is merely bad is no reason to go elsewhere, once callers know that it is: before
@@ -51,8 +51,8 @@ func badLink(t *testing.T, m *mesh) {
 	m.Heal()
 	x.answeredBy("east")
 	f := x.done("0 failed; 0 lapses; calls elsewhere only in the first 1.5 s", fmt.Sprintf("%d lapses; %d calls answered by north, %d of them after 1.5 s", lapses, elsewhere, late))
-	x.stays(f.failed == 0, "%d calls failed", f.failed)
-	x.stays(lapses == 0 && late == 0, "%d lapses, and %d calls to north that began later than %s", lapses, late, toLearn)
+	x.want(f.failed == 0, "%d calls failed", f.failed)
+	x.want(lapses == 0 && late == 0, "%d lapses, and %d calls to north that began later than %s", lapses, late, toLearn)
 }
 
 // toLearn is how long callers take to learn how long a link takes that has become slow.

@@ -17,8 +17,8 @@ func onlyService(t *testing.T, m *mesh) {
 	after := m.lapses(t, m.west, "east")
 	x.done("0 by HTTP; by gRPC those that the gateway cut off")
 	x.drained(len(m.east.gateways))
-	x.stays(after == lapses, "the lease of east has lapsed %d times", after-lapses)
+	x.want(after == lapses, "the lease of east has lapsed %d times", after-lapses)
 	// Where the machine stands still, east looks silent for a moment, and callers leave it.
 	north := of(x.concerned...).by(false)["north"]
-	x.stays(north <= len(x.concerned)*x.begunWhileStill(), "%d calls were answered by north, which nobody prefers", north)
+	x.want(north <= len(x.concerned)*x.begunWhileStill(), "%d calls were answered by north, which nobody prefers", north)
 }

@@ -29,5 +29,5 @@ func rolledReplicas(t *testing.T, m *mesh) {
 	x.done("0 by HTTP; by gRPC those that the gateways cut off")
 	x.drained(len(m.west.gateways))
 	north := of(x.concerned...).by(false)["north"]
-	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
+	x.want(north == 0, "%d calls were answered by north, which nobody prefers", north)
 }

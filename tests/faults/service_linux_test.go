@@ -28,9 +28,9 @@ func serviceGone(t *testing.T, m *mesh) {
 	m.ramps = time.Now().Add(settled)
 	time.Sleep(5 * time.Second)
 	f := x.done("local and known remote lookups go on")
-	x.stays(f.failed == 0, "%d calls failed", f.failed)
+	x.want(f.failed == 0, "%d calls failed", f.failed)
 	north := of(x.concerned...).by(false)["north"]
-	x.stays(north == 0, "%d calls were answered by north, which nobody prefers", north)
+	x.want(north == 0, "%d calls were answered by north, which nobody prefers", north)
 
 	// A change takes effect again: orders from north only.
 	m.west.apply(t, selection("cart", "orders: north", "stock: local north"))

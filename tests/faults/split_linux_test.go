@@ -32,7 +32,7 @@ func split(t *testing.T, m *mesh) {
 	if err == nil || !strings.Contains(err.Error(), "stale") {
 		t.Errorf("east's call to an app that only west has: %v; want a refusal that says why", err)
 	}
-	x.takes(took <= allowed(time.Second), "the refusal took %s", round(took))
+	x.want(took <= allowed(time.Second), "the refusal took %s", round(took))
 	explained, _ := m.east.isthmus(meshtest.Within(t, meshtest.Patience), "", "explain", "--from", namespace+"/orders", "billing")
 	t.Logf("the refusal took %s: %v\nisthmus explain in east:\n%s", round(took), err, explained)
 	f := x.done("500 ms; each side says so", fmt.Sprintf("east says of west: %s; west says of east: %s, and that it hears us: %s", here.State, there.State, there.Hears))

@@ -44,8 +44,8 @@ func storeDown(t *testing.T, m *mesh) {
 		return fmt.Errorf("calls of cart do not follow the change; the store is back for %s", time.Since(returned))
 	})
 	f := x.done("lookups go on; changes seen in 1 s", fmt.Sprintf("a call followed the change %s after the store was back", round(seen)))
-	x.stays(f.failed == 0, "%d calls failed", f.failed)
-	x.takes(seen < allowed(time.Second)+f.noise(),
+	x.want(f.failed == 0, "%d calls failed", f.failed)
+	x.want(seen < allowed(time.Second)+f.noise(),
 		"a call followed the change %s after the store was back; want less than %s and what the machine did, %s", round(seen), allowed(time.Second), round(f.noise()))
 	m.west.apply(t, usual("cart"))
 }

@@ -23,7 +23,6 @@ type trial struct {
 	ends      []span    // each the time in which something came to its end
 	figures   figures
 	wrongs    []string // what was not as it is to be; see mesh.make
-	slow      []string // what took too long
 	void      bool     // it was made again, and does not count
 }
 
@@ -102,7 +101,7 @@ func (x *trial) begunOnly(f figures) {
 			others = append(others, c)
 		}
 	}
-	x.stays(len(others) == 0, "%d of the %d calls that failed had not begun at an instance that ended; the last of them began %s after the fault:\n%s",
+	x.want(len(others) == 0, "%d of the %d calls that failed had not begun at an instance that ended; the last of them began %s after the fault:\n%s",
 		len(others), f.failed, round(others.lastBegun(x.moment)), others.reasons())
 }
 
@@ -112,10 +111,14 @@ func (x *trial) begunOnly(f figures) {
 func (x *trial) drained(gateways int) {
 	failed := of(x.concerned...).failed()
 	others := slices.DeleteFunc(slices.Clone(failed), func(c call) bool { return c.kind == proxied })
-	x.stays(len(others) == 0, "%d calls by HTTP failed:\n%s", len(others), others.reasons())
+	x.want(len(others) == 0, "%d calls by HTTP failed:\n%s", len(others), others.reasons())
 	most := len(x.concerned) * gateways * (1 + x.begunWhileStill())
-	x.stays(len(failed) <= most, "%d calls by gRPC failed, want %d at most:\n%s", len(failed), most, failed.reasons())
+	x.want(len(failed) <= most, "%d calls by gRPC failed, want %d at most:\n%s", len(failed), most, failed.reasons())
 }
+
+// disturbing is how long everything was without an answer where that can have been the machine:
+// callers leave what is silent for twice that.
+const disturbing = 150 * time.Millisecond
 
 // begunWhileStill is how many calls a caller begins while the machine stands still: 0 where it
 // does so for no longer than callers bear with what is silent.
@@ -186,7 +189,7 @@ func (x *trial) done(limit string, notes ...string) figures {
 		x.t.Logf("why calls failed:\n%s", all.reasons())
 	}
 	other := of(x.others...).failed()
-	x.stays(len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
+	x.want(len(other) == 0, "%d calls failed that the fault does not concern:\n%s", len(other), other.reasons())
 	return f
 }
 
@@ -222,23 +225,16 @@ func during(lasts, less time.Duration) time.Duration {
 	return less
 }
 
-// stays wants what goes on to go on, such as a lease.
-func (x *trial) stays(holds bool, format string, args ...any) {
+// want notes what is wrong where something does not hold. mesh.make decides what follows.
+func (x *trial) want(holds bool, format string, args ...any) {
 	if !holds {
 		x.wrongs = append(x.wrongs, x.fault+": "+fmt.Sprintf(format, args...))
 	}
 }
 
-// takes wants something to take no longer than it may.
-func (x *trial) takes(holds bool, format string, args ...any) {
-	if !holds {
-		x.slow = append(x.slow, x.fault+": "+fmt.Sprintf(format, args...))
-	}
-}
-
 // shorter holds the gap to its limit.
 func (x *trial) shorter(f figures, limit time.Duration) {
-	x.takes(f.gap <= allowed(limit)+f.noise(), "%s without an answer; want at most %s and what the machine did, %s", round(f.gap), allowed(limit), round(f.noise()))
+	x.want(f.gap <= allowed(limit)+f.noise(), "%s without an answer; want at most %s and what the machine did, %s", round(f.gap), allowed(limit), round(f.noise()))
 }
 
 // noise is what the machine added to a gap. One that is busy with other things makes everybody
@@ -249,7 +245,7 @@ func (f figures) noise() time.Duration { return 2 * max(0, f.still-pace-takes) }
 // noLaterThan wants no call to fail that begins so long after the fault or later.
 func (x *trial) noLaterThan(f figures, limit time.Duration) {
 	last := of(x.concerned...).failed().lastBegun(x.moment)
-	x.takes(last <= allowed(limit)+f.noise(), "a call that began %s after the fault failed; want none to after %s", round(last), allowed(limit))
+	x.want(last <= allowed(limit)+f.noise(), "a call that began %s after the fault failed; want none to after %s", round(last), allowed(limit))
 }
 
 // callers make callers of sidecars to an app.

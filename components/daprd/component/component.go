@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
@@ -40,15 +40,14 @@ type Component struct {
 	listenForSignals func() // called once a resolver is in use
 
 	refusals refusals
-	used     atomic.Pointer[nameresolution.Resolver] // the last that was started; nil without any
 
 	mu        sync.Mutex
-	resolvers map[*resolver]struct{}
+	resolvers []*resolver // in use, in the order in which they were started
 }
 
 // New returns a component whose calls are made by a dialer.
 func New(log *slog.Logger, dialer *dial.Dialer) *Component {
-	return &Component{log: log, dialer: dialer, listenForSignals: func() {}, resolvers: map[*resolver]struct{}{}}
+	return &Component{log: log, dialer: dialer, listenForSignals: func() {}}
 }
 
 // SetApp sets the app behind the sidecar; nil if no app takes calls.
@@ -71,10 +70,7 @@ func (c *Component) Register(to *registry.Registry) {
 // that is done, or when ctx ends. Lookups and calls of this sidecar continue.
 func (c *Component) Drain(ctx context.Context) error {
 	c.mu.Lock()
-	used := make([]*resolver, 0, len(c.resolvers))
-	for r := range c.resolvers {
-		used = append(used, r)
-	}
+	used := slices.Clone(c.resolvers)
 	c.mu.Unlock()
 
 	errs := make([]error, len(used))
@@ -88,17 +84,25 @@ func (c *Component) Drain(ctx context.Context) error {
 
 func (c *Component) add(r *resolver) {
 	c.mu.Lock()
-	c.resolvers[r] = struct{}{}
+	c.resolvers = append(c.resolvers, r)
 	c.mu.Unlock()
-	c.used.Store(r.isthmus)
 	c.listenForSignals()
 }
 
 func (c *Component) remove(r *resolver) {
 	c.mu.Lock()
-	delete(c.resolvers, r)
-	c.mu.Unlock()
-	c.used.CompareAndSwap(r.isthmus, nil)
+	defer c.mu.Unlock()
+	c.resolvers = slices.DeleteFunc(c.resolvers, func(other *resolver) bool { return other == r })
+}
+
+// newest is the resolver that was started last, of those in use; nil without any.
+func (c *Component) newest() *nameresolution.Resolver {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.resolvers) == 0 {
+		return nil
+	}
+	return c.resolvers[len(c.resolvers)-1].isthmus
 }
 
 // local makes the Dapr resolver that answers for this cluster's apps.

@@ -76,7 +76,7 @@ func (r *refusals) read(view *catalog.View) map[refusedApp]int64 {
 // Read returns the metrics of now. daprd calls it at each scrape.
 func (c *Component) Read() []*metricdata.Metric {
 	now := time.Now()
-	used := c.used.Load()
+	used := c.newest()
 	var view *catalog.View
 	if used != nil {
 		view, _ = used.View()

@@ -2,12 +2,14 @@ package component
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/servicetest"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
 // series returns the values of all series, by name and label values.
@@ -110,5 +112,23 @@ func TestBeforeAnyViewTheAgeGrows(t *testing.T) {
 	s.wantSeries(t, "isthmus_view_revision", "0")
 	if age := s.series()["isthmus_view_age_seconds"]; age == "0" {
 		t.Error("the age of no view is 0")
+	}
+}
+
+// daprd makes a new resolver at a reload. Where the new one goes first, the old one still counts.
+func TestMetricsAreOfTheNewestResolverThatIsLeft(t *testing.T) {
+	c := New(slog.New(slog.DiscardHandler), nil)
+	old, next := &resolver{isthmus: new(nameresolution.Resolver)}, &resolver{isthmus: new(nameresolution.Resolver)}
+	c.add(old)
+	c.add(next)
+	if c.newest() != next.isthmus {
+		t.Error("the newest of two is not used")
+	}
+	c.remove(next)
+	if c.newest() != old.isthmus {
+		t.Error("the one that is left is not used")
+	}
+	if c.remove(old); c.newest() != nil {
+		t.Error("one is used when none is left")
 	}
 }

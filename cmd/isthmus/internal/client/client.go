@@ -141,6 +141,19 @@ func (o Options) source(ctx context.Context) (*identity.Source, error) {
 	return source, err
 }
 
+// CheckSentry connects to Sentry, if the certificate is from there, and checks who answers.
+func (o Options) CheckSentry(ctx context.Context) error {
+	cfg, err := o.identity()
+	if err != nil || cfg.Sentry == nil {
+		return err
+	}
+	source, err := identity.New(cfg, identity.CLIApp(""), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return source.CheckSentry(ctx)
+}
+
 // sentryError says which flags correct what went wrong at Sentry.
 func (o Options) sentryError(err error) error {
 	const control = "set trustDomain and namespace to the control plane's"

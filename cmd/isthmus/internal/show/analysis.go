@@ -2,7 +2,7 @@ package show
 
 import (
 	"fmt"
-	"strings"
+	"io"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -65,23 +65,26 @@ func placeOf(object catalog.Object, path string) string {
 	return fmt.Sprintf("%s:%d", source.File, source.Line)
 }
 
-// Text is a line for each finding, and one that counts them.
-func (a *Analysis) Text() string {
-	var b strings.Builder
+// Write writes a line for each finding, and one that counts them.
+func (a *Analysis) Write(w io.Writer) {
 	for _, f := range a.Findings {
 		key := catalog.Key{Kind: catalog.Kind(f.Kind), Namespace: f.Namespace, Name: f.Name}
-		if f.Source != "" {
-			b.WriteString(f.Source + ": ")
-		}
-		fmt.Fprintf(&b, "%s: %s: %s: %s; %s [%s]\n", f.Level, key, f.Path, f.What, f.Fix, f.Check)
+		paragraph(w, "", "  ", fmt.Sprintf("%s%s: %s: %s: %s; %s [%s]", before(f.Source, ": "), f.Level, key, f.Path, f.What, f.Fix, f.Check))
 	}
 	if a.LeftOut > 0 {
-		fmt.Fprintf(&b, "and %d more\n", a.LeftOut)
+		fmt.Fprintf(w, "and %d more\n", a.LeftOut)
 	}
 	if len(a.Findings) == 0 {
-		fmt.Fprintf(&b, "%s: nothing found\n", Count(int(a.Objects), "object"))
-		return b.String()
+		fmt.Fprintf(w, "%s: nothing found\n", Count(int(a.Objects), "object"))
+		return
 	}
-	fmt.Fprintf(&b, "%s: %s, %s\n", Count(int(a.Objects), "object"), Count(a.Warnings, "warning"), Count(a.Notes, "note"))
-	return b.String()
+	fmt.Fprintf(w, "%s: %s, %s\n", Count(int(a.Objects), "object"), Count(a.Warnings, "warning"), Count(a.Notes, "note"))
+}
+
+// before is a text with something after it, or nothing.
+func before(s, after string) string {
+	if s == "" {
+		return ""
+	}
+	return s + after
 }

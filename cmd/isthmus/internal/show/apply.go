@@ -111,7 +111,7 @@ func Apply(w io.Writer, a Applied) error {
 		return nil
 	}
 	exports(w, a)
-	fmt.Fprintf(w, "\n%s\n", a.summary())
+	paragraph(w, "\n", "", a.summary())
 	if len(a.Effects) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -21,6 +22,52 @@ type Decision struct {
 	Reason   string   `json:"reason" yaml:"reason"`
 	Routes   []Route  `json:"routes" yaml:"routes"`
 	Notes    []string `json:"notes" yaml:"notes"`
+	Probes   []Probe  `json:"probes,omitempty" yaml:"probes,omitempty"` // where they were asked for
+}
+
+// Probe is what became of a connection to an endpoint of a decision.
+type Probe struct {
+	Cluster    string  `json:"cluster" yaml:"cluster"`
+	Address    string  `json:"address" yaml:"address"`
+	ServerName string  `json:"serverName" yaml:"serverName"` // empty without TLS
+	Result     string  `json:"result" yaml:"result"`         // connected, closed, silent, refused or wrong certificate
+	Identity   string  `json:"identity" yaml:"identity"`     // of its certificate
+	TookMs     float64 `json:"tookMs" yaml:"tookMs"`
+	Why        string  `json:"why" yaml:"why"`
+}
+
+// AddProbes adds what became of connections.
+func (d *Decision) AddProbes(m *v1alpha1.ProbeResponse) {
+	d.Probes = []Probe{}
+	for _, e := range m.GetEndpoints() {
+		d.Probes = append(d.Probes, Probe{
+			e.GetCluster(), e.GetAddress(), e.GetServerName(), e.GetResult(), e.GetIdentity(), float64(e.GetTookUs()) / 1000, e.GetWhy(),
+		})
+	}
+	if n := m.GetLeftOut(); n > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%d more endpoints were not tried", n))
+	}
+}
+
+// probes writes what became of connections.
+func probes(w io.Writer, all []Probe) error {
+	if all == nil {
+		return nil
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(w, "\n  probe: the decision leads to no endpoint")
+		return err
+	}
+	fmt.Fprintln(w)
+	var table [][]string
+	for _, p := range all {
+		text := p.Identity + after(": ", p.Why)
+		if p.Identity == "" {
+			text = cmp.Or(p.Why, "no TLS: the service is insecure")
+		}
+		table = append(table, []string{"  " + p.Address, p.Cluster, p.Result, fmt.Sprintf("%.1f ms", p.TookMs), text})
+	}
+	return rows(w, []string{"  PROBED", "CLUSTER", "RESULT", "TOOK", "CERTIFICATE"}, table)
 }
 
 // Route is one way to an app, and why it was or was not taken.
@@ -71,10 +118,10 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		fmt.Fprintln(w)
 	}
 	for _, note := range d.Notes {
-		fmt.Fprintf(w, "  note: %s\n", note)
+		paragraph(w, "  note: ", "    ", note)
 	}
 	if err != nil || len(d.Routes) == 0 {
-		return err
+		return cmp.Or(err, probes(w, d.Probes))
 	}
 	fmt.Fprintln(w)
 	if err := routes(w, d.Routes); err != nil {
@@ -85,17 +132,17 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		format string
 		value  func(*Route) string
 	}{
-		{"  peer %s: %s\n", func(r *Route) string { return r.Peer }},
-		{"  callers without a server name to %s: %s\n", func(r *Route) string { return r.Unnamed }},
+		{"  peer %s: ", func(r *Route) string { return r.Peer }},
+		{"  callers without a server name to %s: ", func(r *Route) string { return r.Unnamed }},
 	} {
 		for i := range d.Routes {
 			if text := about.value(&d.Routes[i]); text != "" {
-				fmt.Fprintf(w, between+about.format, d.Routes[i].Cluster, text)
+				paragraph(w, between+fmt.Sprintf(about.format, d.Routes[i].Cluster), "    ", text)
 				between = ""
 			}
 		}
 	}
-	return nil
+	return probes(w, d.Probes)
 }
 
 // routes writes a table of routes. Columns that say nothing are left out.
@@ -138,7 +185,7 @@ func routes(w io.Writer, all []Route) error {
 			table[i] = append(table[i], c.value(&all[i]))
 		}
 	}
-	return rows(w, heading, table)
+	return rows(w, heading, table, "ZONES", "SHARDS", "WEIGHT")
 }
 
 func unlessZero(n uint32, unit string) string {

@@ -37,11 +37,6 @@ func forwardLine(s *v1alpha1.DNSStatus, now time.Time) string {
 
 // dns tells what is wrong with DNS.
 func dns(w io.Writer, s *v1alpha1.DNSStatus, now time.Time) {
-	for _, u := range s.GetUpstreams() {
-		if !u.GetUp() && u.GetError() != "" {
-			fmt.Fprintf(w, "\ndns: forward to %s: %s\n", u.GetAddress(), u.GetError())
-		}
-	}
 	for _, h := range s.GetHosts() {
 		if h.GetError() == "" {
 			continue
@@ -50,7 +45,7 @@ func dns(w io.Writer, s *v1alpha1.DNSStatus, now time.Time) {
 		if len(h.GetAddresses()) > 0 {
 			stands = "answering with " + strings.Join(h.GetAddresses(), ", ")
 		}
-		fmt.Fprintf(w, "\ndns: gateway %s not resolved%s: %s; %s\n", h.GetName(), since(h.GetFailingUnixMs(), now), h.GetError(), stands)
+		paragraph(w, "\n", "  ", fmt.Sprintf("dns: gateway %s not resolved%s: %s; %s", h.GetName(), since(h.GetFailingUnixMs(), now), h.GetError(), stands))
 	}
 	unnamed(w, s)
 }
@@ -58,12 +53,12 @@ func dns(w io.Writer, s *v1alpha1.DNSStatus, now time.Time) {
 // unnamed tells of answers that Dapr's resolver kubernetes can't use.
 func unnamed(w io.Writer, s *v1alpha1.DNSStatus) {
 	if n := s.GetByServerName(); n > 0 {
-		fmt.Fprintf(w, "\ndns: %d answers to names of Dapr's services led to gateways that take who sends a server name alone; Dapr's nameformat does, "+
-			"its resolver kubernetes does not: for its callers list a gateway with app and namespace in the Cluster object (isthmus explain says for which)\n", n)
+		paragraph(w, "\n", "  ", fmt.Sprintf("dns: %d answers to names of Dapr's services led to gateways that take who sends a server name alone; Dapr's nameformat does, "+
+			"its resolver kubernetes does not: for its callers list a gateway with app and namespace in the Cluster object (isthmus explain says for which)", n))
 	}
 	if n := s.GetOtherPort(); n > 0 {
-		fmt.Fprintf(w, "\ndns: %d answers to names of Dapr's services led to gateways of an app on another port than the caller's sidecar listens on; "+
-			"Dapr's resolver kubernetes dials that one: correct spec.gateways of the Cluster object, or the sidecars' port\n", n)
+		paragraph(w, "\n", "  ", fmt.Sprintf("dns: %d answers to names of Dapr's services led to gateways of an app on another port than the caller's sidecar listens on; "+
+			"Dapr's resolver kubernetes dials that one: correct spec.gateways of the Cluster object, or the sidecars' port", n))
 	}
 }
 

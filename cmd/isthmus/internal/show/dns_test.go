@@ -32,7 +32,7 @@ func TestAStatusShowsHowDNSIsAnswered(t *testing.T) {
 	for _, want := range []string{
 		"dns         127.0.0.1:7453, 127.0.0.2:53 as shop/checkout, [::]:853 by TLS\n",
 		"forward     10.96.0.10:53, 1.1.1.1:53 (away for 12s)\n",
-		"\ndns: forward to 1.1.1.1:53: timeout\n",
+		"\n  dns upstream 1.1.1.1:53: does not answer for 12s: timeout\n",
 		"\ndns: gateway gw.north.example not resolved for 1m0s: server misbehaving; answering with 192.0.2.2\n",
 		"\ndns: 7 answers to names of Dapr's services led to gateways that take who sends a server name alone",
 		"\ndns: 2 answers to names of Dapr's services led to gateways of an app on another port than the caller's",

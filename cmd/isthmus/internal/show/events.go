@@ -27,7 +27,7 @@ func EventOf(m *v1alpha1.Event) Event {
 	at := func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 	e := Event{
 		Number: m.GetNumber(), First: at(m.GetFirstUnixMs()), Last: at(m.GetLastUnixMs()), Count: m.GetCount(),
-		Level: m.GetLevel(), Message: m.GetMessage(), Fields: map[string]string{},
+		Level: strings.ToLower(m.GetLevel()), Message: m.GetMessage(), Fields: map[string]string{},
 	}
 	for _, f := range m.GetFields() {
 		e.Fields[f.GetName()] = f.GetValue()
@@ -52,6 +52,6 @@ func EventLine(w io.Writer, m *v1alpha1.Event, zone *time.Location) error {
 		}
 		fmt.Fprintf(&b, " %s=%s", f.GetName(), value)
 	}
-	_, err := fmt.Fprintln(w, b.String())
-	return err
+	paragraph(w, "", "  ", b.String())
+	return nil
 }

@@ -158,7 +158,7 @@ func parts(o catalog.Object) map[string]string {
 func History(w io.Writer, f Format, all []Version) error {
 	switch f {
 	case JSON:
-		return Print(w, JSON, all)
+		return Print(w, JSON, "VersionList", ListOf(all))
 	case YAML:
 		return historyYAML(w, all)
 	}

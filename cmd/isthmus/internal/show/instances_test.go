@@ -21,7 +21,7 @@ func TestInstancesAreATableOfTheirOwn(t *testing.T) {
 	plain := vm()
 	plain.Name, plain.Zone, plain.Check = "orders-vm2", "", nil
 	var b strings.Builder
-	err := Objects(&b, Table, []Object{{vm(), "12", "vms.yaml:3"}, {plain, "13", ""}}, false)
+	err := Objects(&b, Table, []Object{{vm(), "12", "vms.yaml:3", ""}, {plain, "13", "", ""}}, false)
 	want := `APPINSTANCE       APP      ADDRESS          ZONE      CHECK                               REVISION   SOURCE
 shop/orders-vm1   orders   10.0.0.5:50002   rack 12   http :3500/v1.0/healthz every 2s    12         vms.yaml:3
 shop/orders-vm2   orders   10.0.0.5:50002   -         none                                13

@@ -62,7 +62,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 		a := &all[i]
 		table = append(table, []string{a.App, a.here(), a.elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection)})
 	}
-	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table); err != nil || !details {
+	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table, "SELECTION"); err != nil || !details {
 		return err
 	}
 	for i := range all {
@@ -152,7 +152,7 @@ func Sidecars(w io.Writer, all []Sidecar, now time.Time) error {
 		s := &all[i]
 		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), cmp.Or(s.Zone, "-"), cmp.Or(s.Version, "-"), cmp.Or(strings.TrimPrefix(s.Runtime, "daprd "), "-"), s.mTLS(), s.view()})
 	}
-	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table)
+	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table, "ZONE", "VERSION", "DAPRD", "MTLS")
 }
 
 func (s *Sidecar) where() string {

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ type Object struct {
 	catalog.Object
 	Revision string
 	Stored   string // file:line, for stores that have it
+	Refused  string // why what the store has now can't be used; this is what is in force
 }
 
 // ObjectsOf reads the objects of an answer.
@@ -27,9 +29,14 @@ func ObjectsOf(m *v1alpha1.GetResponse) ([]Object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
 		}
-		all = append(all, Object{object, o.GetRevision(), o.GetSource()})
+		all = append(all, Object{object, o.GetRevision(), o.GetSource(), o.GetRefused()})
 	}
 	return all, nil
+}
+
+// Notice says that an object is not what the store has now.
+func (o *Object) Notice() string {
+	return fmt.Sprintf("%s: what is stored is refused: %s; this is what is in force", o.Key(), o.Refused)
 }
 
 // Objects writes objects. As YAML and JSON they have the revision that they stand at, so
@@ -44,18 +51,31 @@ func Objects(w io.Writer, f Format, all []Object, single bool) error {
 			list[i] = api.EncodeJSONAt(o.Object, o.Revision)
 		}
 		if single && len(list) == 1 {
-			return Print(w, JSON, list[0])
+			return printObject(w, list[0])
 		}
-		return Print(w, JSON, list)
+		return Print(w, JSON, "List", ListOf(list))
 	default:
 		return objectTables(w, all)
 	}
+}
+
+// printObject writes an object, which has its version and kind itself.
+func printObject(w io.Writer, object json.RawMessage) error {
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, object, "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, indented.String())
+	return err
 }
 
 func objectsYAML(w io.Writer, all []Object) error {
 	for i, o := range all {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
+		}
+		if o.Refused != "" {
+			fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(o.Notice(), "\n", "\n# "))
 		}
 		if _, err := w.Write(api.EncodeYAMLAt(o.Object, o.Revision)); err != nil {
 			return err
@@ -104,6 +124,9 @@ func objectRow(d catalog.Definition, o Object) []string {
 		if c.Value != nil {
 			row = append(row, c.Value(o.Object))
 		}
+	}
+	if o.Refused != "" {
+		return append(row, o.Revision, strings.TrimSpace(o.Stored+" refused"))
 	}
 	return append(row, o.Revision, o.Stored)
 }

@@ -4,41 +4,80 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
-// peers writes a line for each peer, and below them what is wrong.
+// peers writes a line for each peer, those first that are not well, and below them what is to be
+// known of some.
 func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
+	all = naturally(all)
+	slices.SortStableFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(rank(a), rank(b)) })
 	var table [][]string
 	for _, p := range all {
 		table = append(table, []string{
 			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseColumn(p, now),
-			number(p.GetExports()), number(p.GetReady()), cmp.Or(p.GetHears(), "-"), gatewaysLine(p.GetGateways()), number(p.GetLapses()),
+			number(p.GetExports()), number(p.GetReady()), hearsColumn(p), gatewaysLine(p.GetGateways()), number(p.GetLapses()), lastLapse(p, now),
 		})
 	}
-	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES"}
-	if err := rows(w, heading, table); err != nil {
+	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES", "LAST LAPSE"}
+	if err := rows(w, heading, table, "LAST WORD", "HEARS US", "READY", "LAST LAPSE"); err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.GetError() != "" {
-			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), p.GetError())
-		}
-		if p.GetUnreachedBy() > 0 {
-			fmt.Fprintf(w, "\npeer %s: %s\n", p.GetCluster(), unreached(p, now))
-		}
 		if n := len(p.GetRefused()); n > 0 {
-			fmt.Fprintf(w, "\npeer %s: %d exports refused; isthmus status --peer %[1]s names them\n", p.GetCluster(), n)
+			paragraph(w, "\n", "", fmt.Sprintf("peer %s: %d exports refused; isthmus status --peer %[1]s names them", p.GetCluster(), n))
 		}
 	}
 	return nil
+}
+
+// rank is 0 for a peer that is not well, and 1 for others.
+func rank(p *v1alpha1.PeerStatus) int {
+	if p.GetState() != "connected" || p.GetUnreachedBy() > 0 {
+		return 0
+	}
+	return 1
+}
+
+// hearsColumn is how a peer hears this cluster.
+func hearsColumn(p *v1alpha1.PeerStatus) string {
+	if oneWay(p) {
+		return "one-way"
+	}
+	return cmp.Or(p.GetHears(), "-")
+}
+
+// oneWay tells whether a peer that is heard has no link to this cluster.
+func oneWay(p *v1alpha1.PeerStatus) bool { return p.GetState() == "connected" && p.GetHears() == "" }
+
+// lastLapse is when the lease ended last.
+func lastLapse(p *v1alpha1.PeerStatus, now time.Time) string {
+	all := p.GetRecentLapses()
+	if len(all) == 0 {
+		return "-"
+	}
+	return age(all[len(all)-1].GetAtUnixMs(), now) + " ago"
+}
+
+// lapses are the times when the lease ended, the newest first.
+func lapses(p *v1alpha1.PeerStatus) string {
+	lines := []string{number(p.GetLapses()) + " since the service started"}
+	for _, l := range slices.Backward(p.GetRecentLapses()) {
+		back := "not back yet"
+		if l.GetBackUnixMs() != 0 {
+			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
+		}
+		lines = append(lines, fmt.Sprintf("at %s, %s%s", stamp(l.GetAtUnixMs()), back, after(": ", l.GetWhy())))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // unreached is what callers say of the way to a peer.
@@ -104,17 +143,17 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 		return err
 	}
 	for _, g := range p.GetGateways() {
-		fmt.Fprintf(w, "  gateway %s: %s for %s%s\n", g.GetAddress(), g.GetState(), age(g.GetSinceUnixMs(), now), after(": ", news(p, g.GetError())))
+		paragraph(w, "  ", "    ", fmt.Sprintf("gateway %s: %s for %s%s", g.GetAddress(), g.GetState(), age(g.GetSinceUnixMs(), now), after(": ", news(p, g.GetError()))))
 	}
 	for _, t := range s.GetTrust() {
 		if t.GetCluster() == cluster {
 			c := CertificateOf(t, now)
 			c.Error = news(p, c.Error)
-			fmt.Fprintf(w, "  %s: %s\n", c.Use, c.line())
+			paragraph(w, "  ", "    ", c.Use+": "+c.line())
 		}
 	}
 	for _, r := range p.GetRefused() {
-		fmt.Fprintf(w, "  refused %s: %s\n", r.GetSource(), r.GetError())
+		paragraph(w, "  ", "    ", fmt.Sprintf("refused %s: %s", r.GetSource(), r.GetError()))
 	}
 	return nil
 }
@@ -134,7 +173,7 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 		{"last word", lastWord(p, now)},
 		{"revision", fmt.Sprint(p.GetRevision())},
 		{"lease", leaseOf(p)},
-		{"lapses", number(p.GetLapses()) + " since the service started"},
+		{"lapses", lapses(p)},
 	}
 	if p.GetDampedUntilUnixMs() != 0 {
 		all = append(all, [2]string{"damped", "for up to another " + dampedLeft(p, now) + ": its lease ran out too often lately; until then, callers use it only where nothing else is ready"})
@@ -144,8 +183,15 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
-		[2]string{"hears us", cmp.Or(p.GetHears(), "it has not said")},
+		[2]string{"hears us", hears(p)},
 		[2]string{"asks us", asks(p, now)})
+}
+
+func hears(p *v1alpha1.PeerStatus) string {
+	if oneWay(p) {
+		return "one-way: no app there calls this cluster"
+	}
+	return cmp.Or(p.GetHears(), "it has not said")
 }
 
 // leaseOf is how long a peer's word holds, and how long a lease is when it begins.
@@ -192,19 +238,16 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 		return err
 	}
 	for _, s := range all {
-		if s.GetError() != "" {
-			fmt.Fprintf(w, "\nsource %s: %s\n", s.GetName(), s.GetError())
-		}
 		n := refusedOf(s)
 		if n > fewRefused && !details {
-			fmt.Fprintf(w, "\nsource %s: %d refused; isthmus status -v names them\n", s.GetName(), n)
-			continue
+			continue // the summary says how many
 		}
+		fmt.Fprint(w, strings.Repeat("\n", min(n, 1)))
 		for _, r := range s.GetRefused() {
-			fmt.Fprintf(w, "\nsource %s: refused %s: %s\n", s.GetName(), r.GetSource(), r.GetError())
+			paragraph(w, "", "  ", fmt.Sprintf("source %s: refused %s: %s", s.GetName(), r.GetSource(), r.GetError()))
 		}
 		if named := len(s.GetRefused()); n > named {
-			fmt.Fprintf(w, "\nsource %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)
+			fmt.Fprintf(w, "source %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)
 		}
 	}
 	return nil

@@ -31,18 +31,5 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 	}
 }
 
-// certificates writes the same of what a service trusts, and what is wrong with what it shows
-// to outsiders.
-func certificates(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
-	for _, m := range s.GetTrust() {
-		c := CertificateOf(m, now)
-		if c.root() && c.outOfTime() || identity.ForOutsiders(c.Use) && (c.outOfTime() || c.Error != "") {
-			fmt.Fprintf(w, "\n%s: %s\n", c.who(), c.advice())
-		}
-	}
-}
-
-func (c *Certificate) root() bool { return c.Use == identity.OwnRoot || c.Use == identity.PeerRoot }
-
 // outOfTime tells whether the certificate counts at another time than now.
 func (c *Certificate) outOfTime() bool { return c.State == certExpired || c.State == certEarly }

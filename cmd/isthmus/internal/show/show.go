@@ -2,11 +2,10 @@
 package show
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 
 	"go.yaml.in/yaml/v3"
 
@@ -26,9 +25,35 @@ const (
 // Formats lists every format.
 func Formats() []string { return []string{string(Table), string(JSON), string(YAML)} }
 
-// Print writes a value as JSON or YAML.
-func Print(w io.Writer, f Format, value any) error {
+// List is what is printed for programs of several things alike.
+type List[T any] struct {
+	Items []T `json:"items" yaml:"items"`
+}
+
+// ListOf is a list, which is never null.
+func ListOf[T any](all []T) List[T] {
+	return List[T]{append([]T{}, all...)}
+}
+
+// Program is the version of a program.
+type Program struct {
+	Version string `json:"version" yaml:"version"`
+	Go      string `json:"go" yaml:"go"`
+	OS      string `json:"os" yaml:"os"`
+	Arch    string `json:"arch" yaml:"arch"`
+}
+
+// StoreIndex is what the repair of an index has found.
+type StoreIndex struct {
+	Store   string `json:"store" yaml:"store"`
+	Objects int    `json:"objects" yaml:"objects"`
+}
+
+// Print writes a struct or a map as JSON or YAML. It begins with the version of the format and with
+// the kind of the answer.
+func Print(w io.Writer, f Format, kind string, value any) error {
 	if f == YAML {
+		fmt.Fprintf(w, "apiVersion: %s\nkind: %s\n", catalog.Version, kind)
 		e := yaml.NewEncoder(w)
 		e.SetIndent(2)
 		if err := e.Encode(value); err != nil {
@@ -36,45 +61,38 @@ func Print(w io.Writer, f Format, value any) error {
 		}
 		return e.Close()
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
+	text, err := document(kind, value)
+	if err != nil {
+		return err
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, text, "", "  "); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, indented.String())
+	return err
+}
+
+// PrintLine writes JSON in one line.
+func PrintLine(w io.Writer, kind string, value any) error {
+	text, err := document(kind, value)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, string(text))
+	return err
+}
+
+// document is a JSON object that begins with its version and kind.
+func document(kind string, value any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	return e.Encode(value)
-}
-
-// rows writes a table with a heading. Clients choose some of its texts, such as the ID of an
-// instance, so nothing in it can command a terminal.
-func rows(w io.Writer, heading []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, strings.Join(heading, "\t"))
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = catalog.Printable(cell)
-		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	if err := e.Encode(value); err != nil {
+		return nil, err
 	}
-	return t.Flush()
-}
-
-// pairs writes names and values in two columns; a pair without a value is left out.
-func pairs(w io.Writer, indent string, all [][2]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	for _, p := range all {
-		if p[1] != "" {
-			fmt.Fprintf(t, "%s%s\t%s\n", indent, p[0], printableLines(p[1]))
-		}
-	}
-	return t.Flush()
-}
-
-// printableLines is [catalog.Printable] for a text of several lines.
-func printableLines(s string) string {
-	lines := strings.Split(s, "\n")
-	for i, line := range lines {
-		lines[i] = catalog.Printable(line)
-	}
-	return strings.Join(lines, "\n")
+	rest := bytes.TrimPrefix(bytes.TrimSpace(text.Bytes()), []byte("{"))
+	return append(fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,`, catalog.Version, kind), rest...), nil
 }
 
 // Count is a number of things: "1 object", "2 objects".

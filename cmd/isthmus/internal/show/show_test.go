@@ -132,9 +132,9 @@ func TestAStatusShowsWhatIsWrong(t *testing.T) {
 		},
 	}, false, now)
 	for _, want := range []string{
-		"running     for 3 days\n", "identity    none: sentry not reached\n", "\nrefused: a.yaml:3:1: bad\n",
-		"east    stale        1m0s   1m10s ago   out     3         0       -          -          0\n", "\npeer east: refused\n",
-		"north   connecting   1.5s   never       -       0         0       -          -          0\n",
+		"running     for 3 days\n", "identity    none: sentry not reached\n", "\n  object: refused: a.yaml:3:1: bad\n",
+		"east    stale        1m0s   1m10s ago   out     3         0       -          -          0        -\n", "\n  peer east: stale: refused\n",
+		"north   connecting   1.5s   never       -       0         0       -          -          0        -\n",
 	} {
 		if !strings.Contains(b.String(), want) || err != nil {
 			t.Errorf("no %q in\n%s(%v)", want, b.String(), err)

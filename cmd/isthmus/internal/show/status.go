@@ -5,22 +5,15 @@ import (
 	"io"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 )
 
-// Message makes of a message the plain value that JSON and YAML are printed from,
-// with every field there.
-func Message(m proto.Message) ([]byte, error) {
-	return protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
-}
-
-// Status writes how a service is, for people; with details, all that is known of each
-// peer and source.
+// Status writes how a service is, for people: what is wrong first. With details there is all that
+// is known of each peer and source.
 func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time) error {
+	Summary(w, s, now)
+	fmt.Fprintln(w)
 	err := pairs(w, "", [][2]string{
 		{"cluster", s.GetCluster()},
 		{"replica", s.GetReplica()},
@@ -35,30 +28,32 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
 		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
 		{"objects", fmt.Sprintf("%d, %d refused", s.GetObjects(), len(s.GetRefused()))},
+		{"peers", noPeers(s)},
 	})
 	if err != nil {
 		return err
-	}
-	for _, o := range s.GetRefused() {
-		fmt.Fprintf(w, "\nrefused: %s\n", o.GetError())
 	}
 	if err := sources(w, s.GetSources(), details, now); err != nil {
 		return err
 	}
 	dns(w, s.GetDns(), now)
-	if err := peers(w, s.GetPeers(), now); err != nil {
+	if err := peers(w, s.GetPeers(), now); err != nil || !details {
 		return err
 	}
-	certificates(w, s, now)
-	if !details {
-		return nil
-	}
-	for _, p := range s.GetPeers() {
+	for _, p := range naturally(s.GetPeers()) {
 		if err := Peer(w, s, p.GetCluster(), now); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// noPeers says why there are none.
+func noPeers(s *v1alpha1.StatusResponse) string {
+	if len(s.GetPeers()) > 0 {
+		return ""
+	}
+	return "none: no Cluster object with a gateway here, so no other cluster is asked"
 }
 
 func identityLine(s *v1alpha1.StatusResponse) string {
@@ -97,6 +92,14 @@ func short(version string) string {
 		return version
 	}
 	return version[:most] + "…"
+}
+
+// stamp is a moment as everybody reads it, and programs too.
+func stamp(unixMs int64) string {
+	if unixMs == 0 {
+		return ""
+	}
+	return time.UnixMilli(unixMs).UTC().Format(time.RFC3339)
 }
 
 // age is the time since a moment.

@@ -9,15 +9,16 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
 // The states of a certificate.
 const (
-	certGood    = "good"
-	certSoon    = "expires soon"
-	certExpired = "expired"
-	certEarly   = "not valid yet"
-	certRefused = "refused" // it can't be used, and the error says why
+	certGood    = string(identity.Good)
+	certSoon    = string(identity.ExpiresSoon)
+	certExpired = string(identity.Expired)
+	certEarly   = string(identity.Early)
+	certRefused = string(identity.Refused)
 )
 
 // Certificate is what is trusted, as programs read it: these fields and no others, all
@@ -34,48 +35,20 @@ type Certificate struct {
 	Error       string `json:"error" yaml:"error"`
 
 	left time.Duration
+	of   identity.Trusted
 }
-
-// rootSoon is how long before its end a root is said to expire soon: a change of roots
-// takes people time.
-const rootSoon = 30 * 24 * time.Hour
 
 // CertificateOf reads a certificate from its message.
 func CertificateOf(m *v1alpha1.TrustStatus, now time.Time) Certificate {
+	of := check.TrustedOf(m)
 	c := Certificate{
-		Use: m.GetUse(), Cluster: m.GetCluster(), Subject: m.GetSubject(), TrustDomain: m.GetTrustDomain(),
-		Fingerprint: m.GetFingerprint(), Error: m.GetError(), State: certGood,
+		Use: of.Use, Cluster: of.Cluster, Subject: of.Subject, TrustDomain: of.TrustDomain,
+		Fingerprint: of.Fingerprint, Error: m.GetError(), State: string(of.State(now)), of: of,
 	}
-	if m.GetError() != "" && !identity.Renewed(m.GetUse()) {
-		c.State = certRefused
-	}
-	if m.GetNotAfterUnixMs() == 0 {
-		return c
-	}
-	from, to := time.UnixMilli(m.GetNotBeforeUnixMs()).UTC(), time.UnixMilli(m.GetNotAfterUnixMs()).UTC()
-	c.NotBefore, c.NotAfter, c.left = from.Format(time.RFC3339), to.Format(time.RFC3339), to.Sub(now)
-	switch {
-	case c.left <= 0:
-		c.State = certExpired
-	case now.Before(from):
-		c.State = certEarly
-	case c.State == certGood && c.left < c.soon(to.Sub(from)):
-		c.State = certSoon
+	if !of.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter, c.left = of.NotBefore.Format(time.RFC3339), of.NotAfter.Format(time.RFC3339), of.NotAfter.Sub(now)
 	}
 	return c
-}
-
-// soon is how long before its end a certificate with a life so long expires soon. One
-// that is not a root is renewed by itself, at about half of its life; those for outsiders are
-// whoever writes their files.
-func (c *Certificate) soon(life time.Duration) time.Duration {
-	switch {
-	case c.root():
-		return rootSoon
-	case identity.ForOutsiders(c.Use):
-		return min(life/3, rootSoon)
-	}
-	return life / 3
 }
 
 // Certificates reads what a service trusts.
@@ -162,43 +135,6 @@ func (c *Certificate) who() string { return strings.TrimSpace(c.Use + " " + c.Cl
 
 // advice says what is wrong, or will be, and what to do.
 func (c *Certificate) advice() string {
-	switch c.State {
-	case certExpired:
-		return fmt.Sprintf("%s expired at %s; %s", c.Subject, c.NotAfter, c.remedy())
-	case certSoon:
-		return fmt.Sprintf("%s expires at %s; %s", c.Subject, c.NotAfter, c.remedy())
-	case certEarly:
-		text := fmt.Sprintf("%s is not valid before %s; ", c.Subject, c.NotBefore)
-		if c.root() {
-			text += "it counts from then on, and where that is not meant: "
-		}
-		return text + "compare the clocks of this machine and of the one that made it"
-	}
-	if identity.ForOutsiders(c.Use) && c.Error != "" {
-		return "the newest can't be used; the one before stands: " + c.Error
-	}
-	return c.Error
-}
-
-func (c *Certificate) remedy() string {
-	switch c.Use {
-	case identity.DNSCertificate, identity.ConsulCertificate:
-		part, _, _ := strings.Cut(c.Use, " ")
-		return "write a new one to the files that " + part + ".tls names" + after("; those that are there can't be used: ", c.Error)
-	case identity.OwnCertificate:
-		return "it should have been renewed by now: " + orElse(c.Error, "see what isthmus status says of the identity")
-	case identity.OwnRoot:
-		return "add a new root beside it, have every certificate signed by that, then take this one out"
-	case identity.PeerRoot:
-		return fmt.Sprintf("add %s's new root to Cluster %[1]s, spec.trust.roots, and take this one out once nothing is signed by it", c.Cluster)
-	default:
-		return fmt.Sprintf("%s has not renewed it: see isthmus trust and isthmus status there", c.Cluster)
-	}
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
+	what, fix := c.of.Advice(identity.CertificateState(c.State))
+	return what + after("; ", fix)
 }

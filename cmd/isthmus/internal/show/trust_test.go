@@ -50,8 +50,8 @@ func TestCertificatesForOutsidersAreInTheStatus(t *testing.T) {
 		{Use: "consul certificate", Subject: "CN=consul", NotBeforeUnixMs: at(-time.Hour), NotAfterUnixMs: at(-time.Minute), Error: "no key"},
 	}}, false, now)
 	for _, want := range []string{
-		"\ndns certificate: the newest can't be used; the one before stands: no PEM\n",
-		"\nconsul certificate: CN=consul expired at 2027-01-15T07:59:00Z; write a new one to the files that consul.tls names; those that are there can't be used: no key\n",
+		"\n  dns certificate: the newest can't be used; the one before stands: no PEM\n",
+		"\n  consul certificate: CN=consul expired at 2027-01-15T07:59:00Z; write a new one to the files that consul.tls names; those that are there can't be used: no key\n",
 	} {
 		if !strings.Contains(b.String(), want) || err != nil {
 			t.Errorf("no %q in\n%s(%v)", want, b.String(), err)
@@ -83,8 +83,8 @@ own certificate              spiffe://public/ns/isthmus-system/isthmus-west     
 own root                     CN=west                                                in 365 days   good      0123456789abcdef…
 peer root          east      CN=east (for east.example)                             1m0s ago      expired   0123456789abcdef…
 peer certificate   east      spiffe://east.example/ns/isthmus-system/isthmus-east   in 23h0m0s    refused   0123456789abcdef…
-peer root          north     own roots                                                            good      
-peer root          south                                                                          refused   
+peer root          north     own roots                                                            good
+peer root          south                                                                          refused
 
 peer root east: CN=east expired at 2027-01-15T07:59:00Z; add east's new root to Cluster east, spec.trust.roots, and take this one out once nothing is signed by it
 
@@ -113,7 +113,11 @@ func TestAPeerIsShownWhole(t *testing.T) {
 		Peers: []*v1alpha1.PeerStatus{{
 			Cluster: "east", State: "damped", SinceUnixMs: ago(30 * time.Second), LastWordUnixMs: ago(200 * time.Millisecond),
 			Exports: 12, Ready: 10, StaleAfterMs: 10_000, LeaseLeftMs: 9_700, Lapses: 3, DampedUntilUnixMs: ago(-40 * time.Second), Revision: 55,
-			Hears: "connected", AskedBy: 2, Error: "handshake failed: its root is unknown",
+			Hears: "connected", AskedBy: 2, RecentLapses: []*v1alpha1.Lapse{
+				{AtUnixMs: ago(2 * time.Minute), BackUnixMs: ago(115 * time.Second)},
+				{AtUnixMs: ago(time.Minute), Why: "its gateways refuse connections"},
+			},
+			Error: "handshake failed: its root is unknown",
 			Gateways: []*v1alpha1.GatewayStatus{
 				{Address: "10.0.0.1:15443", State: "connected", SinceUnixMs: ago(time.Minute)},
 				{Address: "10.0.0.2:15443", State: "silent", SinceUnixMs: ago(time.Minute), Error: "no answer"},
@@ -133,16 +137,11 @@ SOURCE       STATE           INSTANCES   REFUSED
 kubernetes   ready           12          0
 consul       stale for 12s   3           120
 
-source consul: connection refused
-
 source consul: refused service orders, instance 7: no address
-
 source consul: 119 more, which are named once there are fewer
 
-PEER   STATE    FOR   LAST WORD   LEASE              EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES
-east   damped   30s   200ms ago   9.7s, damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3
-
-peer east: handshake failed: its root is unknown
+PEER   STATE    FOR   LAST WORD   LEASE              EXPORTS   READY   HEARS US    GATEWAYS                           LAPSES   LAST LAPSE
+east   damped   30s   200ms ago   9.7s, damped 40s   12        10      connected   1 connected, 1 silent, 1 refused   3        1m0s ago
 
 peer east: 1 exports refused; isthmus status --peer east names them
 
@@ -153,6 +152,8 @@ peer east
   revision    55
   lease       9.7s of 10s
   lapses      3 since the service started
+              at 1970-01-12T13:45:40Z, not back yet: its gateways refuse connections
+              at 1970-01-12T13:44:40Z, back at 1970-01-12T13:44:45Z, 5s later
   damped      for up to another 40s: its lease ran out too often lately; until then, callers use it only where nothing else is ready
   exports     12 to this cluster, 10 of them ready
   hears us    connected

@@ -1,0 +1,73 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+)
+
+// Check makes all checks, and sends results as they come.
+func (s statusServer) Check(_ *v1alpha1.CheckRequest, to grpc.ServerStreamingServer[v1alpha1.CheckResponse]) error {
+	status := s.status()
+	err := to.Send(&v1alpha1.CheckResponse{Cluster: status.GetCluster(), Version: status.GetVersion(), NowUnixMs: time.Now().UnixMilli()})
+	if err != nil {
+		return err
+	}
+	facts, err := s.facts(to.Context(), status)
+	if err != nil {
+		return err
+	}
+	return check.Run(to.Context(), facts, func(results []check.Result) error {
+		m := &v1alpha1.CheckResponse{}
+		for _, r := range results {
+			m.Results = append(m.Results, &v1alpha1.CheckResult{Check: r.Check, Level: string(r.Level), Kind: r.Kind, Name: r.Name, Found: r.Found, Fix: r.Fix})
+		}
+		return to.Send(m)
+	})
+}
+
+// facts are what checks read, as this service publishes it.
+func (s *Service) facts(ctx context.Context, status *v1alpha1.StatusResponse) (*check.Facts, error) {
+	f := &check.Facts{
+		Now: time.Now(), Status: status, MayWrite: s.mayWrite,
+		Prober: check.NewProber(s.identity, s.cfg.Identity.Namespace, catalog.Domain(s.cfg.Domain)),
+	}
+	if s.identity.HasSentry() {
+		f.Sentry = s.identity.CheckSentry
+	}
+	all := func(catalog.App) bool { return true }
+	for _, one := range s.resolver.stream.Sidecars(all) {
+		f.Sidecars = append(f.Sidecars, sidecarToWire(&one))
+	}
+	if _, ready := s.topology.Ready().Load(); !ready {
+		return f, nil // the checks of the store say why
+	}
+	analysis, err := s.resolver.objects.Analyze(ctx, &v1alpha1.AnalyzeRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("analyze objects: %w", err)
+	}
+	f.Findings = analysis.GetFindings()
+	return f, appStates(ctx, s.topology, all, func(some []*v1alpha1.AppState) error {
+		for _, a := range some {
+			if len(a.GetExportedTo()) > 0 {
+				f.Exported = append(f.Exported, a)
+			}
+		}
+		return nil
+	})
+}
+
+// mayWrite is the error of a store that can't be written, as far as that shows without a write.
+func (s *Service) mayWrite(ctx context.Context) error {
+	if prober, ok := s.store.(configstore.Prober); ok {
+		return prober.MayWrite(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+// Package check looks for faults of a resolver service and of the ways to and from it, each under
+// a name that stays. The checks are the [Table]: each reads what the service publishes, or tries
+// something that changes nothing.
+package check
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// Level says how bad a result is.
+type Level string
+
+// The levels.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn" // calls go through, or will not for long
+	Fail Level = "fail" // calls fail
+)
+
+// Rank orders levels, the worst highest.
+func (l Level) Rank() int { return slices.Index([]Level{OK, Warn, Fail}, l) }
+
+// Result is what one check has found out about one subject.
+type Result struct {
+	Check string
+	Level Level
+	Kind  string // of the subject
+	Name  string // of the subject
+	Found string // empty where the level is OK
+	Fix   string
+}
+
+// Kinds of subjects.
+const (
+	ofService     = "service"
+	ofPeer        = "peer"
+	ofGateway     = "gateway"
+	ofSidecar     = "sidecar"
+	ofObject      = "object"
+	ofCertificate = "certificate"
+	ofSource      = "source"
+	aSentry       = "sentry"
+)
+
+// Check is one row of the table. It has one of the functions. Each returns the faults; none
+// means that all is well.
+type Check struct {
+	Name string
+
+	ofSentry bool // only where an identity is from Sentry
+
+	look    func(*Facts) []Result                  // at what the service publishes
+	try     func(context.Context, *Facts) []Result // takes a while
+	gateway func(*Facts, *visit) *Result           // at each gateway of each peer; a nil subject is filled in
+	command func(*Way) []Result                    // on the command's way to the service
+}
+
+// Table has every check, in the order in which people read them. Gateways stop at the first fault.
+var Table = []Check{
+	{Name: "service-reachable", command: reachable},
+	{Name: "service-trust", command: trusted},
+	{Name: "operator", command: allowed},
+	{Name: "sentry", ofSentry: true, command: sentryReached, try: sentry},
+	{Name: "sentry-trust", ofSentry: true, command: sentryTrusted, try: sentryTrust},
+	{Name: "clock", command: commandClock, look: clocks},
+	{Name: "versions", command: commandVersion, look: versions},
+	{Name: "identity", look: ownIdentity},
+	{Name: "certificates", look: certificates},
+	{Name: "store", look: store},
+	{Name: "store-writes", try: storeWrites},
+	{Name: "objects", look: refusedObjects},
+	{Name: "sources", look: sources},
+	{Name: "dns-upstreams", look: upstreams},
+	{Name: "gateway-port", gateway: gatewayPort},
+	{Name: "gateway-mtu", gateway: gatewayMTU},
+	{Name: "gateway-proxy-protocol", gateway: gatewayProxy},
+	{Name: "gateway-server-name", gateway: gatewayServerName},
+	{Name: "peer-domain", gateway: peerDomain},
+	{Name: "gateway-tls", gateway: gatewayTLS},
+	{Name: "peer-name", gateway: peerName, look: peerNames},
+	{Name: "peer-roots-here", gateway: rootsHere},
+	{Name: "peer-roots-there", gateway: rootsThere},
+	{Name: "peer-link"}, // of the gateways' results and of the peer's status: see peers
+	{Name: "peer-one-way", look: oneWay},
+	{Name: "mtls", look: mtls},
+	{Name: "export-instances", look: exportInstances},
+	{Name: "selection-exports", look: selectionExports},
+	{Name: "analysis", look: analyzed},
+}
+
+// most is how many results one check has at most.
+const most = 20
+
+// Facts are what the checks read.
+type Facts struct {
+	Now      time.Time
+	Status   *v1alpha1.StatusResponse
+	Findings []*v1alpha1.Finding
+	Exported []*v1alpha1.AppState // apps with an AppExport
+	Sidecars []*v1alpha1.SidecarState
+	// MayWrite is the error of a store that can't be written. It writes nothing.
+	MayWrite func(context.Context) error
+	// Sentry connects to Sentry; nil where the identity is from elsewhere.
+	Sentry func(context.Context) error
+	Prober *Prober
+
+	sentryOnce sync.Once
+	sentryErr  error
+}
+
+// Run makes all checks that a service makes, side by side, and emits their results as they come.
+// Calls of emit never overlap.
+func Run(ctx context.Context, f *Facts, emit func([]Result) error) error {
+	found := make(chan []Result)
+	var running sync.WaitGroup
+	for _, c := range Table {
+		if c.look != nil {
+			running.Go(func() { found <- f.complete(c.Name, c.look(f)) })
+		}
+		if c.try != nil && (!c.ofSentry || f.Sentry != nil) {
+			running.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, f.Prober.Within)
+				defer cancel()
+				found <- f.complete(c.Name, c.try(ctx, f))
+			})
+		}
+	}
+	for _, p := range f.Status.GetPeers() {
+		running.Go(func() { found <- f.peer(ctx, p) })
+	}
+	go func() {
+		running.Wait()
+		close(found)
+	}()
+	var err error
+	for results := range found {
+		if err == nil && len(results) > 0 {
+			err = emit(results)
+		}
+	}
+	return cmp.Or(err, ctx.Err())
+}
+
+// complete adds what all results of a check share. No fault is an OK.
+func (f *Facts) complete(name string, faults []Result) []Result {
+	if len(faults) == 0 {
+		return []Result{{Check: name, Level: OK, Kind: ofService, Name: f.Status.GetCluster()}}
+	}
+	if more := len(faults) - most; more > 0 {
+		rest := faults[most]
+		rest.Name, rest.Found = "", fmt.Sprintf("%d more are like the %d that are listed", more, most)
+		faults = append(faults[:most:most], rest)
+	}
+	for i := range faults {
+		faults[i].Check = name
+	}
+	return faults
+}
+
+// peer checks a peer by its gateways and by its link.
+func (f *Facts) peer(ctx context.Context, p *v1alpha1.PeerStatus) []Result {
+	visits := f.Prober.visit(ctx, p)
+	var all []Result
+	faulty := 0
+	for _, v := range visits {
+		results := f.gateway(v)
+		if slices.ContainsFunc(results, func(r Result) bool { return r.Level != OK }) {
+			faulty++
+		}
+		all = append(all, results...)
+	}
+	if faulty < len(visits) { // the others do
+		for i := range all {
+			if all[i].Level == Fail {
+				all[i].Level = Warn
+			}
+		}
+	}
+	if faulty > 0 && faulty == len(visits) {
+		return all // these say why the link is not up
+	}
+	return append(all, f.complete("peer-link", link(p))...)
+}
+
+// gateway makes the checks of one gateway.
+func (f *Facts) gateway(v *visit) (all []Result) {
+	for _, c := range Table {
+		if c.gateway == nil {
+			continue
+		}
+		r := c.gateway(f, v)
+		if r == nil {
+			r = &Result{Level: OK}
+		}
+		r.Check, r.Kind, r.Name = c.Name, ofGateway, v.cluster+" "+v.address
+		all = append(all, *r)
+		if r.Level != OK && c.Name != "peer-roots-here" {
+			return all // it says nothing of what comes after
+		}
+	}
+	return all
+}
+
+// Sort sorts results: the worst first, then by the table, then by subject.
+func Sort(all []Result) {
+	place := map[string]int{}
+	for i, c := range Table {
+		place[c.Name] = i
+	}
+	slices.SortStableFunc(all, func(a, b Result) int {
+		return cmp.Or(b.Level.Rank()-a.Level.Rank(), place[a.Check]-place[b.Check], cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+}

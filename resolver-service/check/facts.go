@@ -1,0 +1,317 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
+)
+
+// service is a fault of the service itself.
+func (f *Facts) service(level Level, found, fix string) []Result {
+	return []Result{{Level: level, Kind: ofService, Name: f.Status.GetCluster(), Found: found, Fix: fix}}
+}
+
+// ownIdentity finds a service without a certificate, or one that is not renewed.
+func ownIdentity(f *Facts) []Result {
+	text := f.Status.GetIdentityError()
+	if text == "" {
+		return nil
+	}
+	level := Warn
+	if f.Status.GetIdentity() == "" {
+		level = Fail
+	}
+	return f.service(level, text, "correct identity in isthmus.yaml; the checks sentry and certificates may say more")
+}
+
+// TrustedOf reads a certificate from its message.
+func TrustedOf(m *v1alpha1.TrustStatus) identity.Trusted {
+	t := identity.Trusted{Use: m.GetUse(), Cluster: m.GetCluster(), Subject: m.GetSubject(), TrustDomain: m.GetTrustDomain(), Fingerprint: m.GetFingerprint()}
+	if m.GetError() != "" {
+		t.Err = errors.New(m.GetError())
+	}
+	if m.GetNotAfterUnixMs() != 0 {
+		t.NotBefore, t.NotAfter = time.UnixMilli(m.GetNotBeforeUnixMs()).UTC(), time.UnixMilli(m.GetNotAfterUnixMs()).UTC()
+	}
+	return t
+}
+
+// certificates finds those that have expired, soon will, or can't be used. The error of the own
+// one is about its renewal, which ownIdentity has.
+func certificates(f *Facts) (all []Result) {
+	for _, m := range f.Status.GetTrust() {
+		t := TrustedOf(m)
+		state, level := t.State(f.Now), Warn
+		switch {
+		case state == identity.Good && (t.Err == nil || t.Use == identity.OwnCertificate):
+			continue
+		case state == identity.Refused && t.Use == identity.PeerCertificate:
+			continue // the checks of its gateways say more
+		case state == identity.Expired, state == identity.Refused:
+			level = Fail
+		}
+		found, fix := t.Advice(state)
+		if fix == "" {
+			found, fix = split(found)
+		}
+		all = append(all, Result{Level: level, Kind: ofCertificate, Name: strings.TrimSpace(t.Use + " " + t.Cluster), Found: found, Fix: fix})
+	}
+	return all
+}
+
+// maxSkew is by how much clocks may differ. Certificates that were just made count on it.
+const maxSkew = time.Minute
+
+// clocks finds peers whose clocks differ from the service's.
+func clocks(f *Facts) (all []Result) {
+	for _, p := range f.Status.GetPeers() {
+		ahead := time.Duration(p.GetClockAheadMs()) * time.Millisecond
+		if ahead.Abs() > maxSkew {
+			all = append(all, Result{Level: Warn, Kind: ofPeer, Name: p.GetCluster(), Found: "the clock of its service is " + skew(ahead) + " this one's", Fix: setClocks})
+		}
+	}
+	return all
+}
+
+const setClocks = "set both clocks, by NTP for example: with wrong ones, certificates count too late or too long"
+
+// skew says by how much a clock differs.
+func skew(ahead time.Duration) string {
+	if ahead < 0 {
+		return (-ahead).Round(time.Second).String() + " behind"
+	}
+	return ahead.Round(time.Second).String() + " ahead of"
+}
+
+var releases = regexp.MustCompile(`^v?(\d+\.\d+)\.\d+`)
+
+// release is the part of a version that decides about compatibility; empty for a build that is no
+// release.
+func release(version string) string {
+	m := releases.FindStringSubmatch(version)
+	if m == nil || m[1] == "0.0" {
+		return ""
+	}
+	return m[1]
+}
+
+// apart tells whether two versions are of different releases.
+func apart(a, b string) bool { return release(a) != "" && release(b) != "" && release(a) != release(b) }
+
+// versions finds peers and sidecars of another release.
+func versions(f *Facts) (all []Result) {
+	own := f.Status.GetVersion()
+	add := func(kind, name, version string) {
+		all = append(all, Result{Level: Warn, Kind: kind, Name: name, Found: fmt.Sprintf("it is of version %s, and this service of %s", version, own), Fix: "bring both to one release"})
+	}
+	for _, p := range f.Status.GetPeers() {
+		if apart(own, p.GetVersion()) {
+			add(ofPeer, p.GetCluster(), p.GetVersion())
+		}
+	}
+	for _, s := range f.Sidecars {
+		if apart(own, s.GetVersion()) {
+			add(ofSidecar, sidecarName(s), s.GetVersion())
+		}
+	}
+	return all
+}
+
+func appName(a *v1alpha1.App) string { return a.GetNamespace() + "/" + a.GetId() }
+
+func sidecarName(s *v1alpha1.SidecarState) string {
+	return strings.TrimSpace(appName(s.GetApp()) + " " + s.GetAddress())
+}
+
+// store finds a store that can't be read.
+func store(f *Facts) []Result {
+	name := f.Status.GetStore().GetName()
+	if away := admin.Away(f.Status, f.Now); away != "" {
+		return f.service(Fail, "store "+name+" is "+away, "see that its server runs, and that its address in isthmus.yaml is right")
+	}
+	if !f.Status.GetStore().GetReady() {
+		return f.service(Fail, "store "+name+" was not read yet", "wait a moment, then see the service's log")
+	}
+	return nil
+}
+
+// storeWrites finds a store that this service may read and not write.
+func storeWrites(ctx context.Context, f *Facts) []Result {
+	err := f.MayWrite(ctx)
+	switch name := f.Status.GetStore().GetName(); {
+	case errors.Is(err, configstore.ErrDenied), errors.Is(err, configstore.ErrReadOnly):
+		return f.service(Warn, fmt.Sprintf("store %s can be read, and not written: %v", name, err),
+			"give the service's credentials the right to write, or write objects in the store's own way")
+	case err != nil:
+		return f.service(Warn, fmt.Sprintf("store %s: can't tell whether it may be written: %v", name, err), "see isthmus store check")
+	}
+	return nil
+}
+
+// refusedObjects finds objects that can't be used.
+func refusedObjects(f *Facts) (all []Result) {
+	for _, r := range f.Status.GetRefused() {
+		found, fix := split(r.GetError())
+		all = append(all, Result{Level: Fail, Kind: ofObject, Name: r.GetSource(), Found: found, Fix: fix})
+	}
+	return all
+}
+
+// sources finds sources of instances that can't be read.
+func sources(f *Facts) (all []Result) {
+	for _, s := range f.Status.GetSources() {
+		r := Result{Level: Fail, Kind: ofSource, Name: s.GetName()}
+		switch {
+		case s.GetError() != "":
+			r.Found, r.Fix = split(s.GetError())
+		case !s.GetReady():
+			r.Found, r.Fix = "it was not read yet", "wait a moment, then see the service's log"
+		case len(s.GetRefused()) > 0:
+			r.Level, r.Found = Warn, fmt.Sprintf("%d entries can't be used", max(int(s.GetRefusedCount()), len(s.GetRefused())))
+			r.Fix = "see isthmus status -v"
+		default:
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// upstreams finds DNS servers that do not answer.
+func upstreams(f *Facts) (all []Result) {
+	for _, u := range f.Status.GetDns().GetUpstreams() {
+		if !u.GetUp() {
+			all = append(all, Result{Level: Warn, Kind: ofService, Name: u.GetAddress(), Found: "this DNS server does not answer: " + u.GetError(), Fix: "correct dns.upstreams in isthmus.yaml, or start it"})
+		}
+	}
+	return all
+}
+
+// peerNames finds what [peerName] finds where there are no certificates.
+func peerNames(f *Facts) (all []Result) {
+	for _, p := range f.Status.GetPeers() {
+		text := p.GetError()
+		if f.Prober.Identity.Insecure() && (strings.Contains(text, "gateways lead to cluster") || strings.Contains(text, "both clusters are named")) {
+			found, fix := split(text)
+			all = append(all, Result{Level: Fail, Kind: ofPeer, Name: p.GetCluster(), Found: found, Fix: fix})
+		}
+	}
+	return all
+}
+
+// oneWay finds peers that follow nothing here, though apps are exported to them.
+func oneWay(f *Facts) (all []Result) {
+	for _, p := range f.Status.GetPeers() {
+		r := Result{Level: Warn, Kind: ofPeer, Name: p.GetCluster()}
+		exports := 0
+		for _, a := range f.Exported {
+			if to := a.GetExportedTo(); slices.Contains(to, p.GetCluster()) || slices.Contains(to, "*") {
+				exports++
+			}
+		}
+		switch {
+		case p.GetState() != "connected" || p.GetHears() == "connected" || exports == 0 && p.GetHears() == "":
+			continue
+		case p.GetHears() == "":
+			r.Found = fmt.Sprintf("one-way: no app there can call this cluster, and %d apps are exported to it", exports)
+			r.Fix = fmt.Sprintf("write gateways into Cluster %s there, or take the exports back", f.Status.GetCluster())
+		default:
+			r.Found = fmt.Sprintf("one-way: it does not hear this cluster; its link is %s", p.GetHears())
+			r.Fix = "run isthmus check there"
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// mtls finds what is not encrypted.
+func mtls(f *Facts) (all []Result) {
+	if f.Status.GetIdentity() == "insecure" {
+		all = f.service(Warn, "identity is insecure: nothing is encrypted and nobody is checked", "configure identity: sentry or identity: files in isthmus.yaml")
+	}
+	plain := map[string]int{}
+	for _, s := range f.Sidecars {
+		if s.GetPlainText() {
+			plain[appName(s.GetApp())]++
+		}
+	}
+	for _, app := range slices.Sorted(maps.Keys(plain)) {
+		all = append(all, Result{Level: Warn, Kind: ofSidecar, Name: app, Found: fmt.Sprintf("sidecars without mTLS: %d; no gateway leads to them or from them", plain[app]),
+			Fix: "start daprd with --enable-mtls, or set spec.mtls.enabled in its Configuration"})
+	}
+	return all
+}
+
+// exportInstances finds exports of apps without a ready instance.
+func exportInstances(f *Facts) (all []Result) {
+	for _, a := range f.Exported {
+		if a.GetReady() > 0 {
+			continue
+		}
+		r := Result{Level: Warn, Kind: ofObject, Name: "AppExport " + appName(a.GetApp()), Found: "no instance of the app is ready here", Fix: "start the app, or see isthmus sidecars"}
+		if a.GetDraining() > 0 {
+			r.Found += fmt.Sprintf("; %d are draining", a.GetDraining())
+		}
+		for _, x := range f.Findings {
+			if x.GetCheck() == analysis.ExportOfNothing && x.GetKey().GetNamespace() == a.GetApp().GetNamespace() && x.GetKey().GetName() == a.GetApp().GetId() {
+				r.Found, r.Fix = x.GetWhat(), x.GetFix()
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// selectionExports finds selections of apps that no cluster exports to the caller. An app counts
+// as unknown once all peers are heard.
+func selectionExports(f *Facts) []Result {
+	unheard := slices.ContainsFunc(f.Status.GetPeers(), func(p *v1alpha1.PeerStatus) bool { return p.GetState() != "connected" })
+	return f.analysis(func(check string) bool {
+		return check == analysis.NotExported || check == analysis.UnknownApp && !unheard
+	})
+}
+
+// analyzed has the other warnings of isthmus analyze.
+func analyzed(f *Facts) []Result {
+	return f.analysis(func(check string) bool {
+		return !slices.Contains([]string{analysis.NotExported, analysis.UnknownApp, analysis.ExportOfNothing}, check)
+	})
+}
+
+// analysis has findings of some checks as results. Notes of selections count, since lookups fail;
+// other notes may well be meant.
+func (f *Facts) analysis(wanted func(check string) bool) (all []Result) {
+	for _, x := range f.Findings {
+		if !wanted(x.GetCheck()) || x.GetLevel() != "warning" && x.GetCheck() != analysis.UnknownApp {
+			continue
+		}
+		k := x.GetKey()
+		name := strings.Trim(k.GetNamespace()+"/"+k.GetName(), "/")
+		all = append(all, Result{Level: Warn, Kind: ofObject, Name: k.GetKind() + " " + name, Found: x.GetPath() + ": " + x.GetWhat() + " [" + x.GetCheck() + "]", Fix: x.GetFix()})
+	}
+	return all
+}
+
+// askSentry connects to Sentry once for both checks.
+func (f *Facts) askSentry(ctx context.Context) error {
+	if f.Sentry == nil {
+		return nil
+	}
+	f.sentryOnce.Do(func() { f.sentryErr = f.Sentry(ctx) })
+	return f.sentryErr
+}
+
+func sentry(ctx context.Context, f *Facts) []Result { return sentryAway(f.askSentry(ctx)) }
+
+func sentryTrust(ctx context.Context, f *Facts) []Result { return otherSentry(f.askSentry(ctx)) }
