@@ -104,9 +104,11 @@ func (e endpoints) build(host edge.Host) (edge.Part, error) {
 		return edge.Part{}, err
 	}
 	return edge.Part{
-		Run:     server.Run,
-		Status:  func(answer *v1alpha1.StatusResponse) { answer.Dns = server.Status() },
-		Ready:   func() (reasons, notes []string) { return nil, troubles(server.Status()) },
+		Run:    server.Run,
+		Status: func(answer *v1alpha1.StatusResponse) { answer.Dns = server.Status() },
+		Ready: func() (reasons, notes []string) {
+			return nil, append(troubles(server.Status()), server.hosts.Troubles()...)
+		},
 		Trusted: server.Trusted,
 	}, nil
 }
@@ -116,11 +118,6 @@ func troubles(status *v1alpha1.DNSStatus) (notes []string) {
 	for _, u := range status.GetUpstreams() {
 		if !u.GetUp() && u.GetError() != "" {
 			notes = append(notes, "dns: forward to "+u.GetAddress()+": "+u.GetError())
-		}
-	}
-	for _, h := range status.GetHosts() {
-		if h.GetError() != "" {
-			notes = append(notes, "dns: gateway "+h.GetName()+" not resolved: "+h.GetError())
 		}
 	}
 	return notes

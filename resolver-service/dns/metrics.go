@@ -72,7 +72,7 @@ func (s *Server) Collect(out chan<- prometheus.Metric) {
 	for _, c := range s.zone.Counters() {
 		counter(answers, c.Queries, c.RCode, c.Outcome)
 	}
-	gauge(hostsFailed, s.hosts.failing())
+	gauge(hostsFailed, s.hosts.Failing())
 	if s.forward == nil {
 		return
 	}
@@ -113,17 +113,4 @@ func add(to, t *transport.Traffic) {
 	to.Slipped += t.Slipped
 	to.Truncated += t.Truncated
 	to.Overload += t.Overload
-}
-
-// failing is how many names can't be looked up.
-func (hs *hosts) failing() int {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	n := hs.beyond
-	for _, h := range hs.all {
-		if h.err != nil {
-			n++
-		}
-	}
-	return n
 }

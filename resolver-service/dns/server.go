@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -36,7 +37,7 @@ type Server struct {
 	listeners *Listeners
 	zone      *zone.Zone
 	forward   *forward.Forwarder // nil: nothing is forwarded
-	hosts     *hosts
+	hosts     *hosts.Hosts
 }
 
 // New makes a server of listeners that are open, and starts nothing. Its metrics are
@@ -52,10 +53,8 @@ func New(cfg Config, listeners *Listeners, t *topology.Topology, to prometheus.R
 		cfg.Zone.Forward = s.forward
 		lookup = through(s.forward).LookupNetIP
 	}
-	s.hosts = newHosts(t.Clusters(), cfg.Zone.Domain, func(ctx context.Context, name string) ([]netip.Addr, error) {
-		return lookup(ctx, "ip", name)
-	}, log)
-	cfg.Zone.Hosts = &s.hosts.published
+	s.hosts = hosts.New("dns", t.Clusters(), cfg.Zone.Domain, lookup, log)
+	cfg.Zone.Hosts = s.hosts.Published()
 	s.zone = zone.New(cfg.Zone, t, log)
 	if err := to.Register(s); err != nil {
 		return nil, fmt.Errorf("dns: register metrics: %w", err)
@@ -92,7 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	run(&back, behind, s.zone.Run)
-	run(&back, behind, s.hosts.run)
+	run(&back, behind, s.hosts.Run)
 	if s.forward != nil {
 		run(&back, behind, s.forward.Run)
 	}
@@ -113,7 +112,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Status is how the server is, for operators.
 func (s *Server) Status() *v1alpha1.DNSStatus {
-	answer := &v1alpha1.DNSStatus{Hosts: s.hosts.status()}
+	answer := &v1alpha1.DNSStatus{Hosts: s.hosts.Status()}
 	answer.ByServerName, answer.OtherPort = s.zone.Unusable()
 	for _, l := range s.listeners.all {
 		said := &v1alpha1.DNSListener{Address: l.Addr().String(), Protocols: l.protocols()}

@@ -52,6 +52,15 @@ func (c *clients) remove(st *stream) {
 	delete(c.all, st)
 }
 
+// each calls a function with every client.
+func (c *clients) each(yield func(*client)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for st := range c.all {
+		yield(&st.client)
+	}
+}
+
 // answered notes what a client says of a response.
 func (c *clients) answered(st *stream, k kind, revision uint64, problem string) {
 	c.mu.Lock()

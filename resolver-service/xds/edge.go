@@ -87,7 +87,8 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	}
 	listener := host.Bound(host.Listener, bounded.Bounds{Max: host.Connections, PerClient: max(host.Connections/2, 1), Pending: host.Connections, UserTimeout: userTimeout})
 	return edge.Part{
-		Run:     func(ctx context.Context) error { return server.run(ctx, listener) },
+		Run:     edge.Together(func(ctx context.Context) error { return server.run(ctx, listener) }, server.hosts.Run),
+		Ready:   func() (reasons, notes []string) { return nil, server.hosts.Troubles() },
 		Status:  server.status,
 		Trusted: server.trusted,
 	}, nil

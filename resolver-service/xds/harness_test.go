@@ -15,6 +15,7 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -45,12 +46,13 @@ type site struct {
 	topology *topology.Topology
 	address  string
 	part     edge.Part
+	registry *prometheus.Registry
 }
 
 func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	x := &site{t: t, topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)}
+	x := &site{t: t, registry: prometheus.NewRegistry(), topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 	x.address = l.Addr().String()
 	part, err := s.build(edge.Host{
 		Cluster: "west", Domain: catalog.DefaultDomain, Topology: x.topology, Insecure: true, Listener: l, Connections: 10_000,
-		Log: log, Often: throttle.New(log, time.Second),
+		Metrics: x.registry, Log: log, Often: throttle.New(log, time.Second),
 		Bound: func(l net.Listener, b bounded.Bounds) *bounded.Listener { return bounded.New(l, b) },
 		GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(own...)
@@ -205,9 +207,11 @@ func (x *site) connect(t testing.TB, app catalog.App, delta bool) *adsClient {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done; conn.Close() })
-	c.node = &corev3.Node{Id: app.String()}
+	c.node = node(app)
 	return c
 }
+
+func node(app catalog.App) *corev3.Node { return &corev3.Node{Id: app.String()} }
 
 func (c *adsClient) receive() (answer, error) {
 	a := answer{put: map[string]string{}, bytes: map[string][]byte{}}

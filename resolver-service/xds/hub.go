@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -28,10 +29,15 @@ type hub struct {
 	kinds   [kinds]followers
 }
 
+// maxNamesInAll bounds the different names that are followed in all views, so that clients which
+// make names up cost little.
+const maxNamesInAll = 500_000
+
 // followers are the streams that follow resources of one type, by their places.
 type followers struct {
-	of  map[resourceName]slots
-	all slots // that have asked for all
+	of    map[resourceName]slots
+	all   slots         // that have asked for all
+	names *atomic.Int64 // in the maps of all hubs
 }
 
 // hubs are the views that some stream has.
@@ -39,6 +45,7 @@ type hubs struct {
 	server *Server
 	mu     sync.Mutex
 	all    map[hubKey]*hub
+	names  atomic.Int64 // that are followed
 }
 
 // acquire returns the hub of a view, which runs until it is released as often.
@@ -48,6 +55,9 @@ func (hs *hubs) acquire(key hubKey) *hub {
 	h := hs.all[key]
 	if h == nil {
 		h = &hub{}
+		for k := range h.kinds {
+			h.kinds[k].names = &hs.names
+		}
 		h.follow, h.stop = hs.server.follow(key)
 		ctx, cancel := context.WithCancel(context.Background())
 		unfollow := h.stop
@@ -80,6 +90,7 @@ func (h *hub) run(ctx context.Context) {
 		select {
 		case <-changed[0]:
 		case <-changed[1]:
+		case <-changed[2]:
 		case <-ctx.Done():
 			return
 		}
@@ -183,7 +194,10 @@ func (f *followers) add(n resourceName, place int) {
 	if f.of == nil {
 		f.of = map[resourceName]slots{}
 	}
-	of := f.of[n]
+	of, ok := f.of[n]
+	if !ok {
+		f.names.Add(1)
+	}
 	of.add(place)
 	f.of[n] = of
 }
@@ -191,6 +205,7 @@ func (f *followers) add(n resourceName, place int) {
 func (f *followers) drop(n resourceName, place int) {
 	if of := f.of[n]; of.has(place) && !of.remove(place) {
 		delete(f.of, n)
+		f.names.Add(-1)
 	}
 }
 

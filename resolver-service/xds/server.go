@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 )
 
@@ -54,7 +56,9 @@ type Server struct {
 	gateway  *gatewayMaker // nil: no client is one
 	gateways []catalog.App
 	hubs     hubs
+	hosts    *hosts.Hosts
 	clients  *clients
+	counters counters
 	pair     *keypair.Pair // nil: the service's own certificate
 	grpc     *grpc.Server
 	listener *bounded.Listener
@@ -72,7 +76,7 @@ var methods = []string{
 
 func newServer(cfg config) (*Server, error) {
 	s := &Server{
-		host: cfg.host, clients: newClients(),
+		host: cfg.host, clients: newClients(), counters: newCounters(),
 		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
 	}
 	if s.maker.provider == "" {
@@ -95,6 +99,7 @@ func newServer(cfg config) (*Server, error) {
 			s.gateways = append(s.gateways, app)
 		}
 	}
+	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, net.DefaultResolver.LookupNetIP, s.host.Log)
 	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate
@@ -107,6 +112,9 @@ func newServer(cfg config) (*Server, error) {
 	}
 	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
+	if err := cfg.host.Metrics.Register(s); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
 	return s, nil
 }
 
@@ -298,10 +306,12 @@ func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()
 		if key.nameless {
 			nameless, _, waits[1] = s.host.Topology.Clusters().Follow()
 		}
+		addresses, _, newer := s.hosts.Published().Follow()
+		waits[2] = newer
 		if v == nil || key.nameless && nameless == nil {
 			return nil, waits
 		}
-		return &appState{s.maker, v, nameless}, waits
+		return &appState{s.maker, v, nameless, known{addresses, newer}}, waits
 	}, stop
 }
 

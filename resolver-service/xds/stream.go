@@ -82,8 +82,8 @@ func (st *stream) notify() {
 	}
 }
 
-// changes are closed once there may be another state. One may be nil.
-type changes [2]<-chan struct{}
+// changes are closed once there may be another state. Some may be nil.
+type changes [3]<-chan struct{}
 
 // run serves a client until its stream ends. own follows whether the client has a view of its own.
 func (st *stream) run(ctx context.Context, requests <-chan *request, own func() (bool, <-chan struct{})) error {
@@ -190,8 +190,11 @@ func (st *stream) take(r *request) error {
 	} else if r.nonce != "" {
 		f.awaiting = false
 		st.s.clients.answered(st, r.kind, f.revision, r.problem)
+		if r.problem != "" {
+			st.s.counters.rejections.WithLabelValues(r.kind.short()).Inc()
+		}
 	}
-	first := !f.asked
+	first, followed := !f.asked, f.count
 	f.asked = true
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
@@ -201,8 +204,11 @@ func (st *stream) take(r *request) error {
 	} else {
 		st.takeState(at, f, r, first)
 	}
-	if f.count > maxNames {
+	switch {
+	case f.count > maxNames:
 		return status.Errorf(codes.ResourceExhausted, "xds: more than %d names of one type", maxNames)
+	case f.count > followed && st.s.hubs.names.Load() > maxNamesInAll:
+		return status.Errorf(codes.ResourceExhausted, "xds: clients follow more than %d different names in all; unsubscribe, or ask for all by *", maxNamesInAll)
 	}
 	return nil
 }
@@ -457,6 +463,8 @@ func (st *stream) respond(k kind, f *followed, now state, put, gone map[resource
 		if err := st.send(message()); err != nil {
 			return err
 		}
+		st.s.counters.responses.WithLabelValues(k.short()).Inc()
+		st.s.counters.resources.WithLabelValues(k.short()).Add(float64(len(r.put) + len(r.removed)))
 		if r.removed = nil; len(all) == 0 {
 			return nil
 		}

@@ -2,9 +2,11 @@ package xds
 
 import (
 	"iter"
+	"net"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 )
 
 // state is everything that a client may follow, as it was at one moment. It is immutable.
@@ -27,16 +29,25 @@ type appState struct {
 	// nameless are the gateways, for a client that sends no server name. It gets the addresses
 	// that lead to one app each. nil for a client that does.
 	nameless *catalog.Gateways
+	hosts    known
+}
+
+// known are the addresses of gateways' host names, as of a version: the channel that is closed
+// once there is a newer one.
+type known struct {
+	hosts.Addresses
+	version <-chan struct{}
 }
 
 func (s *appState) same(old state) bool {
 	o, ok := old.(*appState)
-	return ok && s.view == o.view && s.nameless == o.nameless
+	return ok && s.view == o.view && s.nameless == o.nameless && s.hosts.version == o.hosts.version
 }
 
 // Memo of a plan: its resources, for the clients of views with these gateways.
 type planResources struct {
 	gateways *catalog.Gateways
+	hosts    <-chan struct{} // see known
 	made     [kinds]*resource
 }
 
@@ -57,14 +68,25 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	}
 }
 
-// gateways are the addresses of a cluster's gateways for an app.
+// gateways are the addresses of a cluster's gateways for an app. A host name has those that it
+// resolves to.
 func (s *appState) gateways(cluster string, app catalog.App) (all []string) {
-	if s.nameless == nil {
-		return s.view.Gateways.Addresses[cluster]
+	listed := s.view.Gateways.Addresses[cluster]
+	if s.nameless != nil {
+		listed = nil
+		for _, g := range s.nameless.Apps[cluster] {
+			if g.App == app {
+				listed = append(listed, g.Address)
+			}
+		}
 	}
-	for _, g := range s.nameless.Apps[cluster] {
-		if g.App == app {
-			all = append(all, g.Address)
+	for _, address := range listed {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			continue
+		}
+		for _, ip := range s.hosts.Of(host) {
+			all = append(all, net.JoinHostPort(ip.String(), port))
 		}
 	}
 	return all
@@ -73,13 +95,14 @@ func (s *appState) gateways(cluster string, app catalog.App) (all []string) {
 // of makes the resource of a plan, or takes the one that was made for another client.
 func (s *appState) of(k kind, plan *catalog.Plan) *resource {
 	known, _ := plan.Memo(catalog.MemoXDS).(*planResources)
-	if known != nil && known.gateways == s.view.Gateways && known.made[k] != nil {
+	current := known != nil && known.gateways == s.view.Gateways && known.hosts == s.hosts.version
+	if current && known.made[k] != nil {
 		return known.made[k]
 	}
-	next := &planResources{gateways: s.view.Gateways}
+	next := &planResources{gateways: s.view.Gateways, hosts: s.hosts.version}
 	if known != nil {
 		next.made = known.made
-		if known.gateways != s.view.Gateways {
+		if !current {
 			next.made[endpoints] = nil
 		}
 	}
@@ -127,7 +150,7 @@ func (s *appState) changed(k kind, old state) iter.Seq[resourceName] {
 			return true
 		}
 		same := (*catalog.Entry).SameRoutes
-		if k == endpoints && (!s.view.Gateways.Equal(o.view.Gateways) || !s.nameless.Equal(o.nameless)) {
+		if k == endpoints && (!s.view.Gateways.Equal(o.view.Gateways) || !s.nameless.Equal(o.nameless) || s.hosts.version != o.hosts.version) {
 			for app := range s.view.Entries.All() { // also those whose routes are the same
 				if !each(app) {
 					return

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -109,7 +110,7 @@ func TestTheNextQuerySeesAChange(t *testing.T) {
 		if got := address("far.shop.isthmus.internal."); got != gateway {
 			t.Fatalf("got %s, want %s", got, gateway)
 		}
-		w.hosts.Store(map[string][]netip.Addr{"gw.example": {netip.MustParseAddr(want)}})
+		w.hosts.Store(hosts.Addresses{"gw.example": {netip.MustParseAddr(want)}})
 		w.apply(put(reaches("east", "GW.example:15443")))
 		if got := address("far.shop.isthmus.internal."); got != want {
 			t.Fatalf("got %s, want %s", got, want)
@@ -157,7 +158,7 @@ func TestViewsChangeUnderQueries(t *testing.T) {
 			put(reaches("east", fmt.Sprintf("203.0.113.%d:1", i%250+1))))
 		if i%10 == 0 {
 			w.release((*asker).idle)
-			w.hosts.Store(map[string][]netip.Addr{})
+			w.hosts.Store(hosts.Addresses{})
 		}
 	}
 	stop()

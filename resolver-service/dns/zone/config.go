@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 )
 
 // The defaults of a Config.
@@ -42,7 +43,7 @@ type Config struct {
 	Forward Forwarder // of names outside the zone; nil: they are REFUSED
 
 	// Hosts are the addresses of gateways that are known by host name; nil: of none.
-	Hosts *live.Value[map[string][]netip.Addr]
+	Hosts *live.Value[hosts.Addresses]
 
 	// Settled is closed once views have what peers and sidecars that were here before the
 	// service started are to tell; nil: they have it from the start. Until then what is

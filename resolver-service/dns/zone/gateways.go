@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/wire"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 )
 
 // gateways are those of every other cluster, packed. What stands is exchanged as a whole,
@@ -63,17 +64,17 @@ func (c *cluster) loadFor(app catalog.App) (packed *addresses, because string) {
 	return &now.addresses, now.because
 }
 
-func (g *gateways) versions() (v versions, all *catalog.Gateways, hosts map[string][]netip.Addr) {
+func (g *gateways) versions() (v versions, all *catalog.Gateways, known hosts.Addresses) {
 	all, _, v.clusters = g.zone.topology.Clusters().Follow()
 	if g.zone.cfg.Hosts != nil {
-		hosts, _, v.hosts = g.zone.cfg.Hosts.Follow()
+		known, _, v.hosts = g.zone.cfg.Hosts.Follow()
 	}
-	return v, all, hosts
+	return v, all, known
 }
 
-func (g *gateways) hosts() map[string][]netip.Addr {
-	_, _, hosts := g.versions()
-	return hosts
+func (g *gateways) hosts() hosts.Addresses {
+	_, _, known := g.versions()
+	return known
 }
 
 // load is what stands for the newest Clusters and Hosts.
@@ -91,7 +92,7 @@ func (g *gateways) follow() versions { return g.load().versions }
 func (g *gateways) pack() *packedClusters {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	v, all, hosts := g.versions()
+	v, all, known := g.versions()
 	before := g.now.Load()
 	switch {
 	case before == nil:
@@ -107,8 +108,8 @@ func (g *gateways) pack() *packedClusters {
 			if c == nil {
 				c = &cluster{name: name}
 			}
-			packed, because := packGateways(name, listed, hosts)
-			c.now.Store(&packedGateways{*packed, because, packApps(name, all.Apps[name], hosts)})
+			packed, because := packGateways(name, listed, known)
+			c.now.Store(&packedGateways{*packed, because, packApps(name, all.Apps[name], known)})
 			next.byName[name] = c
 		}
 	}
@@ -124,7 +125,7 @@ func (g *gateways) pack() *packedClusters {
 // packGateways packs the addresses of a cluster's gateways. An app's host name in the
 // cluster has one port, that of the first gateway; so gateways on other ports are left
 // out.
-func packGateways(name string, listed []string, hosts map[string][]netip.Addr) (packed *addresses, because string) {
+func packGateways(name string, listed []string, known hosts.Addresses) (packed *addresses, because string) {
 	port := (&catalog.Cluster{Gateways: listed}).GatewayPort()
 	var all []netip.Addr
 	var without []string
@@ -133,7 +134,7 @@ func packGateways(name string, listed []string, hosts map[string][]netip.Addr) (
 		if err != nil || p != port {
 			continue
 		}
-		found := addressesOf(host, hosts)
+		found := known.Of(host)
 		if len(found) == 0 {
 			without = append(without, host)
 		}
@@ -153,7 +154,7 @@ func packGateways(name string, listed []string, hosts map[string][]netip.Addr) (
 }
 
 // packApps packs the addresses of the gateways that lead to one app each.
-func packApps(name string, listed []catalog.AppGateway, hosts map[string][]netip.Addr) map[catalog.App]*packedGateways {
+func packApps(name string, listed []catalog.AppGateway, known hosts.Addresses) map[catalog.App]*packedGateways {
 	if len(listed) == 0 {
 		return nil
 	}
@@ -163,18 +164,11 @@ func packApps(name string, listed []catalog.AppGateway, hosts map[string][]netip
 	}
 	all := make(map[catalog.App]*packedGateways, len(each))
 	for app, addresses := range each {
-		packed, because := packGateways(app.String()+" in "+name, addresses, hosts)
+		packed, because := packGateways(app.String()+" in "+name, addresses, known)
 		packed.own = true
 		all[app] = &packedGateways{addresses: *packed, because: because}
 	}
 	return all
-}
-
-func addressesOf(host string, hosts map[string][]netip.Addr) []netip.Addr {
-	if address, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{address}
-	}
-	return hosts[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
 // addresses are packed as records of the name that is asked for.

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -27,7 +28,7 @@ var west = topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open:
 type world struct {
 	*Zone
 	top   *topology.Topology
-	hosts live.Value[map[string][]netip.Addr]
+	hosts live.Value[hosts.Addresses]
 	t     testing.TB
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -14,7 +15,7 @@ const soaLine = "authority: isthmus.internal. 5 IN SOA ns.isthmus.internal. host
 // without a selection.
 func shop(t testing.TB, change ...func(*Config)) *world {
 	w := newWorld(t, west, change...)
-	w.hosts.Store(map[string][]netip.Addr{"gw.north.example": {netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8::1")}})
+	w.hosts.Store(hosts.Addresses{"gw.north.example": {netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8::1")}})
 	w.apply(
 		runs("shop/orders", "10.0.0.1:50002", "10.0.0.2:50002", "[fd00::1]:50002"),
 		runs("shop/checkout", "10.0.0.9:50002"),

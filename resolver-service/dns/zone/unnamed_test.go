@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -24,7 +25,7 @@ const (
 // unnamed is a world whose checkout calls apps in east, where a gateway leads to orders alone.
 func unnamed(t *testing.T) *world {
 	w := newWorld(t, west)
-	w.hosts.Store(map[string][]netip.Addr{"gw.example": {netip.MustParseAddr("198.51.100.1")}})
+	w.hosts.Store(hosts.Addresses{"gw.example": {netip.MustParseAddr("198.51.100.1")}})
 	east := forApp(reaches("east", "203.0.113.7:15443"), "shop/orders", "203.0.113.21:50002", "[2001:db8::21]:50002")
 	forApp(forApp(east, "shop/ledger", "203.0.113.23:50003"), "shop/dark", "nowhere.example:50002")
 	w.apply(

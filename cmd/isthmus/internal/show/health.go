@@ -13,7 +13,7 @@ import (
 
 // Problem is something that is not as it should be, of one or of several alike.
 type Problem struct {
-	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, dns upstream, or the use of a certificate
+	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, dns upstream, xds client, or the use of a certificate
 	Names []string `json:"names" yaml:"names"` // of the subjects, in natural order
 	What  string   `json:"what" yaml:"what"`   // of the first of them
 
@@ -90,6 +90,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	}
 	all.addPeers(naturally(s.GetPeers()), now)
 	all.addDNS(s.GetDns(), now)
+	all.addXDS(s.GetXds(), now)
 	for _, m := range s.GetTrust() {
 		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
 			all.add(c.Use, c.Cluster, c.advice())

@@ -1,4 +1,5 @@
-package dns
+// Package hosts looks up the host names of gateways, for edges whose clients need addresses.
+package hosts
 
 import (
 	"context"
@@ -28,16 +29,20 @@ const (
 	maxAddresses  = 32 // of one host
 )
 
-// hosts knows the addresses of gateways that Cluster objects name by host name. Names are
+// Lookup returns the addresses of a name, as [net.Resolver.LookupNetIP] does.
+type Lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
+
+// Hosts knows the addresses of gateways that Cluster objects name by host name. Names are
 // looked up in the background, at once when they are new and again every refreshEvery.
 // While a name can't be looked up, the last addresses stand; a name that is gone has none.
-type hosts struct {
+type Hosts struct {
+	edge     string // whose it is, for log lines
 	clusters *live.Value[*catalog.Gateways]
 	domain   catalog.Domain
-	lookup   func(ctx context.Context, name string) ([]netip.Addr, error)
+	lookup   Lookup
 	log      *slog.Logger
 
-	published live.Value[map[string][]netip.Addr] // by name, in lower case without a final dot
+	published live.Value[Addresses]
 
 	results chan result
 	slots   chan struct{}
@@ -45,6 +50,17 @@ type hosts struct {
 	mu     sync.Mutex // run changes what follows, status reads it
 	all    map[string]*host
 	beyond int // names over maxHosts
+}
+
+// Addresses are those of names. [Addresses.Of] reads them.
+type Addresses map[string][]netip.Addr // in lower case without a final dot
+
+// Of returns the addresses of a host, which may be an address itself.
+func (a Addresses) Of(host string) []netip.Addr {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{ip}
+	}
+	return a[strings.ToLower(strings.TrimSuffix(host, "."))]
 }
 
 // host is one name.
@@ -63,15 +79,20 @@ type result struct {
 	err       error
 }
 
-func newHosts(clusters *live.Value[*catalog.Gateways], domain catalog.Domain, lookup func(context.Context, string) ([]netip.Addr, error), log *slog.Logger) *hosts {
-	return &hosts{
-		clusters: clusters, domain: domain, lookup: lookup, log: log,
+// New makes the hosts of an edge, and looks nothing up yet. Names in domain fail: a lookup may
+// well end up at this service.
+func New(edge string, clusters *live.Value[*catalog.Gateways], domain catalog.Domain, lookup Lookup, log *slog.Logger) *Hosts {
+	return &Hosts{
+		edge: edge, clusters: clusters, domain: domain, lookup: lookup, log: log,
 		results: make(chan result), slots: make(chan struct{}, maxLookups), all: map[string]*host{},
 	}
 }
 
-// run looks names up until ctx ends.
-func (hs *hosts) run(ctx context.Context) error {
+// Published is the addresses that are known.
+func (hs *Hosts) Published() *live.Value[Addresses] { return &hs.published }
+
+// Run looks names up until ctx ends.
+func (hs *Hosts) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var flights sync.WaitGroup
 	defer flights.Wait()
@@ -100,7 +121,7 @@ func (hs *hosts) run(ctx context.Context) error {
 }
 
 // follow takes in which names there are.
-func (hs *hosts) follow(gateways *catalog.Gateways) {
+func (hs *Hosts) follow(gateways *catalog.Gateways) {
 	names := hostNames(gateways)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -144,7 +165,7 @@ func hostNames(gateways *catalog.Gateways) []string {
 }
 
 // due are the names to look up now. They fly from then on.
-func (hs *hosts) due(now time.Time) []string {
+func (hs *Hosts) due(now time.Time) []string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	var due []string
@@ -163,12 +184,12 @@ func (hs *hosts) due(now time.Time) []string {
 }
 
 // ours tells whether a name is one that this server answers. The system may well ask us.
-func (hs *hosts) ours(name string) bool {
+func (hs *Hosts) ours(name string) bool {
 	return name == string(hs.domain) || strings.HasSuffix(name, "."+string(hs.domain))
 }
 
 // fly looks one name up.
-func (hs *hosts) fly(ctx context.Context, name string) {
+func (hs *Hosts) fly(ctx context.Context, name string) {
 	select {
 	case hs.slots <- struct{}{}:
 		defer func() { <-hs.slots }()
@@ -177,7 +198,7 @@ func (hs *hosts) fly(ctx context.Context, name string) {
 	}
 	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	addresses, err := hs.lookup(limited, name)
+	addresses, err := hs.lookup(limited, "ip", name)
 	select {
 	case hs.results <- result{name, tidy(addresses), err}:
 	case <-ctx.Done():
@@ -198,7 +219,7 @@ func tidy(addresses []netip.Addr) []netip.Addr {
 }
 
 // land takes in how a look-up ended.
-func (hs *hosts) land(r result, now time.Time) {
+func (hs *Hosts) land(r result, now time.Time) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.all[r.name]
@@ -211,13 +232,13 @@ func (hs *hosts) land(r result, now time.Time) {
 	}
 	if r.err == nil {
 		if h.err != nil {
-			hs.log.Info("dns: a gateway's host name is resolved again", "host", r.name)
+			hs.log.Info(hs.edge+": a gateway's host name is resolved again", "host", r.name)
 		}
 		*h = host{addresses: r.addresses, next: now.Add(refreshEvery)}
 		return
 	}
 	if h.err == nil {
-		hs.log.Warn("dns: a gateway's host name can't be resolved", "host", r.name, "err", r.err, "addresses", len(h.addresses))
+		hs.log.Warn(hs.edge+": a gateway's host name can't be resolved", "host", r.name, "err", r.err, "addresses", len(h.addresses))
 	}
 	if isGone(r.err) {
 		h.addresses = nil
@@ -240,10 +261,10 @@ func (h *host) fail(err error, now time.Time) {
 }
 
 // publish publishes the addresses, if they are others.
-func (hs *hosts) publish() {
+func (hs *Hosts) publish() {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	now := make(map[string][]netip.Addr, len(hs.all))
+	now := make(Addresses, len(hs.all))
 	for name, h := range hs.all {
 		if len(h.addresses) > 0 {
 			now[name] = h.addresses
@@ -257,7 +278,7 @@ func (hs *hosts) publish() {
 }
 
 // untilNext is the time until a name is to be looked up.
-func (hs *hosts) untilNext(now time.Time) time.Duration {
+func (hs *Hosts) untilNext(now time.Time) time.Duration {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	next := refreshEvery
@@ -269,8 +290,8 @@ func (hs *hosts) untilNext(now time.Time) time.Duration {
 	return next
 }
 
-// status tells of each name, sorted.
-func (hs *hosts) status() []*v1alpha1.DNSHost {
+// Status tells of each name, sorted.
+func (hs *Hosts) Status() []*v1alpha1.DNSHost {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	var all []*v1alpha1.DNSHost
@@ -281,12 +302,35 @@ func (hs *hosts) status() []*v1alpha1.DNSHost {
 			said.Addresses = append(said.Addresses, a.String())
 		}
 		if h.err != nil {
-			said.Error, said.FailingUnixMs = h.err.Error(), unixMs(h.since)
+			said.Error, said.FailingUnixMs = h.err.Error(), h.since.UnixMilli()
 		}
 		all = append(all, said)
 	}
 	if hs.beyond > 0 {
 		all = append(all, &v1alpha1.DNSHost{Name: "…", Error: fmt.Sprintf("%d more names are not looked up; at most %d are", hs.beyond, maxHosts)})
+	}
+	return all
+}
+
+// Failing is how many names can't be looked up.
+func (hs *Hosts) Failing() int {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	n := hs.beyond
+	for _, h := range hs.all {
+		if h.err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Troubles are the names that can't be looked up now, for pages of health.
+func (hs *Hosts) Troubles() (all []string) {
+	for _, h := range hs.Status() {
+		if h.GetError() != "" {
+			all = append(all, hs.edge+": gateway "+h.GetName()+" not resolved: "+h.GetError())
+		}
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package dns
+package hosts
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type names struct {
 	asked []string
 }
 
-func (n *names) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+func (n *names) lookup(ctx context.Context, _, name string) ([]netip.Addr, error) {
 	n.mu.Lock()
 	n.asked = append(n.asked, name)
 	slow, addresses, err := n.slow[name], n.has[name], n.fails[name]
@@ -71,14 +71,14 @@ func (n *names) times(name string) int {
 }
 
 // resolving runs hosts in a bubble of synctest.
-func resolving(t *testing.T, test func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways])) {
+func resolving(t *testing.T, test func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways])) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &names{has: map[string][]netip.Addr{}, fails: map[string]error{}, slow: map[string]bool{}}
 		var clusters live.Value[*catalog.Gateways]
-		hs := newHosts(&clusters, "isthmus.internal", n.lookup, slog.New(slog.DiscardHandler))
+		hs := New("dns", &clusters, "isthmus.internal", n.lookup, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- hs.run(ctx) }()
+		go func() { done <- hs.Run(ctx) }()
 		test(n, hs, &clusters)
 		cancel()
 		if err := <-done; err != nil {
@@ -92,13 +92,13 @@ func gatewaysAt(addresses ...string) *catalog.Gateways {
 }
 
 // told is "name: addresses" of all that is published.
-func (hs *hosts) told() string {
+func (hs *Hosts) told() string {
 	published, _ := hs.published.Load()
 	return fmt.Sprint(published)
 }
 
 func TestHostNamesAreLookedUpAtOnceAndAgain(t *testing.T) {
-	resolving(t, func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways]) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		n.set("gw.example", nil, "192.0.2.2", "192.0.2.1", "::ffff:192.0.2.1", "0.0.0.0", "fe80::1%eth0", "2001:db8::1")
 		clusters.Store(gatewaysAt("GW.example.:15443", "198.51.100.1:15443", "gw.example:443"))
 		synctest.Wait()
@@ -130,7 +130,7 @@ func TestHostNamesAreLookedUpAtOnceAndAgain(t *testing.T) {
 }
 
 func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
-	resolving(t, func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways]) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		n.set("gw.example", nil, "192.0.2.1")
 		clusters.Store(gatewaysAt("gw.example:1"))
 		synctest.Wait()
@@ -141,9 +141,12 @@ func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
 		if got := hs.told(); got != "map[gw.example:[192.0.2.1]]" {
 			t.Errorf("DNS fails: %s", got)
 		}
-		said := hs.status()
+		said := hs.Status()
 		if len(said) != 1 || said[0].GetError() == "" || time.Since(time.UnixMilli(said[0].GetFailingUnixMs())) < 9*time.Minute || len(said[0].GetAddresses()) != 1 {
 			t.Errorf("status %v", said)
+		}
+		if got, want := hs.Troubles(), "dns: gateway gw.example not resolved: "; len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("troubles %q, want one that begins %q", got, want)
 		}
 		if asked := n.times("gw.example"); asked < 19 || asked > 25 {
 			t.Errorf("asked %d times in ten minutes", asked)
@@ -157,14 +160,14 @@ func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
 		n.set("gw.example", nil, "192.0.2.9")
 		time.Sleep(refreshEvery + time.Second)
 		synctest.Wait()
-		if got := hs.told(); got != "map[gw.example:[192.0.2.9]]" || hs.failing() != 0 {
+		if got := hs.told(); got != "map[gw.example:[192.0.2.9]]" || hs.Failing() != 0 {
 			t.Errorf("it is back: %s", got)
 		}
 	})
 }
 
 func TestANameInOurOwnDomainIsNeverLookedUp(t *testing.T) {
-	resolving(t, func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways]) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		clusters.Store(gatewaysAt("gw.shop.Isthmus.internal.:1", "isthmus.internal:1", "gw.notisthmus.internal:1"))
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -174,7 +177,7 @@ func TestANameInOurOwnDomainIsNeverLookedUp(t *testing.T) {
 		if n.times("gw.notisthmus.internal") == 0 {
 			t.Error("a name elsewhere was not asked for")
 		}
-		for _, h := range hs.status() {
+		for _, h := range hs.Status() {
 			if own := !strings.Contains(h.GetName(), "not"); own != strings.Contains(h.GetError(), "own domain isthmus.internal") {
 				t.Errorf("%s: %s", h.GetName(), h.GetError())
 			}
@@ -183,7 +186,7 @@ func TestANameInOurOwnDomainIsNeverLookedUp(t *testing.T) {
 }
 
 func TestASlowNameHoldsNoOtherUp(t *testing.T) {
-	resolving(t, func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways]) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		var all []string
 		for i := range maxLookups - 1 {
 			name := fmt.Sprintf("slow-%d.example", i)
@@ -200,14 +203,14 @@ func TestASlowNameHoldsNoOtherUp(t *testing.T) {
 		}
 		time.Sleep(lookupTimeout + time.Second)
 		synctest.Wait()
-		if n := hs.failing(); n != maxLookups-1 {
+		if n := hs.Failing(); n != maxLookups-1 {
 			t.Errorf("%d names failed", n)
 		}
 	})
 }
 
 func TestThereAreBoundsToHostNames(t *testing.T) {
-	resolving(t, func(n *names, hs *hosts, clusters *live.Value[*catalog.Gateways]) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		var all []string
 		for i := range maxHosts + 7 {
 			all = append(all, fmt.Sprintf("gw-%04d.example:1", i))
@@ -224,7 +227,7 @@ func TestThereAreBoundsToHostNames(t *testing.T) {
 		if got := len(published["gw-0000.example"]); got != maxAddresses {
 			t.Errorf("%d addresses, want %d", got, maxAddresses)
 		}
-		if said := hs.status(); len(said) != maxHosts+1 || !strings.HasPrefix(said[maxHosts].GetError(), "7 more names") {
+		if said := hs.Status(); len(said) != maxHosts+1 || !strings.HasPrefix(said[maxHosts].GetError(), "7 more names") {
 			t.Errorf("%d names in status, the last %v", len(said), said[len(said)-1])
 		}
 	})

@@ -1,0 +1,74 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+)
+
+// xdsLine counts the clients of xDS; it is empty where there are none.
+func xdsLine(all []*v1alpha1.XDSClient) string {
+	if len(all) == 0 {
+		return ""
+	}
+	gateways := 0
+	for _, c := range all {
+		if c.GetGateway() {
+			gateways++
+		}
+	}
+	line := Count(len(all), "client")
+	if gateways > 0 {
+		line += ", of which " + Count(gateways, "gateway")
+	}
+	return line
+}
+
+// addXDS adds the clients that refuse what they were sent, in their words.
+func (all *problems) addXDS(clients []*v1alpha1.XDSClient, now time.Time) {
+	for _, c := range clients {
+		for _, r := range c.GetRejections() {
+			all.add("xds client", xdsName(c), fmt.Sprintf("refuses %s of revision %d%s: %s", r.GetType(), r.GetRevision(), since(r.GetSinceUnixMs(), now), r.GetError()),
+				fmt.Sprintf("revision %d", r.GetRevision()), since(r.GetSinceUnixMs(), now))
+		}
+	}
+}
+
+// xdsName is the app in the client's certificate, and the node that it says it is.
+func xdsName(c *v1alpha1.XDSClient) string {
+	app := c.GetApp().GetNamespace() + "/" + c.GetApp().GetId()
+	if node := strings.TrimPrefix(strings.TrimPrefix(c.GetNode(), app), "/"); node != "" {
+		app += " (" + node + ")"
+	}
+	return app
+}
+
+// xdsClients lists the clients of xDS.
+func xdsClients(w io.Writer, all []*v1alpha1.XDSClient, now time.Time) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := make([][]string, 0, len(all))
+	for _, c := range all {
+		protocol, refuses := "state of the world", ""
+		if c.GetDelta() {
+			protocol = "delta"
+		}
+		for i, r := range c.GetRejections() {
+			if i > 0 {
+				refuses += ", "
+			}
+			refuses += r.GetType()
+		}
+		as := "app"
+		if c.GetGateway() {
+			as = "gateway"
+		}
+		table = append(table, []string{xdsName(c), as, c.GetProgram(), protocol, age(c.GetSinceUnixMs(), now), refuses})
+	}
+	return rows(w, []string{"XDS CLIENT", "AS", "PROGRAM", "PROTOCOL", "SINCE", "REFUSES"}, table, "PROGRAM", "PROTOCOL")
+}
