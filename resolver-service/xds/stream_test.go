@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -264,5 +265,38 @@ func TestAClientWithoutServerNames(t *testing.T) {
 		c.until("the address of the other", func() bool {
 			return len(c.endpointsOf("orders.shop")) == 0 && slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 east x100: 203.0.113.8:50002"})
 		})
+	})
+}
+
+// The instances that several sources know of an app reach its caller as one set, beside those of
+// another cluster; docs/explanation/merged-catalog.md tells of it.
+func TestTheCatalogIsMerged(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		x := start(t, Settings{}, cluster("east", "203.0.113.7:15443"), selects("checkout", endpoint("orders")))
+		c := x.connect(t, shop("checkout"), delta)
+		c.follow(endpoints, "orders.shop")
+		source := func(name string, addresses ...string) {
+			t.Helper()
+			change := topology.InstanceChange{Source: name, Full: true}
+			for _, a := range addresses {
+				change.Put = append(change.Put, catalog.Instance{App: shop("orders"), ID: a, Address: netip.MustParseAddrPort(a)})
+			}
+			x.apply(topology.Change{Instances: []topology.InstanceChange{change}})
+		}
+		want := func(what string, lines ...string) {
+			t.Helper()
+			c.until(what, func() bool { return slices.Equal(c.endpointsOf("orders.shop"), lines) })
+		}
+		source("kubernetes", "10.0.0.1:50002")
+		want("the first source", "0 west x100: 10.0.0.1:50002")
+		source("consul", "10.0.0.2:50002")
+		want("both sources", "0 west x100: 10.0.0.1:50002 10.0.0.2:50002")
+		x.exports("east", shop("orders"), 1)
+		want("and another cluster", "0 west x100: 10.0.0.1:50002 10.0.0.2:50002", "1 east x100: 203.0.113.7:15443")
+		source("consul", "10.0.0.1:50002")
+		want("an address that both know", "0 west x100: 10.0.0.1:50002", "1 east x100: 203.0.113.7:15443")
+		source("kubernetes")
+		source("consul")
+		want("the other cluster alone", "0 east x100: 203.0.113.7:15443")
 	})
 }
