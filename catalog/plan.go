@@ -25,6 +25,7 @@ type Memo int
 const (
 	MemoDNS Memo = iota
 	MemoXDS
+	MemoDial // in a sidecar
 	memos
 )
 

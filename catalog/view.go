@@ -26,6 +26,18 @@ func (v *View) Resolve(app App) (string, error) {
 	return "", v.refuse(app)
 }
 
+// Find is [View.Resolve] without the choice of an address: it returns an entry that has one.
+func (v *View) Find(app App) (*Entry, error) {
+	e, ok := v.Entries.Get(app)
+	switch {
+	case !ok:
+		return nil, v.refuse(app)
+	case e.single == "" && e.choice == nil:
+		return nil, e.Refusal()
+	}
+	return e, nil
+}
+
 // Renumbered returns the same view with another revision.
 func (v *View) Renumbered(revision uint64) *View {
 	next := *v

@@ -32,6 +32,38 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 	return r.resolveSlow(ctx, app)
 }
 
+// Find is ResolveID for who chooses among the app's addresses later. It returns the app's entry,
+// which has an address, or nil for this app itself.
+func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
+	if parent := r.lookups.Parent(ctx); parent == nil {
+		if app == r.self.App {
+			return nil, nil
+		}
+		if view, ok := r.served.Load(); ok && (r.locals == nil || r.locals.has(view, app)) {
+			e, err := view.Find(app)
+			if err == nil || r.locals == nil {
+				return e, err
+			}
+		}
+	}
+	return r.findSlow(ctx, app)
+}
+
+// findSlow is a Find that has a span, or that ResolveID would make by resolveSlow.
+func (r *Resolver) findSlow(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
+	if _, err := r.ResolveID(ctx, app); err != nil || app == r.self.App {
+		return nil, err
+	}
+	view, err := r.await(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	return view.Find(app)
+}
+
+// Own returns the answer to lookups of this app itself.
+func (r *Resolver) Own() string { return r.own }
+
 // resolveTraced is a lookup that has a span. It is apart so that others need not carry
 // what it needs on their stack.
 func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, parent trace.Span) (string, error) {

@@ -11,6 +11,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -44,7 +45,7 @@ func (x *site) many(apps, round int) {
 // A client that reads nothing delays nobody, costs bounded memory, and is disconnected.
 func TestAClientThatStopsReading(t *testing.T) {
 	t.Parallel()
-	const apps, rounds = 2000, 30
+	const apps, rounds = 8000, 8 // more than two messages of maxResponse
 	selected := make([]catalog.Endpoint, apps)
 	for i := range selected {
 		selected[i] = endpoint(fmt.Sprintf("app-%d", i), local)
@@ -98,7 +99,7 @@ func (x *site) clients() int {
 
 func (x *site) metrics(names ...string) string {
 	x.t.Helper()
-	text, err := testutil.CollectAndFormat(x.registry, "", names...)
+	text, err := testutil.CollectAndFormat(x.registry, expfmt.TypeTextPlain, names...)
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ const maxNamesInAll = 500_000
 type followers struct {
 	of    map[resourceName]slots
 	all   slots         // that have asked for all
-	names *atomic.Int64 // in the maps of all hubs
+	count *atomic.Int64 // of names in the maps of all hubs
 }
 
 // hubs are the views that some stream has.
@@ -56,7 +56,7 @@ func (hs *hubs) acquire(key hubKey) *hub {
 	if h == nil {
 		h = &hub{}
 		for k := range h.kinds {
-			h.kinds[k].names = &hs.names
+			h.kinds[k].count = &hs.names
 		}
 		h.follow, h.stop = hs.server.follow(key)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -196,7 +196,7 @@ func (f *followers) add(n resourceName, place int) {
 	}
 	of, ok := f.of[n]
 	if !ok {
-		f.names.Add(1)
+		f.count.Add(1)
 	}
 	of.add(place)
 	f.of[n] = of
@@ -205,7 +205,7 @@ func (f *followers) add(n resourceName, place int) {
 func (f *followers) drop(n resourceName, place int) {
 	if of := f.of[n]; of.has(place) && !of.remove(place) {
 		delete(f.of, n)
-		f.names.Add(-1)
+		f.count.Add(-1)
 	}
 }
 

@@ -24,7 +24,6 @@ type resolver struct {
 	log       *slog.Logger
 
 	// Init sets these once. daprd calls it before anything else.
-	app       catalog.App
 	isthmus   *nameresolution.Resolver // nil if Init failed
 	initErr   error                    // why Init failed
 	stopDrain func() bool
@@ -64,7 +63,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		r.initErr = fmt.Errorf("%w: %w; correct this and restart daprd", errNotStarted, err)
 		return err
 	}
-	r.app, r.isthmus = catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}, isthmus
+	r.isthmus = isthmus
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.dialer.Use(r.isthmus)
@@ -79,15 +78,15 @@ func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string
 	if r.isthmus == nil {
 		return "", r.refused(app, nil, cmp.Or(r.initErr, errNotStarted))
 	}
-	address, err := r.isthmus.ResolveID(ctx, app)
-	if err != nil {
+	entry, err := r.isthmus.Find(ctx, app)
+	switch {
+	case err != nil:
 		view, _ := r.isthmus.View()
 		return "", r.refused(app, view, err)
+	case entry == nil:
+		return r.isthmus.Own(), nil
 	}
-	if app == r.app {
-		return address, nil
-	}
-	return r.component.dialer.Name(app, address), nil
+	return r.component.dialer.Name(entry.Plan), nil
 }
 
 // refused counts a refused lookup, and returns its error.

@@ -103,8 +103,8 @@ func (s *sidecar) waitForAddress(t *testing.T, app catalog.App, port int) {
 			continue
 		}
 		name := want
-		if app != r.app && want != "" {
-			name = r.component.dialer.Name(app, "")
+		if want != "" && want != r.isthmus.Own() {
+			name = r.component.dialer.Name(&catalog.Plan{App: app})
 		}
 		if told, _ := s.find(app); told == name {
 			return

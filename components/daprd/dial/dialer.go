@@ -103,27 +103,30 @@ func (d *Dialer) currentView() *catalog.View {
 	return view
 }
 
-// Name returns what daprd dials for an app whose lookup returned this address: the app's own
-// name, or the address if the view no longer has an entry of the app.
-func (d *Dialer) Name(app catalog.App, address string) string {
-	view := d.currentView()
-	if view == nil {
-		return address
+// Name returns what daprd dials for an app that the view has: the app's own name.
+func (d *Dialer) Name(plan *catalog.Plan) string {
+	if c, ok := plan.Memo(catalog.MemoDial).(*callee); ok && c.dialer == d {
+		return c.address
 	}
-	if _, ok := view.Entries.Get(app); !ok {
-		return address
-	}
+	c := d.callee(plan.App)
+	plan.Keep(catalog.MemoDial, c)
+	return c.address
+}
+
+// callee returns the app's, and makes it at the first lookup.
+func (d *Dialer) callee(app catalog.App) *callee {
 	if c, ok := d.byApp.Load(app); ok {
-		return c.(*callee).address
+		return c.(*callee)
 	}
 	domain := catalog.Domain(catalog.DefaultDomain)
-	if view.Gateways != nil && view.Gateways.Domain != "" {
+	if view := d.currentView(); view != nil && view.Gateways != nil && view.Gateways.Domain != "" {
 		domain = view.Gateways.Domain
 	}
-	address = app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
-	c, _ := d.byApp.LoadOrStore(app, &callee{app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
-	d.byAddress.Store(address, c)
-	return address
+	address := app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
+	found, _ := d.byApp.LoadOrStore(app, &callee{dialer: d, app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	c := found.(*callee)
+	d.byAddress.Store(c.address, c)
+	return c
 }
 
 // Close ends all connections, cuts off the calls under way, and waits for all goroutines.

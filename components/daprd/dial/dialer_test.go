@@ -20,7 +20,7 @@ func TestACallReachesTheGatewayUnderTheAppsNameThere(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			gw := startGateway(t)
 			w := newEastDialer(t, gw.Address)
-			mustCall(t, mustDial(t, w.Dialer, prefix+w.Name(orders, "")))
+			mustCall(t, mustDial(t, w.Dialer, prefix+w.Name(planOf(orders))))
 			if sni, _ := gw.seen(); !slices.Equal(sni, []string{"orders.default.east.isthmus.internal"}) {
 				t.Errorf("SNI %q, want the app's name in east", sni)
 			}
@@ -42,7 +42,7 @@ func TestRegisterAnswersDialsThatKnowNothingOfIt(t *testing.T) {
 	}
 	ignorant := New(nil, nil) // wraps what is registered by now, and answers nothing itself
 	for _, prefix := range []string{"", "dns:///"} {
-		if got := mustCall(t, mustDial(t, ignorant, prefix+w.Name(registered, ""))); got != gw.Address {
+		if got := mustCall(t, mustDial(t, ignorant, prefix+w.Name(planOf(registered)))); got != gw.Address {
 			t.Errorf("a dial with prefix %q reached %s, want %s", prefix, got, gw.Address)
 		}
 	}
@@ -61,7 +61,7 @@ func (s *stock) Build(target resolver.Target, cc resolver.ClientConn, opts resol
 
 func TestOtherNamesGoWhereTheyWentBefore(t *testing.T) {
 	w := newEastDialer(t, deadAddress(t))
-	w.Name(orders, "")
+	w.Name(planOf(orders))
 	for what, name := range map[string]string{
 		"an instance's address":   "127.0.0.1:50002",
 		"a Kubernetes service":    "orders-dapr.default.svc.cluster.local:50002",
@@ -90,22 +90,13 @@ func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "tcp", gw.Address)
 	}))
 	mustCall(t, conn)
-	if want := w.Name(orders, ""); dialled != want {
+	if want := w.Name(planOf(orders)); dialled != want {
 		t.Errorf("the dialer got %q, want %q", dialled, want)
 	}
 }
 
-func TestWhatTheViewDoesNotHaveKeepsItsAddress(t *testing.T) {
-	w := newTestDialer(t)
-	const address = "10.0.0.1:50002"
-	if got := w.Name(orders, address); got != address {
-		t.Errorf("without a view: %q", got)
-	}
-	w.setRoutes(nil, localRoute("10.0.0.2:50002"))
-	if got := w.Name(catalog.App{Namespace: "default", ID: "stock"}, address); got != address {
-		t.Errorf("not in the view: %q", got)
-	}
-}
+// planOf is a plan of an app, for its name.
+func planOf(app catalog.App) *catalog.Plan { return &catalog.Plan{App: app} }
 
 func TestAClusterWithoutGatewaysIsAnErrorThatNamesIt(t *testing.T) {
 	_, err := call(t, newEastDialer(t).dial(t))

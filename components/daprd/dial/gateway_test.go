@@ -220,7 +220,7 @@ func localRoute(addresses ...string) catalog.Route {
 // dial dials orders as daprd does after a lookup.
 func (w *testDialer) dial(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	return mustDial(t, w.Dialer, w.Name(orders, ""), more...)
+	return mustDial(t, w.Dialer, w.Name(planOf(orders)), more...)
 }
 
 // daprdDial dials as daprd's connection manager does.

@@ -83,6 +83,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 
 // callee is an app with a name, and the connections that daprd made to it.
 type callee struct {
+	dialer  *Dialer
 	app     catalog.App
 	address string // the name that daprd dials, as "host:port"
 	counts  callCounts

@@ -114,7 +114,7 @@ func (h *history) caller(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if conn == nil {
 			var err error
-			if conn, err = daprdDial(h.t, h.Dialer, h.Name(orders, "")); err != nil {
+			if conn, err = daprdDial(h.t, h.Dialer, h.Name(planOf(orders))); err != nil {
 				h.t.Errorf("dial: %v", err)
 				return
 			}
