@@ -141,8 +141,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
-.PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
+.PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -160,6 +160,9 @@ bench-scale: ## what a change costs, by the size of the cluster
 
 bench-fanout: ## how soon 1,000 sidecars see a change
 	@go run ./tests/bench/fanout $(BENCH)
+
+bench-xds: ## how soon clients of xDS see a change, beside go-control-plane's LinearCache
+	@go run ./tests/bench/xds $(BENCH)
 
 bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
 	@go run ./tests/bench/peers $(BENCH)

@@ -110,7 +110,8 @@ func newServer(cfg config) (*Server, error) {
 		}
 		s.pair, show = pair, pair.Get
 	}
-	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest))
+	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest),
+		grpc.SharedWriteBuffer(true)) // most clients are silent most of the time
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
 	if err := cfg.host.Metrics.Register(s); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -172,40 +173,27 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 	late := time.AfterFunc(nodeTimeout, func() { end(status.Error(codes.DeadlineExceeded, "xds: no request came")) })
 	defer late.Stop()
 
-	nodes, requests := make(chan *corev3.Node, 1), make(chan *request)
+	type arrival struct {
+		r    *request
+		node *corev3.Node
+		err  error
+	}
+	arrived := make(chan arrival, 1)
 	s.running.Go(func() {
-		defer close(requests)
-		for first := true; ; first = false {
-			r, node, err := receive()
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					end(err)
-				}
-				return
-			}
-			if first {
-				nodes <- node
-			}
-			k, ok := kindOf(r.url)
-			if !ok {
-				continue // a type that we have nothing of
-			}
-			r.kind = k
-			select {
-			case requests <- r:
-			case <-ctx.Done():
-				return
-			}
-		}
+		r, node, err := receive()
+		arrived <- arrival{r, node, err}
 	})
-	var node *corev3.Node
+	var first arrival
 	select {
-	case node = <-nodes:
+	case first = <-arrived:
 		late.Stop()
 	case <-ctx.Done():
 		return cause(ctx)
 	}
-	who, err := s.clientOf(ctx, node)
+	if first.err != nil {
+		return first.err
+	}
+	who, err := s.clientOf(ctx, first.node)
 	if err != nil {
 		return err
 	}
@@ -218,7 +206,16 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 	defer s.clients.remove(st)
 	own, stop := s.own(&who)
 	defer stop()
-	if err := st.run(ctx, requests, own); ctx.Err() == nil {
+	has, _ := own()
+	st.open(has)
+	defer st.close()
+	s.running.Go(func() {
+		end(st.read(first.r, func() (*request, error) {
+			r, _, err := receive()
+			return r, err
+		}))
+	})
+	if err := st.run(ctx, own); ctx.Err() == nil {
 		return err
 	}
 	return cause(ctx)
@@ -226,6 +223,9 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 
 func cause(ctx context.Context) error {
 	err := context.Cause(ctx)
+	if errors.Is(err, io.EOF) { // the client ended it
+		return nil
+	}
 	if _, ok := status.FromError(err); ok {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -30,7 +31,8 @@ type request struct {
 	known       map[string]string // delta: versions that it has from an earlier stream
 }
 
-// stream is one client's connection to all its resources. One goroutine runs it.
+// stream is one client's connection to all its resources. Its goroutines are one that reads
+// requests, and one that waits for changes.
 type stream struct {
 	s      *Server
 	send   func(encoded) error
@@ -38,6 +40,8 @@ type stream struct {
 	client client
 	wake   chan struct{} // its hub has something for it
 
+	mu     sync.Mutex // guards what follows, and is locked before the hub's
+	closed bool
 	key    hubKey
 	hub    *hub
 	place  int // in the hub
@@ -65,6 +69,11 @@ type followed struct {
 	dirty map[resourceName]*resource
 }
 
+// lacking tells whether there is something to send. The caller holds the hub's lock.
+func (f *followed) lacking() bool {
+	return f != nil && f.asked && (len(f.dirty) > 0 || len(f.fresh) > 0 || f.freshAll)
+}
+
 func (f *followed) note(n resourceName, before *resource) {
 	if f.dirty == nil {
 		f.dirty = map[resourceName]*resource{}
@@ -85,37 +94,76 @@ func (st *stream) notify() {
 // changes are closed once there may be another state. Some may be nil.
 type changes [3]<-chan struct{}
 
-// run serves a client until its stream ends. own follows whether the client has a view of its own.
-func (st *stream) run(ctx context.Context, requests <-chan *request, own func() (bool, <-chan struct{})) error {
+// open takes the stream's place at the hub of its view.
+func (st *stream) open(own bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	st.hub = st.s.hubs.acquire(st.key)
 	st.place = st.hub.join(st)
-	defer func() {
-		st.hub.leave(st.place)
-		st.s.hubs.release(st.key, st.hub)
-	}()
+	st.settle(own)
+}
+
+// close gives it up. Nothing is sent from then on.
+func (st *stream) close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+	st.hub.leave(st.place)
+	st.s.hubs.release(st.key, st.hub)
+}
+
+// read takes a client's requests until one can't be had. Most are answers to responses, after
+// which there is nothing to send: so they wake no other goroutine.
+func (st *stream) read(r *request, next func() (*request, error)) (err error) {
+	for ; err == nil; r, err = next() {
+		known := false
+		if r.kind, known = kindOf(r.url); !known {
+			continue // a type that we have nothing of
+		}
+		if err = st.answer(r); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (st *stream) answer(r *request) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return nil
+	}
+	if err := st.take(r); err != nil {
+		return err
+	}
+	return st.advance()
+}
+
+// run sends what changes until the stream ends. own follows whether the client has a view of its
+// own.
+func (st *stream) run(ctx context.Context, own func() (bool, <-chan struct{})) error {
 	for {
 		has, changed := own()
 		if has {
 			changed = nil // the hub follows that view
 		}
-		st.settle(has)
-		if err := st.advance(); err != nil {
+		if err := st.changed(has); err != nil {
 			return err
 		}
 		select {
 		case <-st.wake:
 		case <-changed:
-		case r, ok := <-requests:
-			if !ok {
-				return nil
-			}
-			if err := st.take(r); err != nil {
-				return err
-			}
 		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
+			return nil
 		}
 	}
+}
+
+func (st *stream) changed(own bool) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.settle(own)
+	return st.advance()
 }
 
 // settle moves the stream to the hub of the view that counts for its client.
@@ -301,14 +349,19 @@ func (st *stream) takeState(at *followers, f *followed, r *request, first bool) 
 // advance sends what the client lacks: what others refer to before what refers to it, and in the
 // opposite order what goes.
 func (st *stream) advance() error {
+	lacks := st.lacks()
 	for k := range kinds {
-		if f := st.kinds[k]; f != nil && f.asked && !f.awaiting && (k < listeners || st.current(clusters)) {
-			if err := st.update(k, f); err != nil {
+		if f := st.kinds[k]; lacks.has(k) && !f.awaiting && (k < listeners || !lacks.has(clusters)) {
+			sent, err := st.sendType(k, f)
+			if err != nil {
 				return err
+			}
+			if sent {
+				lacks &^= 1 << k
 			}
 		}
 	}
-	if !st.current(listeners) || !st.current(routes) {
+	if lacks.has(listeners) || lacks.has(routes) {
 		return nil
 	}
 	for k := clusters; k < listeners; k++ {
@@ -326,26 +379,35 @@ func (st *stream) advance() error {
 	return nil
 }
 
-// current tells whether a client has the newest of a type, or does not follow the type.
-func (st *stream) current(k kind) bool {
+// types is a set of them.
+type types uint8
+
+func (l types) has(k kind) bool { return l&(1<<k) != 0 }
+
+// lacks are the types of which the client has not the newest, among those that it follows.
+func (st *stream) lacks() (l types) {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
-	f := st.kinds[k]
-	return f == nil || !f.asked || len(f.dirty) == 0 && len(f.fresh) == 0 && !f.freshAll
+	for k, f := range st.kinds {
+		if f.lacking() || f != nil && f.asked && !f.answered && kind(k).whole() {
+			l |= 1 << k
+		}
+	}
+	return l
 }
 
-// update sends the difference of one type.
-func (st *stream) update(k kind, f *followed) error {
+// sendType sends the difference of one type. It does not while there is no state yet, and while
+// that has clusters which the type may refer to and the client lacks.
+func (st *stream) sendType(k kind, f *followed) (sent bool, err error) {
 	st.hub.mu.Lock()
 	now, dirty := st.hub.now, f.dirty
-	if now != nil {
-		f.dirty = nil
+	if now == nil || k >= listeners && st.kinds[clusters].lacking() {
+		st.hub.mu.Unlock()
+		return false, nil
 	}
+	f.dirty = nil
 	st.hub.mu.Unlock()
 	first := !f.answered
-	if now == nil || len(dirty) == 0 && len(f.fresh) == 0 && !f.freshAll && !(first && k.whole()) {
-		return nil
-	}
 	put, gone := st.difference(k, f, now, dirty)
 	f.answered, f.fresh, f.freshAll, f.known, f.revision = true, nil, false, nil, now.revision()
 	if k < listeners && !st.alone() { // listeners and routes may still refer to them
@@ -360,9 +422,9 @@ func (st *stream) update(k kind, f *followed) error {
 		}
 	}
 	if len(put) == 0 && len(gone) == 0 && !(first && k.whole()) {
-		return nil
+		return true, nil
 	}
-	return st.respond(k, f, now, put, gone)
+	return true, st.respond(k, f, now, put, gone)
 }
 
 // alone tells whether the client follows neither listeners nor routes.

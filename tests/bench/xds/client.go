@@ -15,8 +15,6 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // registers what codec embeds
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 
 // codec leaves responses as they are: clients look into them as little as they can.
@@ -207,5 +205,3 @@ func (f *fleet) wait(ctx context.Context) (time.Time, error) {
 	}
 	return f.last, nil
 }
-
-var _ = measure.None{}

@@ -46,6 +46,14 @@ func (s size) follows(client int) []int {
 	return some
 }
 
+// followed is how many services have a client, from the first on.
+func (s size) followed() int {
+	if s.Each == 0 {
+		return s.Services
+	}
+	return min(s.Services, s.Clients*s.Each)
+}
+
 // contenders are the servers, the reference first.
 var contenders = []string{"LinearCache", "Isthmus"}
 
@@ -59,20 +67,22 @@ type result struct {
 
 func main() {
 	var services, clients, changes, rounds int
+	var only string
 	flag.IntVar(&services, "services", 10_000, "the most services")
 	flag.IntVar(&clients, "clients", 1_000, "the most clients")
 	flag.IntVar(&changes, "changes", 50, "changes to measure in a round")
+	flag.StringVar(&only, "only", "", "one row, such as \"1000 × 100 × all\"")
 	flag.IntVar(&rounds, "rounds", 2, "times that each server is measured, in turns")
 	measure.Program{
 		Short: map[string]string{"services": "1000", "clients": "10", "changes": "3", "rounds": "1"},
 		Roles: map[string]measure.Role{"server": server},
 		Run: func(ctx context.Context) error {
-			return run(ctx, services, clients, changes, rounds)
+			return run(ctx, services, clients, changes, rounds, only)
 		},
 	}.Main()
 }
 
-func run(ctx context.Context, mostServices, mostClients, changes, rounds int) error {
+func run(ctx context.Context, mostServices, mostClients, changes, rounds int, only string) error {
 	table := measure.Table{
 		Title: "One endpoint changes (services × clients × followed by each), delta, plain text",
 		Head:  []string{"size", "server", "last ms p50", "p99", "CPU ms", "bytes sent", "heap KiB a stream", "× p50", "× CPU"},
@@ -84,6 +94,9 @@ func run(ctx context.Context, mostServices, mostClients, changes, rounds int) er
 					continue
 				}
 				s := size{services, clients, each}
+				if only != "" && only != s.String() {
+					continue
+				}
 				results := map[string]*result{}
 				for round := range rounds {
 					for _, who := range contenders {
@@ -138,7 +151,7 @@ func once(ctx context.Context, s size, who string, changes int, r *result) (err 
 	}
 	r.heapStream = (max(after, before) - before) / uint64(s.Clients)
 	for n := range changes + 1 {
-		service := n * 37 % s.Services
+		service := n * 37 % s.followed()
 		f.expect(service)
 		bytes := f.bytes.Load()
 		var took time.Duration

@@ -16,6 +16,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
@@ -39,7 +41,8 @@ type argument struct {
 type change struct{ Service, N int }
 
 func (c change) address() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(c.N >> 8), byte(c.N), byte(c.Service)}), 50002)
+	// No two services ever have the same one: an address is one app's.
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(c.Service >> 8), byte(c.Service), byte(c.N)}), uint16(1024+c.N>>8))
 }
 
 func app(service int) catalog.App {
@@ -143,9 +146,9 @@ func newIsthmus(ctx context.Context, l net.Listener) (*isthmus, error) {
 	var err error
 	s.part, err = xds.Edge(l.Addr().String(), &xds.Settings{}).Build(edge.Host{
 		Cluster: "west", Domain: catalog.DefaultDomain, Topology: s.topology, Insecure: true, Listener: l, Connections: 100_000,
-		Log: log, Often: throttle.New(log, time.Second), Bound: bounded.New,
+		Metrics: prometheus.NewRegistry(), Log: log, Often: throttle.New(log, time.Second), Bound: bounded.New,
 		GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(own...)
+			return grpc.NewServer(append(stream.ServerOptions(), own...)...)
 		},
 	})
 	return s, err
