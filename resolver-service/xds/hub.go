@@ -54,10 +54,7 @@ func (hs *hubs) acquire(key hubKey) *hub {
 	defer hs.mu.Unlock()
 	h := hs.all[key]
 	if h == nil {
-		h = &hub{}
-		for k := range h.kinds {
-			h.kinds[k].count = &hs.names
-		}
+		h = hs.newHub()
 		h.follow, h.stop = hs.server.follow(key)
 		ctx, cancel := context.WithCancel(context.Background())
 		unfollow := h.stop
@@ -68,6 +65,14 @@ func (hs *hubs) acquire(key hubKey) *hub {
 		hs.all[key] = h
 	}
 	h.users++
+	return h
+}
+
+func (hs *hubs) newHub() *hub {
+	h := &hub{}
+	for k := range h.kinds {
+		h.kinds[k].count = &hs.names
+	}
 	return h
 }
 

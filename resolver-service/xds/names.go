@@ -24,10 +24,8 @@ func parseName(s string) resourceName {
 	return n
 }
 
-func (n resourceName) plain() bool { return n.cluster == "" && n.other == "" }
-
 func (n resourceName) String() string {
-	if n.other != "" {
+	if n.app == (catalog.App{}) {
 		return n.other
 	}
 	s := n.app.ID + "." + n.app.Namespace

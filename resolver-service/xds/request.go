@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -72,8 +73,17 @@ func (st *stream) unfollow(at *followers, f *followed, n resourceName) {
 		at.drop(n, st.place)
 		f.count--
 	}
-	delete(f.held, n)
-	delete(f.dirty, n)
+	if f.wildcard && n.cluster == "" { // the client wants to hear whether all has it
+		f.fresh = append(f.fresh, n)
+	}
+}
+
+// forget drops what was to be sent of resources that the client no longer follows.
+func (st *stream) forget(at *followers, f *followed) {
+	left := func(n resourceName) bool { return !at.has(n, st.place) && !(f.wildcard && n.cluster == "") }
+	f.fresh = slices.DeleteFunc(f.fresh, left)
+	maps.DeleteFunc(f.dirty, func(n resourceName, _ *resource) bool { return left(n) })
+	maps.DeleteFunc(f.held, func(n resourceName, _ *resource) bool { return left(n) })
 }
 
 func (st *stream) followAll(at *followers, f *followed, all bool) {
@@ -105,14 +115,21 @@ func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) 
 		st.unfollow(at, f, parseName(name))
 	}
 	if len(r.unsubscribe) > 0 {
-		f.fresh = slices.DeleteFunc(f.fresh, func(n resourceName) bool { return !at.has(n, st.place) })
+		st.forget(at, f)
 	}
 }
 
 func (st *stream) takeState(at *followers, f *followed, r *request, first bool) {
-	if len(r.names) == 0 && first && r.kind.whole() || slices.Contains(r.names, wildcard) {
+	had := f.wildcard
+	switch {
+	case slices.Contains(r.names, wildcard):
+		f.unnamed = false
 		st.followAll(at, f, true)
-	} else if len(r.names) > 0 && f.wildcard {
+	case len(r.names) == 0 && (f.unnamed || first && r.kind.whole()):
+		f.unnamed = true
+		st.followAll(at, f, true)
+	case f.wildcard:
+		f.unnamed = false
 		st.followAll(at, f, false)
 	}
 	wanted := make(map[resourceName]struct{}, len(r.names))
@@ -126,7 +143,7 @@ func (st *stream) takeState(at *followers, f *followed, r *request, first bool) 
 			st.follow(at, f, n)
 		}
 	}
-	if f.count == len(wanted) {
+	if f.count == len(wanted) && had == f.wildcard {
 		return
 	}
 	var gone []resourceName
@@ -138,5 +155,5 @@ func (st *stream) takeState(at *followers, f *followed, r *request, first bool) 
 	for _, n := range gone {
 		st.unfollow(at, f, n)
 	}
-	f.fresh = slices.DeleteFunc(f.fresh, func(n resourceName) bool { return !at.has(n, st.place) })
+	st.forget(at, f)
 }

@@ -27,7 +27,9 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 		version, known := f.known[n.String()]
 		switch {
 		case is == nil:
-			gone[n] = nil
+			if _, had := gone[n]; !had {
+				gone[n] = nil
+			}
 		case !known || version != is.version:
 			put[n] = is
 			delete(f.held, n)

@@ -30,6 +30,7 @@ type stream struct {
 type followed struct {
 	asked    bool
 	wildcard bool
+	unnamed  bool              // the wildcard of old: it follows all, since it has never named anything
 	count    int               // names that the client has asked for
 	fresh    []resourceName    // asked for since the last response
 	freshAll bool              // all was asked for since then
