@@ -73,7 +73,7 @@ func (c *credential) Err() error {
 }
 
 // Wait returns nil once there is an identity, at once when insecure. If ctx ends before, it
-// returns why there is none. It needs a [credential.Run] beside it.
+// returns why there is none. It needs a [Source.Run] beside it.
 func (c *credential) Wait(ctx context.Context) error {
 	if c.Insecure() {
 		return nil

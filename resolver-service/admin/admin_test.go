@@ -263,8 +263,10 @@ func TestEventsAreShown(t *testing.T) {
 	f.events.Logger().Warn("lease ended", "cluster", "east")
 	for query, want := range map[string]int{"": 1, "?since=1h": 1, "?since=0s": 0} {
 		code, body := f.get("/debug/events" + query)
-		var page []eventPage
-		if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 || len(page) != want {
+		var list eventsPage
+		err := json.Unmarshal([]byte(body), &list)
+		page := list.Items
+		if err != nil || code != 200 || len(page) != want {
 			t.Fatalf("%q: %d, %v; want %d events:\n%s", query, code, err, want, body)
 		}
 		if want > 0 && (page[0].Level != "warn" || page[0].Message != "lease ended" || page[0].Fields["cluster"] != "east" || page[0].Count != 1) {

@@ -5,10 +5,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 )
 
-// eventPage is an event as /debug/events shows it, and as "isthmus events -o json" does.
+// eventsPage is /debug/events, and what "isthmus events -o json" prints.
+type eventsPage struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Items      []eventPage `json:"items"`
+}
+
+// eventPage is an event of it.
 type eventPage struct {
 	Number  uint64            `json:"number"`
 	First   time.Time         `json:"first"`
@@ -29,9 +37,9 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 		}
 		from = time.Now().Add(-length)
 	}
-	page := []eventPage{}
+	page := eventsPage{APIVersion: catalog.Version, Kind: "EventList", Items: []eventPage{}}
 	for _, e := range s.cfg.Events.After(0, from) {
-		page = append(page, eventPageOf(&e))
+		page.Items = append(page.Items, eventPageOf(&e))
 	}
 	writeJSON(w, http.StatusOK, page)
 }
