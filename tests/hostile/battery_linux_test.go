@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -191,12 +193,18 @@ func (a *attack) hugeHello(s *stage) {
 	a.t.Helper()
 	as, _ := a.mallory(s)
 	conn := as.client(a.t, a.address, "")
-	m := helloOf(app("mallory"), 0)
-	m.GetHello().App.Id = string(make([]byte, 17*mebi))
-	stream, err := v1alpha1.NewResolverClient(conn).Watch(meshtest.Within(a.t, meshtest.Patience))
-	if err == nil {
-		_ = stream.Send(m) // Recv has the reason
-		_, err = stream.Recv()
+	long := string(make([]byte, 17*mebi))
+	var err error
+	if a.xds {
+		_, err = following(meshtest.Within(a.t, meshtest.Patience), conn, "mallory", long)
+	} else {
+		m := helloOf(app("mallory"), 0)
+		m.GetHello().App.Id = long
+		var stream v1alpha1.Resolver_WatchClient
+		if stream, err = v1alpha1.NewResolverClient(conn).Watch(meshtest.Within(a.t, meshtest.Patience)); err == nil {
+			_ = stream.Send(m) // Recv has the reason
+			_, err = stream.Recv()
+		}
 	}
 	if status.Code(err) != codes.ResourceExhausted {
 		a.t.Errorf("a hello of 17 MiB: %v, want ResourceExhausted", err)
@@ -335,8 +343,24 @@ func (a *attack) begin(ctx context.Context, conn grpc.ClientConnInterface, id st
 		}
 		return func() error { _, err := stream.Recv(); return err }, err
 	}
+	if a.xds {
+		return following(ctx, conn, id, "orders.shop")
+	}
 	stream, err := watch(ctx, conn, app(id), "127.0.0.1:3")
 	if err == nil {
+		_, err = stream.Recv()
+	}
+	return func() error { _, err := stream.Recv(); return err }, err
+}
+
+// following follows names by xDS, and returns what waits for the response after the first.
+func following(ctx context.Context, conn grpc.ClientConnInterface, id string, names ...string) (next func() error, err error) {
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err == nil {
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{ // Recv has the reason
+			Node: &corev3.Node{Id: app(id).String()}, ResourceNamesSubscribe: names,
+			TypeUrl: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+		})
 		_, err = stream.Recv()
 	}
 	return func() error { _, err := stream.Recv(); return err }, err

@@ -34,6 +34,7 @@ type door struct {
 	secure  string // requests go over TLS, with this server name
 	h2      bool   // speaks gRPC
 	peer    bool   // takes peers, and not sidecars
+	xds     bool   // takes clients of xDS, and not sidecars
 	passes  bool   // passes a connection on, and so sets no limit to it
 	packets bool   // UDP
 }
@@ -50,6 +51,7 @@ func (s *stage) doors(t *testing.T) []door {
 		{name: "gateway", address: s.Gateway, opening: clientHello(t, ordersName), endless: endlessHello(), request: make([]byte, 16<<10), secure: ordersName, passes: true},
 		{name: "gateway apps", address: s.apps, opening: clientHello(t, ordersName), endless: endlessHello(), request: make([]byte, 16<<10), secure: ordersName, passes: true},
 		{name: "gateway _resolver", address: s.Gateway, before: clientHello(t, resolverName), opening: endlessHello(), endless: endlessHello(), h2: true, peer: true},
+		{name: "xds", address: s.xds, opening: clientHello(t, "h2"), endless: endlessHello(), h2: true, xds: true},
 		{name: "dns tcp", address: s.dns, opening: query, endless: append([]byte{0xff, 0xff}, make([]byte, 64<<10)...), request: query},
 		{name: "dns tls", address: s.dnsTLS, opening: clientHello(t, "dns"), endless: endlessHello(), request: query, secure: "dns"},
 		{name: "dns udp", address: s.dns, request: query[2:], packets: true},

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
@@ -76,8 +77,11 @@ func (a *attack) serverName() string {
 
 // method is the one that is called of a door.
 func (a *attack) method() string {
-	if a.peer {
+	switch {
+	case a.peer:
 		return v1alpha1.Peering_Renew_FullMethodName
+	case a.xds:
+		return discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName
 	}
 	return v1alpha1.Resolver_Watch_FullMethodName
 }

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -48,6 +51,35 @@ func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
 			a.allEnd()
 			returns(t, s.Process, before)
 		})
+	}
+}
+
+// TestNamesThatClientsMakeUpCostLittle: by xDS, of each client as many as it may follow.
+func TestNamesThatClientsMakeUpCostLittle(t *testing.T) {
+	s := newStage(t, nil)
+	others := s.honestCalls(t)
+	before := usageOf(t, s.Process)
+	refused := 0
+	for client := range 20 {
+		names := make([]string, 50_000)
+		for i := range names {
+			names[i] = fmt.Sprintf("app-%d.of-%d", i, client)
+		}
+		_, err := following(t.Context(), s.own(t, "mallory").client(t, s.xds, ""), "mallory", names...)
+		if status.Code(err) == codes.ResourceExhausted {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	others.goOn(t, 3)
+	after := usageOf(t, s.Process)
+	t.Logf("before %s; with 1,000,000 names, of %d clients refused, %s", before, refused, after)
+	if refused == 0 {
+		t.Error("no client was refused")
+	}
+	if grown := after.resident - before.resident; grown > mostGrown {
+		t.Errorf("it took %d MiB more, want at most %d", grown/mebi, mostGrown/mebi)
 	}
 }
 

@@ -32,7 +32,7 @@ type stage struct {
 	authority *sandbox.Authority // the root of every cluster
 	operator  identity.Files
 
-	apps, dns, dnsTLS, consul, debug string // listeners
+	apps, dns, dnsTLS, consul, debug, xds string // listeners
 
 	orders string // where the app listens
 	ca     string // the file with the roots that the service believes
@@ -82,7 +82,7 @@ func (s *stage) start(t *testing.T, settings map[string]any) {
 	}
 	s.ca = own.CA
 	server := keyFiles(t, cert, key, s.authority.Anchors())
-	for _, address := range []*string{&s.apps, &s.dns, &s.dnsTLS, &s.consul, &s.debug} {
+	for _, address := range []*string{&s.apps, &s.dns, &s.dnsTLS, &s.consul, &s.debug, &s.xds} {
 		port, err := sandbox.FreePort()
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func (s *stage) start(t *testing.T, settings map[string]any) {
 				map[string]any{"address": s.dns, "as": "shop/checkout"},
 				map[string]any{"address": s.dnsTLS, "as": "shop/checkout", "tls": true},
 			},
-			"consul": s.consul, "debug": s.debug,
+			"consul": s.consul, "debug": s.debug, "xds": s.xds,
 		},
 	})
 	if err != nil {
