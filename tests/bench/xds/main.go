@@ -54,6 +54,9 @@ func (s size) followed() int {
 	return min(s.Services, s.Clients*s.Each)
 }
 
+// most is how long the changes of one round may take, but for the first two.
+const most = 10 * time.Second
+
 // contenders are the servers, the reference first.
 var contenders = []string{"LinearCache", "Isthmus"}
 
@@ -70,7 +73,7 @@ func main() {
 	var only string
 	flag.IntVar(&services, "services", 10_000, "the most services")
 	flag.IntVar(&clients, "clients", 1_000, "the most clients")
-	flag.IntVar(&changes, "changes", 50, "changes to measure in a round")
+	flag.IntVar(&changes, "changes", 50, "changes to measure in a round, which ends after 10 s")
 	flag.StringVar(&only, "only", "", "one row, such as \"1000 × 100 × all\"")
 	flag.IntVar(&rounds, "rounds", 2, "times that each server is measured, in turns")
 	measure.Program{
@@ -150,7 +153,11 @@ func once(ctx context.Context, s size, who string, changes int, r *result) (err 
 		return err
 	}
 	r.heapStream = (max(after, before) - before) / uint64(s.Clients)
+	began := time.Now()
 	for n := range changes + 1 {
+		if n > 2 && time.Since(began) > most {
+			break
+		}
 		service := n * 37 % s.followed()
 		f.expect(service)
 		bytes := f.bytes.Load()
