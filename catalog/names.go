@@ -338,7 +338,11 @@ func CheckGateway(address string) (string, error) {
 	if host == "" || len(host) > maxHostName {
 		return "", fmt.Errorf("gateway address %q: host is empty or over %d characters", address, maxHostName)
 	}
-	for label := range strings.SplitSeq(strings.ToLower(strings.TrimSuffix(host, ".")), ".") {
+	lower, ok := lowerASCII(host)
+	if !ok {
+		return "", fmt.Errorf("gateway address %q: host is not ASCII; write an international name in its xn-- form", address)
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(lower, "."), ".") {
 		if err := checkLabel("a label of gateway host "+strconv.Quote(host), label); err != nil {
 			return "", err
 		}

@@ -16,6 +16,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -111,7 +112,9 @@ func newServer(cfg config) (*Server, error) {
 		s.pair, show = pair, pair.Get
 	}
 	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest),
-		grpc.SharedWriteBuffer(true)) // most clients are silent most of the time
+		grpc.SharedWriteBuffer(true), // most clients are silent most of the time
+		// The first responses can take a client seconds to read.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: userTimeout, MaxConnectionIdle: time.Minute}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
 	if err := cfg.host.Metrics.Register(s); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
