@@ -6,7 +6,7 @@ import (
 )
 
 // maxResponse bounds the resources in a message, in bytes, where a type allows several messages.
-const maxResponse = 1 << 20
+const maxResponse = 128 << 10
 
 // difference is what a client lacks, and what it has too much, with what it has; nil where it may
 // have had nothing.

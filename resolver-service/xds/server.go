@@ -34,7 +34,7 @@ import (
 // userTimeout is how long a client may leave bytes unacknowledged.
 const userTimeout = 20 * time.Second
 
-// stallTimeout is how long a client may read nothing of a message.
+// stallTimeout is how long a client may take to read maxResponse bytes.
 const stallTimeout = 20 * time.Second
 
 // maxRequest bounds a request: names, and the versions that a client has of them.
@@ -201,10 +201,14 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 		return err
 	}
 	who.delta = delta
-	st := &stream{s: s, delta: delta, client: who, key: hubKey{gateway: who.gateway, nameless: who.nameless}, wake: make(chan struct{}, 1), send: func(m encoded) error {
-		defer time.AfterFunc(stallTimeout, func() { s.hangup(ss.Context()) }).Stop()
+	st := &stream{s: s, delta: delta, client: who, key: hubKey{gateway: who.gateway, nameless: who.nameless}, wake: make(chan struct{}, 1)}
+	before := 0 // bytes of the last message, which gRPC may still be sending
+	st.send = func(m encoded) error {
+		timeout := stallTimeout * time.Duration(1+before/maxResponse)
+		before = len(m)
+		defer time.AfterFunc(timeout, func() { s.hangup(ss.Context(), timeout) }).Stop()
 		return ss.SendMsg(m)
-	}}
+	}
 	s.clients.add(st)
 	defer s.clients.remove(st)
 	own, stop := s.own(&who)
@@ -237,9 +241,9 @@ func cause(ctx context.Context) error {
 
 // hangup ends the connection of a client that reads nothing: the end of its stream alone would
 // wait behind what it has not read.
-func (s *Server) hangup(ctx context.Context) {
+func (s *Server) hangup(ctx context.Context, after time.Duration) {
 	if p, ok := peer.FromContext(ctx); ok {
-		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", p.Addr.String(), "after", stallTimeout)
+		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", p.Addr.String(), "after", after)
 		s.listener.Hangup(p.Addr)
 	}
 }

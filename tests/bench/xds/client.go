@@ -48,6 +48,8 @@ func connect(ctx context.Context, address string, s size) (*fleet, error) {
 	ctx, stop := context.WithCancel(ctx)
 	f := &fleet{size: s, stop: stop}
 	ready := make(chan struct{}, s.Clients)
+	const atOnce = 50 // that get their first responses
+	waiting := 0
 	for i := range s.Clients {
 		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")})))
@@ -56,13 +58,20 @@ func connect(ctx context.Context, address string, s size) (*fleet, error) {
 			return nil, err
 		}
 		f.conns = append(f.conns, conn)
+		if waiting++; waiting > atOnce {
+			if err := f.await(ctx, ready); err != nil {
+				f.close()
+				return nil, err
+			}
+			waiting--
+		}
 		f.running.Go(func() {
 			if err := f.client(ctx, conn, i, ready); err != nil && ctx.Err() == nil {
 				f.err.Store(&err)
 			}
 		})
 	}
-	for range s.Clients {
+	for range waiting {
 		if err := f.await(ctx, ready); err != nil {
 			f.close()
 			return nil, err
