@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/foreign"
 )
 
 // index is what all files say together. An update costs what it touches.
@@ -26,12 +27,13 @@ type index struct {
 	changed bool                           // anything, since the last change
 	mended  bool                           // a file that was broken is not: what it held is not all known
 	sum     [sha256.Size]byte              // of all files
+	foreign *foreign.Set                   // the documents of other standards
 }
 
 func newIndex(dir string) *index {
 	return &index{
 		dir: dir, files: map[string]*parsed{}, claims: map[catalog.Key][]string{}, stands: map[catalog.Key]configstore.Stored{},
-		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{},
+		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{}, foreign: foreign.NewSet(),
 	}
 }
 
@@ -75,6 +77,8 @@ func heir(old, p *parsed) *parsed {
 		return p
 	}
 	both := *p
+	both.foreign = maps.Clone(old.foreign)
+	maps.Copy(both.foreign, p.foreign)
 	both.objects, both.bad = maps.Clone(old.objects), maps.Clone(old.bad)
 	for _, key := range p.keys() {
 		delete(both.objects, key)
@@ -116,6 +120,35 @@ func (x *index) claim(name string, old, p *parsed) {
 		slices.Sort(names)
 		x.claims[key] = names
 	}
+	x.documents(old, p)
+}
+
+// documents takes the documents of other standards that a file has now.
+func (x *index) documents(old, p *parsed) {
+	was, is := old.documents(), p.documents()
+	for id := range was {
+		if is[id] == nil {
+			x.touch(x.foreign.Delete(id))
+		}
+	}
+	for id, d := range is {
+		if was[id] != d {
+			x.touch(x.foreign.Put(d))
+		}
+	}
+}
+
+func (p *parsed) documents() map[foreign.ID]*foreign.Document {
+	if p == nil {
+		return nil
+	}
+	return p.foreign
+}
+
+func (x *index) touch(keys []catalog.Key) {
+	for _, key := range keys {
+		x.touched[key] = true
+	}
 }
 
 func (x *index) version() configstore.Version {
@@ -127,7 +160,16 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 	news := x.changed || full
 	c := configstore.Change{Full: full || x.mended, Version: x.version()}
 	for key := range x.touched {
-		x.resolve(key, &c)
+		if key.Kind == catalog.KindCluster {
+			x.resolve(key, &c)
+			_, there := x.stands[key]
+			x.touch(x.foreign.Cluster(key.Name, there))
+		}
+	}
+	for key := range x.touched {
+		if key.Kind != catalog.KindCluster {
+			x.resolve(key, &c)
+		}
 	}
 	if c.Full {
 		c.Deleted = nil
@@ -135,21 +177,34 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 	}
 	slices.SortFunc(c.Objects, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
 	slices.SortFunc(c.Deleted, catalog.Key.Compare)
-	c.Refused = slices.SortedFunc(maps.Values(x.refused), func(a, b configstore.Refusal) int {
+	c.Refused = slices.Collect(maps.Values(x.refused))
+	for _, p := range x.foreign.Problems() {
+		c.Refused = append(c.Refused, configstore.Refusal{Where: p.Document.String(), Err: p.Err})
+	}
+	slices.SortFunc(c.Refused, func(a, b configstore.Refusal) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), a.Key.Compare(b.Key))
 	})
 	x.touched, x.changed, x.mended = map[catalog.Key]bool{}, false, false
 	return c, news
 }
 
-// resolve decides on one object, and returns why it is refused, if it is.
+// resolve decides on one object, and returns why it is refused, if it is. A written object, also
+// a bad one, comes before a derived one.
 func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 	id := "\x00" + key.String()
 	delete(x.refused, id)
-	names := x.claims[key]
+	delete(x.refused, "\x01"+id)
+	names, derived := x.claims[key], x.foreign.Derive(key)
+	if derived != nil && len(names) > 0 {
+		x.refused["\x01"+id] = configstore.Refusal{Where: derived.Origin().Of(key), Err: foreign.Outranked(derived)}
+	}
 	switch len(names) {
 	case 0:
 		delete(x.claims, key)
+		if derived != nil {
+			x.stand(key, configstore.Stored{Object: derived, Revision: revision(derived)}, c)
+			return nil
+		}
 		delete(x.stands, key)
 		c.Deleted = append(c.Deleted, key)
 		return nil
@@ -159,16 +214,20 @@ func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 			x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
 			return err
 		}
-		stored := p.objects[key]
-		if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
-			x.stands[key] = stored
-			c.Objects = append(c.Objects, stored)
-		}
+		x.stand(key, p.objects[key], c)
 		return nil
 	default:
 		err := x.doubled(key)
 		x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
 		return err
+	}
+}
+
+// stand puts an object into a change, unless it stands as it is.
+func (x *index) stand(key catalog.Key, stored configstore.Stored, c *configstore.Change) {
+	if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
+		x.stands[key] = stored
+		c.Objects = append(c.Objects, stored)
 	}
 }
 

@@ -182,7 +182,7 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 		return 0
 	}
 	if old == nil || old.info == nil {
-		if p.broken != nil || len(p.objects) == 0 {
+		if p.broken != nil || len(p.objects)+len(p.foreign) == 0 {
 			return rest
 		}
 		return 0
@@ -195,6 +195,11 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 	}
 	for key := range old.objects {
 		if !p.holds(key) {
+			return rest
+		}
+	}
+	for id := range old.foreign {
+		if p.foreign[id] == nil {
 			return rest
 		}
 	}
