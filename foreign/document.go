@@ -80,8 +80,16 @@ type Resource struct {
 	Versions []string // that are understood, the newest first
 }
 
-// Standards are the values of Resource.Standard.
-var Standards = []string{"smi", "mcs"}
+// CheckStandards checks that names are values of Resource.Standard. path is where they stand in a
+// configuration.
+func CheckStandards(path string, names []string) error {
+	for i, name := range names {
+		if name != "smi" && name != "mcs" {
+			return &strict.Error{Path: fmt.Sprintf("%s[%d]", path, i), What: fmt.Sprintf("%q is not known", strict.Shorten(name)), Fix: "write smi or mcs"}
+		}
+	}
+	return nil
+}
 
 // Resources are the documents that something is derived from. Callers must not change them.
 var Resources = []Resource{

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Set holds documents, and derives objects from them. It is for one goroutine. A change costs
@@ -172,17 +173,20 @@ func (s *Set) unknown(d *Document) string {
 // judge notes why the splits of an app are not used.
 func (s *Set) judge(app catalog.App) {
 	splits := slices.DeleteFunc(sorted(s.callees[app], kindSplit), func(d *Document) bool { return !d.usable })
-	called := slices.ContainsFunc(slices.Collect(maps.Values(s.callees[app])), func(d *Document) bool { return len(d.callers) > 0 && d.usable })
+	called := slices.ContainsFunc(slices.Collect(maps.Values(s.callees[app])), func(d *Document) bool { return len(d.callers) > 0 })
 	for i, d := range splits {
 		delete(s.unused, d.ID)
+		unused := func(what, fix string) {
+			s.unused[d.ID] = &strict.Error{File: d.File, Line: d.Line, Column: 1, What: d.ID.String() + what, Fix: fix}
+		}
 		switch name := s.unknown(d); {
 		case len(splits) > 1:
-			s.unused[d.ID] = fmt.Errorf("%s splits the same app, so neither is used; delete one", splits[(i+1)%len(splits)])
+			unused(fmt.Sprintf(" splits the same app as %s, so neither is used", splits[(i+1)%len(splits)]), "delete one")
 		case name != "":
-			s.unused[d.ID] = fmt.Errorf("backend %q: %s is neither the app itself nor the app in a cluster that a Cluster object names, so the split is not used; "+
-				"write %s-<cluster>. daprd refuses a callee with another app-id than it called", name, name, app.ID)
+			unused(fmt.Sprintf(": no Cluster object names the cluster of backend %s, so the split is not used", name),
+				fmt.Sprintf("add the Cluster; %s can't be another app, since daprd refuses a callee with another app-id than it called", name))
 		case !called:
-			s.unused[d.ID] = fmt.Errorf("no TrafficTarget and no ServiceImport with callers leads to %s, so the split has no effect; write one, or give an AppEndpoints these routes", app)
+			unused(fmt.Sprintf(" has no effect: no TrafficTarget and no ServiceImport with callers leads to %s", app), "write one, or give an AppEndpoints these routes")
 		}
 	}
 }
@@ -210,12 +214,12 @@ func (s *Set) selection(app catalog.App, docs []*Document) *catalog.AppEndpoints
 			byCallee[d.callee] = append(byCallee[d.callee], d)
 		}
 	}
-	selection := &catalog.AppEndpoints{App: app, Source: catalog.Source{From: from(docs)}}
+	selection := &catalog.AppEndpoints{App: app}
 	for _, callee := range slices.SortedFunc(maps.Keys(byCallee), catalog.App.Compare) {
 		e := catalog.Endpoint{App: callee}
 		of := byCallee[callee]
 		if split := s.splitOf(callee); split != nil {
-			of = append(of, split)
+			of, docs = append(of, split), append(docs, split)
 			for _, b := range split.backends {
 				e.Routes = append(e.Routes, catalog.RouteSpec{Cluster: b.cluster, Weight: b.weight})
 			}
@@ -223,6 +227,7 @@ func (s *Set) selection(app catalog.App, docs []*Document) *catalog.AppEndpoints
 		e.From = from(of)
 		selection.Endpoints = append(selection.Endpoints, e)
 	}
+	selection.Source.From = from(docs)
 	return selection
 }
 
@@ -281,4 +286,9 @@ func (s *Set) Len() int { return len(s.docs) }
 // Outranked is why a derived object is not used where a user wrote one of the same name.
 func Outranked(derived catalog.Object) error {
 	return fmt.Errorf("a written %s stands instead of the one derived from %s; delete one of them", derived.Key(), derived.Origin().From)
+}
+
+// Sorted are the keys that were touched, in order.
+func Sorted(touched map[catalog.Key]bool) []catalog.Key {
+	return slices.SortedFunc(maps.Keys(touched), catalog.Key.Compare)
 }

@@ -29,7 +29,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 		if err := catalog.CheckDomain(*domain); err != nil {
 			return misused(fmt.Errorf("--domain: %w", err))
 		}
-		set, err := readFiles(cmd, *names)
+		set, err := readFiles(cmd, *names, nil)
 		if err != nil {
 			return err
 		}

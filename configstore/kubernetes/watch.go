@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w := s.resumeWatch(from)
 	for {
 		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}}
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: newDerived(nil)}
 		}
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
@@ -62,6 +62,7 @@ type watch struct {
 	at         []string // resourceVersion of each resource; nil before the full set
 	revisions  map[catalog.Key]string
 	refused    map[catalog.Key]configstore.Refusal
+	derived    *derived
 }
 
 // keepWatch keeps what a Watch knew when it ended, for its reader to come back.
@@ -101,9 +102,14 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.derived = newDerived(w.store.documentsOf())
+	documents, err := listDocuments(ctx, w.derived.sorts)
+	if err != nil {
+		return err
+	}
 	clear(w.revisions)
 	clear(w.refused)
-	full, _ := w.change(put(items))
+	full, _ := w.change(put(items), documents)
 	full.Full = true
 	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
 }
@@ -138,6 +144,9 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			cancel(s.run(ctx))
 		}()
 	}
+	for _, d := range w.derived.sorts {
+		streams.Go(func() { d.run(ctx, n.tell) })
+	}
 	if err := begin(ctx, n); err != nil {
 		return err
 	}
@@ -148,7 +157,7 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			return context.Cause(ctx)
 		}
 		events, at, moved := n.take()
-		if change, news := w.change(events); moved || news {
+		if change, news := w.change(events, n.takeDocuments()); moved || news {
 			if err := w.say(change, at); err != nil {
 				return err
 			}
@@ -163,7 +172,7 @@ func (w *watch) catchUp(ctx context.Context, n *news, now []string) error {
 		return context.Cause(ctx)
 	}
 	events, at, _ := n.take()
-	change, _ := w.change(events)
+	change, _ := w.change(events, n.takeDocuments())
 	return w.say(change, at)
 }
 
@@ -195,11 +204,13 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 
 // change makes a change of events, and tells whether there is any: what only touched a
 // status or a label is no news.
-func (w *watch) change(events []event) (c configstore.Change, news bool) {
+func (w *watch) change(events []event, documents documentNews) (c configstore.Change, news bool) {
 	var items []item
+	touched := w.derived.take(documents)
 	for _, e := range events {
 		key := e.item.key
 		was, there := w.revisions[key]
+		touched[key] = true
 		switch {
 		case e.deleted && there:
 			delete(w.revisions, key)
@@ -218,8 +229,12 @@ func (w *watch) change(events []event) (c configstore.Change, news bool) {
 			items = append(items, e.item)
 		}
 	}
-	slices.SortFunc(c.Deleted, catalog.Key.Compare)
 	c.Objects = w.decode(items)
+	if len(w.derived.sorts) > 0 {
+		w.derive(&c, touched)
+		news = news || len(documents.documents)+len(documents.failed) > 0
+	}
+	slices.SortFunc(c.Deleted, catalog.Key.Compare)
 	return c, news
 }
 
@@ -254,6 +269,7 @@ func (w *watch) allRefused() []configstore.Refusal {
 	for _, r := range w.refused {
 		all = append(all, r)
 	}
+	all = append(all, w.derived.refused()...)
 	slices.SortFunc(all, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return all
 }
