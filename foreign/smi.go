@@ -12,10 +12,10 @@ import (
 
 // account is a ServiceAccount, which stands for an app.
 type account struct {
-	Kind      string  `yaml:"kind"`
-	Name      string  `yaml:"name"`
-	Namespace string  `yaml:"namespace"`
-	Port      *uint32 `yaml:"port"`
+	Kind      string `yaml:"kind"`
+	Name      string `yaml:"name"`
+	Namespace string `yaml:"namespace"`
+	Port      *int   `yaml:"port"`
 }
 
 type rule struct {
@@ -177,7 +177,9 @@ func (d *decoder) split() {
 		}
 		d.doc.backends = append(d.doc.backends, backend{cluster: cluster, service: b.Service})
 	}
-	d.weigh(milli)
+	if len(d.report.Errors) == 0 {
+		d.weigh(milli)
+	}
 }
 
 // weight is a weight in thousandths: v1alpha1 has quantities such as 500m.

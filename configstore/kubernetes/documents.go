@@ -174,7 +174,7 @@ func (d *documents) fail(err error, verb string, tell func(func(*documentNews)))
 	}
 	why := fmt.Errorf("%s %w; what was read of them stands, and so does all else", verb, err)
 	if code == http.StatusForbidden || code == http.StatusUnauthorized {
-		why = fmt.Errorf("%w. Give the account the verbs list and watch on %s, as the role isthmus-translate of deploy/kubernetes/rbac.yaml does, or take %s out of store.kubernetes.translate",
+		why = fmt.Errorf("%w; give the account the verbs list and watch on %s, as the role isthmus-translate of deploy/kubernetes/rbac.yaml does, or take %s out of store.kubernetes.translate",
 			why, d, d.Standard)
 	}
 	tell(func(n *documentNews) { n.failed[d.String()] = why })
