@@ -27,13 +27,13 @@ type index struct {
 	changed bool                           // anything, since the last change
 	mended  bool                           // a file that was broken is not: what it held is not all known
 	sum     [sha256.Size]byte              // of all files
-	foreign *foreign.Set                   // the documents of other standards
+	derived *configstore.Derived           // of documents of other standards; nil for a reader of what is written
 }
 
 func newIndex(dir string) *index {
 	return &index{
 		dir: dir, files: map[string]*parsed{}, claims: map[catalog.Key][]string{}, stands: map[catalog.Key]configstore.Stored{},
-		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{}, foreign: foreign.NewSet(),
+		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{},
 	}
 }
 
@@ -125,15 +125,18 @@ func (x *index) claim(name string, old, p *parsed) {
 
 // documents takes the documents of other standards that a file has now.
 func (x *index) documents(old, p *parsed) {
+	if x.derived == nil {
+		return
+	}
 	was, is := old.documents(), p.documents()
 	for id := range was {
 		if is[id] == nil {
-			x.touch(x.foreign.Delete(id))
+			x.derived.Take(id, nil)
 		}
 	}
 	for id, d := range is {
 		if was[id] != d {
-			x.touch(x.foreign.Put(d))
+			x.derived.Take(id, d)
 		}
 	}
 }
@@ -145,12 +148,6 @@ func (p *parsed) documents() map[foreign.ID]*foreign.Document {
 	return p.foreign
 }
 
-func (x *index) touch(keys []catalog.Key) {
-	for _, key := range keys {
-		x.touched[key] = true
-	}
-}
-
 func (x *index) version() configstore.Version {
 	return configstore.Version(hex.EncodeToString(x.sum[:16]))
 }
@@ -160,27 +157,19 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 	news := x.changed || full
 	c := configstore.Change{Full: full || x.mended, Version: x.version()}
 	for key := range x.touched {
-		if key.Kind == catalog.KindCluster {
-			x.resolve(key, &c)
-			_, there := x.stands[key]
-			x.touch(x.foreign.Cluster(key.Name, there))
-		}
-	}
-	for key := range x.touched {
-		if key.Kind != catalog.KindCluster {
-			x.resolve(key, &c)
-		}
+		x.resolve(key, &c)
 	}
 	if c.Full {
 		c.Deleted = nil
 		c.Objects = slices.Collect(maps.Values(x.stands))
 	}
+	c.Refused = slices.Collect(maps.Values(x.refused))
+	if x.derived != nil {
+		x.derived.Add(&c, maps.Keys(x.touched), func(key catalog.Key) bool { return len(x.claims[key]) > 0 })
+		c.Refused = append(c.Refused, x.derived.Refused()...)
+	}
 	slices.SortFunc(c.Objects, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
 	slices.SortFunc(c.Deleted, catalog.Key.Compare)
-	c.Refused = slices.Collect(maps.Values(x.refused))
-	for _, p := range x.foreign.Problems() {
-		c.Refused = append(c.Refused, configstore.Refusal{Where: p.Document.String(), Err: p.Err})
-	}
 	slices.SortFunc(c.Refused, func(a, b configstore.Refusal) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), a.Key.Compare(b.Key))
 	})
@@ -188,23 +177,14 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 	return c, news
 }
 
-// resolve decides on one object, and returns why it is refused, if it is. A written object, also
-// a bad one, comes before a derived one.
+// resolve decides on one object, and returns why it is refused, if it is.
 func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 	id := "\x00" + key.String()
 	delete(x.refused, id)
-	delete(x.refused, "\x01"+id)
-	names, derived := x.claims[key], x.foreign.Derive(key)
-	if derived != nil && len(names) > 0 {
-		x.refused["\x01"+id] = configstore.Refusal{Where: derived.Origin().Of(key), Err: foreign.Outranked(derived)}
-	}
+	names := x.claims[key]
 	switch len(names) {
 	case 0:
 		delete(x.claims, key)
-		if derived != nil {
-			x.stand(key, configstore.Stored{Object: derived, Revision: revision(derived)}, c)
-			return nil
-		}
 		delete(x.stands, key)
 		c.Deleted = append(c.Deleted, key)
 		return nil
@@ -214,20 +194,16 @@ func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 			x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
 			return err
 		}
-		x.stand(key, p.objects[key], c)
+		stored := p.objects[key]
+		if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
+			x.stands[key] = stored
+			c.Objects = append(c.Objects, stored)
+		}
 		return nil
 	default:
 		err := x.doubled(key)
 		x.refused[id] = configstore.Refusal{Key: key, Where: filepath.Join(x.dir, names[0]), Err: err}
 		return err
-	}
-}
-
-// stand puts an object into a change, unless it stands as it is.
-func (x *index) stand(key catalog.Key, stored configstore.Stored, c *configstore.Change) {
-	if was, ok := x.stands[key]; !ok || !reflect.DeepEqual(was, stored) {
-		x.stands[key] = stored
-		c.Objects = append(c.Objects, stored)
 	}
 }
 

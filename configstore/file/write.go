@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// Get is that of configstore.Reader: of objects that were written. Derived ones come by Watch.
+// Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
 	got, err := s.GetMany(ctx, []catalog.Key{key})
 	if err != nil {
@@ -37,7 +36,7 @@ func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.
 		case refused != nil:
 			got[i].Revision = refusedRevision
 			got[i].Err = fmt.Errorf("store file: get %s: %w: %w", key, configstore.ErrInvalid, refused)
-		case there && stored.Object.Origin().From == "":
+		case there:
 			got[i].Stored = stored
 		default:
 			got[i].Err = fmt.Errorf("store file: get %s: %w", key, configstore.ErrNotFound)
@@ -53,8 +52,7 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 		return nil, nil, err
 	}
 	c, _ := x.change(true)
-	written := slices.DeleteFunc(c.Objects, func(s configstore.Stored) bool { return s.Object.Origin().From != "" })
-	return written, c.Refused, nil
+	return c.Objects, c.Refused, nil
 }
 
 // readAll reads every file as it is now.

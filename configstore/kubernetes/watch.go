@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w := s.resumeWatch(from)
 	for {
 		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: newDerived(nil)}
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: configstore.NewDerived(), failed: map[string]error{}}
 		}
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
@@ -62,7 +62,9 @@ type watch struct {
 	at         []string // resourceVersion of each resource; nil before the full set
 	revisions  map[catalog.Key]string
 	refused    map[catalog.Key]configstore.Refusal
-	derived    *derived
+	documents  []*documents
+	derived    *configstore.Derived
+	failed     map[string]error // why documents can't be read
 }
 
 // keepWatch keeps what a Watch knew when it ended, for its reader to come back.
@@ -102,15 +104,15 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.derived = newDerived(w.store.documentsOf())
-	documents, err := listDocuments(ctx, w.derived.sorts)
+	w.documents, w.derived = w.store.documentsOf(), configstore.NewDerived()
+	documents, err := listDocuments(ctx, w.documents)
 	if err != nil {
 		return err
 	}
 	clear(w.revisions)
 	clear(w.refused)
-	full, _ := w.change(put(items), documents)
-	full.Full = true
+	clear(w.failed)
+	full, _ := w.change(put(items), documents, true)
 	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
 }
 
@@ -144,7 +146,7 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			cancel(s.run(ctx))
 		}()
 	}
-	for _, d := range w.derived.sorts {
+	for _, d := range w.documents {
 		streams.Go(func() { d.run(ctx, n.tell) })
 	}
 	if err := begin(ctx, n); err != nil {
@@ -157,7 +159,7 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			return context.Cause(ctx)
 		}
 		events, at, moved := n.take()
-		if change, news := w.change(events, n.takeDocuments()); moved || news {
+		if change, news := w.change(events, n.takeDocuments(), false); moved || news {
 			if err := w.say(change, at); err != nil {
 				return err
 			}
@@ -172,7 +174,7 @@ func (w *watch) catchUp(ctx context.Context, n *news, now []string) error {
 		return context.Cause(ctx)
 	}
 	events, at, _ := n.take()
-	change, _ := w.change(events, n.takeDocuments())
+	change, _ := w.change(events, n.takeDocuments(), false)
 	return w.say(change, at)
 }
 
@@ -204,13 +206,11 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 
 // change makes a change of events, and tells whether there is any: what only touched a
 // status or a label is no news.
-func (w *watch) change(events []event, documents documentNews) (c configstore.Change, news bool) {
+func (w *watch) change(events []event, documents documentNews, full bool) (c configstore.Change, news bool) {
 	var items []item
-	touched := w.derived.take(documents)
 	for _, e := range events {
 		key := e.item.key
 		was, there := w.revisions[key]
-		touched[key] = true
 		switch {
 		case e.deleted && there:
 			delete(w.revisions, key)
@@ -229,13 +229,29 @@ func (w *watch) change(events []event, documents documentNews) (c configstore.Ch
 			items = append(items, e.item)
 		}
 	}
-	c.Objects = w.decode(items)
-	if len(w.derived.sorts) > 0 {
-		w.derive(&c, touched)
+	c.Full, c.Objects = full, w.decode(items)
+	if len(w.documents) > 0 {
+		w.derive(&c, events, documents)
 		news = news || len(documents.documents)+len(documents.failed) > 0
 	}
 	slices.SortFunc(c.Deleted, catalog.Key.Compare)
 	return c, news
+}
+
+// derive adds to a change what derives from documents.
+func (w *watch) derive(c *configstore.Change, events []event, n documentNews) {
+	for id, document := range n.documents {
+		w.derived.Take(id, document)
+	}
+	for name, err := range n.failed {
+		if w.failed[name] = err; err == nil {
+			delete(w.failed, name)
+		}
+	}
+	w.derived.Add(c, func(yield func(catalog.Key) bool) {
+		for i := 0; i < len(events) && yield(events[i].item.key); i++ {
+		}
+	}, func(key catalog.Key) bool { return w.revisions[key] != "" })
 }
 
 // decode decodes, notes what is refused, and lets the status say so.
@@ -269,7 +285,10 @@ func (w *watch) allRefused() []configstore.Refusal {
 	for _, r := range w.refused {
 		all = append(all, r)
 	}
-	all = append(all, w.derived.refused()...)
+	all = append(all, w.derived.Refused()...)
+	for name, err := range w.failed {
+		all = append(all, configstore.Refusal{Where: name, Err: err})
+	}
 	slices.SortFunc(all, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return all
 }
