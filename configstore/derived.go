@@ -3,6 +3,7 @@ package configstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"reflect"
 	"slices"
 
@@ -19,19 +20,31 @@ type Derived struct {
 	objects   map[catalog.Key]Stored
 	outranked map[catalog.Key]Refusal // by a written object of the same name
 	touched   map[catalog.Key]bool    // since the last change
+	noted     map[foreign.ID][]string // notes that were logged
+	log       *slog.Logger
 }
 
-// NewDerived makes a Derived without documents.
-func NewDerived() *Derived {
-	return &Derived{foreign.NewSet(), map[catalog.Key]Stored{}, map[catalog.Key]Refusal{}, map[catalog.Key]bool{}}
+// NewDerived makes a Derived without documents, which logs what has no equivalent.
+func NewDerived(log *slog.Logger) *Derived {
+	return &Derived{
+		set: foreign.NewSet(), objects: map[catalog.Key]Stored{}, outranked: map[catalog.Key]Refusal{},
+		touched: map[catalog.Key]bool{}, noted: map[foreign.ID][]string{}, log: log,
+	}
 }
 
 // Take takes a document of this name; nil where it was deleted.
 func (d *Derived) Take(id foreign.ID, document *foreign.Document) {
 	if document == nil {
+		delete(d.noted, id)
 		d.touch(d.set.Delete(id))
-	} else {
-		d.touch(d.set.Put(document))
+		return
+	}
+	d.touch(d.set.Put(document))
+	if !slices.Equal(d.noted[id], document.Notes) {
+		d.noted[id] = document.Notes
+		for _, note := range document.Notes {
+			d.log.Info("part of a document is ignored", "object", document.String(), "note", note)
+		}
 	}
 }
 

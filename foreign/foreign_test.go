@@ -293,6 +293,7 @@ func TestStandardsAreChecked(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(target("a", "orders", "checkout", ignoring) + exported)
 	f.Add(split("s", "v1alpha1", half) + fmt.Sprintf(imported, callers))
+	f.Add(`{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"shop","name":"orders"}}`)
 	f.Add("apiVersion: access.smi-spec.io/v1alpha1\nkind: TrafficTarget\nmetadata: {name: a, namespace: shop}\nspecs: [{kind: a}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		s := NewSet()
@@ -314,5 +315,8 @@ func FuzzDecode(f *testing.F) {
 			return true
 		})
 		_ = s.Problems()
+		if d := DecodeJSON("x", []byte(text)); d != nil {
+			s.Put(d)
+		}
 	})
 }

@@ -24,7 +24,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	}
 	defer leave()
 	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
-	w.index.derived = configstore.NewDerived()
+	w.index.derived = configstore.NewDerived(s.log)
 	if err := w.listen(); err != nil {
 		s.log.Warn("no events for the config directory; it is looked at every second instead", "dir", s.dir, "err", err)
 	}

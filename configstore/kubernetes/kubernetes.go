@@ -52,7 +52,8 @@ type Store struct {
 	resources []resource // that are read: what the scope has
 	status    *reporter  // nil where statuses are not written
 
-	translate []string      // standards
+	translate []string // standards
+	log       *slog.Logger
 	lookAgain time.Duration // lookAgain; less in tests
 
 	life *configstore.Life
@@ -73,7 +74,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{api: api, resources: resourcesOf(scope), life: configstore.NewLife(), lookAgain: lookAgain}
+	s := &Store{api: api, resources: resourcesOf(scope), life: configstore.NewLife(), lookAgain: lookAgain, log: log}
 	if scope.All() {
 		s.translate = c.Translate
 	}

@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w := s.resumeWatch(from)
 	for {
 		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: configstore.NewDerived(), failed: map[string]error{}}
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: configstore.NewDerived(s.log), failed: map[string]error{}}
 		}
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
@@ -104,7 +104,7 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.documents, w.derived = w.store.documentsOf(), configstore.NewDerived()
+	w.documents, w.derived = w.store.documentsOf(), configstore.NewDerived(w.store.log)
 	documents, err := listDocuments(ctx, w.documents)
 	if err != nil {
 		return err
