@@ -320,3 +320,22 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkOneOfTenThousand changes one document of 10,000, and derives what it touches.
+func BenchmarkOneOfTenThousand(b *testing.B) {
+	s := NewSet()
+	var text strings.Builder
+	for n := range 10_000 {
+		text.WriteString(target(fmt.Sprint("n", n), fmt.Sprint("callee", n%100), fmt.Sprint("caller", n/10), ""))
+	}
+	all := documents(b, text.String())
+	for _, d := range all {
+		s.Put(d)
+	}
+	b.ResetTimer()
+	for n := range b.N {
+		for _, key := range s.Put(all[n%len(all)]) {
+			s.Derive(key)
+		}
+	}
+}

@@ -76,10 +76,11 @@ func listDocuments(ctx context.Context, all []*documents) (documentNews, error) 
 // run follows the documents from where they are until the context ends.
 func (d *documents) run(ctx context.Context, tell func(func(*documentNews))) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		if d.at != "" || d.list(ctx, tell) == nil {
 			d.follow(ctx, tell)
 		}
-		live.Sleep(ctx, d.wait)
+		live.Sleep(ctx, d.wait-time.Since(began)) // at once after a watch that lasted
 	}
 }
 
