@@ -22,25 +22,39 @@ type Manifest struct {
 // at all, or is cut off, no object is returned, and the error has no key.
 func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
 	manifests, errs := DecodeManifests(file, data)
+	return ObjectsOf(manifests), errs
+}
+
+// ObjectsOf are the objects without their revisions.
+func ObjectsOf(manifests []Manifest) []catalog.Object {
 	if manifests == nil {
-		return nil, errs
+		return nil
 	}
 	objects := make([]catalog.Object, len(manifests))
 	for i, m := range manifests {
 		objects[i] = m.Object
 	}
-	return objects, errs
+	return objects
 }
 
 // DecodeManifests is [DecodeYAML] of a file that is to be applied: with the revisions.
 func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
+	return DecodeFile(file, data, nil)
+}
+
+// Other takes a document that is no object of Isthmus, and tells whether it knows what it is.
+type Other func(root *strict.Node) bool
+
+// DecodeFile is [DecodeManifests] of a file that may have other documents besides, which other
+// takes. It is called before an object is read; nil takes none.
+func DecodeFile(file string, data []byte, other Other) ([]Manifest, Errors) {
 	docs, mistake := strict.ParseYAML(data)
 	if mistake != nil {
 		mistake.File = file
 		mistake.Fix += "; no object of this file is taken until then"
 		return nil, Errors{mistake}
 	}
-	d := yamlFile{name: file, docs: docs, first: map[catalog.Key]int{}}
+	d := yamlFile{name: file, docs: docs, other: other, first: map[catalog.Key]int{}}
 	for i := range docs.Len() {
 		if d.mistaken == strict.MaxErrors {
 			d.errors = append(d.errors, &Error{
@@ -59,6 +73,7 @@ func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
 type yamlFile struct {
 	name    string
 	docs    *strict.YAML
+	other   Other
 	objects []Manifest
 	first   map[catalog.Key]int // the line of each key's first object
 	doubled map[catalog.Key]bool
@@ -72,6 +87,9 @@ func (f *yamlFile) document(i int) {
 	root, ok := f.docs.Root(i, r)
 	if ok && root.Kind == strict.Null {
 		return // nothing between two "---", or comments only
+	}
+	if ok && f.other != nil && f.other(&root) {
+		return
 	}
 	var obj catalog.Object
 	if ok {

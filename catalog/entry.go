@@ -33,6 +33,9 @@ func (r Rule) String() string {
 	b = append(append(b, ' '), s.App.Namespace...)
 	b = append(append(b, '/'), s.App.ID...)
 	b = append(strconv.AppendInt(append(b, ", spec.endpoints["...), int64(r.Index), 10), "] ("...)
+	if from := s.Endpoints[r.Index].From; from != "" {
+		return string(b) + "from " + from + ")"
+	}
 	if s.Source.File == "" {
 		b = append(b, "line "...)
 	} else {

@@ -38,6 +38,29 @@ func (k Key) Compare(o Key) int {
 type Source struct {
 	File string
 	Line int // of the object's first line, from 1
+	// From names what the object is derived from, with its place; empty for one that was written.
+	// Nobody can write a derived object, and no store holds it.
+	From string
+}
+
+// String is what the object is derived from, or "file:line"; empty for an object that was written
+// into a key-value store.
+func (s Source) String() string {
+	switch {
+	case s.From != "":
+		return "from " + s.From
+	case s.File == "":
+		return ""
+	}
+	return s.File + ":" + strconv.Itoa(s.Line)
+}
+
+// Of names an object and its place.
+func (s Source) Of(k Key) string {
+	if place := s.String(); place != "" {
+		return k.String() + " (" + place + ")"
+	}
+	return k.String()
 }
 
 // Object is one of *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is immutable
@@ -62,10 +85,7 @@ func (s *AppEndpoints) Origin() Source { return s.Source }
 
 // Rule names the object and its place, for refusals.
 func (s *AppEndpoints) Rule() string {
-	if s.Source.File == "" {
-		return s.Key().String()
-	}
-	return s.Key().String() + " (" + s.Source.File + ":" + strconv.Itoa(s.Source.Line) + ")"
+	return s.Source.Of(s.Key())
 }
 
 // Endpoint is one app in a selection.
@@ -74,7 +94,8 @@ type Endpoint struct {
 	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
-	Line      int // of the endpoint's start, in the object's Source
+	Line      int    // of the endpoint's start, in the object's Source
+	From      string // as that of the Source
 }
 
 // LocalCluster names the caller's own cluster in a route.

@@ -111,3 +111,7 @@ func paths(path string, v reflect.Value) []string {
 	}
 	return all
 }
+
+// Fill fills the struct that into points to from a node, as [Decode] does, and adds the mistakes
+// to a report.
+func Fill(root *Node, into any, r *Report) { fill("", root, into, r) }

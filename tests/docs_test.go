@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
+	"github.com/isthmus-mesh/isthmus/foreign"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -140,6 +141,18 @@ func TestYAMLInThePages(t *testing.T) {
 				if _, errs := api.DecodeYAML(path, []byte(s.text)); len(errs) > 0 {
 					t.Errorf("%s: %v\n%s", path, errs, s.text)
 				}
+			case strings.Contains(s.text, "smi-spec.io/"):
+				read["documents"]++
+				_, errs := api.DecodeFile(path, []byte(s.text), func(root *strict.Node) bool {
+					d := foreign.Decode(path, root)
+					if d != nil && d.Err != nil {
+						t.Errorf("%v\n%s", d.Err, s.text)
+					}
+					return d != nil
+				})
+				if len(errs) > 0 {
+					t.Errorf("%s: %v\n%s", path, errs, s.text)
+				}
 			case top["kind"] == "Configuration":
 				read["components"]++
 				initialise(t, path, top)
@@ -154,7 +167,7 @@ func TestYAMLInThePages(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"objects", "components", "services", "stores"} {
+	for _, kind := range []string{"objects", "documents", "components", "services", "stores"} {
 		if read[kind] == 0 {
 			t.Errorf("the pages show no %s", kind)
 		}

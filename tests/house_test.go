@@ -80,7 +80,8 @@ func TestImportsPointDown(t *testing.T) {
 		"api":                          {"api", "catalog", "strict"},
 		"settings":                     {"settings", "strict"},
 		"strict":                       {"catalog"},
-		"configstore":                  {"api", "atomicfile", "catalog", "live", "settings", "configstore", "strict"},
+		"foreign":                      {"catalog", "strict"},
+		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
 		"identity":                     {"api", "catalog", "live", "identity", "strict", "throttle"},
 		"tracing":                      {"api", "catalog", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
@@ -132,6 +133,18 @@ func edgeFolders(t *testing.T) []string {
 		}
 	}
 	return all
+}
+
+// TestForeignDocumentsKnowNoAddress holds that what reads documents of other standards and what
+// knows instances do not meet: a document never gives an app an address.
+func TestForeignDocumentsKnowNoAddress(t *testing.T) {
+	for path, p := range packages(t) {
+		for _, dep := range ours(p.Deps) {
+			if path == "foreign" && below(dep, "resolver-service") || below(path, "resolver-service/instances") && dep == "foreign" {
+				t.Errorf("%s depends on %s", path, dep)
+			}
+		}
+	}
 }
 
 func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {

@@ -34,7 +34,7 @@ as when an app is still to be started. With a warning the exit code is 1.`,
 		req, set := &v1alpha1.AnalyzeRequest{}, &files.Set{}
 		if len(*names) > 0 {
 			var err error
-			if set, err = readFiles(cmd, *names); err != nil {
+			if set, err = readFiles(cmd, *names, c.clusters(cmd)); err != nil {
 				return err
 			}
 			for _, object := range set.Objects {

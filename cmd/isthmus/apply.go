@@ -42,7 +42,7 @@ lookups that would end in another way are listed.`,
 	diff := cmd.Flags().Bool("diff", false, "show what changes in each object before it is written")
 	force := cmd.Flags().Bool("force", false, "write whatever the store holds by now; metadata.revision is not looked at")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		set, err := readFiles(cmd, *names)
+		set, err := readFiles(cmd, *names, c.clusters(cmd))
 		if err != nil {
 			return err
 		}
@@ -175,12 +175,34 @@ func dryRunFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("dry-run", false, "write nothing; list the lookups that would end in another way")
 }
 
+// clusters asks the service which clusters it knows.
+func (c *connection) clusters(cmd *cobra.Command) files.Clusters {
+	return func() (names []string, err error) {
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			own, err := conn.ClusterName(ctx)
+			if err != nil {
+				return err
+			}
+			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: catalog.KindCluster})})
+			names = append(names, own)
+			for _, o := range answer.GetObjects() {
+				names = append(names, o.GetKey().GetName())
+			}
+			return err
+		})
+		return names, err
+	}
+}
+
 // readFiles reads the objects that -f names.
-func readFiles(cmd *cobra.Command, names []string) (*files.Set, error) {
+func readFiles(cmd *cobra.Command, names []string, clusters files.Clusters) (*files.Set, error) {
 	if len(names) == 0 {
 		return nil, misused(errors.New("-f is missing; name a file, a directory, or - for standard input"))
 	}
-	set, err := files.Read(names, cmd.InOrStdin())
+	set, err := files.Read(names, cmd.InOrStdin(), clusters)
+	for _, note := range set.Notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", note)
+	}
 	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), err)
 		return nil, errReported

@@ -52,7 +52,7 @@ func keysToDelete(cmd *cobra.Command, args, names []string) ([]catalog.Key, erro
 	case len(names) > 0 && len(args) > 0:
 		return nil, misused(errors.New("-f and names exclude each other; keep one"))
 	case len(names) > 0:
-		set, err := readFiles(cmd, names)
+		set, err := readFiles(cmd, names, nil)
 		if err != nil {
 			return nil, err
 		}

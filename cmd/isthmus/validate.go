@@ -17,7 +17,9 @@ func newValidate() *cobra.Command {
 		Use:   "validate -f FILE",
 		Short: "Check objects without a service",
 		Long: `Check the objects of files as apply would, without a service. Every mistake is printed with
-its file, line and column, and what to do about it; then the exit code is 1.`,
+its file, line and column, and what to do about it; then the exit code is 1.
+
+Documents of SMI and MCS become objects here as with apply, and what is ignored in them is noted.`,
 		Example: `  isthmus validate -f objects.yaml
   isthmus validate -f objects/ --cluster west --domain mesh.example`,
 		Args: arguments(cobra.NoArgs),
@@ -29,7 +31,7 @@ its file, line and column, and what to do about it; then the exit code is 1.`,
 		if err := catalog.CheckDomain(*domain); err != nil {
 			return misused(fmt.Errorf("--domain: %w", err))
 		}
-		set, err := readFiles(cmd, *names)
+		set, err := readFiles(cmd, *names, nil)
 		if err != nil {
 			return err
 		}

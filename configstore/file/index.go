@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/foreign"
 )
 
 // index is what all files say together. An update costs what it touches.
@@ -26,6 +27,7 @@ type index struct {
 	changed bool                           // anything, since the last change
 	mended  bool                           // a file that was broken is not: what it held is not all known
 	sum     [sha256.Size]byte              // of all files
+	derived *configstore.Derived           // of documents of other standards; nil for a reader of what is written
 }
 
 func newIndex(dir string) *index {
@@ -75,6 +77,8 @@ func heir(old, p *parsed) *parsed {
 		return p
 	}
 	both := *p
+	both.foreign = maps.Clone(old.foreign)
+	maps.Copy(both.foreign, p.foreign)
 	both.objects, both.bad = maps.Clone(old.objects), maps.Clone(old.bad)
 	for _, key := range p.keys() {
 		delete(both.objects, key)
@@ -116,6 +120,32 @@ func (x *index) claim(name string, old, p *parsed) {
 		slices.Sort(names)
 		x.claims[key] = names
 	}
+	x.documents(old, p)
+}
+
+// documents takes the documents of other standards that a file has now.
+func (x *index) documents(old, p *parsed) {
+	if x.derived == nil {
+		return
+	}
+	was, is := old.documents(), p.documents()
+	for id := range was {
+		if is[id] == nil {
+			x.derived.Take(id, nil)
+		}
+	}
+	for id, d := range is {
+		if was[id] != d {
+			x.derived.Take(id, d)
+		}
+	}
+}
+
+func (p *parsed) documents() map[foreign.ID]*foreign.Document {
+	if p == nil {
+		return nil
+	}
+	return p.foreign
 }
 
 func (x *index) version() configstore.Version {
@@ -133,9 +163,14 @@ func (x *index) change(full bool) (configstore.Change, bool) {
 		c.Deleted = nil
 		c.Objects = slices.Collect(maps.Values(x.stands))
 	}
+	c.Refused = slices.Collect(maps.Values(x.refused))
+	if x.derived != nil {
+		x.derived.Add(&c, maps.Keys(x.touched), func(key catalog.Key) bool { return len(x.claims[key]) > 0 })
+		c.Refused = append(c.Refused, x.derived.Refused()...)
+	}
 	slices.SortFunc(c.Objects, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
 	slices.SortFunc(c.Deleted, catalog.Key.Compare)
-	c.Refused = slices.SortedFunc(maps.Values(x.refused), func(a, b configstore.Refusal) int {
+	slices.SortFunc(c.Refused, func(a, b configstore.Refusal) int {
 		return cmp.Or(cmp.Compare(a.Where, b.Where), a.Key.Compare(b.Key))
 	})
 	x.touched, x.changed, x.mended = map[catalog.Key]bool{}, false, false

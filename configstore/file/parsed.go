@@ -12,6 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // parsed is what a file says. It is immutable.
@@ -21,8 +23,9 @@ type parsed struct {
 	sum     [sha256.Size]byte // of its name and bytes
 	objects map[catalog.Key]configstore.Stored
 	bad     map[catalog.Key]error // objects that can be told but not used
-	broken  error                 // why it is not known what else the file should have held
-	single  bool                  // one document, with nothing that a rewrite would lose
+	foreign map[foreign.ID]*foreign.Document
+	broken  error // why it is not known what else the file should have held
+	single  bool  // one document, with nothing that a rewrite would lose
 }
 
 // holds tells whether the file has something to say about an object.
@@ -124,10 +127,21 @@ func sumOf(name string, data []byte) (sum [sha256.Size]byte) {
 }
 
 func parse(path string, data []byte) *parsed {
-	objects, errs := api.DecodeYAML(path, data)
-	p := &parsed{objects: make(map[catalog.Key]configstore.Stored, len(objects)), bad: map[catalog.Key]error{}}
-	for _, obj := range objects {
-		p.objects[obj.Key()] = configstore.Stored{Object: obj, Revision: revision(obj)}
+	p := &parsed{bad: map[catalog.Key]error{}, foreign: map[foreign.ID]*foreign.Document{}}
+	manifests, errs := api.DecodeFile(path, data, func(root *strict.Node) bool {
+		d := foreign.Decode(path, root)
+		if d == nil {
+			return false
+		}
+		if first := p.foreign[d.ID]; first != nil {
+			d = foreign.Doubled(first, d)
+		}
+		p.foreign[d.ID] = d
+		return true
+	})
+	p.objects = make(map[catalog.Key]configstore.Stored, len(manifests))
+	for _, m := range manifests {
+		p.objects[m.Key()] = configstore.Stored{Object: m.Object, Revision: revision(m.Object)}
 	}
 	byKey := map[catalog.Key]api.Errors{}
 	for _, e := range errs {
@@ -140,7 +154,7 @@ func parse(path string, data []byte) *parsed {
 			p.bad[key] = errs
 		}
 	}
-	p.single = p.broken == nil && len(p.objects)+len(p.bad) <= 1 && !commented(data)
+	p.single = p.broken == nil && len(p.objects)+len(p.bad)+len(p.foreign) <= 1 && !commented(data)
 	return p
 }
 

@@ -24,6 +24,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	}
 	defer leave()
 	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
+	w.index.derived = configstore.NewDerived(s.log)
 	if err := w.listen(); err != nil {
 		s.log.Warn("no events for the config directory; it is looked at every second instead", "dir", s.dir, "err", err)
 	}
@@ -182,7 +183,7 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 		return 0
 	}
 	if old == nil || old.info == nil {
-		if p.broken != nil || len(p.objects) == 0 {
+		if p.broken != nil || len(p.objects)+len(p.foreign) == 0 {
 			return rest
 		}
 		return 0
@@ -195,6 +196,11 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 	}
 	for key := range old.objects {
 		if !p.holds(key) {
+			return rest
+		}
+	}
+	for id := range old.foreign {
+		if p.foreign[id] == nil {
 			return rest
 		}
 	}

@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/foreign"
 )
 
 // Config is the settings of a store on Kubernetes.
@@ -31,16 +33,28 @@ type Config struct {
 	// Status says whether objects are told in their status what becomes of them; true
 	// where left out. A store that is opened for one app never does.
 	Status *bool `yaml:"status,omitempty" json:"status,omitempty"`
+	// Translate names the other standards whose resources are read besides, smi and mcs.
+	// A store that is opened for one app reads none.
+	Translate []string `yaml:"translate,omitempty" json:"translate,omitempty"`
 }
 
 // Check tells what is wrong without reading a file.
-func (c *Config) Check() error { return c.server().Check() }
+func (c *Config) Check() error {
+	if err := foreign.CheckStandards("translate", c.Translate); err != nil {
+		return err
+	}
+	return c.server().Check()
+}
 
 // Store is a configstore.ReadWriter.
 type Store struct {
 	api       *apiServer
 	resources []resource // that are read: what the scope has
 	status    *reporter  // nil where statuses are not written
+
+	translate []string // standards
+	log       *slog.Logger
+	lookAgain time.Duration // lookAgain; less in tests
 
 	life *configstore.Life
 
@@ -60,7 +74,10 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{api: api, resources: resourcesOf(scope), life: configstore.NewLife()}
+	s := &Store{api: api, resources: resourcesOf(scope), life: configstore.NewLife(), lookAgain: lookAgain, log: log}
+	if scope.All() {
+		s.translate = c.Translate
+	}
 	if scope.All() && (c.Status == nil || *c.Status) {
 		s.status = newReporter(api, log)
 	}

@@ -26,11 +26,12 @@ type news struct {
 	moved   bool     // at has changed by more than an event
 	open    []bool   // which of the streams has begun
 	heard   time.Time
-	wake    chan struct{} // has something in it when there is news
+	documentNews
+	wake chan struct{} // has something in it when there is news
 }
 
 func newNews(at []string) *news {
-	return &news{pending: map[catalog.Key]event{}, at: at, open: make([]bool, len(at)), wake: make(chan struct{}, 1)}
+	return &news{pending: map[catalog.Key]event{}, at: at, open: make([]bool, len(at)), wake: make(chan struct{}, 1), documentNews: newDocumentNews()}
 }
 
 // note makes a change under the lock, and says so.
@@ -39,6 +40,10 @@ func (n *news) note(change func()) {
 	change()
 	n.heard = time.Now()
 	n.mu.Unlock()
+	n.wakeUp()
+}
+
+func (n *news) wakeUp() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -55,6 +60,23 @@ func (n *news) take() (events []event, at []string, moved bool) {
 	clear(n.pending)
 	moved, n.moved = n.moved, false
 	return events, append([]string(nil), n.at...), moved
+}
+
+// tell takes news of documents.
+func (n *news) tell(change func(*documentNews)) {
+	n.mu.Lock()
+	change(&n.documentNews)
+	n.mu.Unlock()
+	n.wakeUp()
+}
+
+// takeDocuments is take of documents.
+func (n *news) takeDocuments() documentNews {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.documentNews
+	n.documentNews = newDocumentNews()
+	return all
 }
 
 // stream follows one resource from where its news is, until the context ends or the

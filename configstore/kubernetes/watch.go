@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w := s.resumeWatch(from)
 	for {
 		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}}
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: configstore.NewDerived(s.log), failed: map[string]error{}}
 		}
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
@@ -62,6 +62,9 @@ type watch struct {
 	at         []string // resourceVersion of each resource; nil before the full set
 	revisions  map[catalog.Key]string
 	refused    map[catalog.Key]configstore.Refusal
+	documents  []*documents
+	derived    *configstore.Derived
+	failed     map[string]error // why documents can't be read
 }
 
 // keepWatch keeps what a Watch knew when it ended, for its reader to come back.
@@ -101,10 +104,15 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	w.documents, w.derived = w.store.documentsOf(), configstore.NewDerived(w.store.log)
+	documents, err := listDocuments(ctx, w.documents)
+	if err != nil {
+		return err
+	}
 	clear(w.revisions)
 	clear(w.refused)
-	full, _ := w.change(put(items))
-	full.Full = true
+	clear(w.failed)
+	full, _ := w.change(put(items), documents, true)
 	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
 }
 
@@ -138,6 +146,9 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			cancel(s.run(ctx))
 		}()
 	}
+	for _, d := range w.documents {
+		streams.Go(func() { d.run(ctx, n.tell) })
+	}
 	if err := begin(ctx, n); err != nil {
 		return err
 	}
@@ -148,7 +159,7 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 			return context.Cause(ctx)
 		}
 		events, at, moved := n.take()
-		if change, news := w.change(events); moved || news {
+		if change, news := w.change(events, n.takeDocuments(), false); moved || news {
 			if err := w.say(change, at); err != nil {
 				return err
 			}
@@ -163,7 +174,7 @@ func (w *watch) catchUp(ctx context.Context, n *news, now []string) error {
 		return context.Cause(ctx)
 	}
 	events, at, _ := n.take()
-	change, _ := w.change(events)
+	change, _ := w.change(events, n.takeDocuments(), false)
 	return w.say(change, at)
 }
 
@@ -195,7 +206,7 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 
 // change makes a change of events, and tells whether there is any: what only touched a
 // status or a label is no news.
-func (w *watch) change(events []event) (c configstore.Change, news bool) {
+func (w *watch) change(events []event, documents documentNews, full bool) (c configstore.Change, news bool) {
 	var items []item
 	for _, e := range events {
 		key := e.item.key
@@ -218,9 +229,29 @@ func (w *watch) change(events []event) (c configstore.Change, news bool) {
 			items = append(items, e.item)
 		}
 	}
+	c.Full, c.Objects = full, w.decode(items)
+	if len(w.documents) > 0 {
+		w.derive(&c, events, documents)
+		news = news || len(documents.documents)+len(documents.failed) > 0
+	}
 	slices.SortFunc(c.Deleted, catalog.Key.Compare)
-	c.Objects = w.decode(items)
 	return c, news
+}
+
+// derive adds to a change what derives from documents.
+func (w *watch) derive(c *configstore.Change, events []event, n documentNews) {
+	for id, document := range n.documents {
+		w.derived.Take(id, document)
+	}
+	for name, err := range n.failed {
+		if w.failed[name] = err; err == nil {
+			delete(w.failed, name)
+		}
+	}
+	w.derived.Add(c, func(yield func(catalog.Key) bool) {
+		for i := 0; i < len(events) && yield(events[i].item.key); i++ {
+		}
+	}, func(key catalog.Key) bool { return w.revisions[key] != "" })
 }
 
 // decode decodes, notes what is refused, and lets the status say so.
@@ -253,6 +284,10 @@ func (w *watch) allRefused() []configstore.Refusal {
 	var all []configstore.Refusal
 	for _, r := range w.refused {
 		all = append(all, r)
+	}
+	all = append(all, w.derived.Refused()...)
+	for name, err := range w.failed {
+		all = append(all, configstore.Refusal{Where: name, Err: err})
 	}
 	slices.SortFunc(all, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return all

@@ -68,12 +68,9 @@ func warn(answer *v1alpha1.ApplyResponse, findings []analysis.Finding) {
 }
 
 func findingToWire(f *analysis.Finding) *v1alpha1.Finding {
-	w := &v1alpha1.Finding{Check: f.Check, Level: "note", Key: keyToWire(f.Key), Path: f.Path, What: f.What, Fix: f.Fix}
+	w := &v1alpha1.Finding{Check: f.Check, Level: "note", Key: keyToWire(f.Key), Path: f.Path, What: f.What, Fix: f.Fix, Source: f.Source.String()}
 	if f.Warning {
 		w.Level = "warning"
-	}
-	if f.Source.File != "" {
-		w.Source = fmt.Sprintf("%s:%d", f.Source.File, f.Source.Line)
 	}
 	return w
 }

@@ -211,11 +211,19 @@ func (f *Feed) all() []configstore.Stored {
 	return f.set.All()
 }
 
-// revision is the revision of an object that lookups follow, or configstore.Absent.
+// derived is an object that lookups follow and that no store holds.
+func (f *Feed) derived(key catalog.Key) (configstore.Stored, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	stored, ok := f.set.Get(key)
+	return stored, ok && stored.Object.Origin().From != ""
+}
+
+// revision is the revision of a written object that lookups follow, or configstore.Absent.
 func (f *Feed) revision(key catalog.Key) string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if stored, ok := f.set.Get(key); ok {
+	if stored, ok := f.set.Get(key); ok && stored.Object.Origin().From == "" {
 		return stored.Revision
 	}
 	return configstore.Absent

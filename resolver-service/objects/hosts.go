@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -14,7 +15,7 @@ func CheckHosts(domain catalog.Domain, cluster string, clusters []*catalog.Clust
 	check := func(app catalog.App, in, path string, line int) {
 		if err := domain.CheckHost(app, in); err != nil {
 			mistakes = append(mistakes, &api.Error{
-				File: object.Origin().File, Line: line, Key: object.Key(), Path: path,
+				File: cmp.Or(object.Origin().File, object.Origin().String()), Line: line, Key: object.Key(), Path: path,
 				What: err.Error(), Fix: "use a shorter domain, cluster name, namespace or app-id",
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -62,6 +63,9 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 		if err := api.CheckKey(key); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
 		}
+		if stored, derived := s.feed.derived(key); derived {
+			return nil, status.Errorf(codes.FailedPrecondition, "%s is derived %s; change or delete that", key, stored.Object.Origin())
+		}
 		writes = append(writes, configstore.Write{Delete: key})
 	}
 	return s.change(ctx, writes, applyOptions{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
@@ -100,6 +104,9 @@ func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.G
 func (s *Server) one(ctx context.Context, key catalog.Key) ([]configstore.Stored, error) {
 	if s.store != nil {
 		stored, err := s.store.Get(ctx, key)
+		if derived, ok := s.feed.derived(key); ok && errors.Is(err, configstore.ErrNotFound) {
+			stored, err = derived, nil
+		}
 		return []configstore.Stored{stored}, err
 	}
 	for _, stored := range s.feed.all() {
@@ -114,10 +121,14 @@ func (s *Server) one(ctx context.Context, key catalog.Key) ([]configstore.Stored
 func (s *Server) list(ctx context.Context, want catalog.Key) ([]configstore.Stored, error) {
 	all := s.feed.all()
 	if s.store != nil {
+		derived := slices.DeleteFunc(all, func(s configstore.Stored) bool { return s.Object.Origin().From == "" })
 		var err error
 		if all, _, err = s.store.List(ctx); err != nil {
 			return nil, err
 		}
+		all = append(all, derived...)
+		slices.SortStableFunc(all, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
+		all = slices.CompactFunc(all, func(a, b configstore.Stored) bool { return a.Object.Key() == b.Object.Key() })
 	}
 	var some []configstore.Stored
 	for _, stored := range all {

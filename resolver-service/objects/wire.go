@@ -34,9 +34,9 @@ func headOf(text []byte) (key catalog.Key, revision string, err error) {
 }
 
 func storedToWire(s configstore.Stored) *v1alpha1.StoredObject {
-	w := &v1alpha1.StoredObject{Key: keyToWire(s.Object.Key()), Json: api.EncodeJSON(s.Object), Revision: s.Revision}
-	if source := s.Object.Origin(); source.File != "" {
-		w.Source = fmt.Sprintf("%s:%d", source.File, source.Line)
+	w := &v1alpha1.StoredObject{Key: keyToWire(s.Object.Key()), Json: api.EncodeJSON(s.Object), Source: s.Object.Origin().String()}
+	if s.Object.Origin().From == "" {
+		w.Revision = s.Revision // nobody can write over a derived object
 	}
 	return w
 }

@@ -29,10 +29,7 @@ func (g *Graph) resolveFrom(cluster string, caller, app catalog.App) catalog.Dec
 		d.Reason = fmt.Sprintf("no AppExport %s: this cluster exports the app to nobody", app)
 		return d
 	}
-	d.Rule = n.export.Key().String()
-	if source := n.export.Source; source.File != "" {
-		d.Rule += fmt.Sprintf(" (%s:%d)", source.File, source.Line)
-	}
+	d.Rule = n.export.Source.Of(n.export.Key())
 	if !catalog.Allowed(n.export.Allow, cluster, caller) {
 		d.Reason = fmt.Sprintf("the AppExport does not allow %s of %s; add {cluster: %s, namespace: %s, app: %s} to its spec.allow", caller, cluster, cluster, caller.Namespace, caller.ID)
 		return d

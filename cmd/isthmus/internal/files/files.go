@@ -14,6 +14,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // maxBytes bounds one file.
@@ -24,12 +26,15 @@ type Set struct {
 	Objects   []catalog.Object
 	Revisions []string // the metadata.revision of each; empty where there is none
 	Files     int
+	Notes     []string // on documents of other standards, which objects were derived from
 }
 
 // Read reads every name: a file, a directory with everything in it and below that
 // ends in .yaml, .yml or .json, or "-" for standard input. The error has a line for
 // each mistake of each file.
-func Read(names []string, stdin io.Reader) (*Set, error) {
+//
+// Documents of SMI and MCS become objects; clusters is nil where no service can be asked.
+func Read(names []string, stdin io.Reader, clusters Clusters) (*Set, error) {
 	r := reader{first: map[catalog.Key]catalog.Source{}}
 	for _, name := range names {
 		if name == "-" {
@@ -41,6 +46,7 @@ func Read(names []string, stdin io.Reader) (*Set, error) {
 	if r.set.Files == 0 && len(r.errors) == 0 {
 		r.errors = append(r.errors, fmt.Errorf("no .yaml, .yml or .json file in %s", strings.Join(names, ", ")))
 	}
+	r.derive(clusters)
 	return &r.set, errors.Join(r.errors...)
 }
 
@@ -48,6 +54,8 @@ type reader struct {
 	set    Set
 	first  map[catalog.Key]catalog.Source
 	errors []error
+
+	documents []*foreign.Document
 }
 
 func (r *reader) walk(root string) {
@@ -98,7 +106,7 @@ func (r *reader) read(name string, from io.Reader) {
 		r.errors = append(r.errors, fmt.Errorf("%s: %w", name, err))
 		return
 	}
-	manifests, mistakes := api.DecodeManifests(name, text)
+	manifests, mistakes := api.DecodeFile(name, text, func(root *strict.Node) bool { return r.document(name, root) })
 	if err := mistakes.Err(); err != nil {
 		r.errors = append(r.errors, err)
 	}

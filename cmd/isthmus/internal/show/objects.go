@@ -16,7 +16,7 @@ import (
 type Object struct {
 	catalog.Object
 	Revision string
-	Stored   string // file:line, for stores that have it
+	Stored   string // file:line, for stores that have it, or "from" what it is derived
 	Refused  string // why what the store has now can't be used; this is what is in force
 }
 
@@ -76,6 +76,9 @@ func objectsYAML(w io.Writer, all []Object) error {
 		}
 		if o.Refused != "" {
 			fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(o.Notice(), "\n", "\n# "))
+		}
+		if strings.HasPrefix(o.Stored, "from ") {
+			fmt.Fprintf(w, "# derived %s; an object of this name that is applied stands instead\n", o.Stored)
 		}
 		if _, err := w.Write(api.EncodeYAMLAt(o.Object, o.Revision)); err != nil {
 			return err
