@@ -15,7 +15,7 @@
 //   - A bad object is refused by name, and the rest stand. Its last good object stays
 //     with whoever has it.
 //   - What derives from documents of other standards comes by a Watch too, where nothing of the
-//     same name is written; see [Derived]. A [Reader] has the written objects only.
+//     same name is written; see package derived. A [Reader] has the written objects only.
 //   - A slow reader holds nobody up, nothing queues for it, and what it gets next is
 //     the newest state.
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/derived"
 	"github.com/isthmus-mesh/isthmus/foreign"
 )
 
@@ -27,7 +28,7 @@ type index struct {
 	changed bool                           // anything, since the last change
 	mended  bool                           // a file that was broken is not: what it held is not all known
 	sum     [sha256.Size]byte              // of all files
-	derived *configstore.Derived           // of documents of other standards; nil for a reader of what is written
+	derived *derived.Objects               // of documents of other standards; nil for a reader of what is written
 }
 
 func newIndex(dir string) *index {

@@ -14,6 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/derived"
 )
 
 // Watch is that of configstore.Store.
@@ -24,7 +25,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	}
 	defer leave()
 	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
-	w.index.derived = configstore.NewDerived(s.log)
+	w.index.derived = derived.New(s.log)
 	if err := w.listen(); err != nil {
 		s.log.Warn("no events for the config directory; it is looked at every second instead", "dir", s.dir, "err", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/derived"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w := s.resumeWatch(from)
 	for {
 		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: configstore.NewDerived(s.log), failed: map[string]error{}}
+			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: derived.New(s.log), failed: map[string]error{}}
 		}
 		w.deliver = deliver
 		anew, began := w.at == nil, time.Now()
@@ -63,7 +64,7 @@ type watch struct {
 	revisions  map[catalog.Key]string
 	refused    map[catalog.Key]configstore.Refusal
 	documents  []*documents
-	derived    *configstore.Derived
+	derived    *derived.Objects
 	failed     map[string]error // why documents can't be read
 }
 
@@ -104,7 +105,7 @@ func (w *watch) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.documents, w.derived = w.store.documentsOf(), configstore.NewDerived(w.store.log)
+	w.documents, w.derived = w.store.documentsOf(), derived.New(w.store.log)
 	documents, err := listDocuments(ctx, w.documents)
 	if err != nil {
 		return err

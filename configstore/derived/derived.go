@@ -1,4 +1,5 @@
-package configstore
+// Package derived adds to a config store what derives from documents of other standards.
+package derived
 
 import (
 	"crypto/sha256"
@@ -9,31 +10,32 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/foreign"
 )
 
-// Derived is what one Watch derives from documents of other standards, and delivers beside the
+// Objects is what one Watch derives from documents of other standards, and delivers beside the
 // written objects. Nobody else sees derived objects: a Reader has the written ones. It is for one
 // goroutine.
-type Derived struct {
+type Objects struct {
 	set       *foreign.Set
-	objects   map[catalog.Key]Stored
-	outranked map[catalog.Key]Refusal // by a written object of the same name
-	touched   map[catalog.Key]bool    // since the last change
-	noted     map[foreign.ID][]string // notes that were logged
+	objects   map[catalog.Key]configstore.Stored
+	outranked map[catalog.Key]configstore.Refusal // by a written object of the same name
+	touched   map[catalog.Key]bool                // since the last change
+	noted     map[foreign.ID][]string             // notes that were logged
 	log       *slog.Logger
 }
 
-// NewDerived makes a Derived without documents, which logs what has no equivalent.
-func NewDerived(log *slog.Logger) *Derived {
-	return &Derived{
-		set: foreign.NewSet(), objects: map[catalog.Key]Stored{}, outranked: map[catalog.Key]Refusal{},
+// New makes Objects without documents, which logs what has no equivalent.
+func New(log *slog.Logger) *Objects {
+	return &Objects{
+		set: foreign.NewSet(), objects: map[catalog.Key]configstore.Stored{}, outranked: map[catalog.Key]configstore.Refusal{},
 		touched: map[catalog.Key]bool{}, noted: map[foreign.ID][]string{}, log: log,
 	}
 }
 
 // Take takes a document of this name; nil where it was deleted.
-func (d *Derived) Take(id foreign.ID, document *foreign.Document) {
+func (d *Objects) Take(id foreign.ID, document *foreign.Document) {
 	if document == nil {
 		delete(d.noted, id)
 		d.touch(d.set.Delete(id))
@@ -48,7 +50,7 @@ func (d *Derived) Take(id foreign.ID, document *foreign.Document) {
 	}
 }
 
-func (d *Derived) touch(keys []catalog.Key) {
+func (d *Objects) touch(keys []catalog.Key) {
 	for _, key := range keys {
 		d.touched[key] = true
 	}
@@ -57,7 +59,7 @@ func (d *Derived) touch(keys []catalog.Key) {
 // Add adds to a change of written objects what derives where nothing is written. keys are of the
 // objects that were written, deleted or refused; written tells of any key whether there is an
 // object now, also a refused one.
-func (d *Derived) Add(c *Change, keys func(func(catalog.Key) bool), written func(catalog.Key) bool) {
+func (d *Objects) Add(c *configstore.Change, keys func(func(catalog.Key) bool), written func(catalog.Key) bool) {
 	for key := range keys {
 		d.touched[key] = true
 		if key.Kind == catalog.KindCluster {
@@ -71,7 +73,7 @@ func (d *Derived) Add(c *Change, keys func(func(catalog.Key) bool), written func
 		delete(d.objects, key)
 		switch {
 		case object != nil && is:
-			d.outranked[key] = Refusal{Where: object.Origin().Of(key), Err: foreign.Outranked(object)}
+			d.outranked[key] = configstore.Refusal{Where: object.Origin().Of(key), Err: foreign.Outranked(object)}
 		case object != nil:
 			d.objects[key] = derivedOf(object)
 			if !c.Full && !reflect.DeepEqual(was, d.objects[key]) {
@@ -95,18 +97,18 @@ func (d *Derived) Add(c *Change, keys func(func(catalog.Key) bool), written func
 }
 
 // derivedOf is an object with a revision that is the same for the same object.
-func derivedOf(object catalog.Object) Stored {
+func derivedOf(object catalog.Object) configstore.Stored {
 	sum := sha256.Sum256(api.EncodeJSON(object))
-	return Stored{Object: object, Revision: hex.EncodeToString(sum[:8])}
+	return configstore.Stored{Object: object, Revision: hex.EncodeToString(sum[:8])}
 }
 
 // Refused is what is not taken as it is, and why.
-func (d *Derived) Refused() (all []Refusal) {
+func (d *Objects) Refused() (all []configstore.Refusal) {
 	for _, r := range d.outranked {
 		all = append(all, r)
 	}
 	for _, p := range d.set.Problems() {
-		all = append(all, Refusal{Where: p.Document.String(), Err: p.Err})
+		all = append(all, configstore.Refusal{Where: p.Document.String(), Err: p.Err})
 	}
 	return all
 }
