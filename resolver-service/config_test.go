@@ -117,7 +117,7 @@ func TestAMistakeInTheConfigurationSaysWhereAndWhatToDo(t *testing.T) {
 		good + "defaultSelection: all":                                                              `isthmus.yaml:3:19: defaultSelection: "all" is not known here; write local or none`,
 		good + "listen: {gatewy: 1:1}":                                                              `isthmus.yaml:3:10: listen.gatewy: unknown field; did you mean "gateway"?`,
 		good + `listen: {gateway: "15444"}`:                                                         `isthmus.yaml:3:19: listen.gateway: "15444" is no address; write host:port, such as 0.0.0.0:15444`,
-		good + "listen: {xds: 127.0.0.1:53}":                                                        `isthmus.yaml:3:10: listen.xds: unknown field; `,
+		good + "listen: {ads: 127.0.0.1:53}":                                                        `isthmus.yaml:3:10: listen.ads: unknown field; `,
 		good + "listen: {}":                                                                         `isthmus.yaml:3:9: listen: nothing would run`,
 		good + "listen: {resolver: 7400}":                                                           `isthmus.yaml:3:20: listen.resolver: "7400" is no address; write host:port`,
 		good + "listen: {resolver: 'unix://run/x'}":                                                 `isthmus.yaml:3:20: listen.resolver: "unix://run/x" has no absolute path; write unix:///path/to/socket`,

@@ -198,7 +198,7 @@ func plainServerName(hello []byte) (name string, ok bool) {
 		kind                                                  uint8
 	)
 	if !in.ReadUint8(&kind) || kind != tlsHandshake || !in.ReadUint16(&version) || version>>8 != 3 ||
-		!in.ReadUint16LengthPrefixed(&record) || !in.Empty() ||
+		!in.ReadUint16LengthPrefixed(&record) || // what follows is not looked at
 		!record.ReadUint8(&kind) || kind != clientHello || !record.ReadUint24LengthPrefixed(&message) || !record.Empty() ||
 		!message.Skip(2+32) || // version, random
 		!message.ReadUint8LengthPrefixed(&session) || !message.ReadUint16LengthPrefixed(&suites) ||
