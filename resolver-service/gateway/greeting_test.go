@@ -245,7 +245,7 @@ func TestMostHellosAreReadWithoutTLS(t *testing.T) {
 		"in several records": {inRecords(hello(ordersHost), 500), ""},
 		"without a name":     {helloOf(&tls.Config{InsecureSkipVerify: true}), ""},
 		"cut off":            {hello(ordersHost)[:700], ""},
-		"with more behind":   {append(hello(ordersHost), 22), ""},
+		"with more behind":   {append(hello(ordersHost), 22), ordersHost},
 	} {
 		if got, ok := plainServerName(test.hello); ok != (test.want != "") || ok && got != test.want {
 			t.Errorf("%s: %q, %t; want %q", name, got, ok, test.want)
