@@ -97,7 +97,10 @@ func start(t *testing.T) *mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := map[string]any{"xds": map[string]any{"tls": map[string]any{"cert": m.file("xds.crt", cert), "key": m.file("xds.key", key)}}}
+	settings := map[string]any{"xds": map[string]any{
+		"tls":     map[string]any{"cert": m.file("xds.crt", cert), "key": m.file("xds.key", key)},
+		"gateway": map[string]any{"apps": ingress.String(), "peering": "127.0.0.1:15443"},
+	}}
 	ctx := meshtest.Within(t, meshtest.Patience)
 	for _, c := range []struct {
 		into **sandbox.Cluster
