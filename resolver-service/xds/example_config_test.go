@@ -50,7 +50,9 @@ func TestExampleOfAGatewaysConfiguration(t *testing.T) {
 		for _, name := range c.names(listeners) {
 			l := &listenerv3.Listener{}
 			c.read(listeners, name, l)
-			if l.GetDefaultFilterChain() != nil || slices.ContainsFunc(l.GetFilterChains(), func(chain *listenerv3.FilterChain) bool { return len(chain.GetFilterChainMatch().GetServerNames()) == 0 }) {
+			if l.GetDefaultFilterChain() != nil || slices.ContainsFunc(l.GetFilterChains(), func(chain *listenerv3.FilterChain) bool {
+				return len(chain.GetFilterChainMatch().GetServerNames()) == 0
+			}) {
 				t.Error("a server name that names no app leads somewhere")
 			}
 			config.StaticResources.Listeners = append(config.StaticResources.Listeners, l)

@@ -209,6 +209,7 @@ func (e *envoy) chains() map[string][]string {
 }
 
 func TestEnvoyIsAGateway(t *testing.T) {
+	t.Parallel()
 	for name, delta := range map[string]bool{"delta": true, "state of the world": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -123,6 +123,7 @@ func (m *mesh) fails(conn *grpc.ClientConn, words ...string) {
 }
 
 func TestGRPCGoCallsBothClusters(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders"))
 	m.apply(m.east, meshtest.Export("shop", "orders", "west"), instance(orders, "east-1", m.server(orders)))
@@ -168,6 +169,7 @@ func TestGRPCGoCallsBothClusters(t *testing.T) {
 
 // Another app with the same name and another certificate is nobody's callee.
 func TestGRPCGoChecksWhoAnswers(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders"), instance(orders, "west-1", m.server(ledger)))
 	conn := m.dial(m.bootstrap(checkout), "xds:///orders.shop")
@@ -185,6 +187,7 @@ func TestGRPCGoChecksWhoAnswers(t *testing.T) {
 
 // An older gRPC sends no server name. It gets through by a listener that leads to one app.
 func TestGRPCGoWithoutServerNames(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders", "app: ledger"))
 	m.apply(m.east, meshtest.Export("shop", "orders", "west"), meshtest.Export("shop", "ledger", "west"),
@@ -206,6 +209,7 @@ func TestGRPCGoWithoutServerNames(t *testing.T) {
 
 // Who shows the wrong certificate, or names another app, is told what is wrong and what to do.
 func TestGRPCGoIsToldWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders"), instance(orders, "west-1", m.server(orders)))
 	other, err := sandbox.NewAuthority()

@@ -75,7 +75,7 @@ func (m *mesh) javaScript(target string, options map[string]any, replace ...stri
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{"isthmus.js": m.example("js", 0, replace...), "client.js": client} {
+	for name, text := range map[string][]byte{"isthmus.js": example(m.t, page, "js", "createServer", replace...), "client.js": client} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			m.t.Fatal(err)
 		}
@@ -161,6 +161,7 @@ func name(app catalog.App) map[string]any {
 }
 
 func TestGRPCJavaScriptCallsBothClusters(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders"))
 	m.apply(m.east, meshtest.Export("shop", "orders", "west"), instance(orders, "east-1", m.server(orders)))
@@ -183,6 +184,7 @@ func TestGRPCJavaScriptCallsBothClusters(t *testing.T) {
 }
 
 func TestGRPCJavaScriptIsToldWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	m := start(t)
 	m.apply(m.west, m.selection("app: orders"), instance(orders, "west-1", m.server(ledger)))
 	other, err := sandbox.NewAuthority()
@@ -196,7 +198,7 @@ func TestGRPCJavaScriptIsToldWhatIsWrong(t *testing.T) {
 	}{
 		"another app answers": {nil, "No matching subject alternative name found in certificate"},
 		"the wrong roots":     {[]string{`path.join(certs, "ca.crt")`, fmt.Sprintf("%q", theirs)}, "unable to verify the first certificate"},
-		"another node id":     {[]string{"node: {id: app", `node: {id: "shop/ledger"`}, `the node id is "shop/ledger"`},
+		"another node id":     {[]string{"node: {id: app", `node: {id: "shop/ledger"`}, "refused an xDS client"},
 		"another listener":    {[]string{"port: 7410", "port: " + resolver}, "Hostname/IP does not match certificate's altnames"},
 		"no such file":        {[]string{`"tls.key"`, `"key.pem"`}, "key.pem"},
 	} {

@@ -69,11 +69,21 @@ var (
 
 func start(t *testing.T) *mesh {
 	t.Helper()
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startBelow(t, authority)
+}
+
+// startBelow is start with a root of its own.
+func startBelow(t *testing.T, authority *sandbox.Authority) *mesh {
+	t.Helper()
 	for _, name := range []string{"isthmus", "sentry"} {
 		_, err := sandbox.Binary(name)
 		serverstest.OrSkip(t, err)
 	}
-	m := &mesh{t: t, dir: t.TempDir()}
+	m := &mesh{t: t, authority: authority, dir: t.TempDir()}
 	var err error
 	if m.Sandbox, err = sandbox.New(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
@@ -83,9 +93,6 @@ func start(t *testing.T) *mesh {
 			t.Error(err)
 		}
 	})
-	if m.authority, err = sandbox.NewAuthority(); err != nil {
-		t.Fatal(err)
-	}
 	for _, address := range []*string{&m.xds, &m.ordersAlone} {
 		port, err := sandbox.FreePort()
 		if err != nil {
@@ -219,32 +226,37 @@ func instance(app catalog.App, id, address string) string {
 	return fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: AppInstance\nmetadata: {namespace: %s, name: %s}\nspec: {app: %s, address: %q}\n", app.Namespace, id, app.ID, address)
 }
 
-// page is the how-to page.
+// page is what these tests do as a user would.
 const page = "../../docs/how-to/xds.md"
 
 // bootstrap is the first of the page, for an app.
 func (m *mesh) bootstrap(app catalog.App) []byte {
-	return m.example("json", 0, "isthmus.mesh.example:7410", m.xds, "/certs/", m.certificate(app)+"/", "shop/checkout", app.String())
+	m.t.Helper()
+	return example(m.t, page, "json", "xds_servers", "isthmus.mesh.example:7410", m.xds, "/certs/", m.certificate(app)+"/", "shop/checkout", app.String())
 }
 
-// example is one in a language of the page, with texts replaced by others.
-func (m *mesh) example(language string, n int, replace ...string) []byte {
-	m.t.Helper()
+// example is the first example in a language on a page that has some words, with texts replaced by
+// others.
+func example(t *testing.T, page, language, words string, replace ...string) []byte {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
-	parts := strings.Split(string(text), "```"+language+"\n")
-	if len(parts) < n+2 {
-		m.t.Fatalf("%s has no example %d in %s", page, n, language)
-	}
-	example, _, _ := strings.Cut(parts[n+1], "```")
-	for i := 0; i < len(replace); i += 2 {
-		if !strings.Contains(example, replace[i]) {
-			m.t.Fatalf("%s: no %q in example %d in %s", page, replace[i], n, language)
+	for _, part := range strings.Split(string(text), "```"+language+"\n")[1:] {
+		example, _, _ := strings.Cut(part, "```")
+		if !strings.Contains(example, words) {
+			continue
 		}
+		for i := 0; i < len(replace); i += 2 {
+			if !strings.Contains(example, replace[i]) {
+				t.Fatalf("%s: no %q in the example in %s with %q", page, replace[i], language, words)
+			}
+		}
+		return []byte(strings.NewReplacer(replace...).Replace(example))
 	}
-	return []byte(strings.NewReplacer(replace...).Replace(example))
+	t.Fatalf("%s has no example in %s with %q", page, language, words)
+	return nil
 }
 
 // nameless is the bootstrap of an app whose gRPC sends no server name.
