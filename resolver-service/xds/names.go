@@ -24,8 +24,6 @@ func parseName(s string) resourceName {
 	return n
 }
 
-func (n resourceName) plain() bool { return n.cluster == "" && n.other == "" }
-
 func (n resourceName) String() string {
 	if n.other != "" {
 		return n.other
