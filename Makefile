@@ -17,7 +17,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
 
 .PHONY: first-build example
@@ -39,13 +39,15 @@ operator: ## bin/operator: what sidecars in Kubernetes have their Configuration 
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes coredns servers
+.PHONY: consul etcd kubernetes coredns servers grpc-js
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
 coredns: $(BIN)/coredns ## bin/coredns, from source
 servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
+grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, by npm, for the tests of docs/how-to/xds.md
+	@.ci/grpc-js
 
 CONSUL := deps/consul/go.mod deps/consul/go.sum
 $(BIN)/consul: $(CONSUL)

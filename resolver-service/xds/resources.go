@@ -130,8 +130,9 @@ func (m *maker) clusterOf(name string, app catalog.App) *clusterv3.Cluster {
 }
 
 // tls has a client check the app's certificate by Dapr's rule: the path of the SPIFFE ID counts,
-// the trust domain does not. Gateways choose by the server name, which is that of each endpoint
-// (gRFC A101).
+// the trust domain does not. gRPC reads the rule from the older of two fields, and ignores the
+// newer one (gRFC A29). Gateways choose by the server name, which is that of each endpoint (gRFC
+// A101).
 func (m *maker) tls(app catalog.App) *tlsv3.UpstreamTlsContext {
 	path := "spiffe://[^/]+/ns/" + regexp.QuoteMeta(app.Namespace) + "/" + regexp.QuoteMeta(app.ID)
 	certificates := func(name string) *tlsv3.CertificateProviderPluginInstance {
@@ -143,9 +144,9 @@ func (m *maker) tls(app catalog.App) *tlsv3.UpstreamTlsContext {
 			TlsCertificateProviderInstance: certificates(""),
 			ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
 				CaCertificateProviderInstance: certificates(""),
-				MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{
-					SanType: tlsv3.SubjectAltNameMatcher_URI,
-					Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: path}}},
+				//lint:ignore SA1019 see above
+				MatchSubjectAltNames: []*matcherv3.StringMatcher{{
+					MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: path}},
 				}},
 			}},
 		},

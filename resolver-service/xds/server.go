@@ -197,7 +197,8 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 		return first.err
 	}
 	who, err := s.clientOf(ctx, first.node)
-	if err != nil {
+	if err != nil { // some clients keep it to themselves
+		s.host.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
 		return err
 	}
 	who.delta = delta
@@ -243,9 +244,16 @@ func cause(ctx context.Context) error {
 // wait behind what it has not read.
 func (s *Server) hangup(ctx context.Context, after time.Duration) {
 	if p, ok := peer.FromContext(ctx); ok {
-		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", p.Addr.String(), "after", after)
+		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", remote(ctx), "after", after)
 		s.listener.Hangup(p.Addr)
 	}
+}
+
+func remote(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 // clientOf is who a stream is from: the app of its certificate, which its node id must not
