@@ -74,7 +74,7 @@ type Endpoint struct {
 	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
-	Line      int // of the endpoint's start, in the object's Source
+	Line      int32 // of the endpoint's start, in the object's Source
 }
 
 // LocalCluster names the caller's own cluster in a route.

@@ -59,7 +59,7 @@ func placeOf(object catalog.Object, path string) string {
 	var i int
 	if s, ok := object.(*catalog.AppEndpoints); ok {
 		if _, err := fmt.Sscanf(path, "spec.endpoints[%d]", &i); err == nil && i < len(s.Endpoints) {
-			source.Line = s.Endpoints[i].Line
+			source.Line = int(s.Endpoints[i].Line)
 		}
 	}
 	return fmt.Sprintf("%s:%d", source.File, source.Line)
