@@ -237,13 +237,13 @@ type Instance struct {
 	App      App
 	Address  netip.AddrPort // of its internal gRPC server
 	Draining bool           // it takes no new calls: it says so, or its source does, or it is not ready
-	Zone     string         // where it runs; empty where the source does not know
-	// Since is when it registered: of two live registrations for one address, the later has it.
-	// Catalogs may number their entries by it. 0 where the source does not know.
-	Since int64
 	// Unverified says that a delegate registered it from another machine than that of the
 	// address. It takes the address from no app.
 	Unverified bool
+	Zone       string // where it runs; empty where the source does not know
+	// Since is when it registered: of two live registrations for one address, the later has it.
+	// Catalogs may number their entries by it. 0 where the source does not know.
+	Since int64
 }
 
 // Allows tells whether the entry lets an app of a cluster call.

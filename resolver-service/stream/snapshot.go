@@ -110,6 +110,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		return nil, 0, nil, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
 	}
 	former = make([]catalog.Instance, 0, len(s.Instances))
+	apps := map[catalog.App]catalog.App{} // instances of one app share its name
 	for n, text := range s.Instances {
 		var i savedInstance
 		err := json.Unmarshal(text, &i)
@@ -120,6 +121,11 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		if err != nil {
 			refused = append(refused, fmt.Errorf("number %d, %q of %s/%s: %w", n+1, i.ID, i.Namespace, i.App, err))
 			continue
+		}
+		if one, ok := apps[instance.App]; ok {
+			instance.App = one
+		} else {
+			apps[instance.App] = instance.App
 		}
 		former = append(former, instance)
 	}
@@ -160,7 +166,8 @@ func encode(to io.Writer, r instanceTable, revision uint64) error {
 	fmt.Fprintf(w, `{"version":%d,"revision":%d,"instances":[`, snapshotVersion, revision)
 	each, between := json.NewEncoder(w), ""
 	for _, list := range r.All() {
-		for _, i := range list {
+		for _, record := range list {
+			i := &record.instance
 			_, _ = w.WriteString(between) // w keeps its first error for Flush
 			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified, i.Zone, i.Since}); err != nil {
 				return err
