@@ -7,7 +7,20 @@ import "strconv"
 type Rule struct {
 	Selection *AppEndpoints // nil for DefaultRule, and if only Text is known
 	Index     int32         // of the endpoint in Selection.Endpoints
-	Text      string        // the result of String, if set
+	text      *string       // see TextRule; there are many rules, and few have a text
+}
+
+// TextRule is the rule whose String is the text; DefaultRule if that is empty.
+func TextRule(text string) Rule {
+	if text == "" {
+		return Rule{}
+	}
+	return Rule{text: &text}
+}
+
+// Same tells whether two rules are equal.
+func (r Rule) Same(o Rule) bool {
+	return r == o || r.Selection == o.Selection && r.Index == o.Index && r.text != nil && o.text != nil && *r.text == *o.text
 }
 
 // The rules that come from no object: the two default selections, and that of an app that looks
@@ -23,8 +36,8 @@ const (
 func (r Rule) String() string {
 	s := r.Selection
 	switch {
-	case r.Text != "":
-		return r.Text
+	case r.text != nil:
+		return *r.text
 	case s == nil || int(r.Index) >= len(s.Endpoints):
 		return DefaultRule
 	}
@@ -54,7 +67,7 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 
 // Same tells whether two entries lead to the same decisions by the same rule.
 func (e *Entry) Same(o *Entry) bool {
-	return e == o || e.Rule == o.Rule && e.SameRoutes(o)
+	return e == o || e.Rule.Same(o.Rule) && e.SameRoutes(o)
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.
