@@ -170,7 +170,7 @@ func canonicalLines(s *catalog.AppEndpoints) {
 	line := headLines + 1
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		e.Line = line
+		e.Line = int32(line)
 		line++ // app
 		if e.App.Namespace != s.App.Namespace {
 			line++

@@ -42,7 +42,7 @@ func (v *validator) lines(s *catalog.AppEndpoints) {
 	items := v.root.Field("spec").Field("endpoints")
 	for i := range s.Endpoints {
 		if n := items.Item(i); n != nil {
-			s.Endpoints[i].Line = int(n.At.Line)
+			s.Endpoints[i].Line = n.At.Line
 		}
 	}
 }
@@ -174,9 +174,9 @@ func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors 
 	case *catalog.AppEndpoints:
 		for i := range o.Endpoints {
 			e := &o.Endpoints[i]
-			check(e.App, cluster, e.Line, fmt.Sprintf("spec.endpoints[%d]", i))
+			check(e.App, cluster, int(e.Line), fmt.Sprintf("spec.endpoints[%d]", i))
 			for j := range e.Routes {
-				check(e.App, e.Routes[j].Cluster, e.Line, fmt.Sprintf("spec.endpoints[%d].routes[%d]", i, j))
+				check(e.App, e.Routes[j].Cluster, int(e.Line), fmt.Sprintf("spec.endpoints[%d].routes[%d]", i, j))
 			}
 		}
 	case *catalog.AppExport:

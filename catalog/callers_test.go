@@ -1,6 +1,9 @@
 package catalog
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 )
@@ -33,5 +36,50 @@ func TestCallersAreKnownByAddress(t *testing.T) {
 	}
 	if allocations := testing.AllocsPerRun(100, func() { first.Get(six) }); allocations != 0 {
 		t.Errorf("a look-up makes %v allocations", allocations)
+	}
+}
+
+// Callers answer as a map would, whatever is edited, and the old ones don't change.
+func TestCallersAreLikeAMap(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	address := func() netip.Addr {
+		last, block := byte(random.IntN(256)), byte(random.IntN(3))
+		if random.IntN(2) == 0 {
+			return netip.AddrFrom4([4]byte{10, 0, block, last})
+		}
+		return netip.AddrFrom16([16]byte{0: 0xfd, 14: block, 15: last})
+	}
+	callers, want := &Callers{}, map[netip.Addr]Caller{}
+	for range 300 {
+		before, had := callers, maps.Clone(want)
+		var edits []CallerEdit
+		for range 1 + random.IntN(40) {
+			e := CallerEdit{Address: address(), Caller: Caller{App: App{"shop", fmt.Sprint(random.IntN(5))}}, Remove: random.IntN(3) == 0}
+			if edits = append(edits, e); e.Remove {
+				delete(want, e.Address)
+			} else {
+				want[e.Address] = e.Caller
+			}
+		}
+		callers = callers.With(edits...)
+		checkCallers(t, before, had)
+		checkCallers(t, callers, want)
+	}
+}
+
+func checkCallers(t *testing.T, callers *Callers, want map[netip.Addr]Caller) {
+	t.Helper()
+	if callers.Len() != len(want) {
+		t.Fatalf("%d callers; want %d", callers.Len(), len(want))
+	}
+	for block := range byte(4) {
+		for last := range 256 {
+			for _, a := range []netip.Addr{netip.AddrFrom4([4]byte{10, 0, block, byte(last)}), netip.AddrFrom16([16]byte{0: 0xfd, 14: block, 15: byte(last)})} {
+				expected, has := want[a]
+				if got, ok := callers.Get(a); got != expected || ok != has {
+					t.Fatalf("%s: got %v %v, want %v %v", a, got, ok, expected, has)
+				}
+			}
+		}
 	}
 }

@@ -7,7 +7,20 @@ import "strconv"
 type Rule struct {
 	Selection *AppEndpoints // nil for DefaultRule, and if only Text is known
 	Index     int32         // of the endpoint in Selection.Endpoints
-	Text      string        // the result of String, if set
+	text      *string       // see TextRule; there are many rules, and few have a text
+}
+
+// TextRule is the rule whose String is the text; DefaultRule if that is empty.
+func TextRule(text string) Rule {
+	if text == "" {
+		return Rule{}
+	}
+	return Rule{text: &text}
+}
+
+// Same tells whether two rules are equal.
+func (r Rule) Same(o Rule) bool {
+	return r == o || r.Selection == o.Selection && r.Index == o.Index && r.text != nil && o.text != nil && *r.text == *o.text
 }
 
 // The rules that come from no object: the two default selections, and that of an app that looks
@@ -23,8 +36,8 @@ const (
 func (r Rule) String() string {
 	s := r.Selection
 	switch {
-	case r.Text != "":
-		return r.Text
+	case r.text != nil:
+		return *r.text
 	case s == nil || int(r.Index) >= len(s.Endpoints):
 		return DefaultRule
 	}
@@ -33,8 +46,8 @@ func (r Rule) String() string {
 	b = append(append(b, ' '), s.App.Namespace...)
 	b = append(append(b, '/'), s.App.ID...)
 	b = append(strconv.AppendInt(append(b, ", spec.endpoints["...), int64(r.Index), 10), "] ("...)
-	if from := s.Endpoints[r.Index].From; from != "" {
-		return string(b) + "from " + from + ")"
+	if s.From != nil {
+		return string(b) + s.OriginOf(int(r.Index)).String() + ")"
 	}
 	if s.Source.File == "" {
 		b = append(b, "line "...)
@@ -57,7 +70,7 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 
 // Same tells whether two entries lead to the same decisions by the same rule.
 func (e *Entry) Same(o *Entry) bool {
-	return e == o || e.Rule == o.Rule && e.SameRoutes(o)
+	return e == o || e.Rule.Same(o.Rule) && e.SameRoutes(o)
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.

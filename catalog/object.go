@@ -74,7 +74,18 @@ type Object interface {
 type AppEndpoints struct {
 	App       App
 	Endpoints []Endpoint
+	From      []string // of a derived selection: that of the Source, for each endpoint
 	Source    Source
+}
+
+// OriginOf is where an endpoint was written, or what it is derived from.
+func (s *AppEndpoints) OriginOf(endpoint int) Source {
+	source := s.Source
+	source.Line = int(s.Endpoints[endpoint].Line)
+	if endpoint < len(s.From) {
+		source.From = s.From[endpoint]
+	}
+	return source
 }
 
 // Key names the object.
@@ -94,8 +105,7 @@ type Endpoint struct {
 	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
-	Line      int    // of the endpoint's start, in the object's Source
-	From      string // as that of the Source
+	Line      int32 // of the endpoint's start, in the object's Source
 }
 
 // LocalCluster names the caller's own cluster in a route.
@@ -258,13 +268,13 @@ type Instance struct {
 	App      App
 	Address  netip.AddrPort // of its internal gRPC server
 	Draining bool           // it takes no new calls: it says so, or its source does, or it is not ready
-	Zone     string         // where it runs; empty where the source does not know
-	// Since is when it registered: of two live registrations for one address, the later has it.
-	// Catalogs may number their entries by it. 0 where the source does not know.
-	Since int64
 	// Unverified says that a delegate registered it from another machine than that of the
 	// address. It takes the address from no app.
 	Unverified bool
+	Zone       string // where it runs; empty where the source does not know
+	// Since is when it registered: of two live registrations for one address, the later has it.
+	// Catalogs may number their entries by it. 0 where the source does not know.
+	Since int64
 }
 
 // Allows tells whether the entry lets an app of a cluster call.

@@ -224,8 +224,7 @@ func (s *Set) selection(app catalog.App, docs []*Document) *catalog.AppEndpoints
 				e.Routes = append(e.Routes, catalog.RouteSpec{Cluster: b.cluster, Weight: b.weight})
 			}
 		}
-		e.From = from(of)
-		selection.Endpoints = append(selection.Endpoints, e)
+		selection.Endpoints, selection.From = append(selection.Endpoints, e), append(selection.From, from(of))
 	}
 	selection.Source.From = from(docs)
 	return selection

@@ -21,7 +21,7 @@ import (
 // sends it.
 func received(t testing.TB, revision uint64, addresses ...string) *mirror {
 	t.Helper()
-	entry := catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, []catalog.Route{
+	entry := catalog.NewEntry(orders, catalog.TextRule("a rule"), []catalog.Route{
 		{Cluster: "west", Weight: 1, Local: true, Ready: uint32(len(addresses)), Addresses: addresses},
 		{Cluster: "east", Priority: 1, Weight: 1, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
 	})

@@ -11,7 +11,7 @@ import (
 // gcPercent is how much garbage Go may gather, in hundredths of what is alive. What a
 // service holds is large and stays, so Go's default of 100 would double it, while
 // changes leave little garbage and collecting sooner costs little.
-const gcPercent = 50
+const gcPercent = 25
 
 // SaveMemory runs until ctx ends. It has garbage collected sooner than by Go's default,
 // unless the environment's GOGC says when, and once ready holds true it gives back to

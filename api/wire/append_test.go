@@ -19,7 +19,7 @@ func TestAppendPutIsWhatProtobufMakes(t *testing.T) {
 		"an example": example(), "shards and ramps": ramping(), "zones": inZones(), "one longer than the room on the stack": long,
 		"damped": held(here), "damped and used": held(),
 		"next to nothing": catalog.NewEntry(orders, catalog.Rule{}, nil),
-		"empty names":     catalog.NewEntry(catalog.App{}, catalog.Rule{Text: " "}, []catalog.Route{{}}),
+		"empty names":     catalog.NewEntry(catalog.App{}, catalog.TextRule(" "), []catalog.Route{{}}),
 	} {
 		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.WatchResponse{Put: []*pb.ViewEntry{Entry(e)}})
 		if err != nil {

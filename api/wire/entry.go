@@ -85,7 +85,7 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 			return nil, fmt.Errorf("entry of %s, route %d: %w", app, i, err)
 		}
 	}
-	return catalog.NewEntry(app, catalog.Rule{Text: m.GetRule()}, routes), nil
+	return catalog.NewEntry(app, catalog.TextRule(m.GetRule()), routes), nil
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {

@@ -13,7 +13,7 @@ import (
 var orders = catalog.App{Namespace: "shop", ID: "orders"}
 
 func example() *catalog.Entry {
-	return catalog.NewEntry(orders, catalog.Rule{Text: "AppEndpoints shop/checkout, spec.endpoints[0] (line 7)"}, []catalog.Route{
+	return catalog.NewEntry(orders, catalog.TextRule("AppEndpoints shop/checkout, spec.endpoints[0] (line 7)"), []catalog.Route{
 		{Cluster: "west", Weight: 1, Local: true, Ready: 2, Addresses: []string{"10.0.0.1:50002", "10.0.0.2:50002"}},
 		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 3, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
 		{Cluster: "north", Priority: 1, Weight: 10, State: catalog.LeaseExpired},
@@ -22,7 +22,7 @@ func example() *catalog.Entry {
 
 // held is an entry with a route that is damped, which is held back unless it is the only one.
 func held(others ...catalog.Route) *catalog.Entry {
-	return catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, append(others,
+	return catalog.NewEntry(orders, catalog.TextRule("a rule"), append(others,
 		catalog.Route{Cluster: "east", Priority: 1, Weight: 1, State: catalog.Damped, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}))
 }
 
@@ -47,7 +47,7 @@ func TestDampedIsSentSoThatOlderSidecarsDoWhatIsRight(t *testing.T) {
 
 // ramping has shards, draining instances and ramps.
 func ramping() *catalog.Entry {
-	return catalog.NewEntry(orders, catalog.Rule{Text: "a rule"}, []catalog.Route{
+	return catalog.NewEntry(orders, catalog.TextRule("a rule"), []catalog.Route{
 		{Cluster: "west", Weight: 1, Local: true, Ready: 1, Draining: 2, Ramp: 25, Addresses: []string{"10.0.0.1:50002"}},
 		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 12, Draining: 1, Ramp: 50,
 			Addresses: catalog.Domain("isthmus.internal").GatewayAddresses(orders, "east", "15443", 12)},
@@ -168,7 +168,7 @@ func TestTheDigestSeesEveryField(t *testing.T) {
 	edits := map[string]func(*catalog.Entry){
 		"namespace":    func(e *catalog.Entry) { e.App.Namespace = "finance" },
 		"app-id":       func(e *catalog.Entry) { e.App.ID = "ledger" },
-		"rule":         func(e *catalog.Entry) { e.Rule.Text = "another" },
+		"rule":         func(e *catalog.Entry) { e.Rule = catalog.TextRule("another") },
 		"cluster":      func(e *catalog.Entry) { e.Routes[1].Cluster = "south" },
 		"priority":     func(e *catalog.Entry) { e.Routes[1].Priority = 2 },
 		"weight":       func(e *catalog.Entry) { e.Routes[1].Weight = 2 },

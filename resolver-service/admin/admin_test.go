@@ -234,7 +234,7 @@ func TestAViewIsShownWhole(t *testing.T) {
 	if code, _ := f.get("/debug/views?app=shop/checkout"); code != 503 {
 		t.Errorf("before there is one: %d", code)
 	}
-	orders := catalog.NewEntry(catalog.App{Namespace: "shop", ID: "orders"}, catalog.Rule{Text: "the rule"}, []catalog.Route{
+	orders := catalog.NewEntry(catalog.App{Namespace: "shop", ID: "orders"}, catalog.TextRule("the rule"), []catalog.Route{
 		{Cluster: "west", State: catalog.Empty, Weight: 1, Local: true},
 		{Cluster: "east", Priority: 1, Weight: 1, Gateway: true, Ready: 2, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
 	})

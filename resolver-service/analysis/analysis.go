@@ -136,10 +136,10 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 			at := func(field string) string { return path(fmt.Sprintf(".routes[%d]%s", j, field)) }
 			switch {
 			case r.Weight == 0:
-				a.add(s, e.Line, Finding{Check: NoTraffic, Path: at(".weight"), What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
+				a.add(s, int(e.Line), Finding{Check: NoTraffic, Path: at(".weight"), What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
 			case r.Cluster == catalog.LocalCluster || r.Cluster == a.facts.Cluster():
 			case !a.facts.HasCluster(r.Cluster):
-				a.unknownCluster(s, e.Line, at(".cluster"), r.Cluster)
+				a.unknownCluster(s, int(e.Line), at(".cluster"), r.Cluster)
 			case !a.facts.Heard(r.Cluster):
 				unheard = true
 			case !nobody:
@@ -150,7 +150,7 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 		case len(e.Routes) == 0 && !a.facts.Runs(e.App) && len(exporters) > 0:
 			a.anyExport(s, e, path(".app"), exporters)
 		case nobody && !unheard:
-			a.add(s, e.Line, Finding{
+			a.add(s, int(e.Line), Finding{
 				Check: UnknownApp, Path: path(".app"), app: e.App, What: fmt.Sprintf("no app %s runs here, and no other cluster exports one", e.App),
 				Fix: "correct the name, or start the app",
 			})
@@ -173,7 +173,7 @@ func (a *Analysis) exported(s *catalog.AppEndpoints, e *catalog.Endpoint, path, 
 		f.What = fmt.Sprintf("cluster %s exports %s, but not to %s, so the route is never taken", cluster, e.App, s.App)
 		f.Fix = a.allow(s.App, e.App)
 	}
-	a.add(s, e.Line, f)
+	a.add(s, int(e.Line), f)
 }
 
 // anyExport checks an endpoint without routes, of an app that other clusters have: one of these
@@ -184,7 +184,7 @@ func (a *Analysis) anyExport(s *catalog.AppEndpoints, e *catalog.Endpoint, path 
 			return
 		}
 	}
-	a.add(s, e.Line, Finding{
+	a.add(s, int(e.Line), Finding{
 		Check: NotExported, Warning: true, Path: path,
 		What: fmt.Sprintf("%s does not run here, and no cluster that exports it lets %s call it", e.App, s.App), Fix: a.allow(s.App, e.App),
 	})

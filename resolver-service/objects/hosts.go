@@ -28,7 +28,7 @@ func CheckHosts(domain catalog.Domain, cluster string, clusters []*catalog.Clust
 			e := &o.Endpoints[i]
 			path := fmt.Sprintf("spec.endpoints[%d]", i)
 			for _, in := range remotes(e, clusters) {
-				check(e.App, in, path, e.Line)
+				check(e.App, in, path, int(e.Line))
 			}
 		}
 	}

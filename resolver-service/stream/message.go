@@ -194,5 +194,5 @@ func (m *draft) difference(from, to *catalog.View) {
 // sameEntry tells whether two entries are equal for the client. Most entries of two views are one
 // and the same; after a change elsewhere in a selection they are equal copies.
 func sameEntry(a, b *catalog.Entry) bool {
-	return a == b || a.SameRoutes(b) && (a.Rule == b.Rule || a.Rule.String() == b.Rule.String())
+	return a == b || a.SameRoutes(b) && (a.Rule.Same(b.Rule) || a.Rule.String() == b.Rule.String())
 }

@@ -221,9 +221,9 @@ func (r *registry) publish(ctx context.Context) (revision uint64, err error) {
 	}
 	if len(news.Instances) > 0 {
 		before, _ := r.published.Load()
-		r.published.Store(withChange(before, &changed))
+		r.published.Store(r.ledger.table(before, &changed))
 	}
-	r.count.Store(int64(len(r.ledger.records)))
+	r.count.Store(int64(r.ledger.count))
 	return revision, nil
 }
 
@@ -235,7 +235,7 @@ func (r *registry) shareChanges(batch []*request) {
 	}
 	for _, req := range batch {
 		key := req.held.key()
-		now := r.ledger.records[key]
+		now := r.ledger.get(key)
 		switch {
 		case now == nil:
 			r.share.Withdraw(key)

@@ -162,8 +162,8 @@ func TestTwoAppsThatSwapAddressesAreNeverMixedUp(t *testing.T) {
 	if len(told.Delete) != 2 || len(told.Put) != 2 || told.Rank != topology.Live {
 		t.Errorf("told as %+v", told)
 	}
-	if len(l.records) != 2 || len(l.addresses) != 2 {
-		t.Errorf("left: %v, %v", l.records, l.addresses)
+	if l.count != 2 || len(l.addresses) != 2 {
+		t.Errorf("left: %v, %v", l.apps, l.addresses)
 	}
 	again := l.flush()
 	if len(again.Put)+len(again.Delete) > 0 {
@@ -216,7 +216,7 @@ func TestEachRegistrationIsLater(t *testing.T) {
 			held, _ := holding(orders, "a", "10.0.0.1:1")
 			do(register, held)
 			do(drain, held)
-			now := r.ledger.records[held.key()].instance
+			now := r.ledger.get(held.key()).instance
 			if now.Since <= last || !now.Draining {
 				t.Errorf("%+v registered after %d", now, last)
 			}
@@ -243,7 +243,7 @@ func TestManyAtOnceAreFewChanges(t *testing.T) {
 		}
 		d.lines = nil
 		standing, _ := r.published.Load()
-		if list, _ := standing.Get(orders); len(list) != 200 || !slices.IsSortedFunc(list, func(a, b catalog.Instance) int { return strings.Compare(a.ID, b.ID) }) {
+		if list, _ := standing.Get(orders); len(list) != 200 || !slices.IsSortedFunc(list, func(a, b *record) int { return strings.Compare(a.instance.ID, b.instance.ID) }) {
 			t.Errorf("%d stand", len(list))
 		}
 	})
@@ -263,12 +263,22 @@ func TestATopologyThatFailsEndsTheRegistry(t *testing.T) {
 	}
 }
 
+// tableOf is what a registry publishes.
+func tableOf(all ...catalog.Instance) instanceTable {
+	l := newLedger()
+	for _, i := range all {
+		l.restore(i)
+	}
+	changed := l.flush()
+	return l.table(instanceTable{}, &changed)
+}
+
 func TestASnapshotComesBackAsItWas(t *testing.T) {
 	f := &snapshotFile{path: filepath.Join(t.TempDir(), "data", "instances.json"), log: quiet}
 	draining := instanceOf(orders, "b", "[fd00::1]:2")
 	draining.Draining = true
 	was := []catalog.Instance{instanceOf(payments, "x", "10.0.0.3:1"), instanceOf(orders, "a", "10.0.0.1:1"), draining}
-	r := withChange(instanceTable{}, &topology.InstanceChange{Put: was})
+	r := tableOf(was...)
 	if err := f.write(r, 41); err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +420,7 @@ func TestADiskThatFailsStopsNothing(t *testing.T) {
 	var log strings.Builder
 	f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: slog.New(slog.NewTextHandler(&log, nil))}
 	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
-	r.published.Store(withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+	r.published.Store(tableOf(instanceOf(orders, "a", "10.0.0.1:1")))
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if err := f.follow(ctx, &r.published, func() uint64 { return 1 }); err != nil {
@@ -426,12 +436,11 @@ func TestAnInstanceOfTheLastMomentIsSaved(t *testing.T) {
 	f := &snapshotFile{path: filepath.Join(t.TempDir(), "instances.json"), log: quiet}
 	r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
 	one, two := instanceOf(orders, "a", "10.0.0.1:1"), instanceOf(orders, "b", "10.0.0.2:1")
-	first := withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{one}})
-	r.published.Store(first)
+	r.published.Store(tableOf(one))
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	once := sync.OnceFunc(func() {
-		r.published.Store(withChange(first, &topology.InstanceChange{Put: []catalog.Instance{two}}))
+		r.published.Store(tableOf(one, two))
 		end()
 	})
 	if err := f.follow(ctx, &r.published, func() uint64 { once(); return 1 }); err != nil {
@@ -454,7 +463,7 @@ func TestASnapshotIsWrittenOnceTheDiskIsWellAgain(t *testing.T) {
 			}
 			f := &snapshotFile{path: filepath.Join(blocked, "instances.json"), log: quiet}
 			r := newRegistry(&diary{}, nil, &topology.Clock{}, time.Minute, quiet)
-			r.published.Store(withChange(instanceTable{}, &topology.InstanceChange{Put: []catalog.Instance{instanceOf(orders, "a", "10.0.0.1:1")}}))
+			r.published.Store(tableOf(instanceOf(orders, "a", "10.0.0.1:1")))
 			ctx, end := context.WithCancel(t.Context())
 			var following sync.WaitGroup
 			following.Go(func() { _ = f.follow(ctx, &r.published, func() uint64 { return 1 }) })

@@ -171,7 +171,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.WriteBufferSize(8 << 10),
-		grpc.ReadBufferSize(2 << 10),
+		grpc.ReadBufferSize(0), // clients say little, and TLS has a buffer of its own
 		// Fixed windows: measuring the bandwidth would cost a ping for every message. They bound
 		// the unread bytes of a client that this service buffers.
 		grpc.StaticStreamWindowSize(64 << 10),

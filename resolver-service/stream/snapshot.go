@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/atomicfile"
@@ -30,7 +32,7 @@ const debounce = 100 * time.Millisecond
 // that a large file does not keep a core busy. maxWritePause bounds that, for a disk that was
 // slow once.
 const (
-	writePauseFactor = 50
+	writePauseFactor = 200
 	maxWritePause    = 10 * time.Second
 )
 
@@ -110,6 +112,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		return nil, 0, nil, fmt.Errorf("version %d; this program reads %d", s.Version, snapshotVersion)
 	}
 	former = make([]catalog.Instance, 0, len(s.Instances))
+	apps := map[catalog.App]catalog.App{} // instances of one app share its name
 	for n, text := range s.Instances {
 		var i savedInstance
 		err := json.Unmarshal(text, &i)
@@ -120,6 +123,11 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 		if err != nil {
 			refused = append(refused, fmt.Errorf("number %d, %q of %s/%s: %w", n+1, i.ID, i.Namespace, i.App, err))
 			continue
+		}
+		if one, ok := apps[instance.App]; ok {
+			instance.App = one
+		} else {
+			apps[instance.App] = instance.App
 		}
 		former = append(former, instance)
 	}
@@ -154,20 +162,62 @@ func (f *snapshotFile) write(r instanceTable, revision uint64) error {
 	return atomicfile.Write(f.path, func(w io.Writer) error { return encode(w, r, revision) })
 }
 
+// yieldEvery is after how many instances encode lets waiting goroutines go first: a sidecar's view
+// is more urgent than the file.
+const yieldEvery = 256
+
 // encode writes one instance after the other, so that the whole file is never in memory.
 func encode(to io.Writer, r instanceTable, revision uint64) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, `{"version":%d,"revision":%d,"instances":[`, snapshotVersion, revision)
-	each, between := json.NewEncoder(w), ""
+	n := 0
 	for _, list := range r.All() {
-		for _, i := range list {
-			_, _ = w.WriteString(between) // w keeps its first error for Flush
-			if err := each.Encode(savedInstance{i.App.Namespace, i.App.ID, i.ID, i.Address, i.Draining, i.Unverified, i.Zone, i.Since}); err != nil {
-				return err
+		for _, record := range list {
+			b := w.AvailableBuffer()
+			if n++; n > 1 {
+				b = append(b, ',')
 			}
-			between = ","
+			_, _ = w.Write(appendSaved(b, &record.instance)) // w keeps its first error for Flush
+			if n%yieldEvery == 0 {
+				runtime.Gosched()
+			}
 		}
 	}
 	_, _ = w.WriteString("]}\n")
 	return w.Flush()
+}
+
+// appendSaved appends the JSON of a savedInstance. The file is written again and again, and package
+// json takes ten times as long.
+func appendSaved(b []byte, i *catalog.Instance) []byte {
+	b = appendJSON(append(b, `{"namespace":`...), i.App.Namespace)
+	b = appendJSON(append(b, `,"app":`...), i.App.ID)
+	b = appendJSON(append(b, `,"id":`...), i.ID)
+	var room [64]byte
+	address, _ := i.Address.AppendText(room[:0]) // never fails
+	b = appendJSON(append(b, `,"address":`...), address)
+	if i.Draining {
+		b = append(b, `,"draining":true`...)
+	}
+	if i.Unverified {
+		b = append(b, `,"unverified":true`...)
+	}
+	if i.Zone != "" {
+		b = appendJSON(append(b, `,"zone":`...), i.Zone)
+	}
+	if i.Since != 0 {
+		b = strconv.AppendInt(append(b, `,"since":`...), i.Since, 10)
+	}
+	return append(b, "}\n"...)
+}
+
+// appendJSON appends a text as JSON has it.
+func appendJSON[T string | []byte](b []byte, text T) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(string(text)) // never fails for a text
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
 }

@@ -252,7 +252,7 @@ func whole(t *testing.T, g *Graph, a *audience) {
 	seen := a.seen()
 	for id, n := range g.apps {
 		for _, i := range n.instances {
-			if address := i.address.String(); slices.Contains(n.ready, address) && !seen[west.Cluster+" "+address][id] {
+			if address := i.text(); slices.Contains(n.ready, address) && !seen[west.Cluster+" "+address][id] {
 				t.Fatalf("%s is not seen at %s", id, address)
 			}
 		}

@@ -49,13 +49,15 @@ func (vs *views) self(app catalog.App) *catalog.Entry {
 
 // selfEntry is an app as it sees itself. Its zones tell each instance where it is itself.
 func (vs *views) selfEntry(n *node, prefer bool) *catalog.Entry {
-	rule := catalog.Rule{Text: catalog.SelfRule}
+	rule := selfRule
 	if prefer == vs.cfg.PreferZone || n.zones == nil {
 		return vs.localEntry(n, rule)
 	}
 	e := catalog.Endpoint{App: n.app, Routes: onlyLocal}
 	return &catalog.Entry{Plan: n.share(e.Plan(vs.cfg.Cluster, &callerReachability{vs, nil, n, false, prefer})), Rule: rule}
 }
+
+var selfRule = catalog.TextRule(catalog.SelfRule)
 
 // onlyLocal are the routes of an entry that never leaves the cluster.
 var onlyLocal = []catalog.RouteSpec{{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}}

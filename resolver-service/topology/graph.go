@@ -2,6 +2,7 @@ package topology
 
 import (
 	"net/netip"
+	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -60,15 +61,32 @@ type node struct {
 // selfIndex marks the edge from an app to itself.
 const selfIndex = -1
 
-// instance is one of a node's.
+// instance is one of a node's. There are many, so it is as small as it gets.
 type instance struct {
-	source   string
 	id       string
-	address  netip.AddrPort
+	ip       netip.Addr
+	port     uint16
 	draining bool
 	rank     Rank
 	since    int64 // catalog.Instance.Since
-	zone     zone
+	origin   unique.Handle[origin]
+}
+
+// origin is what many instances have in common.
+type origin struct {
+	source string
+	zone   string // where the instance runs; empty where that is not known
+}
+
+func (i *instance) address() netip.AddrPort { return netip.AddrPortFrom(i.ip, i.port) }
+
+// text is the address as views have it. Mostly it is the ID, and then takes no room of its own.
+func (i *instance) text() string {
+	var room [64]byte
+	if text := i.address().AppendTo(room[:0]); string(text) != i.id {
+		return string(text)
+	}
+	return i.id
 }
 
 // cluster is another cluster, known from its object, from its peer, or only from

@@ -2,9 +2,9 @@ package topology
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -40,7 +40,7 @@ func (o *ownership) departed(c *InstanceChange) []InstanceKey {
 	var gone []InstanceKey
 	for _, n := range o.apps {
 		for _, i := range n.instances {
-			if key := (InstanceKey{n.app, i.id}); i.source == c.Source && !stands[key] {
+			if key := (InstanceKey{n.app, i.id}); i.origin.Value().source == c.Source && !stands[key] {
 				gone = append(gone, key)
 			}
 		}
@@ -49,8 +49,8 @@ func (o *ownership) departed(c *InstanceChange) []InstanceKey {
 }
 
 func (n *node) find(source, id string) (int, bool) {
-	return slices.BinarySearchFunc(n.instances, instance{source: source, id: id}, func(a, b instance) int {
-		return cmp.Or(strings.Compare(a.source, b.source), strings.Compare(a.id, b.id))
+	return slices.BinarySearchFunc(n.instances, id, func(i instance, id string) int {
+		return cmp.Or(strings.Compare(i.origin.Value().source, source), strings.Compare(i.id, id))
 	})
 }
 
@@ -58,8 +58,8 @@ func (o *ownership) putInstance(c *InstanceChange, i *catalog.Instance) {
 	n := o.node(i.App)
 	at, found := n.find(c.Source, i.ID)
 	now := instance{
-		source: c.Source, id: i.ID, address: netip.AddrPortFrom(i.Address.Addr().Unmap(), i.Address.Port()), draining: i.Draining,
-		rank: rankOf(c.Rank, i), since: i.Since, zone: zoneNamed(i.Zone),
+		id: i.ID, ip: i.Address.Addr().Unmap(), port: i.Address.Port(), draining: i.Draining,
+		rank: rankOf(c.Rank, i), since: i.Since, origin: unique.Make(origin{c.Source, knownZone(i.Zone)}),
 	}
 	if !found {
 		n.instances = inserted(n.instances, at, now)
@@ -71,13 +71,13 @@ func (o *ownership) putInstance(c *InstanceChange, i *catalog.Instance) {
 	old := n.instances[at]
 	n.instances[at] = now
 	switch {
-	case old.address != now.address:
-		o.review(n, old.address)
+	case old.address() != now.address():
+		o.review(n, old.address())
 		o.enter(n, &now)
 		o.touch(n)
 	case old != now:
-		if old.rank != now.rank || o.contested[now.address] != nil {
-			o.review(n, now.address)
+		if old.rank != now.rank || o.contested[now.address()] != nil {
+			o.review(n, now.address())
 		}
 		old.since = now.since // views don't show it
 		if old != now {
@@ -100,7 +100,7 @@ func (o *ownership) deleteInstance(source string, key InstanceKey) {
 	}
 	old := n.instances[at]
 	n.instances = slices.Delete(n.instances, at, at+1)
-	o.review(n, old.address)
+	o.review(n, old.address())
 	o.touch(n)
 }
 
@@ -160,14 +160,14 @@ func (o *ownership) readyAddresses(n *node) (ready []string, draining uint32, wi
 	for i := range n.instances {
 		at := &n.instances[i]
 		switch {
-		case !o.owns(n, at.address):
-		case at.draining && at.rank == unverified && !n.onlyUnverified(at.address): // its own sidecar knows better
+		case !o.owns(n, at.address()):
+		case at.draining && at.rank == unverified && !n.onlyUnverified(at.address()): // its own sidecar knows better
 		case at.draining:
-			not = append(not, at.address.String())
-		case o.synced && o.withheld(n, at.address):
+			not = append(not, at.text())
+		case o.synced && o.withheld(n, at.address()):
 			withheld = true
 		default:
-			ready = append(ready, at.address.String())
+			ready = append(ready, at.text())
 		}
 	}
 	slices.Sort(ready)

@@ -71,8 +71,9 @@ func (g *Graph) state(n *node) AppState {
 	}
 	for i := range n.instances {
 		in := &n.instances[i]
-		one := InstanceState{Source: in.source, ID: in.id, Address: in.address, Draining: in.draining, Zone: in.zone.name()}
-		if owner := g.owners.owner(in.address); owner != nil && owner != n {
+		from := in.origin.Value()
+		one := InstanceState{Source: from.source, ID: in.id, Address: in.address(), Draining: in.draining, Zone: from.zone}
+		if owner := g.owners.owner(one.Address); owner != nil && owner != n {
 			one.TakenBy = owner.app
 		}
 		s.Instances = append(s.Instances, one)

@@ -328,7 +328,11 @@ func serve(g *Graph) served {
 	for _, from := range []string{"a", "b", "c", "d", "e", "stranger"} {
 		v := g.viewOf(app(from))
 		for a, e := range v.Entries.All() {
-			s[from+" "+a.ID] = fmt.Sprintf("%v %+v %v", e.Outcome(), e.Routes, e.Rule.Text)
+			rule := e.Rule.String()
+			if rule != catalog.SelfRule {
+				rule = ""
+			}
+			s[from+" "+a.ID] = fmt.Sprintf("%v %+v %v", e.Outcome(), e.Routes, rule)
 		}
 		s[from+" gateways"] = fmt.Sprint(v.Gateways.Addresses)
 	}

@@ -63,13 +63,13 @@ func (c claim) compare(o claim) int {
 }
 
 func (n *node) claim(i *instance) claim {
-	return claim{n, i.source, i.rank, i.since, i.draining}
+	return claim{n, i.origin.Value().source, i.rank, i.since, i.draining}
 }
 
 // claimTo is the strongest of an app's claims to an address; ok is false where it has none.
 func (n *node) claimTo(a netip.AddrPort) (best claim, ok bool) {
 	for i := range n.instances {
-		if n.instances[i].address != a {
+		if n.instances[i].address() != a {
 			continue
 		}
 		if c := n.claim(&n.instances[i]); !ok || best.compare(c) < 0 {
@@ -100,8 +100,8 @@ func newOwnership(ns *nodes) *ownership {
 
 // enter decides whose the address of an instance is that has come to it.
 func (o *ownership) enter(n *node, i *instance) {
-	loser, heir := o.arrive(n.claim(i), i.address)
-	o.changesHands(n, i.address, loser, heir)
+	loser, heir := o.arrive(n.claim(i), i.address())
+	o.changesHands(n, i.address(), loser, heir)
 }
 
 // review decides whose an address is after one app's claims to it have changed.

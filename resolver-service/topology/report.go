@@ -87,9 +87,9 @@ func (o *ownership) taken(app catalog.App) (all []Taken) {
 		return nil
 	}
 	for _, i := range n.instances {
-		if owner := o.owner(i.address); owner != n {
-			by, _ := owner.claimTo(i.address)
-			all = append(all, Taken{i.address, i.source, owner.app, by.source})
+		if owner := o.owner(i.address()); owner != n {
+			by, _ := owner.claimTo(i.address())
+			all = append(all, Taken{i.address(), i.origin.Value().source, owner.app, by.source})
 		}
 	}
 	return all

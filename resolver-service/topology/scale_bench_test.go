@@ -21,7 +21,7 @@ func fleet(apps int) Change {
 	for i := range apps {
 		endpoints := make([]catalog.Endpoint, 20)
 		for j := range endpoints {
-			endpoints[j] = catalog.Endpoint{App: name[(i+1+j*37)%apps], Line: 8 + j}
+			endpoints[j] = catalog.Endpoint{App: name[(i+1+j*37)%apps], Line: int32(8 + j)}
 		}
 		put[i] = &catalog.AppEndpoints{App: name[i], Endpoints: endpoints}
 		for j := range 10 {

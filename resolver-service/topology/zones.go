@@ -2,28 +2,16 @@ package topology
 
 import (
 	"slices"
-	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// zone is where an instance runs; the zero zone where it is not known.
-type zone struct{ unique.Handle[string] }
-
-// zoneNamed is a zone as a source names it. One that can't be told on is not known.
-func zoneNamed(name string) zone {
-	if name == "" || catalog.CheckZone(name) != nil {
-		return zone{}
-	}
-	return zone{unique.Make(name)}
-}
-
-// name is the zone's name; empty where it is not known.
-func (z zone) name() string {
-	if z == (zone{}) {
+// knownZone is a zone as a source names it. One that can't be told on is not known.
+func knownZone(name string) string {
+	if catalog.CheckZone(name) != nil {
 		return ""
 	}
-	return z.Value()
+	return name
 }
 
 // zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources that
@@ -32,10 +20,10 @@ func (n *node) zonesOf(ready []string) *catalog.Zones {
 	var best []*instance
 	for i := range n.instances {
 		is := &n.instances[i]
-		if is.zone == (zone{}) {
+		if is.origin.Value().zone == "" {
 			continue
 		}
-		at, found := slices.BinarySearch(ready, is.address.String())
+		at, found := slices.BinarySearch(ready, is.text())
 		if !found {
 			continue
 		}
@@ -52,7 +40,7 @@ func (n *node) zonesOf(ready []string) *catalog.Zones {
 	names := make([]string, len(best))
 	for i, is := range best {
 		if is != nil {
-			names[i] = is.zone.Value()
+			names[i] = is.origin.Value().zone
 		}
 	}
 	return catalog.NewZones(names)

@@ -443,7 +443,7 @@ func same(a, b *catalog.Entry, ramps bool) bool {
 				routes[i].Ramp = 0
 			}
 		}
-		return catalog.NewEntry(e.App, catalog.Rule{Text: e.Rule.String()}, routes)
+		return catalog.NewEntry(e.App, catalog.TextRule(e.Rule.String()), routes)
 	}
 	return plain(a).Same(plain(b))
 }

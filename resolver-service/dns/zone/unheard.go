@@ -14,7 +14,7 @@ import (
 // everywhere tells whether an entry leads to every cluster that exports the app.
 func everywhere(e *catalog.Entry) bool {
 	s, at := e.Rule.Selection, int(e.Rule.Index)
-	return e.Rule.Text == "" && s != nil && at < len(s.Endpoints) && len(s.Endpoints[at].Routes) == 0
+	return s != nil && at < len(s.Endpoints) && len(s.Endpoints[at].Routes) == 0
 }
 
 // mayExport answers an app's name in a cluster to which an entry for everywhere has no route, if

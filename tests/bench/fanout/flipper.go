@@ -40,7 +40,10 @@ func newFlipper(at place, address string) (*flipper, error) {
 }
 
 // address is where the instance is since the last flip.
-func (f *flipper) address() string { return fmt.Sprintf("10.200.0.%d:%d", f.n%2+1, fleet.Port) }
+func (f *flipper) address() string { return flipAddress(f.n) }
+
+// flipAddress is where the instance that changes is after so many changes.
+func flipAddress(n int) string { return fmt.Sprintf("10.200.0.%d:%d", n%2+1, fleet.Port) }
 
 // flip gives the instance another address. It returns as soon as that is on its way.
 func (f *flipper) flip(ctx context.Context) error {

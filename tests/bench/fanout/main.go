@@ -3,6 +3,9 @@
 // 100,000 instances in a process of its own, 1,000 sidecars' resolvers connected to it,
 // and one instance that all of them may call and that changes its address.
 //
+// By turns with it, a bare gRPC server sends a like message to as many sidecars. What the service
+// itself adds is the difference.
+//
 // It also shows what the service holds in memory and how long it takes to be ready
 // after a start, with all selections in its store and all instances to take over.
 package main
@@ -12,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
@@ -23,6 +27,7 @@ type plan struct {
 	fleet   fleet.Fleet
 	streams int
 	changes int
+	only    string
 }
 
 // The aims.
@@ -38,10 +43,11 @@ func main() {
 	flag.IntVar(&p.fleet.Instances, "instances", 10, "instances of each app")
 	flag.IntVar(&p.fleet.Callees, "callees", 20, "callees in each app's selection")
 	flag.IntVar(&p.streams, "streams", 1_000, "connected sidecars")
+	flag.StringVar(&p.only, "only", "", "measure only what has this in its name, such as \"mTLS, reaches 20\"")
 	flag.IntVar(&p.changes, "changes", 150, "changes to measure")
 	measure.Program{
 		Short: map[string]string{"apps": "300", "streams": "200", "changes": "5"},
-		Roles: map[string]measure.Role{"service": service},
+		Roles: map[string]measure.Role{"service": service, "bare": bare},
 		Run:   func(ctx context.Context) error { return run(ctx, p) },
 	}.Main()
 }
@@ -55,16 +61,20 @@ func run(ctx context.Context, p plan) error {
 	var all []result
 	for _, mtls := range []bool{false, true} {
 		for _, o := range p.occasions(mtls) {
-			r, err := once(ctx, p, o)
+			if !strings.Contains(o.String(), p.only) {
+				continue
+			}
+			r, floor, err := once(ctx, p, o)
 			if err != nil {
 				return err
 			}
 			all = append(all, r)
 			table.Add(r.row()...)
+			table.Add(floor.row()...)
 		}
 	}
 	table.Print(os.Stdout)
-	fmt.Println("CPU is that of one change, all sidecars together; the sidecars run beside the service on the same cores.")
+	fmt.Println("CPU is that of one change, all sidecars together. The sidecars run beside the service on the same cores, in a process of their own, which collects its garbage between changes.")
 	for _, r := range all {
 		last := measure.Quantile(r.last, .99)
 		fmt.Printf("%s: last sees it in under %s (p99 %s ms): %s; ready in under %s: %s; under %d MiB: %s\n", r.name,

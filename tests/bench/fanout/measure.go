@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -23,9 +25,24 @@ type result struct {
 	serviceCPU, sidecarsCPU time.Duration // for each change
 }
 
-// once measures one service, which it starts and ends.
-func once(ctx context.Context, p plan, o occasion) (r result, err error) {
-	r.name = o.String()
+// served is a server with its sidecars, and what was measured of it.
+type served struct {
+	result
+	server *measure.Child
+	changer
+	all, reached sidecars
+}
+
+// changer changes the address of the one instance of app 0.
+type changer interface {
+	flip(context.Context) error // returns as soon as the change is on its way
+	address() string            // since the last flip
+	close()
+}
+
+// once measures one service, which it starts and ends, and by turns a bare server.
+func once(ctx context.Context, p plan, o occasion) (r, floor result, err error) {
+	service, bare := &served{result: result{name: o.String()}}, &served{result: result{name: "the same, a bare gRPC server"}}
 	p.fleet.Popular = o.callers
 	err = measure.WithDirectory(func(dir string) (err error) {
 		at := place(dir)
@@ -42,74 +59,113 @@ func once(ctx context.Context, p plan, o occasion) (r result, err error) {
 				return err
 			}
 		}
-		began := time.Now()
-		s, err := measure.StartChild(ctx, "service", dir)
+		defer func() { err = errors.Join(err, service.close(), bare.close()) }()
+		address, err := service.start(ctx, "service", dir)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, s.Stop()) }()
-		address, err := measure.Ask[string](s, "Address", nil)
-		if err != nil {
+		measure.Progress("%s: the service is ready after %s; connecting %d sidecars", service.name, service.ready.Round(time.Millisecond), p.streams)
+		if service.changer, err = newFlipper(at, address); err != nil {
 			return err
 		}
-		r.ready = time.Since(began)
-		return r.connected(ctx, p, o, at, s, address)
+		if err := service.connect(ctx, p, o, at, address); err != nil {
+			return err
+		}
+		if address, err = bare.start(ctx, "bare", bareArgument{at, o.callers}); err != nil {
+			return err
+		}
+		bare.changer = &bareFlipper{server: bare.server}
+		if err := bare.connect(ctx, p, o, at, address); err != nil {
+			return err
+		}
+		return byTurns(ctx, p, service, bare)
 	})
-	return r, err
+	return service.result, bare.result, err
 }
 
-// connected measures with all sidecars connected.
-func (r *result) connected(ctx context.Context, p plan, o occasion, at place, s *measure.Child, address string) error {
-	measure.Progress("%s: the service is ready after %s; connecting %d sidecars", r.name, r.ready.Round(time.Millisecond), p.streams)
-	f, err := newFlipper(at, address)
-	if err != nil {
+// start starts a server, and returns its address once it is ready.
+func (s *served) start(ctx context.Context, role string, argument any) (address string, err error) {
+	began := time.Now()
+	if s.server, err = measure.StartChild(ctx, role, argument); err != nil {
+		return "", err
+	}
+	address, err = measure.Ask[string](s.server, "Address", nil)
+	s.ready = time.Since(began)
+	return address, err
+}
+
+// connect connects the sidecars, and waits until those that a change reaches have seen one.
+func (s *served) connect(ctx context.Context, p plan, o occasion, at place, address string) (err error) {
+	if err := s.flip(ctx); err != nil {
 		return err
 	}
-	defer f.close()
-	if err := f.flip(ctx); err != nil {
+	if s.all, err = connect(ctx, at, address, p.streams, o.each); err != nil {
 		return err
 	}
-	all, err := connect(ctx, at, address, p.streams, o.each)
-	defer all.close()
-	if err != nil {
-		return err
+	s.reached = s.all[:o.callers*o.each]
+	return s.reached.await(ctx, s.address())
+}
+
+func (s *served) close() error {
+	s.all.close()
+	if s.changer != nil {
+		s.changer.close()
 	}
-	reached := all[:o.callers*o.each]
-	if err := reached.await(ctx, f.address()); err != nil {
-		return err
+	if s.server == nil {
+		return nil
 	}
+	return s.server.Stop()
+}
+
+// collectEvery is after how many changes the garbage of this process is collected.
+const collectEvery = 10
+
+// byTurns measures the changes of several servers, one after the other. The sidecars are 1,000
+// processes elsewhere. Here they are one, whose collector would stop all of them for one's garbage.
+// So it works between changes, when nothing is measured.
+func byTurns(ctx context.Context, p plan, servers ...*served) error {
 	time.Sleep(2 * time.Second) // the snapshot of instances is written meanwhile
-	measure.Progress("%s: measuring %d changes", r.name, p.changes)
-	own := measure.OwnCPU()
-	r.serviceCPU, err = measure.Spent(s.PID(), func() error {
-		for range p.changes {
-			if err := r.change(ctx, f, reached); err != nil {
+	measure.Progress("%s: measuring %d changes", servers[0].name, p.changes)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for n := range p.changes {
+		if n%collectEvery == 0 {
+			runtime.GC()
+		}
+		for _, s := range servers {
+			if err := s.change(ctx); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
-	r.serviceCPU /= time.Duration(p.changes)
-	r.sidecarsCPU = (measure.OwnCPU() - own) / time.Duration(p.changes)
-	r.rss, r.peak = measure.Resident(s.PID())
-	return err
+	}
+	for _, s := range servers {
+		s.serviceCPU /= time.Duration(p.changes)
+		s.sidecarsCPU /= time.Duration(p.changes)
+		s.rss, s.peak = measure.Resident(s.server.PID())
+	}
+	return nil
 }
 
 // pause is between two changes.
 const pause = 40 * time.Millisecond
 
-func (r *result) change(ctx context.Context, f *flipper, reached sidecars) error {
-	began := time.Now()
-	if err := f.flip(ctx); err != nil {
-		return err
-	}
-	seen, err := reached.watch(ctx, f.address(), began)
-	if err != nil {
-		return err
-	}
-	r.first = append(r.first, measure.Quantile(seen, 0))
-	r.median = append(r.median, measure.Median(seen))
-	r.last = append(r.last, measure.Quantile(seen, 1))
-	time.Sleep(pause)
-	return nil
+func (s *served) change(ctx context.Context) error {
+	own := measure.OwnCPU()
+	spent, err := measure.Spent(s.server.PID(), func() error {
+		began := time.Now()
+		if err := s.flip(ctx); err != nil {
+			return err
+		}
+		seen, err := s.reached.watch(ctx, s.address(), began)
+		if err != nil {
+			return err
+		}
+		s.first = append(s.first, measure.Quantile(seen, 0))
+		s.median = append(s.median, measure.Median(seen))
+		s.last = append(s.last, measure.Quantile(seen, 1))
+		time.Sleep(pause)
+		return nil
+	})
+	s.serviceCPU += spent
+	s.sidecarsCPU += measure.OwnCPU() - own
+	return err
 }

@@ -52,10 +52,10 @@ func (f Fleet) Objects() []catalog.Object {
 		for j := range f.Callees {
 			callee := (i + 1 + j*stride) % f.Apps
 			called = called || callee == 0
-			endpoints = append(endpoints, catalog.Endpoint{App: App(callee), Line: 8 + j})
+			endpoints = append(endpoints, catalog.Endpoint{App: App(callee), Line: int32(8 + j)})
 		}
 		if i > 0 && i <= f.Popular && !called {
-			endpoints = append(endpoints, catalog.Endpoint{App: App(0), Line: 8 + f.Callees})
+			endpoints = append(endpoints, catalog.Endpoint{App: App(0), Line: int32(8 + f.Callees)})
 		}
 		objects[i] = &catalog.AppEndpoints{App: App(i), Endpoints: endpoints}
 	}

@@ -55,14 +55,13 @@ func AnalysisOf(m *v1alpha1.AnalyzeResponse, sent []catalog.Object) Analysis {
 
 // placeOf is "file:line" of a part of an object, or what the part is derived from.
 func placeOf(object catalog.Object, path string) string {
-	source := object.Origin()
 	var i int
 	if s, ok := object.(*catalog.AppEndpoints); ok {
 		if _, err := fmt.Sscanf(path, "spec.endpoints[%d]", &i); err == nil && i < len(s.Endpoints) {
-			source.Line, source.From = s.Endpoints[i].Line, s.Endpoints[i].From
+			return s.OriginOf(i).String()
 		}
 	}
-	return source.String()
+	return object.Origin().String()
 }
 
 // Write writes a line for each finding, and one that counts them.
