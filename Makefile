@@ -46,7 +46,7 @@ kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserv
 coredns: $(BIN)/coredns ## bin/coredns, from source
 servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
-grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, by npm, for the tests of docs/how-to/xds.md
+grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
 	@.ci/grpc-js
 
 CONSUL := deps/consul/go.mod deps/consul/go.sum

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,14 +17,16 @@ import (
 // do for a client and for xds.tls.
 func TestCertificatesOfThePage(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("openssl"); err != nil {
-		serverstest.OrSkip(t, fmt.Errorf("openssl: %w; install it: apt-get install openssl", sandbox.ErrNoBinary))
+	openssl, err := sandbox.Binary("openssl")
+	if err != nil {
+		serverstest.OrSkip(t, err)
 	}
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	script := append(example(t, "../../docs/how-to/trust.md", "sh", "issuer.ext"), example(t, page, "sh", "certificate()")...)
 	cmd := exec.CommandContext(t.Context(), "sh", "-e")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(script)
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(openssl)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
