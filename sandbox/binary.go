@@ -35,6 +35,7 @@ var known = map[string]pkg{
 	"unbound":      {"unbound", "unbound", systemDirectories},
 	"musl-gcc":     {"musl-tools", "", systemDirectories},
 	"node":         {"nodejs", "node", systemDirectories},
+	"openssl":      {"openssl", "openssl", systemDirectories},
 	"java":         {"default-jdk-headless", "openjdk", javaDirectories},
 	"javac":        {"default-jdk-headless", "openjdk", javaDirectories},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
