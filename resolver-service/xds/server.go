@@ -112,7 +112,6 @@ func newServer(cfg config) (*Server, error) {
 		s.pair, show = pair, pair.Get
 	}
 	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest),
-		grpc.SharedWriteBuffer(true), // most clients are silent most of the time
 		// The first responses can take a client seconds to read.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: userTimeout, MaxConnectionIdle: time.Minute}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)

@@ -66,7 +66,7 @@ func connect(ctx context.Context, address string, s size) (*fleet, error) {
 			waiting--
 		}
 		f.running.Go(func() {
-			if err := f.client(ctx, conn, i, ready); err != nil && ctx.Err() == nil {
+			if err := f.client(ctx, conn, i, ready); ctx.Err() == nil {
 				f.err.Store(&err)
 			}
 		})
@@ -103,7 +103,7 @@ func (f *fleet) close() {
 	f.running.Wait()
 }
 
-// client follows its services, and says when it has all of them.
+// client follows its services, and says when it has all of them. It returns why its stream ends.
 func (f *fleet) client(ctx context.Context, conn *grpc.ClientConn, i int, ready chan<- struct{}) error {
 	stream, err := conn.NewStream(ctx, &discoveryv3.AggregatedDiscoveryService_ServiceDesc.Streams[1], discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName)
 	if err != nil {
