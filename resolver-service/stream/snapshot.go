@@ -188,7 +188,7 @@ func encode(to io.Writer, r instanceTable, revision uint64) error {
 }
 
 // appendSaved appends the JSON of a savedInstance. The file is written again and again, and package
-// json takes ten times as long.
+// json takes longer.
 func appendSaved(b []byte, i *catalog.Instance) []byte {
 	b = appendJSON(append(b, `{"namespace":`...), i.App.Namespace)
 	b = appendJSON(append(b, `,"app":`...), i.App.ID)

@@ -182,7 +182,7 @@ func everything() topology.Change {
 	for _, s := range selections {
 		own := &catalog.AppEndpoints{App: s.caller()}
 		for i := range s.callees {
-			own.Endpoints = append(own.Endpoints, catalog.Endpoint{App: fleet.App(s.first + i), Line: 8 + i})
+			own.Endpoints = append(own.Endpoints, catalog.Endpoint{App: fleet.App(s.first + i), Line: int32(8 + i)})
 		}
 		objects = append(objects, own)
 	}
