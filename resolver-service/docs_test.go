@@ -54,7 +54,7 @@ func TestTheDocsHaveEveryKeyOfTheConfiguration(t *testing.T) {
 
 func TestTheDocsHaveEveryMetric(t *testing.T) {
 	cfg := answering(t, "127.0.0.1:0", "dns: {forward: '"+resolverOf(t, nil)+"'}\n")
-	cfg.Listen.Consul, cfg.Consul.Anonymous = "127.0.0.1:0", "shop/checkout"
+	cfg.Listen.Consul, cfg.Consul.Anonymous, cfg.Listen.XDS = "127.0.0.1:0", "shop/checkout", "127.0.0.1:0"
 	west := start(t, cfg, nil)
 	west.apply(clusterAt("east", west.Addr("gateway"), "2s")) // a peer, though not a good one
 	west.sidecar(orders, "10.0.0.1:50002")
