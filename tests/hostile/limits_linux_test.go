@@ -36,7 +36,7 @@ func fewDescriptors(t *testing.T, most int) {
 // descriptors, to the resolver's listener, and to it through the gateway.
 func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
 	needs(t, "isthmus")
-	fewDescriptors(t, 1024)
+	fewDescriptors(t, 2048) // the gateway gets 79 connections of them
 	for _, name := range []string{"resolver", "gateway _resolver"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, nil)
@@ -45,7 +45,7 @@ func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
 			doors := s.doors(t)
 			d := doors[slices.IndexFunc(doors, func(d door) bool { return d.name == name })]
 			a := d.attack(t)
-			a.open(1300, func(net.Conn) {})
+			a.open(2200, func(net.Conn) {})
 			others.goOn(t, 3)
 			t.Logf("%d connections, %d refused; before %s, now %s", len(a.conns), a.refused.Load(), before, usageOf(t, s.Process))
 			a.allEnd()
