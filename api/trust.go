@@ -29,12 +29,15 @@ func (v *validator) trust(m *v1alpha1.Trust) catalog.Trust {
 	if m == nil {
 		return catalog.Trust{}
 	}
-	t := catalog.Trust{Domain: intern(m.Domain)}
-	if m.Domain == "" && m.Roots == "" && v.blank("spec.trust") {
+	t := catalog.Trust{Domain: intern(m.Domain), AppDomain: intern(m.AppDomain)}
+	if m.Domain == "" && m.Roots == "" && m.AppDomain == "" && v.blank("spec.trust") {
 		v.refuse("spec.trust", "says neither a domain nor roots", "write at least one, or leave trust out")
 	}
 	if m.Domain != "" {
 		v.check(checkTrustDomain(m.Domain), "spec.trust.domain", "write it as in the peer's SPIFFE IDs, such as east.example")
+	}
+	if m.AppDomain != "" {
+		v.check(checkTrustDomain(m.AppDomain), "spec.trust.appDomain", "write it as in the SPIFFE IDs of the cluster's apps, such as east.example")
 	}
 	if m.Roots != "" {
 		t.Roots = v.roots("spec.trust.roots", m.Roots)

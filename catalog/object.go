@@ -201,7 +201,12 @@ type Cluster struct {
 type Trust struct {
 	Domain string // of its SPIFFE ID; empty: any
 	Roots  string // PEM; empty: this cluster's own roots
+	// AppDomain is the trust domain of the cluster's apps; empty: Domain.
+	AppDomain string
 }
+
+// AppsDomain is the trust domain of the cluster's apps; empty: any.
+func (t Trust) AppsDomain() string { return cmp.Or(t.AppDomain, t.Domain) }
 
 // DefaultRampUp is the default time in which traffic comes back.
 const DefaultRampUp = 10 * time.Second

@@ -76,6 +76,7 @@ func objectRules() map[string]func(*schema) {
 		"ClusterSpec.rampUp":        func(s *schema) { duration(s, 0, api.MaxRampUp) },
 		"Trust":                     trust,
 		"Trust.domain":              trustDomain,
+		"Trust.appDomain":           trustDomain,
 		"Trust.roots":               roots,
 		"Gateway":                   gateway,
 		"Gateway.address":           address,

@@ -76,7 +76,7 @@ type serverStream struct {
 	*Server
 	cluster    string // the peer's
 	interval   time.Duration
-	sub        *topology.PeerSubscription
+	sub        *topology.Followed[*topology.PeerView]
 	subscriber *subscriber
 	pings      *pings
 	introduced bool // the peer knows this service's version and clock

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -54,6 +55,7 @@ type audience struct {
 
 	callers  *catalog.Callers
 	clusters *catalog.Gateways
+	access   map[catalog.App]*catalog.Access
 }
 
 func (a *audience) takes(updates ...Update) {
@@ -77,6 +79,10 @@ func (a *audience) take(u Update) {
 	for name, view := range u.Peers {
 		a.peers[name] = view
 	}
+	if a.access == nil {
+		a.access = map[catalog.App]*catalog.Access{}
+	}
+	maps.Copy(a.access, u.Access)
 	if u.Callers != nil {
 		a.callers = u.Callers
 	}
@@ -112,6 +118,11 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 	}
 	if a.gateway != g.exports.gateway || a.peers["east"] != g.exports.peers["east"] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
+	}
+	for app, access := range a.access {
+		if now := g.accesses.followed[app]; access != now {
+			t.Fatalf("%s: %s was not told who may call it:\n%+v\n%+v", what, app, access, now)
+		}
 	}
 	if a.callers != g.owners.callers || a.clusters != g.imports.gateways {
 		t.Fatalf("%s: who asks from where, or the gateways of all clusters, was not told", what)
@@ -152,6 +163,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			checkRamps(t, g, what)
 			checkShards(t, g)
 			checkDirect(t, g, what)
+			checkAccess(t, g, what)
 			if is, want := serve(g), serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
 			}

@@ -44,11 +44,12 @@ func (d *dirty) peer(name string)  { d.peers[name] = struct{}{} }
 type Update struct {
 	Revision uint64
 	Views    []ViewUpdate
-	Open     *catalog.View         // nil if it stays
-	Gateway  *catalog.GatewayTable // nil if it stays
-	Peers    map[string]*PeerView  // those that changed
-	Callers  *catalog.Callers      // nil if they stay
-	Clusters *catalog.Gateways     // nil if they stay
+	Open     *catalog.View                   // nil if it stays
+	Gateway  *catalog.GatewayTable           // nil if it stays
+	Peers    map[string]*PeerView            // those that changed
+	Callers  *catalog.Callers                // nil if they stay
+	Clusters *catalog.Gateways               // nil if they stay
+	Access   map[catalog.App]*catalog.Access // of those followed, those that changed
 }
 
 // ViewUpdate is an app's new view; nil once the app has no selection.
@@ -62,6 +63,7 @@ type ViewUpdate struct {
 func (g *Graph) flush() Update {
 	if !g.synced {
 		g.dirty.reset()
+		g.accesses.dirty.reset()
 		return Update{Revision: g.revision}
 	}
 	d := g.dirty
@@ -86,6 +88,7 @@ func (g *Graph) flush() Update {
 	g.exports.flushExports(&d, &u)
 	g.owners.flushCallers(&d, &u)
 	g.imports.flushClusters(&d, &u)
+	g.accesses.flush(d.all, d.presents, &u)
 	g.views.renumberOpen(&u)
 	if u.empty() {
 		u.Revision = g.revision
@@ -95,7 +98,7 @@ func (g *Graph) flush() Update {
 }
 
 func (u *Update) empty() bool {
-	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil
+	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil && len(u.Access) == 0
 }
 
 // Raise numbers the view that an app follows from above a revision.

@@ -23,6 +23,8 @@ type Graph struct {
 	imports *imports
 	exports *exportTables
 	views   *views
+
+	accesses *accesses
 }
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
@@ -110,6 +112,7 @@ func NewGraph(cfg Config) *Graph {
 	return &Graph{
 		nodes: ns, objects: map[catalog.Key]catalog.Object{}, ramps: rs,
 		owners: newOwnership(ns), imports: newImports(ns, rs), exports: newExportTables(ns), views: newViews(ns, rs),
+		accesses: newAccesses(ns),
 	}
 }
 

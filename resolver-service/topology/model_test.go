@@ -200,7 +200,7 @@ func randomChange(r *rand.Rand) Change {
 	case 4:
 		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
 	case 5:
-		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], NetworkRanges: ranges(r), RampUp: time.Duration(r.IntN(3)) * 10 * second})
+		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], NetworkRanges: ranges(r), RampUp: time.Duration(r.IntN(3)) * 10 * second, Trust: catalog.Trust{AppDomain: []string{"", "one", "two"}[r.IntN(3)]}})
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
 	case 7:
@@ -279,6 +279,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			checkRamps(t, g, what)
 			checkShards(t, g)
 			checkDirect(t, g, what)
+			checkAccess(t, g, what)
 			ramping += len(g.ramps.all)
 			if want := serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
 				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
@@ -349,6 +350,10 @@ func serve(g *Graph) served {
 	}
 	s["callers"] = fmt.Sprint(g.owners.callers.Len())
 	s["clusters"] = fmt.Sprint(g.imports.gateways.Addresses, g.imports.gateways.Apps)
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		a := g.Access(app(id))
+		s["access of "+id] = fmt.Sprint(slices.SortedFunc(a.Declared.All(), catalog.App.Compare), slices.SortedFunc(a.Undeclared.All(), catalog.App.Compare), a.Remote.All())
+	}
 	stats := g.Stats()
 	s["stats"] = fmt.Sprintf("%+v", stats)
 	return s

@@ -108,6 +108,7 @@ func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
 		e := &s.Endpoints[i]
 		callee := g.node(e.App)
 		n.connect(callee, int32(i))
+		g.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
 			if g.isHere(route.Cluster) {
 				continue
@@ -127,6 +128,7 @@ func (g *Graph) disconnect(n *node, s *catalog.AppEndpoints) {
 		if callee := g.apps[e.App]; callee != nil {
 			delete(callee.callers, n)
 		}
+		g.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
 			if c := g.clusters[route.Cluster]; c != nil {
 				delete(c.named, n)
@@ -152,6 +154,7 @@ func (g *Graph) releaseEndpoints(s *catalog.AppEndpoints) {
 func (g *Graph) setExport(n *node, next *catalog.AppExport) {
 	n.export = next
 	g.dirty.exported(n)
+	g.accesses.exportChanged(n.app)
 	g.dirty.present(n)
 	g.release(n)
 }
@@ -168,6 +171,7 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	clear(g.views.shared)
 	g.dirty.clusters = true
 	g.dirtyCluster(c)
+	g.accesses.clusterChanged(old, next)
 	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
 		g.dirty.peer(c.name)
 	}

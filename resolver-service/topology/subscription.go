@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"sync"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -92,77 +93,101 @@ func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.V
 	}
 }
 
-// PeerSubscription follows what one peer may know.
-type PeerSubscription struct {
-	t   *Topology
-	own *published[*PeerView]
+// onDemand are values that the graph keeps for as long as somebody follows them.
+type onDemand[K comparable, V any] struct {
+	keep   func(*Graph, K) V // starts to keep one, and returns it
+	forget func(*Graph, K)
+
+	mu     sync.Mutex // never held while publishing
+	value  map[K]*published[V]
+	unused []K // nobody followed them at some time since they were last looked at
 }
 
-// Peer follows what a peer may know until Close. The topology keeps a peer's view for
-// as long as somebody follows it.
-func (t *Topology) Peer(ctx context.Context, name string) (*PeerSubscription, error) {
-	t.mu.Lock()
-	p := t.peers[name]
+func newOnDemand[K comparable, V any](keep func(*Graph, K) V, forget func(*Graph, K)) *onDemand[K, V] {
+	return &onDemand[K, V]{keep: keep, forget: forget, value: map[K]*published[V]{}}
+}
+
+// Followed is a value that somebody follows.
+type Followed[V any] struct {
+	own   *published[V]
+	close func()
+}
+
+// follow has the graph keep a value until Close.
+func (d *onDemand[K, V]) follow(ctx context.Context, t *Topology, key K) (*Followed[V], error) {
+	d.mu.Lock()
+	p := d.value[key]
 	if p == nil {
-		p = &published[*PeerView]{}
-		t.peers[name] = p
+		p = &published[V]{}
+		d.value[key] = p
 	}
 	p.users++
-	t.mu.Unlock()
-	s := &PeerSubscription{t, p}
+	d.mu.Unlock()
+	f := &Followed[V]{p, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if p.users--; p.users == 0 {
+			d.unused = append(d.unused, key)
+		}
+	}}
 	err := t.ask(ctx, func(g *Graph) {
-		t.forgetPeers(g)
+		d.forgetUnused(g)
 		if _, started := p.value.Load(); !started && g.synced {
-			p.value.Store(g.Peer(name))
+			p.value.Store(d.keep(g, key))
 		} else if !started {
-			g.Peer(name) // published with the store's full set
+			d.keep(g, key) // published with the store's full set
 		}
 	})
 	if err != nil {
-		s.Close()
+		f.Close()
 		return nil, err
 	}
-	return s, nil
+	return f, nil
 }
 
-// forgetPeers stops keeping the views of peers that nobody follows any more. It is done
-// when another comes, so that their number stays that of the peers there are.
-func (t *Topology) forgetPeers(g *Graph) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for name, p := range t.peers {
-		if p.users == 0 {
-			delete(t.peers, name)
-			g.ForgetPeer(name)
+// forgetUnused stops keeping values that nobody follows any more. It is done when another one
+// comes, so that their number stays that of those followed.
+func (d *onDemand[K, V]) forgetUnused(g *Graph) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, key := range d.unused {
+		if p := d.value[key]; p != nil && p.users == 0 {
+			delete(d.value, key)
+			d.forget(g, key)
 		}
 	}
+	d.unused = nil
+}
+
+// publish stores a new value, unless nobody follows it any more: then the graph forgets it.
+func (d *onDemand[K, V]) publish(g *Graph, key K, value V) {
+	d.mu.Lock()
+	p := d.value[key]
+	if p != nil && p.users == 0 {
+		delete(d.value, key)
+		p = nil
+	}
+	d.mu.Unlock()
+	if p == nil {
+		d.forget(g, key)
+		return
+	}
+	p.value.Store(value)
 }
 
 // Close ends the subscription.
-func (s *PeerSubscription) Close() {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
-	s.own.users--
+func (f *Followed[V]) Close() { f.close() }
+
+// View is the value as it stands; ok is false until the store's full set is in.
+func (f *Followed[V]) View() (value V, ok bool) { return f.own.value.Load() }
+
+// Follow is View with a channel that is closed once there is another value.
+func (f *Followed[V]) Follow() (value V, ok bool, changed <-chan struct{}) {
+	return f.own.value.Follow()
 }
 
-// View is what the peer may know as it stands; ok is false until the store's full set
-// is in.
-func (s *PeerSubscription) View() (view *PeerView, ok bool) { return s.own.value.Load() }
-
-// Follow is View with a channel that is closed once there is another view. view is nil
-// where there is none.
-func (s *PeerSubscription) Follow() (view *PeerView, ok bool, changed <-chan struct{}) {
-	return s.own.value.Follow()
-}
-
-// peerOf is where a peer's view is published; nil once nobody follows it.
-func (t *Topology) peerOf(name string) *published[*PeerView] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.peers[name]
-	if p != nil && p.users == 0 {
-		delete(t.peers, name)
-		return nil
-	}
-	return p
+// Peer follows what a peer may know until Close. The topology keeps a peer's view for as long as
+// somebody follows it.
+func (t *Topology) Peer(ctx context.Context, name string) (*Followed[*PeerView], error) {
+	return t.peers.follow(ctx, t, name)
 }

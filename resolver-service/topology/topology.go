@@ -32,9 +32,11 @@ type Topology struct {
 	graph *Graph    // of the owner goroutine
 	start time.Time // from when Change.Now counts
 
-	mu    sync.Mutex // guards the two maps, never held while publishing
+	peers    *onDemand[string, *PeerView]
+	accesses *onDemand[catalog.App, *catalog.Access]
+
+	mu    sync.Mutex // guards the map, never held while publishing
 	views map[catalog.App]*published[*catalog.View]
-	peers map[string]*published[*PeerView]
 }
 
 // published is a value that somebody follows, or that stands for those to come.
@@ -53,7 +55,8 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		graph:    NewGraph(cfg),
 		start:    time.Now(),
 		views:    map[catalog.App]*published[*catalog.View]{},
-		peers:    map[string]*published[*PeerView]{},
+		peers:    newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
+		accesses: newOnDemand((*Graph).Access, (*Graph).ForgetAccess),
 	}
 	t.stats.Store(&Stats{})
 	return t
@@ -168,6 +171,9 @@ func (t *Topology) publish(g *Graph, updates []Update) {
 // that one as new as the own would be. Who has which address comes after the views, so
 // that nobody who comes with a selection is taken for one without.
 func (t *Topology) publishOne(g *Graph, u *Update) {
+	for app, access := range u.Access { // first, so that a callee knows its callers before they come
+		t.accesses.publish(g, app, access)
+	}
 	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
 	if u.Open != nil {
 		t.open.Store(u.Open)
@@ -177,11 +183,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.gateway.Store(u.Gateway)
 	}
 	for name, view := range u.Peers {
-		if p := t.peerOf(name); p != nil {
-			p.value.Store(view)
-		} else {
-			g.ForgetPeer(name)
-		}
+		t.peers.publish(g, name, view)
 	}
 	if u.Callers != nil {
 		t.callers.Store(u.Callers)

@@ -122,8 +122,8 @@ func TestAPeerIsKeptWhileItIsFollowed(t *testing.T) {
 	}
 	s.Close()
 	top.must(t, runs("orders", "1", "10.0.0.1:50002"))
-	if len(top.peers) != 0 {
-		t.Errorf("still kept: %v", top.peers)
+	if len(top.peers.value) != 0 {
+		t.Errorf("still kept: %v", top.peers.value)
 	}
 	again, err := top.Peer(t.Context(), "east")
 	if err != nil {
@@ -176,7 +176,7 @@ func TestNothingStaysOfPeersThatAreGone(t *testing.T) {
 	if err := top.ask(t.Context(), func(g *Graph) { kept = len(g.exports.peers) }); err != nil {
 		t.Fatal(err)
 	}
-	if kept > 1 || len(top.peers) > 1 {
+	if kept > 1 || len(top.peers.value) > 1 {
 		t.Errorf("the views of %d peers are kept, and nobody follows any", kept)
 	}
 }

@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -57,12 +58,15 @@ type saved struct {
 	allGateways *catalog.Gateways
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
+	accesses    map[catalog.App]*catalog.Access
+	undeclared  *catalog.AppSet
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
 		revision: g.revision, open: g.views.open, gateway: g.exports.gateway, allGateways: g.imports.gateways,
 		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
+		accesses: map[catalog.App]*catalog.Access{}, undeclared: g.accesses.undeclared,
 	}
 	for name, view := range g.exports.peers {
 		s.peers[name] = view
@@ -83,6 +87,8 @@ func (vs *views) remember(n *node) {
 
 func (g *Graph) restore(s *saved) {
 	g.revision, g.views.open, g.exports.gateway, g.imports.gateways, g.exports.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
+	g.accesses.undeclared = s.undeclared
+	maps.Copy(g.accesses.followed, s.accesses)
 	for app, view := range s.views {
 		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {
 			n.view = view

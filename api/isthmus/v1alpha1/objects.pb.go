@@ -539,7 +539,10 @@ type Trust struct {
 	Domain string `protobuf:"bytes,1,opt,name=domain,proto3" json:"domain,omitempty"`
 	// The roots that its certificate must chain to: one or more certificates in PEM.
 	// They are public. Omitted: this cluster's own roots.
-	Roots         string `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`
+	Roots string `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`
+	// The trust domain of the cluster's apps, where it is not that of its resolver service.
+	// A guard lets callers in by it. Omitted: domain.
+	AppDomain     string `protobuf:"bytes,3,opt,name=app_domain,json=appDomain,proto3" json:"app_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -584,6 +587,13 @@ func (x *Trust) GetDomain() string {
 func (x *Trust) GetRoots() string {
 	if x != nil {
 		return x.Roots
+	}
+	return ""
+}
+
+func (x *Trust) GetAppDomain() string {
+	if x != nil {
+		return x.AppDomain
 	}
 	return ""
 }
@@ -1313,10 +1323,12 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"staleAfter\x12\x17\n" +
 	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
-	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\"5\n" +
+	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\"T\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
-	"\x05roots\x18\x02 \x01(\tR\x05roots\"S\n" +
+	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1d\n" +
+	"\n" +
+	"app_domain\x18\x03 \x01(\tR\tappDomain\"S\n" +
 	"\aGateway\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x1c\n" +

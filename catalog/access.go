@@ -1,0 +1,281 @@
+package catalog
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+)
+
+// GuardMode says what happens to calls of an app by callers that nothing lets in.
+type GuardMode uint8
+
+// The modes of a guard.
+const (
+	GuardObserve GuardMode = iota // they are let in, counted and logged (the default)
+	GuardOff                      // nobody looks at them
+	GuardEnforce                  // they are refused
+)
+
+var guardModes = [...]string{"observe", "off", "enforce"}
+
+// String is the mode as configurations write it.
+func (m GuardMode) String() string { return guardModes[m] }
+
+// ParseGuardMode reads a mode; an empty text is the default.
+func ParseGuardMode(s string) (GuardMode, error) {
+	if i := slices.Index(guardModes[:], cmp.Or(s, guardModes[GuardObserve])); i >= 0 {
+		return GuardMode(i), nil
+	}
+	return 0, fmt.Errorf("guard %q: want off, observe or enforce", s)
+}
+
+// Principal is who calls, by the certificate: an app, and the trust domain that vouches for it.
+// Clusters that share a trust domain share its apps: of two with one name, the certificate does
+// not tell which one calls.
+type Principal struct {
+	Domain string // trust domain
+	App    App
+}
+
+// String is "namespace/app-id of trust domain".
+func (p Principal) String() string { return p.App.String() + " of trust domain " + p.Domain }
+
+// Access is who may call one app: immutable, complete, with a revision.
+type Access struct {
+	Revision   uint64
+	Mode       GuardMode      // of the cluster
+	Declared   *AppSet        // apps of this cluster whose selection holds the app with a route here
+	Undeclared *AppSet        // apps that run here without a selection, where the default lets them call
+	Remote     *RemoteCallers // apps of other clusters, by the app's AppExport
+}
+
+// Admits tells whether a caller may call the app. domain is the trust domain of this cluster's
+// apps; where it is not known, it is empty, and any counts as theirs. It takes no lock and
+// allocates nothing.
+func (a *Access) Admits(domain string, caller Principal) bool {
+	if domain == "" || domain == caller.Domain {
+		if a.Declared.Has(caller.App) || a.Undeclared.Has(caller.App) {
+			return true
+		}
+	}
+	return a.Remote.Admits(caller)
+}
+
+// Same tells whether both let in the same callers, by the same mode.
+func (a *Access) Same(b *Access) bool {
+	return a.Mode == b.Mode && a.Declared.Same(b.Declared) && a.Undeclared.Same(b.Undeclared) && a.Remote.Same(b.Remote)
+}
+
+// AppSet is an immutable set of apps. Nil is empty.
+type AppSet struct {
+	apps   Table[struct{}]
+	once   sync.Once // sets digest
+	digest [16]byte
+}
+
+// Digest is the same for the same apps, in every process. It is computed once; nil for an empty
+// set.
+func (s *AppSet) Digest() []byte {
+	if s.Len() == 0 {
+		return nil
+	}
+	s.once.Do(func() {
+		h := sha256.New()
+		for _, app := range slices.SortedFunc(s.All(), App.Compare) {
+			// No name has a line break.
+			_, _ = io.WriteString(h, app.Namespace+"\n"+app.ID+"\n") // a hash takes anything
+		}
+		copy(s.digest[:], h.Sum(nil))
+	})
+	return s.digest[:]
+}
+
+// Has tells whether an app is in the set.
+func (s *AppSet) Has(app App) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.apps.Get(app)
+	return ok
+}
+
+// Len is the number of apps.
+func (s *AppSet) Len() int {
+	if s == nil {
+		return 0
+	}
+	return s.apps.Len()
+}
+
+// All yields the apps in no particular order.
+func (s *AppSet) All() iter.Seq[App] {
+	return func(yield func(App) bool) {
+		if s == nil {
+			return
+		}
+		for app := range s.apps.All() {
+			if !yield(app) {
+				return
+			}
+		}
+	}
+}
+
+// With returns a set with the edits made. It is the same set where that changes nothing.
+func (s *AppSet) With(put, removed []App) *AppSet {
+	edits := make([]Edit[struct{}], 0, len(put)+len(removed))
+	for _, app := range removed {
+		if s.Has(app) {
+			edits = append(edits, Edit[struct{}]{App: app, Remove: true})
+		}
+	}
+	for _, app := range put {
+		edits = append(edits, Edit[struct{}]{App: app})
+	}
+	if !slices.ContainsFunc(edits, func(e Edit[struct{}]) bool { return e.Remove == s.Has(e.App) }) {
+		return s
+	}
+	next := &AppSet{}
+	if s != nil {
+		next.apps = s.apps
+	}
+	next.apps = next.apps.With(edits...)
+	return next
+}
+
+// Diff returns what turns old into s.
+func (s *AppSet) Diff(old *AppSet) (put, removed []App) {
+	if s == old {
+		return nil, nil
+	}
+	var is, was Table[struct{}]
+	if s != nil {
+		is = s.apps
+	}
+	if old != nil {
+		was = old.apps
+	}
+	for e := range is.Diff(&was, func(struct{}, struct{}) bool { return true }) {
+		if e.Remove {
+			removed = append(removed, e.App)
+		} else {
+			put = append(put, e.App)
+		}
+	}
+	return put, removed
+}
+
+// Same tells whether both have the same apps.
+func (s *AppSet) Same(old *AppSet) bool {
+	if s == old {
+		return true
+	}
+	if s.Len() != old.Len() {
+		return false
+	}
+	put, removed := s.Diff(old)
+	return len(put)+len(removed) == 0
+}
+
+// RemoteCaller lets in apps of another cluster. An empty field, like "*" in an AppExport, is any.
+type RemoteCaller struct {
+	Cluster   string // whose Cluster object, and whose entry in the AppExport, it comes from
+	Domain    string // trust domain of the cluster's apps
+	Namespace string
+	App       string
+}
+
+// Compare orders by cluster, then by domain, namespace and app.
+func (c RemoteCaller) Compare(d RemoteCaller) int {
+	return cmp.Or(cmp.Compare(c.Cluster, d.Cluster), cmp.Compare(c.Domain, d.Domain),
+		cmp.Compare(c.Namespace, d.Namespace), cmp.Compare(c.App, d.App))
+}
+
+// RemoteCallers are the callers of other clusters that an app lets in. They are immutable; nil
+// is nobody.
+type RemoteCallers struct {
+	all    []RemoteCaller // sorted, each once
+	index  map[Principal]struct{}
+	shapes [8]bool // which of the three fields of index's keys are empty, in all of them
+}
+
+// NewRemoteCallers makes the set of some callers, in any order. It keeps the slice.
+func NewRemoteCallers(all []RemoteCaller) *RemoteCallers {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, RemoteCaller.Compare)
+	r := &RemoteCallers{all: slices.Compact(all), index: make(map[Principal]struct{}, len(all))}
+	for _, c := range r.all {
+		r.index[Principal{c.Domain, App{c.Namespace, c.App}}] = struct{}{}
+		shape := 0
+		for i, field := range [...]string{c.Domain, c.Namespace, c.App} {
+			if field == "" {
+				shape |= 1 << i
+			}
+		}
+		r.shapes[shape] = true
+	}
+	return r
+}
+
+// All are the callers, sorted. They must not be changed.
+func (r *RemoteCallers) All() []RemoteCaller {
+	if r == nil {
+		return nil
+	}
+	return r.all
+}
+
+// Same tells whether both let in the same callers.
+func (r *RemoteCallers) Same(o *RemoteCallers) bool {
+	return r == o || slices.Equal(r.All(), o.All())
+}
+
+// Admits tells whether a caller is among them. It allocates nothing.
+func (r *RemoteCallers) Admits(caller Principal) bool {
+	if r == nil {
+		return false
+	}
+	for shape, used := range r.shapes {
+		if !used {
+			continue
+		}
+		key := caller
+		if shape&1 != 0 {
+			key.Domain = ""
+		}
+		if shape&2 != 0 {
+			key.App.Namespace = ""
+		}
+		if shape&4 != 0 {
+			key.App.ID = ""
+		}
+		if _, ok := r.index[key]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// ClusterOf is the cluster that a caller comes from: local for this one, the only other cluster
+// with its trust domain, or empty where the certificate does not tell.
+func (a *Access) ClusterOf(domain string, caller Principal) string {
+	if caller.Domain == domain {
+		return LocalCluster
+	}
+	found := ""
+	for _, c := range a.Remote.All() {
+		if c.Domain == caller.Domain && found != c.Cluster {
+			if found != "" {
+				return ""
+			}
+			found = c.Cluster
+		}
+	}
+	return found
+}

@@ -1,0 +1,141 @@
+package catalog_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	. "github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func shopApp(id string) App { return App{Namespace: "shop", ID: id} }
+
+func TestWhoIsLetIn(t *testing.T) {
+	access := &Access{
+		Declared:   (*AppSet)(nil).With([]App{shopApp("checkout")}, nil),
+		Undeclared: (*AppSet)(nil).With([]App{shopApp("web")}, nil),
+		Remote: NewRemoteCallers([]RemoteCaller{
+			{Cluster: "east", Domain: "east.example", Namespace: "shop", App: "stock"},
+			{Cluster: "north", Domain: "north.example", Namespace: "shop"},
+			{Cluster: "south", App: "audit"},
+		}),
+	}
+	tests := []struct {
+		domain string
+		caller Principal
+		want   bool
+	}{
+		{"west.example", Principal{"west.example", shopApp("checkout")}, true},
+		{"west.example", Principal{"west.example", shopApp("web")}, true},
+		{"west.example", Principal{"west.example", shopApp("other")}, false},
+		{"west.example", Principal{"west.example", App{Namespace: "finance", ID: "checkout"}}, false},
+		{"west.example", Principal{"east.example", shopApp("checkout")}, false},
+		{"", Principal{"east.example", shopApp("checkout")}, true},
+		{"west.example", Principal{"east.example", shopApp("stock")}, true},
+		{"west.example", Principal{"north.example", shopApp("stock")}, true},
+		{"west.example", Principal{"west.example", shopApp("stock")}, false},
+		{"west.example", Principal{"north.example", App{Namespace: "finance", ID: "stock"}}, false},
+		{"west.example", Principal{"anywhere", App{Namespace: "finance", ID: "audit"}}, true},
+		{"west.example", Principal{}, false},
+	}
+	for _, test := range tests {
+		if got := access.Admits(test.domain, test.caller); got != test.want {
+			t.Errorf("%v, where apps are of %q: let in %t, want %t", test.caller, test.domain, got, test.want)
+		}
+	}
+	if (&Access{}).Admits("", Principal{"west.example", shopApp("checkout")}) {
+		t.Error("nobody is declared, and somebody is let in")
+	}
+	for caller, want := range map[Principal]string{
+		{"west.example", shopApp("checkout")}: LocalCluster, {"east.example", shopApp("stock")}: "east", {"anywhere", shopApp("stock")}: "",
+	} {
+		if got := access.ClusterOf("west.example", caller); got != want {
+			t.Errorf("%v is of cluster %q, want %q", caller, got, want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { access.Admits("west.example", Principal{"anywhere", shopApp("nobody")}) }); n != 0 {
+		t.Errorf("a caller costs %v allocations", n)
+	}
+}
+
+// TestSetsOfAppsAreMaps holds sets to a map, through random changes.
+func TestSetsOfAppsAreMaps(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var set *AppSet
+	want := map[App]bool{}
+	pick := func() (apps []App) {
+		for range r.IntN(4) {
+			apps = append(apps, shopApp(fmt.Sprint(r.IntN(60))))
+		}
+		return apps
+	}
+	digests := map[string]string{}
+	for step := range 2000 {
+		old, put, removed := set, pick(), pick()
+		removed = slices.DeleteFunc(removed, func(a App) bool { return slices.Contains(put, a) })
+		set = set.With(put, removed)
+		changed := false
+		for _, a := range removed {
+			changed = changed || want[a]
+			delete(want, a)
+		}
+		for _, a := range put {
+			changed = changed || !want[a]
+			want[a] = true
+		}
+		if set.Len() != len(want) || changed != (set != old) || changed == set.Same(old) {
+			t.Fatalf("step %d: %d apps, want %d; changed %t, another set %t", step, set.Len(), len(want), changed, set != old)
+		}
+		for a := range set.All() {
+			if !want[a] || !set.Has(a) {
+				t.Fatalf("step %d: has %s", step, a)
+			}
+		}
+		if again := old.With(set.Diff(old)); !again.Same(set) {
+			t.Fatalf("step %d: the difference does not lead to the set", step)
+		}
+		names := fmt.Sprint(slices.SortedFunc(set.All(), App.Compare))
+		if digest, known := digests[names]; known && digest != string(set.Digest()) {
+			t.Fatalf("step %d: two digests of %s", step, names)
+		}
+		digests[names] = string(set.Digest())
+	}
+	seen := map[string]bool{}
+	for _, d := range digests {
+		if seen[d] {
+			t.Fatal("two sets have one digest")
+		}
+		seen[d] = true
+	}
+}
+
+func TestModesOfGuards(t *testing.T) {
+	for text, want := range map[string]GuardMode{"": GuardObserve, "observe": GuardObserve, "off": GuardOff, "enforce": GuardEnforce} {
+		if got, err := ParseGuardMode(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	if _, err := ParseGuardMode("on"); err == nil {
+		t.Error("on is taken for a mode")
+	}
+}
+
+func BenchmarkAdmits(b *testing.B) {
+	var apps []App
+	var remote []RemoteCaller
+	for i := range 10_000 {
+		apps = append(apps, shopApp(fmt.Sprint("app-", i)))
+		remote = append(remote, RemoteCaller{Cluster: "east", Domain: "east.example", Namespace: "shop", App: fmt.Sprint("app-", i)})
+	}
+	access := &Access{Declared: (*AppSet)(nil).With(apps, nil), Remote: NewRemoteCallers(remote)}
+	for _, caller := range []Principal{{"west.example", apps[17]}, {"east.example", apps[17]}} {
+		b.Run(caller.Domain, func(b *testing.B) {
+			for b.Loop() {
+				if !access.Admits("west.example", caller) {
+					b.Fatal("refused")
+				}
+			}
+		})
+	}
+}
