@@ -16,5 +16,5 @@ func ParseID(s string) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", s, err)
 	}
-	return fromSPIFFE(id)
+	return FromSPIFFE(id)
 }

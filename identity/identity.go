@@ -80,10 +80,11 @@ func fromURI(uri *url.URL) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("SPIFFE ID %q: %w", uri, err)
 	}
-	return fromSPIFFE(id)
+	return FromSPIFFE(id)
 }
 
-func fromSPIFFE(id spiffeid.ID) (ID, error) {
+// FromSPIFFE reads a SPIFFE ID in Dapr's form.
+func FromSPIFFE(id spiffeid.ID) (ID, error) {
 	path, ok := strings.CutPrefix(id.Path(), "/ns/")
 	if !ok {
 		return ID{}, fmt.Errorf("SPIFFE ID %q is no Dapr app; want spiffe://<trust domain>/ns/<namespace>/<app-id>", id)

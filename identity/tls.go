@@ -113,7 +113,7 @@ func verifyPeer(cs tls.ConnectionState, at time.Time, r roots, use x509.ExtKeyUs
 		}
 		return ID{}, fmt.Errorf("identity: peer: %w", err)
 	}
-	id, err := fromSPIFFE(spiffe)
+	id, err := FromSPIFFE(spiffe)
 	if err != nil {
 		return ID{}, fmt.Errorf("identity: peer: %w", err)
 	}

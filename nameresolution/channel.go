@@ -12,11 +12,13 @@ import (
 // channel is one connection to a replica with its one stream, after the hello. Its fields
 // belong to the client's goroutine, but for the channels.
 type channel struct {
-	to        replica
-	registers bool    // the hello named the instance
-	base      *mirror // that the hello named; nil once the first message is taken in
-	heard     bool    // something came
-	reports   bool    // what calls don't get to is told on it
+	to         replica
+	registers  bool    // the hello named the instance
+	base       *mirror // that the hello named; nil once the first message is taken in
+	heard      bool    // something came
+	access     *access // that the hello named
+	toldAccess bool    // something came about that
+	reports    bool    // what calls don't get to is told on it
 
 	life    context.Context // of the stream
 	sending sync.Mutex      // on the stream
@@ -89,9 +91,11 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	if ch.base = c.mirror; c.afresh || !ch.base.fits(maxKnown, maxKnownBytes) {
 		ch.base = nil
 	}
+	ch.access = c.access
 	hello := &pb.Hello{
 		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
 		Version: c.version, Runtime: c.runtime, PlainText: c.plainText,
+		Guards: true, Access: c.access.known(),
 	}
 	if ch.registers {
 		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Draining: c.draining()}

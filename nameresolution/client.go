@@ -61,6 +61,7 @@ type client struct {
 
 	// Of run's goroutine.
 	mirror *mirror // nil before the first view
+	access *access // nil before it is known who may call
 	heard  bool    // the service, on the stream of now
 	afresh bool    // the service refused a hello for what it named; the next one names nothing
 
@@ -308,6 +309,13 @@ func (c *client) draining() bool { return c.drain.Err() != nil || c.unwell.Load(
 
 // take takes in a message. The first on a channel is about the view that its hello named.
 func (c *client) take(from *channel, change *pb.WatchResponse) {
+	if change.Access != nil {
+		c.takeAccess(from, change.Access)
+		return
+	}
+	if !change.TellsAccess {
+		c.access = &access{untold: true}
+	}
 	base := c.mirror
 	if !from.heard {
 		from.heard, base = true, from.base
@@ -325,9 +333,15 @@ func (c *client) take(from *channel, change *pb.WatchResponse) {
 	// base is not all that there was where that was too much to name.
 	next.view.Revision = max(next.view.Revision, c.mirror.revision())
 	next.provisional = next.provisional && c.mirror.first()
-	c.mirror = next
-	c.publish(next)
+	c.publishMirror(next)
 	if change.Drained {
 		c.once.Do(func() { close(c.drained) })
 	}
+}
+
+// publishMirror publishes a view, and who may call beside it.
+func (c *client) publishMirror(m *mirror) {
+	next := *m
+	next.access, c.mirror = c.access, &next
+	c.publish(&next)
 }

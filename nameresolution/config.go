@@ -39,6 +39,9 @@ type config struct {
 	LastGood       string        `json:"lastGood"`
 	ResolveTimeout time.Duration `json:"resolveTimeout"`
 	RetryCutOff    *bool         `json:"retryCutOff"` // nil: true
+	Guard          string        `json:"guard"`
+
+	guard *catalog.GuardMode // of Guard; nil: the cluster's
 }
 
 // zoneEnv names the environment variable that has the zone.
@@ -121,6 +124,11 @@ func (c *config) checkService() (errs strict.Errors) {
 	if c.Zone != nil {
 		errs = append(errs, c.readZone()...)
 	}
+	if c.Guard != "" {
+		mode, err := catalog.ParseGuardMode(c.Guard)
+		errs.Merge("guard", err)
+		c.guard = &mode
+	}
 	return errs
 }
 
@@ -151,7 +159,7 @@ func (c *config) checkStore() (errs strict.Errors) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}} {
+	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}, {"guard", c.Guard != ""}} {
 		if key.set {
 			errs.Add(key.name, "is for the resolver service, and there is none beside store", "leave it out")
 		}

@@ -117,6 +117,9 @@ func (f *lastGood) parse(text []byte) (*mirror, time.Time, error) {
 		return nil, time.Time{}, err
 	}
 	m, err := (*mirror)(nil).with(&all)
+	if err == nil && all.Access != nil {
+		m.access, err = (*access)(nil).with(all.Access)
+	}
 	return m, o.Saved, err
 }
 

@@ -18,6 +18,7 @@ type mirror struct {
 	// provisional says that the service may not have known everything when it was sent, and
 	// that it is the first: there was nothing before that it could lack.
 	provisional bool
+	access      *access // who may call the app; nil while that is not known
 }
 
 // known is what a hello says of the mirror.
@@ -113,7 +114,7 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 	if view.Gateways == nil {
 		view.Gateways = &catalog.Gateways{}
 	}
-	return &mirror{view, m.digests.With(digests...), provisional}, errors.Join(errs...)
+	return &mirror{view, m.digests.With(digests...), provisional, m.access}, errors.Join(errs...)
 }
 
 func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()} }
@@ -122,8 +123,8 @@ func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespac
 func (m *mirror) message() *pb.WatchResponse {
 	all := &pb.WatchResponse{
 		Revision: m.view.Revision, Open: m.view.Open, Rule: m.view.Rule, Gateways: wire.Gateways(m.view.Gateways),
-		Provisional: m.provisional,
-		Put:         make([]*pb.ViewEntry, 0, m.view.Entries.Len()),
+		Provisional: m.provisional, Access: m.access.message(),
+		Put: make([]*pb.ViewEntry, 0, m.view.Entries.Len()),
 	}
 	for app, entry := range m.view.Entries.All() {
 		p := wire.Entry(entry)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -58,7 +59,12 @@ func serveAt(t *testing.T, address string) *service {
 
 func serveWith(t *testing.T, address string, cfg stream.Config) *service {
 	t.Helper()
-	s := &service{t: t, topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, quiet)}
+	return serveIn(t, address, cfg, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true})
+}
+
+func serveIn(t *testing.T, address string, cfg stream.Config, in topology.Config) *service {
+	t.Helper()
+	s := &service{t: t, topology: topology.New(in, quiet)}
 	server, err := stream.New(cfg, s.topology, prometheus.NewRegistry(), quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -111,10 +117,16 @@ func (s *service) has(app catalog.App, addresses ...string) {
 // sidecar is the component as daprd has it, following these replicas.
 func sidecar(t *testing.T, app catalog.App, port int, replicas ...string) *nameresolution.Resolver {
 	t.Helper()
+	return sidecarWith(t, app, port, map[string]any{"resolver": strings.Join(replicas, ", ")})
+}
+
+// sidecarWith is a sidecar with more in its configuration.
+func sidecarWith(t *testing.T, app catalog.App, port int, with map[string]any) *nameresolution.Resolver {
+	t.Helper()
 	r := nameresolution.New(nameresolution.Options{Logger: quiet})
-	err := r.Init(t.Context(), map[string]any{
-		"resolver": strings.Join(replicas, ", "), "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "20s",
-	}, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port})
+	configuration := map[string]any{"cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "20s"}
+	maps.Copy(configuration, with)
+	err := r.Init(t.Context(), configuration, nameresolution.Instance{App: app, Address: "127.0.0.1", Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,6 +93,8 @@ type Resolver struct {
 
 	served   live.Value[*catalog.View] // what lookups read
 	mirrors  live.Value[*mirror]       // what the service sent
+	access   live.Value[*access]       // who may call this app
+	guard    *Guard                    // nil without a service
 	gateways live.Value[*catalog.Gateways]
 }
 
@@ -187,6 +189,10 @@ func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
 	view, _, changed = r.served.Follow()
 	return view, changed
 }
+
+// Guard lets calls of this sidecar's app in or refuses them. It is nil without a service: then
+// nobody tells who may call.
+func (r *Resolver) Guard() *Guard { return r.guard }
 
 // Away is for how long the source of the view has not been heard; 0 while it is.
 func (r *Resolver) Away() time.Duration { return r.contact.away() }

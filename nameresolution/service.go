@@ -2,9 +2,11 @@ package nameresolution
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
@@ -21,6 +23,16 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if r.opts.PlainText && !id.Insecure() {
 		r.log.Warn("mTLS of this sidecar is off, but isthmus has an identity: calls to and from other clusters fail, since gateways pass on mTLS only; start daprd with --enable-mtls and Sentry's address")
 	}
+	if cfg.guard != nil && *cfg.guard == catalog.GuardEnforce && r.opts.PlainText {
+		return errors.New("isthmus configuration: guard: enforce needs mTLS, since the certificate names the caller; start daprd with --enable-mtls and Sentry's address, or write guard: observe")
+	}
+	r.guard = newGuard(r, cfg.guard, func() (string, bool) {
+		if id.Insecure() {
+			return "", true
+		}
+		own, ok := id.ID()
+		return own.TrustDomain, ok
+	}, r.log)
 	r.contact.blind = id.Ready
 	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())
@@ -36,6 +48,9 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText,
 		publish: func(m *mirror) {
 			r.serve(m.view)
+			if now, ok := r.access.Load(); m.access != nil && (!ok || now != m.access) {
+				r.access.Store(m.access)
+			}
 			r.mirrors.Store(m)
 		},
 		renewal: id.Renewal,
@@ -44,8 +59,11 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
 	if m, age := file.load(); m != nil {
 		r.contact.old(age)
-		r.client.mirror = m
+		r.client.mirror, r.client.access = m, m.access
 		r.serve(m.view)
+		if m.access != nil {
+			r.access.Store(m.access)
+		}
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
 	if r.opts.Health == nil {

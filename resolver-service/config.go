@@ -29,6 +29,7 @@ type Config struct {
 	Domain           string `yaml:"domain"`
 	Network          string `yaml:"network"`
 	DefaultSelection string `yaml:"defaultSelection"`
+	Guard            string `yaml:"guard"`
 	Locality         string `yaml:"locality"`
 	DataDir          string `yaml:"dataDir" file:""`
 
@@ -172,6 +173,7 @@ func (c *Config) setDefaults() {
 	}{
 		{&c.Domain, catalog.DefaultDomain},
 		{&c.DefaultSelection, selectLocal},
+		{&c.Guard, catalog.GuardObserve.String()},
 		{&c.Locality, catalog.NoLocality.String()},
 		{&c.DataDir, "data"},
 		{&c.Identity.Namespace, identity.SystemNamespace},

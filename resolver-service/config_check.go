@@ -29,6 +29,7 @@ func (c *Config) check(doc *strict.Document) {
 	c.checkIdentity(doc)
 	c.checkDestinations(doc)
 	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
+	oneOf(doc, "guard", c.Guard, catalog.GuardOff.String(), catalog.GuardObserve.String(), catalog.GuardEnforce.String())
 	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")

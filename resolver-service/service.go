@@ -165,9 +165,13 @@ func (s *Service) build(ctx context.Context) (err error) {
 		cluster: s.cfg.Cluster, namespace: s.cfg.Identity.Namespace, trustDomains: s.cfg.Identity.TrustDomains, operators: s.cfg.operators(),
 		identity: s.identity, tracing: tracing.ServerOption(s.spans, s.cfg.Cluster), log: s.often,
 	}
+	guard, err := catalog.ParseGuardMode(s.cfg.Guard)
+	if err != nil {
+		return err
+	}
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
-		PreferZone: s.cfg.Locality == catalog.PreferZone.String(),
+		PreferZone: s.cfg.Locality == catalog.PreferZone.String(), Guard: guard,
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)

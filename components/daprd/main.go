@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/dapr/dapr/cmd/daprd/app"
+	"github.com/dapr/dapr/pkg/components/middleware/http"
 	"github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/dapr/pkg/diagnostics/utils"
 	"github.com/dapr/kit/logger"
@@ -28,6 +29,7 @@ func main() {
 	isthmus.SetApp(component.AppFromArgs(os.Args))
 	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
+	isthmus.RegisterGuard(http.DefaultRegistry)
 	isthmus.ExportMetrics()
 	stop := isthmus.DrainOnSignals()
 	defer stop()

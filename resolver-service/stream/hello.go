@@ -28,6 +28,9 @@ type hello struct {
 	known    *knownEntries // until the first message is sent
 	keeps    bool          // it has a view that is not provisional
 
+	guards bool   // it wants to know who may call its app
+	access []byte // digest of what it knows of that
+
 	version, runtime string // for operators
 	plainText        bool
 }
@@ -45,7 +48,10 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
 	}
-	h := &hello{app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText}
+	h := &hello{
+		app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText,
+		guards: m.Guards, access: m.Access,
+	}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)

@@ -128,7 +128,7 @@ func entrySize(e *catalog.Entry) (n int64) {
 }
 
 func (w *watch) encode(to *catalog.View, provisional bool) (*prepared, error) {
-	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule, Provisional: provisional, TakesUnreached: true}}
+	m := &draft{WatchResponse: pb.WatchResponse{Revision: to.Revision, Open: to.Open, Rule: to.Rule, Provisional: provisional, TakesUnreached: true, TellsAccess: true}}
 	if w.drained != 0 {
 		m.Drained, m.Revision = true, max(w.drained, to.Revision)
 	}

@@ -36,6 +36,7 @@ type watch struct {
 	client   string             // whose budget pays for the stream's memory
 	first    chan *firstRequest // the client's first message
 	started  chan struct{}      // closed once hello and held are set
+	viewed   chan struct{}      // closed once the first message about the view is sent
 	hello    *hello
 	held     *registration // nil for a stream that only watches
 	sub      *topology.Subscription
@@ -61,7 +62,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
-	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), since: time.Now(), first: make(chan *firstRequest, 1), started: make(chan struct{})}
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), since: time.Now(), first: make(chan *firstRequest, 1), started: make(chan struct{}), viewed: make(chan struct{})}
 	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
 	defer w.inFlight.close()
 	// A compressed message would be held once for each client, and its delivery could not be
@@ -170,6 +171,17 @@ func (w *watch) serve(ctx context.Context) error {
 	defer func() {
 		w.s.cfg.Events.Info("sidecar left", "app", w.hello.app.String(), "from", who.source.String(), "registered", w.held != nil)
 	}()
+	if w.hello.guards {
+		following, stop := context.WithCancel(ctx)
+		var guard sync.WaitGroup
+		guard.Go(func() {
+			if err := w.followAccess(following); err != nil {
+				w.end(err)
+			}
+		})
+		defer guard.Wait()
+		defer stop()
+	}
 	return w.follow(ctx)
 }
 
@@ -361,6 +373,9 @@ func (w *watch) send(drained uint64) error {
 	}
 	w.hello.known.release()
 	w.hello.known = nil
+	if w.sent == nil {
+		close(w.viewed)
+	}
 	w.sent, w.drained, w.number, w.provisional = view, 0, max(w.number, msg.revision), provisional
 	w.hello.known = nil
 	w.s.metrics.updates.Inc()
@@ -372,7 +387,7 @@ func (w *watch) send(drained uint64) error {
 // confirmDrain confirms the drain to a client that keeps its own view, and sends nothing else.
 func (w *watch) confirmDrain(view *catalog.View) error {
 	revision := max(w.drained, w.number)
-	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true}); err != nil {
+	if err := w.stream.Send(&pb.WatchResponse{Revision: revision, Open: view.Open, Rule: view.Rule, Drained: true, TakesUnreached: true, TellsAccess: true}); err != nil {
 		return err
 	}
 	w.drained, w.number = 0, revision

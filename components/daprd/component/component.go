@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
@@ -40,6 +41,7 @@ type Component struct {
 	listenForSignals func() // called once a resolver is in use
 
 	refusals refusals
+	guard    atomic.Pointer[guard] // of the newest resolver; nil without any
 
 	mu        sync.Mutex
 	resolvers []*resolver // in use, in the order in which they were started
@@ -85,6 +87,7 @@ func (c *Component) Drain(ctx context.Context) error {
 func (c *Component) add(r *resolver) {
 	c.mu.Lock()
 	c.resolvers = append(c.resolvers, r)
+	c.guard.Store(r.guard)
 	c.mu.Unlock()
 	c.listenForSignals()
 }
@@ -93,6 +96,11 @@ func (c *Component) remove(r *resolver) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resolvers = slices.DeleteFunc(c.resolvers, func(other *resolver) bool { return other == r })
+	if n := len(c.resolvers); n > 0 {
+		c.guard.Store(c.resolvers[n-1].guard)
+	} else {
+		c.guard.Store(nil)
+	}
 }
 
 // newest is the resolver that was started last, of those in use; nil without any.

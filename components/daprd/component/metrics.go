@@ -86,6 +86,9 @@ func (c *Component) Read() []*metricdata.Metric {
 		return nil
 	}
 	metrics := append(callMetrics(c.dialer.Calls(), now), refusedMetric(refused, now))
+	if g := c.guard.Load(); g != nil && g.of != nil {
+		metrics = append(metrics, guardMetrics(g.of.Calls(), now)...)
+	}
 	if used == nil {
 		return metrics
 	}
@@ -124,6 +127,27 @@ func gauge(name, description string, now time.Time, value float64) *metricdata.M
 	m.Descriptor.Type = metricdata.TypeGaugeFloat64
 	addSeries(m, metricdata.NewFloat64Point(now, value))
 	return m
+}
+
+// guardMetrics are the calls that came in. Callers beyond those that are counted each by itself have
+// no name.
+func guardMetrics(all []nameresolution.Calls, now time.Time) []*metricdata.Metric {
+	calls := counter("isthmus_inbound_calls_total", "Calls to this app, by caller and by what the guard did with them.",
+		"caller_namespace", "caller", "cluster", "outcome")
+	took := counter("isthmus_inbound_call_milliseconds_total", "Time that the app took for calls by HTTP, by caller.",
+		"caller_namespace", "caller", "cluster")
+	for i := range all {
+		c := &all[i]
+		for outcome, n := range c.Count {
+			if n > 0 {
+				addSeries(calls, metricdata.NewInt64Point(now, int64(n)), c.App.Namespace, c.App.ID, c.Cluster, nameresolution.CallOutcome(outcome).String())
+			}
+		}
+		if c.Took > 0 {
+			addSeries(took, metricdata.NewInt64Point(now, c.Took.Milliseconds()), c.App.Namespace, c.App.ID, c.Cluster)
+		}
+	}
+	return []*metricdata.Metric{calls, took}
 }
 
 func callMetrics(all []dial.Calls, now time.Time) []*metricdata.Metric {

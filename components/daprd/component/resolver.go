@@ -25,7 +25,8 @@ type resolver struct {
 
 	// Init sets these once. daprd calls it before anything else.
 	isthmus   *nameresolution.Resolver // nil if Init failed
-	initErr   error                    // why Init failed
+	guard     *guard
+	initErr   error // why Init failed
 	stopDrain func() bool
 	drained   chan struct{} // closed after drainAtEnd
 }
@@ -64,6 +65,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		return err
 	}
 	r.isthmus = isthmus
+	r.guard = &guard{of: isthmus.Guard(), plainText: r.component.plainText}
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.dialer.Use(r.isthmus)
@@ -83,7 +85,10 @@ func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string
 	case err != nil:
 		view, _ := r.isthmus.View()
 		return "", r.refused(app, view, err)
-	case entry == nil:
+	case entry == nil: // its own app, for which daprd asks on every proxied call that comes in
+		if err := r.guard.admitProxied(ctx); err != nil {
+			return "", err
+		}
 		return r.isthmus.Own(), nil
 	}
 	return r.component.dialer.Name(entry.Plan), nil

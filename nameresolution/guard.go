@@ -1,0 +1,287 @@
+package nameresolution
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/throttle"
+)
+
+// Guard lets calls of this sidecar's app in, or refuses them, by the caller's certificate and by
+// what the service tells of who may call. Its methods may be called from any goroutine.
+type Guard struct {
+	self    Instance
+	cluster string
+	mode    *catalog.GuardMode              // of this app; nil: the cluster's
+	domain  func() (domain string, ok bool) // trust domain of this cluster's apps; empty: any
+	timeout time.Duration
+	contact *contact
+	access  *live.Value[*access]
+	log     *throttle.Log
+
+	unknown *Caller // whoever has no certificate that names it
+	others  counts  // of callers that there is no room for
+
+	mu      sync.Mutex
+	callers map[catalog.Principal]*Caller
+}
+
+// maxCallers is how many callers are counted each by itself. Further ones are counted together.
+const maxCallers = 4096
+
+// observeInterval is how often a caller that would be refused is logged.
+const observeInterval = time.Minute
+
+func newGuard(r *Resolver, mode *catalog.GuardMode, domain func() (string, bool), log *slog.Logger) *Guard {
+	g := &Guard{
+		self: r.self, cluster: r.cluster, mode: mode, domain: domain, timeout: r.timeout, contact: r.contact, access: &r.access,
+		log: throttle.New(log, observeInterval), callers: map[catalog.Principal]*Caller{},
+	}
+	g.unknown = &Caller{guard: g, counts: &counts{}}
+	return g
+}
+
+// Caller is one caller of the app, with its calls counted.
+type Caller struct {
+	catalog.Principal // zero for those who are not known
+	guard             *Guard
+	verdict           atomic.Pointer[verdict]
+	*counts
+}
+
+// counts are of one caller, or of all that there is no room for. They are in halves of calls.
+type counts struct {
+	calls [outcomes]atomic.Uint64
+	took  atomic.Int64 // nanoseconds
+}
+
+// Took counts how long the app took for a call that was let in.
+func (c *Caller) Took(d time.Duration) { c.took.Add(int64(d)) }
+
+// Cluster is the cluster that the caller is in, as of its newest call: [catalog.LocalCluster],
+// another one, or empty where its certificate does not tell.
+func (c *Caller) Cluster() string {
+	if v := c.verdict.Load(); v != nil {
+		return v.cluster
+	}
+	return ""
+}
+
+// verdict is what becomes of a caller's calls while an access stands.
+type verdict struct {
+	access  *access
+	outcome CallOutcome
+	refusal *catalog.Refusal // why nothing lets the caller in; nil if something does
+	cluster string           // that the caller is in
+}
+
+// CallOutcome is what became of a call.
+type CallOutcome uint8
+
+// The outcomes of calls.
+const (
+	LetIn    CallOutcome = iota // something lets the caller in
+	Observed                    // let in, and refused where the guard enforces
+	Refused                     // refused
+	NotReady                    // refused since it was not known yet who may call
+	outcomes = iota
+)
+
+var outcomeNames = [...]string{"let in", "observed", "refused", "not ready"}
+
+// String is the outcome as metrics and tables have it.
+func (o CallOutcome) String() string { return outcomeNames[o] }
+
+// Caller returns the caller that a certificate names. Callers of the same name are one.
+func (g *Guard) Caller(p catalog.Principal) *Caller {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.callers[p]
+	if c == nil {
+		c = &Caller{Principal: p, guard: g, counts: &g.others}
+		if len(g.callers) < maxCallers {
+			c.counts = &counts{}
+			g.callers[p] = c
+		}
+	}
+	return c
+}
+
+// Unknown is the caller without a certificate that names it, as where mTLS is off.
+func (g *Guard) Unknown() *Caller { return g.unknown }
+
+// Admit lets a call in, or returns a [catalog.Refusal]: denied, or not ready. It waits, at most
+// for the resolve timeout, while it is not known yet who may call. A call that is let in costs no
+// lock and no allocation.
+func (c *Caller) Admit(ctx context.Context) error { return c.admit(ctx, 2) }
+
+// AdmitHalf is Admit for whoever asks twice for each call, and would count it twice.
+func (c *Caller) AdmitHalf(ctx context.Context) error { return c.admit(ctx, 1) }
+
+func (c *Caller) admit(ctx context.Context, halves uint64) error {
+	a, ok := c.guard.access.Load()
+	if !ok {
+		if mode := c.guard.mode; mode != nil && *mode != catalog.GuardEnforce {
+			c.calls[LetIn].Add(halves)
+			return nil
+		}
+		var err error
+		if a, err = c.guard.await(ctx); err != nil {
+			c.calls[NotReady].Add(halves)
+			return err
+		}
+	}
+	v := c.verdict.Load()
+	if v == nil || v.access != a {
+		v = c.guard.judge(c, a)
+		if v.outcome != NotReady {
+			c.verdict.Store(v)
+		} // otherwise the next call may end differently while the access stands
+	}
+	c.calls[v.outcome].Add(halves)
+	if v.refusal == nil {
+		return nil
+	}
+	if v.outcome == Observed {
+		c.guard.log.Warn(c.String(), "let in a caller that the guard would refuse if it enforced", "caller", c.shown(), "app", c.guard.self.App.String(), "why", v.refusal.Reason)
+		return nil
+	}
+	c.guard.log.Warn(c.String(), "refused a call", "caller", c.shown(), "app", c.guard.self.App.String(), "why", v.refusal.Reason)
+	return v.refusal
+}
+
+func (c *Caller) shown() string {
+	if c.Principal == (catalog.Principal{}) {
+		return "unknown"
+	}
+	return catalog.Printable(c.String())
+}
+
+// await waits until it is known who may call.
+func (g *Guard) await(ctx context.Context) (*access, error) {
+	limit, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	start := time.Now()
+	a, err := g.access.Wait(limit)
+	if err != nil {
+		return nil, &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s does not know yet who may call it: it waited %s for %s: %s",
+			g.self.App, time.Since(start).Round(time.Millisecond), g.contact.source, g.contact.why())}
+	}
+	return a, nil
+}
+
+// Mode is what the guard does with callers that nothing lets in; ok is false while that is not
+// known.
+func (g *Guard) Mode() (mode catalog.GuardMode, ok bool) {
+	if g.mode != nil {
+		return *g.mode, true
+	}
+	a, ok := g.access.Load()
+	return g.modeBy(a), ok
+}
+
+func (g *Guard) modeBy(a *access) catalog.GuardMode {
+	switch {
+	case g.mode != nil:
+		return *g.mode
+	case a == nil || a.untold:
+		return catalog.GuardOff
+	}
+	return a.Mode
+}
+
+// judge decides on a caller.
+func (g *Guard) judge(c *Caller, a *access) *verdict {
+	v := &verdict{access: a}
+	if domain, ok := g.domain(); ok && c != g.unknown {
+		v.cluster = a.ClusterOf(domain, c.Principal)
+	}
+	mode := g.modeBy(a)
+	if mode == catalog.GuardOff {
+		return v
+	}
+	v.refusal = g.refusal(c.Principal, a)
+	switch {
+	case v.refusal == nil:
+	case mode == catalog.GuardObserve:
+		v.outcome = Observed
+	case v.refusal.Outcome == catalog.NotReady:
+		v.outcome = NotReady
+	default:
+		v.outcome = Refused
+	}
+	return v
+}
+
+// refusal is why nothing lets a caller in. It names the caller's side and the object that is
+// missing, and nothing of others.
+func (g *Guard) refusal(p catalog.Principal, a *access) *catalog.Refusal {
+	deny := func(format string, args ...any) *catalog.Refusal {
+		return &catalog.Refusal{Outcome: catalog.Denied, Reason: fmt.Sprintf(format, args...)}
+	}
+	domain, known := g.domain()
+	switch {
+	case p == (catalog.Principal{}):
+		return deny("%s takes no call without a certificate that names the caller; turn on mTLS in both sidecars", g.self.App)
+	case !known:
+		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s has no certificate of its own yet, so it does not know its trust domain", g.self.App)}
+	case p.App == g.self.App && (domain == "" || domain == p.Domain):
+		return nil
+	case a.untold:
+		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s does not tell who may call %s; upgrade it", g.contact.source, g.self.App)}
+	case a.Admits(domain, p):
+		return nil
+	case a.provisional && (domain == "" || domain == p.Domain):
+		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("the resolver service has just started, and does not know yet whether %s may call %s", p.App, g.self.App)}
+	case domain == "" || domain == p.Domain:
+		return deny("%s may not call %s in cluster %s: add %s to the AppEndpoints %s in that cluster, with a route there", p.App, g.self.App, g.cluster, g.self.App, p.App)
+	}
+	return deny("%s may not call %s in cluster %s: no AppExport %s there allows it, or the Cluster object of its cluster does not name %s in spec.trust.appDomain",
+		p, g.self.App, g.cluster, g.self.App, p.Domain)
+}
+
+// Calls are a caller's calls since the start.
+type Calls struct {
+	catalog.Principal
+	Others  bool   // all callers that there was no room for
+	Cluster string // that the caller is in: local, another one, or empty where that is not known
+	Count   [outcomes]uint64
+	Took    time.Duration // by the app, for calls that came by HTTP
+}
+
+// Calls returns the callers with their calls, in no particular order.
+func (g *Guard) Calls() []Calls {
+	g.mu.Lock()
+	callers := append(slices.Collect(maps.Values(g.callers)), g.unknown)
+	g.mu.Unlock()
+	all := make([]Calls, 0, len(callers)+1)
+	for _, c := range callers {
+		if calls, ok := c.read(); ok {
+			calls.Principal, calls.Cluster = c.Principal, c.Cluster()
+			all = append(all, calls)
+		}
+	}
+	if others, ok := g.others.read(); ok {
+		others.Others = true
+		all = append(all, others)
+	}
+	return all
+}
+
+// read returns the counts; ok is false where there is nothing to tell.
+func (c *counts) read() (calls Calls, ok bool) {
+	for i := range c.calls {
+		calls.Count[i] = (c.calls[i].Load() + 1) / 2
+		ok = ok || calls.Count[i] > 0
+	}
+	calls.Took = time.Duration(c.took.Load())
+	return calls, ok
+}
