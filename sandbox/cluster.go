@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -102,6 +103,7 @@ type SidecarOptions struct {
 	Component  map[string]any // more keys of the component's configuration
 	Env        map[string]string
 	Args       []string // more arguments of daprd
+	Guard      bool     // an HTTP app's calls pass the guard
 }
 
 // Sidecar starts an app and the sidecar before it, with Isthmus for its resolver, and
@@ -130,6 +132,13 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	protocol := "http"
 	if o.GRPC {
 		protocol = "grpc"
+	}
+	if o.Guard {
+		dir, err := c.s.guardResources()
+		if err != nil {
+			return nil, err
+		}
+		o.Args = append(slices.Clone(o.Args), "--resources-path", dir)
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
 		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
@@ -165,6 +174,9 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 			"endpointAddress": c.traces, "isSecure": false, "protocol": "grpc",
 		}}
 	}
+	if o.Guard {
+		spec["appHttpPipeline"] = map[string]any{"handlers": []any{map[string]any{"name": "guard", "type": "middleware.http.isthmus"}}}
+	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "dapr.io/v1alpha1", "kind": "Configuration",
 		"metadata": map[string]any{"name": "isthmus"}, "spec": spec,
@@ -173,6 +185,22 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 		return "", fmt.Errorf("configure the sidecar of %s: %w", o.App, err)
 	}
 	return string(text), nil
+}
+
+// guard is the Dapr component that guards an HTTP app.
+const guard = `apiVersion: dapr.io/v1alpha1
+kind: Component
+metadata: {name: guard}
+spec: {type: middleware.http.isthmus, version: v1, metadata: []}
+`
+
+// guardResources is a directory for daprd with that component.
+func (s *Sandbox) guardResources() (string, error) {
+	dir := filepath.Join(s.dir, "guard")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("write the guard's component: %w", err)
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "guard.yaml"), []byte(guard), 0o600)
 }
 
 // Workspace makes a directory for a sandbox below the system's temporary directory,

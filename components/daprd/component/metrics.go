@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
 // ExportMetrics adds the component's metrics to the metrics that daprd exports. daprd reads them at

@@ -1,0 +1,221 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// outsider calls a sidecar's internal server by its address, with an app's own certificate: no
+// name resolution is in its way.
+type outsider struct{ conn *grpc.ClientConn }
+
+func (m *mesh) outsider(t *testing.T, app catalog.App, callee *sandbox.Sidecar) *outsider {
+	t.Helper()
+	source, err := identity.New(identity.Config{Files: m.certificate(t, m.authority, app)}, app, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(callee.Internal, grpc.WithNoProxy(), grpc.WithTransportCredentials(source.ClientCredentials(identity.OneOf(callee.App))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &outsider{conn}
+}
+
+// raw passes messages on as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+func (raw) Marshal(v any) ([]byte, error) {
+	return *v.(*[]byte), nil
+}
+func (raw) Unmarshal(b []byte, v any) error {
+	*v.(*[]byte) = slices.Clone(b)
+	return nil
+}
+
+// http makes a call as a caller's sidecar makes it for an app that speaks HTTP, and returns the
+// status and the body.
+func (o *outsider) http(ctx context.Context, method string, header ...string) (code int, body string, err error) {
+	field := func(b []byte, n protowire.Number, v []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+	}
+	varint := func(n protowire.Number, v uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), v)
+	}
+	message := field(field(nil, 1, []byte(method)), 4, varint(1, 1)) // InvokeRequest: method, GET
+	request := varint(1, 1)                                         // InternalInvokeRequest: version 1
+	for i := 0; i < len(header); i += 2 {
+		request = field(request, 2, field(field(nil, 1, []byte(header[i])), 2, field(nil, 1, []byte(header[i+1]))))
+	}
+	request = field(request, 3, message)
+	var answer []byte
+	err = o.conn.Invoke(metadata.AppendToOutgoingContext(ctx, header...), "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", &request, &answer, grpc.ForceCodec(raw{}))
+	if err != nil {
+		return 0, "", err
+	}
+	in := func(b []byte, n protowire.Number) (value []byte, number uint64) {
+		for len(b) > 0 {
+			at, kind, size := protowire.ConsumeTag(b)
+			b = b[size:]
+			switch kind {
+			case protowire.VarintType:
+				v, size := protowire.ConsumeVarint(b)
+				if b = b[size:]; at == n {
+					number = v
+				}
+			case protowire.BytesType:
+				v, size := protowire.ConsumeBytes(b)
+				if b = b[size:]; at == n {
+					value = v
+				}
+			default:
+				return nil, 0
+			}
+		}
+		return value, number
+	}
+	state, _ := in(answer, 1)
+	_, number := in(state, 1)
+	response, _ := in(answer, 4)
+	data, _ := in(response, 1)
+	content, _ := in(data, 2)
+	return int(number), string(content), nil
+}
+
+// proxied makes a call that is proxied over gRPC.
+func (o *outsider) proxied(ctx context.Context, id string, header map[string]string) error {
+	_, err := sandbox.Proxy(metadata.AppendToOutgoingContext(ctx, "dapr-callee-app-id", id), o.conn, id, header)
+	return err
+}
+
+// TestOnlyDeclaredCallersGetIn has apps with valid certificates call whom they know the address
+// of. Calls of declared callers go on all the while.
+func TestOnlyDeclaredCallersGetIn(t *testing.T) {
+	enforce := map[string]any{"guard": "enforce"}
+	m := ownMesh(t, meshOptions{westSettings: enforce, eastSettings: enforce})
+	app := func(id string) catalog.App { return catalog.App{Namespace: "guard", ID: id} }
+	m.apply(t, m.west, selection("guard", "checkout", "app: orders", "app: quotes", "app: stock"), selection("guard", "mallory"))
+	m.apply(t, m.east, export("guard", "stock", "west, app: checkout"))
+	orders := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("orders"), Guard: true})
+	quotes := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("quotes"), GRPC: true})
+	stock := m.sidecar(t, m.east, sandbox.SidecarOptions{App: app("stock"), Guard: true})
+	checkout := m.app(t, m.west, "guard", "checkout")
+	answers(t, checkout, "orders", "west")
+	answers(t, checkout, "stock", "east")
+	good := startLoad(t, "declared calls", calling(checkout, "orders"), calling(checkout, "stock"))
+	proxied := startLoad(t, "declared calls over gRPC", proxying(dial(t, checkout), "quotes"))
+
+	refused := func(id string, forged ...string) error {
+		ctx := meshtest.Within(t, meshtest.Attempt)
+		code, body, err := m.outsider(t, app(id), orders).http(ctx, "hello", forged...)
+		if err != nil || code != 403 {
+			return fmt.Errorf("%s calls orders: %d %s, %v; want 403", id, code, body, err)
+		}
+		header := map[string]string{}
+		for i := 0; i < len(forged); i += 2 {
+			header[forged[i]] = forged[i+1]
+		}
+		if err := m.outsider(t, app(id), quotes).proxied(ctx, "quotes", header); status.Code(err) != codes.PermissionDenied {
+			return fmt.Errorf("%s calls quotes: %v; want PermissionDenied", id, err)
+		}
+		return nil
+	}
+	letIn := func(id string) error {
+		ctx := meshtest.Within(t, meshtest.Attempt)
+		code, body, err := m.outsider(t, app(id), orders).http(ctx, "hello")
+		if err != nil || code != 200 {
+			return fmt.Errorf("%s calls orders: %d %s, %v; want 200", id, code, body, err)
+		}
+		return m.outsider(t, app(id), quotes).proxied(ctx, "quotes", nil)
+	}
+	for _, forged := range [][]string{nil, {"dapr-caller-app-id", "checkout", "dapr-caller-namespace", "guard"}} {
+		if err := refused("mallory", forged...); err != nil {
+			t.Error(err)
+		}
+	}
+	if code, _, err := m.outsider(t, app("mallory"), orders).http(t.Context(), "hello"); err != nil || code != 403 {
+		t.Errorf("again: %d, %v", code, err)
+	}
+	stream, err := m.outsider(t, app("mallory"), quotes).conn.NewStream(
+		metadata.AppendToOutgoingContext(t.Context(), "dapr-app-id", "quotes", "dapr-callee-app-id", "quotes"),
+		&grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/isthmus.Any/Stream", grpc.ForceCodec(raw{}))
+	if err == nil {
+		var answer []byte
+		err = stream.RecvMsg(&answer)
+	}
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a stream ends with %v", err)
+	}
+	if code, body, err := m.outsider(t, app("checkout"), stock).http(t.Context(), "hello"); err != nil || code != 200 {
+		t.Errorf("checkout, to which stock is exported: %d %s, %v", code, body, err)
+	}
+	if code, body, err := m.outsider(t, app("mallory"), stock).http(t.Context(), "hello"); err != nil || code != 403 {
+		t.Errorf("mallory, to which it is not: %d %s, %v", code, body, err)
+	}
+
+	if err := letIn("checkout"); err != nil {
+		t.Error(err)
+	}
+	var slowest time.Duration
+	for range 5 {
+		m.apply(t, m.west, selection("guard", "mallory", "app: orders", "app: quotes"))
+		meshtest.Eventually(t, meshtest.Patience, func() error { return letIn("mallory") })
+		m.apply(t, m.west, selection("guard", "mallory", "app: stock"))
+		since := time.Now()
+		meshtest.Eventually(t, time.Second, func() error { return refused("mallory") })
+		slowest = max(slowest, time.Since(since))
+	}
+	t.Logf("refused at most %s after its declaration was removed", slowest.Round(time.Millisecond))
+	good.noneFailed()
+	proxied.noneFailed()
+}
+
+// TestAnObservingGuardIsSeen has the guard in its default mode.
+func TestAnObservingGuardIsSeen(t *testing.T) {
+	m := sharedMesh(t)
+	app := func(id string) catalog.App { return catalog.App{Namespace: "observe", ID: id} }
+	m.apply(t, m.west, selection("observe", "mallory"), selection("observe", "checkout", "app: orders"))
+	orders := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("orders"), Guard: true})
+	answers(t, m.app(t, m.west, "observe", "checkout"), "orders", "west")
+	for range 3 {
+		if code, body, err := m.outsider(t, app("mallory"), orders).http(t.Context(), "hello"); err != nil || code != 200 {
+			t.Fatalf("%d %s, %v", code, body, err)
+		}
+	}
+	page := m.page(t, orders.Metrics, "/metrics")
+	for _, want := range []string{`caller="mallory",caller_namespace="observe",cluster="local",outcome="observed"} 3`, `caller="checkout",caller_namespace="observe",cluster="local",outcome="let in"`} {
+		if !containsLine(page, "dapr_isthmus_inbound_calls_total{", want) {
+			t.Errorf("metrics lack %s:\n%s", want, page)
+		}
+	}
+	if tail := orders.Tail(50); !containsLine(tail, "would refuse", "observe/mallory") {
+		t.Errorf("the log does not name mallory:\n%s", tail)
+	}
+}
+
+// containsLine tells whether one line of a text has all the parts.
+func containsLine(text string, parts ...string) bool {
+	return slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
+	})
+}
