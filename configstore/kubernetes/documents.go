@@ -29,6 +29,8 @@ type documents struct {
 	path string        // of the collection, in a version that is read
 	at   string        // resourceVersion that they were read up to; empty before the first list
 	seen map[foreign.ID]bool
+
+	failing bool // and that was told
 }
 
 // documentNews is what was heard of documents: of each the newest, nil if it was deleted.
@@ -96,7 +98,7 @@ func (d *documents) list(ctx context.Context, tell func(func(*documentNews))) er
 	}
 	d.at = at
 	tell(func(n *documentNews) {
-		n.failed[d.String()] = nil
+		n.failed[d.String()], d.failing = nil, false
 		gone := d.seen
 		d.seen = make(map[foreign.ID]bool, len(raw))
 		for _, object := range raw {
@@ -135,6 +137,11 @@ func (d *documents) discover(ctx context.Context) error {
 
 func (d *documents) follow(ctx context.Context, tell func(func(*documentNews))) {
 	err := d.api.Follow(ctx, apiserver.Collection{Path: d.path}, d.at, apiserver.Follower{
+		Opened: func() {
+			if d.failing {
+				tell(func(n *documentNews) { n.failed[d.String()], d.failing = nil, false })
+			}
+		},
 		Mark: func(version string) { d.at = version },
 		Take: func(object json.RawMessage, deleted bool) (version string, err error) {
 			tell(func(n *documentNews) { _, version = d.take(n, object, deleted) })
@@ -178,6 +185,6 @@ func (d *documents) fail(err error, verb string, tell func(func(*documentNews)))
 		why = fmt.Errorf("%w; give the account the verbs list and watch on %s, as the role isthmus-translate of deploy/kubernetes/rbac.yaml does, or take %s out of store.kubernetes.translate",
 			why, d, d.Standard)
 	}
-	tell(func(n *documentNews) { n.failed[d.String()] = why })
+	tell(func(n *documentNews) { n.failed[d.String()], d.failing = why, true })
 	return fmt.Errorf("%s %s %w", verb, d, err)
 }

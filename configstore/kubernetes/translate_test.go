@@ -2,10 +2,17 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,9 +59,8 @@ type translating struct {
 	top  *topology.Topology
 }
 
-func (c *cluster) translating(t testing.TB, user string) *translating {
+func (c *cluster) translating(t testing.TB, config Config) *translating {
 	t.Helper()
-	config := c.config(t, user)
 	config.Translate = []string{"smi", "mcs"}
 	s := openStore(t, config, configstore.Scope{})
 	s.lookAgain = 100 * time.Millisecond
@@ -123,7 +129,7 @@ func TestDocumentsOfOtherStandardsAreFollowed(t *testing.T) {
 	c.wipe(t)
 	c.makeNamespaces(t, "shop")
 	c.apply(t, apitest.Object("Cluster", "{name: east}", `{gateways: [{address: gw}]}`))
-	s := c.translating(t, "service")
+	s := c.translating(t, c.config(t, "service"))
 
 	// The definitions come while the service runs.
 	if err := c.Kubectl("apply", "-f", "testdata/smi.yaml", "-f", "testdata/mcs.yaml"); err != nil {
@@ -158,7 +164,7 @@ func TestDocumentsOfOtherStandardsAreFollowed(t *testing.T) {
 	s.awaitRoutes("west 90, east 30 by " + rule)
 
 	// A service that starts has it in its first set: its callers see no more in between.
-	if again := c.translating(t, "service").routes(); again != "west 90, east 30 by "+rule {
+	if again := c.translating(t, c.config(t, "service")).routes(); again != "west 90, east 30 by "+rule {
 		t.Errorf("after a restart: %s", again)
 	}
 
@@ -190,6 +196,63 @@ func TestDocumentsOfOtherStandardsAreFollowed(t *testing.T) {
 	}
 }
 
+// TestADocumentsWatchThatFailsForAMoment: once the watch is open again, nothing is refused.
+func TestADocumentsWatchThatFailsForAMoment(t *testing.T) {
+	c := strict(t)
+	c.wipe(t)
+	c.makeNamespaces(t, "shop")
+	if err := c.Kubectl("apply", "-f", "testdata/smi.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Kubectl("delete", "-f", "testdata/smi.yaml"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Kubectl("wait", "--for=condition=established", "crd", "--all", "--timeout=300s"); err != nil {
+		t.Fatal(err)
+	}
+	var busy atomic.Bool
+	busy.Store(true)
+	s := c.translating(t, Config{Kubeconfig: c.refusingWatches(t, "/traffictargets", &busy)})
+	s.awaitRefused("traffictargets.access.smi-spec.io: watch at https://127.0.0.1")
+	s.awaitRefused("429 Too Many Requests: storage is (re)initializing")
+	busy.Store(false)
+	serverstest.Await(t, "nothing to be refused", func() bool { return len(s.feed.Status().Refused) == 0 })
+	serverstest.Await(t, "the API server to take TrafficTargets", func() bool {
+		_, err := c.Run(target, "apply", "-f", "-")
+		return err == nil
+	})
+	s.awaitRoutes("west 1 by AppEndpoints shop/checkout, spec.endpoints[0] (from TrafficTarget shop/allow)")
+}
+
+// refusingWatches is the kubeconfig of a way to the API server which, while busy, has watches of
+// a path refused as of a definition that was just made.
+func (c *cluster) refusingWatches(t *testing.T, path string, busy *atomic.Bool) string {
+	t.Helper()
+	ca, err := os.ReadFile(c.API.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	proxy := &httputil.ReverseProxy{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: c.API.Addr()})
+			r.Out.Header.Set("Authorization", "Bearer "+serverstest.TokenOf("service"))
+		},
+	}
+	return serverstest.FakeKubernetes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if busy.Load() && r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, path) {
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"kind":"Status","code":429,"reason":"TooManyRequests","message":"storage is (re)initializing"}`)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+}
+
 func TestNoPermissionForOtherStandards(t *testing.T) {
 	c := strict(t)
 	c.wipe(t)
@@ -201,7 +264,7 @@ func TestNoPermissionForOtherStandards(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := c.translating(t, "reader")
+	s := c.translating(t, c.config(t, "reader"))
 	s.awaitRefused("give the account the verbs list and watch on traffictargets.access.smi-spec.io")
 	c.apply(t, apitest.Object("Cluster", "{name: east}", "{network: a}"))
 	serverstest.Await(t, "the written objects", func() bool { return s.feed.Status().Objects == 1 })

@@ -44,6 +44,7 @@ type Hosts struct {
 
 	published live.Value[Addresses]
 
+	looked  chan struct{}
 	results chan result
 	slots   chan struct{}
 
@@ -84,12 +85,15 @@ type result struct {
 func New(edge string, clusters *live.Value[*catalog.Gateways], domain catalog.Domain, lookup Lookup, log *slog.Logger) *Hosts {
 	return &Hosts{
 		edge: edge, clusters: clusters, domain: domain, lookup: lookup, log: log,
-		results: make(chan result), slots: make(chan struct{}, maxLookups), all: map[string]*host{},
+		looked: make(chan struct{}), results: make(chan result), slots: make(chan struct{}, maxLookups), all: map[string]*host{},
 	}
 }
 
 // Published is the addresses that are known.
 func (hs *Hosts) Published() *live.Value[Addresses] { return &hs.published }
+
+// Looked is closed once every name of the first Cluster objects was looked up, or could not be.
+func (hs *Hosts) Looked() <-chan struct{} { return hs.looked }
 
 // Run looks names up until ctx ends.
 func (hs *Hosts) Run(ctx context.Context) error {
@@ -99,6 +103,7 @@ func (hs *Hosts) Run(ctx context.Context) error {
 	defer cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	looked := sync.OnceFunc(func() { close(hs.looked) })
 	for {
 		gateways, ok, changed := hs.clusters.Follow()
 		if ok {
@@ -108,6 +113,9 @@ func (hs *Hosts) Run(ctx context.Context) error {
 			flights.Go(func() { hs.fly(ctx, name) })
 		}
 		hs.publish()
+		if ok && hs.lookedUp() {
+			looked()
+		}
 		timer.Reset(hs.untilNext(time.Now()))
 		select {
 		case <-changed:
@@ -186,6 +194,18 @@ func (hs *Hosts) due(now time.Time) []string {
 // ours tells whether a name is one that this server answers. The system may well ask us.
 func (hs *Hosts) ours(name string) bool {
 	return name == string(hs.domain) || strings.HasSuffix(name, "."+string(hs.domain))
+}
+
+// lookedUp tells whether all names were.
+func (hs *Hosts) lookedUp() bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range hs.all {
+		if h.addresses == nil && h.err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // fly looks one name up.

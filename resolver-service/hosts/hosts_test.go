@@ -129,6 +129,33 @@ func TestHostNamesAreLookedUpAtOnceAndAgain(t *testing.T) {
 	})
 }
 
+func TestEveryNameWasLookedUp(t *testing.T) {
+	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
+		n.set("gw.example", nil, "192.0.2.1")
+		n.slow["slow.example"] = true
+		looked := func() bool {
+			synctest.Wait()
+			select {
+			case <-hs.Looked():
+				return true
+			default:
+				return false
+			}
+		}
+		if looked() {
+			t.Error("before any Cluster object")
+		}
+		clusters.Store(gatewaysAt("gw.example:1", "slow.example:1"))
+		if looked() {
+			t.Error("while a name is being looked up")
+		}
+		time.Sleep(lookupTimeout)
+		if !looked() {
+			t.Error("not once one has an address and the other has failed")
+		}
+	})
+}
+
 func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
 	resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
 		n.set("gw.example", nil, "192.0.2.1")

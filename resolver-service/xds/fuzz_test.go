@@ -51,6 +51,7 @@ func (s *stateOf) revision() uint64 { return s.number }
 type fuzzed struct {
 	t       *testing.T
 	st      *stream
+	settled bool
 	now     *stateOf
 	asked   [kinds]bool
 	follows [kinds][]string
@@ -181,7 +182,13 @@ func (f *fuzzed) change(n resourceName, version byte) {
 		delete(next.apps, n)
 	}
 	f.now = next
-	f.st.hub.advance(next)
+	f.st.hub.advance(next, !f.settled)
+}
+
+// settle says that the service has settled.
+func (f *fuzzed) settle() {
+	f.settled = true
+	f.st.hub.advance(f.now, false)
 }
 
 // FuzzStream has a client ask and answer as it likes while apps come, change and go. In the end
@@ -213,6 +220,8 @@ func FuzzStream(f *testing.F) {
 				x.reply(k, "")
 			case what == 12:
 				x.reply(k, "no")
+			case what == 15:
+				x.settle()
 			case x.asked[k]: // an answer to nothing
 				x.answer(&request{url: k.url(), kind: k, nonce: "old", names: x.follows[k]})
 			}
@@ -224,6 +233,7 @@ func FuzzStream(f *testing.F) {
 			default:
 			}
 		}
+		x.settle()
 		for range 100 { // until all is answered
 			for k := range kinds {
 				x.reply(k, "")

@@ -51,6 +51,14 @@ type site struct {
 
 func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 	t.Helper()
+	settled := make(chan struct{})
+	close(settled)
+	return startEarly(t, s, settled, objects...)
+}
+
+// startEarly starts a site that has settled once the channel is closed.
+func startEarly(t testing.TB, s Settings, settled <-chan struct{}, objects ...catalog.Object) *site {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	x := &site{t: t, registry: prometheus.NewRegistry(), topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +67,7 @@ func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 	}
 	x.address = l.Addr().String()
 	part, err := s.build(edge.Host{
-		Cluster: "west", Domain: catalog.DefaultDomain, Topology: x.topology, Insecure: true, Listener: l, Connections: 10_000,
+		Cluster: "west", Domain: catalog.DefaultDomain, Topology: x.topology, Insecure: true, Listener: l, Connections: 10_000, Settled: settled,
 		Metrics: x.registry, Log: log, Often: throttle.New(log, time.Second),
 		Bound: func(l net.Listener, b bounded.Bounds) *bounded.Listener { return bounded.New(l, b) },
 		GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
@@ -154,6 +162,7 @@ type adsClient struct {
 	answers  chan answer
 	node     *corev3.Node
 	known    map[string]string // versions from an earlier stream
+	version  string            // the same in the state of the world
 	follows  [kinds][]string
 	have     [kinds]map[string][]byte
 	versions map[string]string
@@ -257,7 +266,7 @@ func (c *adsClient) ask(k kind, subscribe, unsubscribe []string, all []string) {
 	if c.delta != nil {
 		err = c.delta.Send(&discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: k.url(), ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe, InitialResourceVersions: c.known})
 	} else {
-		err = c.state.Send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: k.url(), ResourceNames: all, ResponseNonce: c.nonces[k]})
+		err = c.state.Send(&discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: k.url(), ResourceNames: all, ResponseNonce: c.nonces[k], VersionInfo: c.version})
 	}
 	if err != nil {
 		c.t.Fatal(err)

@@ -18,12 +18,14 @@ type hubKey struct {
 // hub follows one view for all streams that have it. It works out once what a change alters, and
 // tells the streams that follow this, and no others.
 type hub struct {
-	follow func() (state, changes)
-	stop   func() // that it follows
-	users  int    // guarded by hubs.mu
+	follow  func() (state, changes)
+	stop    func()        // that it follows
+	settled chan struct{} // the server's
+	users   int           // guarded by hubs.mu
 
 	mu      sync.Mutex
 	now     state // nil before the first
+	early   bool  // now may lack what the view had before the service started
 	streams []*stream
 	free    []int // places in streams
 	kinds   [kinds]followers
@@ -59,8 +61,7 @@ func (hs *hubs) acquire(key hubKey) *hub {
 		ctx, cancel := context.WithCancel(context.Background())
 		unfollow := h.stop
 		h.stop = func() { cancel(); unfollow() }
-		first, _ := h.follow()
-		h.advance(first)
+		h.catchUp()
 		hs.server.running.Go(func() { h.run(ctx) })
 		hs.all[key] = h
 	}
@@ -69,7 +70,7 @@ func (hs *hubs) acquire(key hubKey) *hub {
 }
 
 func (hs *hubs) newHub() *hub {
-	h := &hub{}
+	h := &hub{settled: hs.server.settled, early: true}
 	for k := range h.kinds {
 		h.kinds[k].count = &hs.names
 	}
@@ -89,10 +90,14 @@ func (hs *hubs) release(key hubKey, h *hub) {
 
 // run follows the view until ctx ends.
 func (h *hub) run(ctx context.Context) {
+	settled := h.settled
 	for {
-		next, changed := h.follow()
-		h.advance(next)
+		changed := h.catchUp()
+		if !h.early {
+			settled = nil
+		}
 		select {
+		case <-settled:
 		case <-changed[0]:
 		case <-changed[1]:
 		case <-changed[2]:
@@ -102,22 +107,32 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
+// catchUp takes the newest state, and returns what tells of a newer one.
+func (h *hub) catchUp() changes {
+	early := isOpen(h.settled) // must be known before the state is read
+	next, changed := h.follow()
+	h.advance(next, early)
+	return changed
+}
+
 // advance takes a newer state, and tells the streams that follow what it alters. No state is the
 // end of a view.
-func (h *hub) advance(next state) {
+func (h *hub) advance(next state, early bool) {
 	woken := map[*stream]struct{}{}
 	h.mu.Lock()
 	was := h.now
-	switch {
-	case was == nil && next == nil, was != nil && next != nil && next.same(was):
-	case was == nil, next == nil:
-		h.now = next
+	if (was == nil) != (next == nil) || early != h.early {
 		for _, st := range h.streams {
 			if st != nil {
 				woken[st] = struct{}{}
 			}
 		}
-	default:
+	}
+	h.early = early
+	switch {
+	case was == nil, next == nil:
+		h.now = next
+	case !next.same(was):
 		h.now = next
 		for k := range kinds {
 			h.compare(k, was, woken)
@@ -126,6 +141,15 @@ func (h *hub) advance(next state) {
 	h.mu.Unlock()
 	for st := range woken {
 		st.notify()
+	}
+}
+
+func isOpen(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return false
+	default:
+		return true
 	}
 }
 

@@ -22,6 +22,7 @@ type request struct {
 	subscribe   []string // delta
 	unsubscribe []string
 	known       map[string]string // delta: versions that it has from an earlier stream
+	version     string            // SotW: that it has, in a first request from an earlier stream
 }
 
 // take processes a request.
@@ -40,6 +41,7 @@ func (st *stream) take(r *request) error {
 	}
 	first, followed := !f.asked, f.count
 	f.asked = true
+	f.returning = f.returning || first && (len(r.known) > 0 || r.version != "")
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
 	at := &st.hub.kinds[r.kind]
@@ -81,7 +83,7 @@ func (st *stream) unfollow(at *followers, f *followed, n resourceName) {
 // forget drops what was to be sent of resources that the client no longer follows.
 func (st *stream) forget(at *followers, f *followed) {
 	left := func(n resourceName) bool { return !at.has(n, st.place) && !(f.wildcard && n.cluster == "") }
-	f.fresh = slices.DeleteFunc(f.fresh, left)
+	f.fresh, f.absent = slices.DeleteFunc(f.fresh, left), slices.DeleteFunc(f.absent, left)
 	maps.DeleteFunc(f.dirty, func(n resourceName, _ *resource) bool { return left(n) })
 	maps.DeleteFunc(f.held, func(n resourceName, _ *resource) bool { return left(n) })
 }

@@ -9,8 +9,8 @@ import (
 const maxResponse = 128 << 10
 
 // difference is what a client lacks, and what it has too much, with what it has; nil where it may
-// have had nothing.
-func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceName]*resource) (put, gone map[resourceName]*resource) {
+// have had nothing. Early, before the service has settled, what is absent may still come.
+func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceName]*resource, early bool) (put, gone map[resourceName]*resource) {
 	put, gone = map[resourceName]*resource{}, map[resourceName]*resource{}
 	for n, was := range dirty {
 		is := now.resource(k, n)
@@ -27,9 +27,7 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 		version, known := f.known[n.String()]
 		switch {
 		case is == nil:
-			if _, had := gone[n]; !had {
-				gone[n] = nil
-			}
+			f.absent = append(f.absent, n)
 		case !known || version != is.version:
 			put[n] = is
 			delete(f.held, n)
@@ -48,6 +46,15 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 			}
 		}
 	}
+	if early {
+		return put, gone
+	}
+	for _, n := range f.absent {
+		if _, had := gone[n]; !had && now.resource(k, n) == nil {
+			gone[n] = nil
+		}
+	}
+	f.absent = nil
 	return put, gone
 }
 

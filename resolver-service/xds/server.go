@@ -64,6 +64,7 @@ type Server struct {
 	grpc     *grpc.Server
 	listener *bounded.Listener
 
+	settled  chan struct{} // closed once views have what peers, sidecars and host names add to them
 	stopping context.Context
 	stop     context.CancelCauseFunc
 	running  sync.WaitGroup
@@ -77,7 +78,7 @@ var methods = []string{
 
 func newServer(cfg config) (*Server, error) {
 	s := &Server{
-		host: cfg.host, clients: newClients(), counters: newCounters(),
+		host: cfg.host, clients: newClients(), counters: newCounters(), settled: make(chan struct{}),
 		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
 	}
 	if s.maker.provider == "" {
@@ -124,6 +125,7 @@ func newServer(cfg config) (*Server, error) {
 // run serves until ctx ends.
 func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
 	s.listener = l
+	s.running.Go(s.settle)
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -140,6 +142,19 @@ func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
 	return nil
 }
 
+// settle waits until views have all that they had before the service started, as far as that can be
+// known.
+func (s *Server) settle() {
+	for _, heard := range []<-chan struct{}{s.host.Settled, s.hosts.Looked()} {
+		select {
+		case <-heard:
+		case <-s.stopping.Done():
+			return
+		}
+	}
+	close(s.settled)
+}
+
 // StreamAggregatedResources is the protocol of the state of the world.
 func (s *Server) StreamAggregatedResources(ss discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return s.serve(ss, false, func() (*request, *corev3.Node, error) {
@@ -147,7 +162,7 @@ func (s *Server) StreamAggregatedResources(ss discoveryv3.AggregatedDiscoverySer
 		if err != nil {
 			return nil, nil, err
 		}
-		return &request{url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(), names: m.GetResourceNames()}, m.GetNode(), nil
+		return &request{url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(), names: m.GetResourceNames(), version: m.GetVersionInfo()}, m.GetNode(), nil
 	})
 }
 

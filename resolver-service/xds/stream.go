@@ -41,6 +41,11 @@ type followed struct {
 	nonce    string
 	awaiting bool // the answer to nonce
 
+	// Until the service has settled, a client that has resources from an earlier stream keeps
+	// them, and no client is told that what it asked for is absent.
+	returning bool
+	absent    []resourceName
+
 	// dirty are the resources that are to be sent, with what the client has; nil: nothing. The
 	// hub's lock guards it.
 	dirty map[resourceName]*resource
@@ -248,26 +253,30 @@ func (st *stream) lacks() (l types) {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
 	for k, f := range st.kinds {
-		if f.lacking() || f != nil && f.asked && !f.answered && kind(k).whole() {
+		if f.lacking() || f != nil && f.asked && (!f.answered && kind(k).whole() || !st.hub.early && len(f.absent) > 0) {
 			l |= 1 << k
 		}
 	}
 	return l
 }
 
-// sendType sends the difference of one type. It does not while there is no state yet, and while
-// that has clusters which the type may refer to and the client lacks.
+// sendType sends the difference of one type. It does not while there is no state yet, or one that
+// may lack what the client has, and while it has clusters which the type may refer to and the
+// client lacks.
 func (st *stream) sendType(k kind, f *followed) (sent bool, err error) {
 	st.hub.mu.Lock()
-	now, dirty := st.hub.now, f.dirty
-	if now == nil || k >= listeners && st.kinds[clusters].lacking() {
+	now, early, dirty := st.hub.now, st.hub.early, f.dirty
+	if now == nil || early && f.returning || k >= listeners && st.kinds[clusters].lacking() {
 		st.hub.mu.Unlock()
 		return false, nil
 	}
 	f.dirty = nil
 	st.hub.mu.Unlock()
 	first := !f.answered
-	put, gone := st.difference(k, f, now, dirty)
+	put, gone := st.difference(k, f, now, dirty, early)
+	if early && first && k.whole() && len(put) == 0 {
+		return false, nil // an empty set would say that there is nothing
+	}
 	f.answered, f.fresh, f.freshAll, f.known, f.revision = true, nil, false, nil, now.revision()
 	if k < listeners && !st.alone() { // listeners and routes may still refer to them
 		for n, r := range gone {
