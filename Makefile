@@ -93,17 +93,22 @@ LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/st
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 # The tag links all Dapr components, so that the tests of each run.
-TEST := go test -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
+TESTED := -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
+
+# Tests wait for real servers on a machine that may be busy. The few that fail run once more, each
+# by itself, and both outcomes are printed; a data race, or many failures, end the run.
+RERUN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+TEST := $(TOOL) gotestsum --format pkgname --hide-summary skipped $(RERUN)
 
 .PHONY: test test-main test-daprd lint fuzz bench demo
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
 	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
-	$(TEST) -p 1 ./tests/faults ./tests/hostile
+	$(TEST) --packages './tests/faults ./tests/hostile' -- $(TESTED) -p 1
 test-main:
-	$(TEST) -p $(TEST_PACKAGES) $(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile)$$')
+	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
 test-daprd: # its tests wait for servers, too
-	cd $(DAPRD_MODULE) && $(TEST) -p 1 -tags $(DAPRD_TAGS),clouds ./...
+	cd $(DAPRD_MODULE) && $(TEST) --packages ./... -- $(TESTED) -p 1 -tags $(DAPRD_TAGS),clouds
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
